@@ -6,9 +6,7 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::Connection;
 use crate::error::ConnError;
-use crate::limits::{
-    CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S,
-};
+use crate::limits::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, TIMESTAMP_AGE_LIMIT_S};
 use crate::state::State;
 use crate::ticks::seconds;
 
@@ -183,7 +181,7 @@ impl Connection {
         if rare.challenges.1 < CHALLENGE_ACKS_PER_S {
             rare.challenges.1 += 1;
             rare.challenge_acks += 1;
-            self.rcv.ack.now = true;
+            self.ack.send_at_once();
         }
     }
 
@@ -192,12 +190,12 @@ impl Connection {
     /// data from afar, which only somebody sends who does not know the numbers (RFC 5961 section 7).
     fn answer_unacceptable(&mut self, now: Instant, span: Span) {
         let has_data = span.data_end > span.start;
-        if self.state == State::SynReceived {
-            self.snd.syn_due |= !has_data;
+        if self.state == State::SynReceived && !has_data {
+            self.snd.set_syn_due(true);
         }
         let window = (self.rcv.edge.saturating_sub(self.rcv.nxt) as i64).max(NEAR_BYTES);
         let near = (span.start - self.rcv.nxt as i64).abs() <= 2 * window;
-        if has_data && near { self.rcv.ack.now = true } else { self.challenge(now) }
+        if has_data && near { self.ack.send_at_once() } else { self.challenge(now) }
     }
 
     /// Data that were here already. The peer takes back a reduction when it is told of them: their ACK
@@ -208,11 +206,11 @@ impl Connection {
             && span.data_end > span.start
             && span.data_end <= self.rcv.nxt as i64
             && header.flags.ack()
-            && self.may_acknowledge(self.ack_offset(header))
+            && self.snd.may_acknowledge(self.snd.offset_of(header.ack))
         {
             // RFC 2883 section 4: the duplicate is reported in the next ACK
             self.rcv.dsack.set((span.start as u64, span.data_end as u64));
-            self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+            self.ack.be_quick();
         }
     }
 }

@@ -10,16 +10,8 @@ use crate::connection::Connection;
 use crate::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;
 use crate::state::State;
-use crate::timers::Deadline;
 
 impl Connection {
-    /// Offset that an acknowledgement number stands for; negative when it lies before our first.
-    #[inline]
-    pub(crate) fn ack_offset(&self, header: &TcpHeader) -> i64 {
-        let distance = header.ack.0.wrapping_sub(self.snd_seq(self.snd.una).0) as i32;
-        self.snd.una as i64 + i64::from(distance)
-    }
-
     /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place. False: what it
     /// acknowledges is not acceptable, the segment is to be dropped, and nothing has changed (RFC 5961 section 5).
     pub(crate) fn process_ack(
@@ -29,8 +21,8 @@ impl Connection {
         seg_start: u64,
         has_data: bool,
     ) -> bool {
-        let offset = self.ack_offset(header);
-        if !self.may_acknowledge(offset) {
+        let offset = self.snd.offset_of(header.ack);
+        if !self.snd.may_acknowledge(offset) {
             self.counters.rare().unacceptable_acks += 1;
             self.challenge(now);
             return false;
@@ -38,17 +30,19 @@ impl Connection {
         self.remember_timestamp(now, header, seg_start);
         // the way is open again
         self.soft_error = None;
-        let una = self.snd.una;
+        let una = self.snd.una();
         let ack = (offset.max(una as i64)) as u64;
         let old = offset < una as i64;
         let window = u64::from(header.window) << self.negotiated.snd_shift;
-        let same_window = self.snd.edge == ack + window;
-        let was_shut = self.snd.edge <= una;
-        self.update_window(seg_start, ack, window, old);
-        if was_shut && ack == una && self.snd.edge > una {
+        let same_window = self.snd.edge() == ack + window;
+        let was_shut = self.snd.edge() <= una;
+        if !old {
+            self.update_window(seg_start, ack, window);
+        }
+        if was_shut && ack == una && self.snd.edge() > una {
             self.resume_after_shut(now);
         }
-        let in_flight = self.board.pipe(una, self.snd.nxt);
+        let in_flight = self.board.pipe(una, self.snd.nxt());
         let echoed = header.flags.ece() && self.ecn.agreed;
         if echoed && !old {
             self.ecn_take_echo(now, ack, in_flight);
@@ -70,7 +64,7 @@ impl Connection {
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
         let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
-        if acked == 0 && una == self.snd.nxt {
+        if acked == 0 && una == self.snd.nxt() {
             // the last of a flight may have been sent again in vain, too, by a probe or otherwise
             self.note_dsack(dsack_bytes);
             self.end_probe(now, &event);
@@ -78,14 +72,6 @@ impl Connection {
             self.take_event(now, event);
         }
         true
-    }
-
-    /// Whether a segment may acknowledge what lies before `offset`: it was sent, and not long ago (RFC 9293 3.10.7.4;
-    /// RFC 5961 5.2).
-    #[inline(always)]
-    pub(crate) fn may_acknowledge(&self, offset: i64) -> bool {
-        let oldest = self.snd.una.saturating_sub(self.snd.max_wnd).max(1);
-        oldest as i64 <= offset && offset <= self.snd.nxt as i64
     }
 
     /// What follows from an ACK while something was in flight.
@@ -128,30 +114,19 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 3.10.7.4: SND.WND, SND.WL1, SND.WL2.
-    fn update_window(&mut self, seg_start: u64, ack: u64, window: u64, old: bool) {
-        let snd = &mut self.snd;
-        if old || snd.wl1 > seg_start || snd.wl1 == seg_start && snd.wl2 > ack {
-            return;
-        }
-        snd.wl1 = seg_start;
-        snd.wl2 = ack;
-        snd.max_wnd = snd.max_wnd.max(window);
-        let had_room = snd.edge > snd.nxt;
-        snd.edge = ack + window;
-        snd.probes_unanswered = 0;
-        if snd.una == snd.nxt && snd.edge > snd.nxt && !had_room {
-            // the window opened: leave the persist state
+    /// The window that a segment offers.
+    fn update_window(&mut self, seg_start: u64, ack: u64, window: u64) {
+        if self.snd.update_window(seg_start, ack, window) {
+            // leave the persist state
             self.rtt.reset_backoff();
             self.timers.stop_retransmit();
-            self.snd.waiting_since = Deadline::NONE;
         }
     }
 
     /// A window that had shrunk to nothing opens. What was sent again meanwhile, to probe it, has found no room: it is sent
     /// once more, and its time-out begins anew, as that of a probe of what was not sent yet would.
     fn resume_after_shut(&mut self, now: Instant) {
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let (una, nxt) = (self.snd.una(), self.snd.nxt());
         if una == nxt || self.recovery.phase != Phase::Loss {
             return;
         }
@@ -169,8 +144,8 @@ impl Connection {
         ack: u64,
         delivery: &mut Delivery,
     ) {
-        let (in_flight, acked) = (self.snd.nxt - self.snd.una, ack - self.snd.una);
-        self.board.on_cumulative(self.snd.una, ack, delivery);
+        let (in_flight, acked) = (self.snd.outstanding(), ack - self.snd.una());
+        self.board.on_cumulative(self.snd.una(), ack, delivery);
         self.advance(now, ack);
         let rtt_ns = match delivery.timed() {
             Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
@@ -190,15 +165,7 @@ impl Connection {
     /// The same where the application has written up to `data_end`.
     #[inline(always)]
     pub(crate) fn advance_to(&mut self, now: Instant, ack: u64, data_end: u64) {
-        let data = ack.min(data_end).saturating_sub(self.snd.queue_base);
-        if data > 0 {
-            self.snd.queue.discard(data as usize);
-            self.snd.queue_base += data;
-            self.counters.bytes_acked += data;
-        }
-        self.snd.una = ack;
-        self.snd.waiting_since =
-            if ack < self.snd.nxt { Deadline::at(now) } else { Deadline::NONE };
+        self.counters.bytes_acked += self.snd.acknowledge(now, ack, data_end);
         if self.rtt.backoff() > 0 {
             self.counters.end_timed_out(now);
             self.rtt.answered();
@@ -214,7 +181,7 @@ impl Connection {
     /// gives as many fewer: by the letter what was measured once would count for thousands of them.
     #[inline]
     pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64, acked: u64) {
-        let two = (2 * u64::from(self.snd.mss)).max(1);
+        let two = (2 * u64::from(self.snd.mss())).max(1);
         let expected = match in_flight <= two {
             true => 1,
             false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
@@ -238,18 +205,18 @@ impl Connection {
         ack: u64,
         delivery: &mut Delivery,
     ) -> u64 {
-        let base = self.snd_seq(self.snd.una).0;
-        let una = self.snd.una as i64;
-        let offset = |seq: u32| una + i64::from(seq.wrapping_sub(base) as i32);
         let mut dsack_bytes = 0;
         let blocks = header.options.sack;
         for (index, (left, right)) in blocks.iter().enumerate() {
-            let (start, end) = (offset(left.0), offset(right.0));
-            if start >= end || end > self.snd.nxt as i64 {
+            let (start, end) = (self.snd.offset_of(*left), self.snd.offset_of(*right));
+            if start >= end || end > self.snd.nxt() as i64 {
                 continue;
             }
-            let inside_second =
-                || blocks.get(1).is_some_and(|(l, r)| offset(l.0) <= start && end <= offset(r.0));
+            let inside_second = || {
+                blocks.get(1).is_some_and(|(left, right)| {
+                    self.snd.offset_of(*left) <= start && end <= self.snd.offset_of(*right)
+                })
+            };
             if index == 0 && (start < own_ack || inside_second()) {
                 // RFC 2883 section 4: the first block, below the ACK or inside the second, is a duplicate
                 dsack_bytes = (end - start) as u64;
@@ -258,7 +225,7 @@ impl Connection {
             if start < ack as i64 {
                 continue;
             }
-            self.board.limit_ranges(self.snd.nxt - self.snd.una, self.snd.mss);
+            self.board.limit_ranges(self.snd.outstanding(), self.snd.mss());
             self.board.on_sack(start as u64, end as u64, delivery);
         }
         dsack_bytes
@@ -270,7 +237,7 @@ impl Connection {
     pub(crate) fn after_data_advance(&mut self, now: Instant, data_end: u64) {
         self.tune_send_buffer();
         self.raise_mss(now);
-        if self.snd.una == self.snd.nxt {
+        if self.snd.is_all_acked() {
             self.board.shrink_idle();
             self.account_limits_to(now, data_end);
         }
@@ -279,15 +246,14 @@ impl Connection {
     /// `una` moved: what waits for that.
     pub(crate) fn after_advance(&mut self, now: Instant) {
         self.after_data_advance(now, self.data_end());
-        let fin_acked = self.snd.fin_queued && self.snd.una > self.data_end();
-        if !fin_acked {
+        if !self.snd.is_fin_acked() {
             return;
         }
         match self.state {
             State::FinWait1 => {
                 // RFC 9293 3.10.7.4, FIN-WAIT-1
                 self.state = State::FinWait2;
-                self.timers.close = Deadline::NONE;
+                self.timers.stop_close();
                 self.arm_fin_wait_2(now);
             }
             State::Closing => self.enter_time_wait(now),
@@ -298,9 +264,9 @@ impl Connection {
 
     /// A connection closed both ways does not wait for the peer's FIN for ever.
     pub(crate) fn arm_fin_wait_2(&mut self, now: Instant) {
-        if self.orphaned && self.state == State::FinWait2 && self.timers.close.is_none() {
+        if self.orphaned && self.state == State::FinWait2 && self.timers.close_at().is_none() {
             let wait = Duration::from_millis(u64::from(self.config.fin_wait_2_ms));
-            self.timers.close = Deadline::at(now + wait);
+            self.timers.arm_close(now + wait);
         }
     }
 }

@@ -37,7 +37,7 @@ impl Connection {
                 return probe;
             }
         }
-        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
         let quota = self.window.cwnd_bytes.saturating_sub(pipe);
         if let Some((start, end)) = self.board.next_lost() {
             if let Some(left) = self.recovery.new_data_for_frto(mss) {
@@ -63,7 +63,7 @@ impl Connection {
             return None;
         }
         // RFC 9293 3.8.6: a window that shrank is honoured, except for the first byte outstanding
-        if start >= self.snd.edge && start != self.snd.una {
+        if start >= self.snd.edge() && start != self.snd.una() {
             return None;
         }
         Some(self.resend(start, start + len))
@@ -79,19 +79,19 @@ impl Connection {
     /// of it.
     pub(crate) fn choose_probe(&self, mss: u64) -> Option<Chosen> {
         let snd = &self.snd;
-        if snd.una == snd.nxt {
+        if snd.is_all_acked() {
             return None;
         }
-        let available = self.data_end().saturating_sub(snd.nxt);
-        let room = snd.edge.saturating_sub(snd.nxt);
-        if available > 0 && room >= available.min(mss) && !self.fin_sent() {
+        let available = self.data_end().saturating_sub(snd.nxt());
+        let room = snd.room();
+        if available > 0 && room >= available.min(mss) && !self.snd.is_fin_sent() {
             let len = available.min(mss);
-            let fin = snd.fin_queued && len == available && room > len;
-            return Some(Chosen { start: snd.nxt, len, fin, resend: false });
+            let fin = snd.is_fin_queued() && len == available && room > len;
+            return Some(Chosen { start: snd.nxt(), len, fin, resend: false });
         }
-        let len = (snd.nxt - snd.una).min(mss);
-        let start = self.board.highest_sacked().max(snd.nxt - len);
-        (start < snd.nxt).then(|| self.resend(start, snd.nxt))
+        let len = (snd.outstanding()).min(mss);
+        let start = self.board.highest_sacked().max(snd.nxt() - len);
+        (start < snd.nxt()).then(|| self.resend(start, snd.nxt()))
     }
 
     fn choose_new(
@@ -102,12 +102,12 @@ impl Connection {
         quota: u64,
         worth_waiting: u64,
     ) -> Option<Chosen> {
-        if self.fin_sent() {
+        if self.snd.is_fin_sent() {
             return None;
         }
-        let available = self.data_end() - self.snd.nxt;
-        self.snd.cwnd_limited = false;
-        if available == 0 && !self.snd.fin_queued {
+        let available = self.data_end() - self.snd.nxt();
+        self.snd.set_cwnd_limited(false);
+        if available == 0 && !self.snd.is_fin_queued() {
             if quota > 0 && self.congestion.governs() {
                 let in_flight = self.window.cwnd_bytes.saturating_sub(quota);
                 self.congestion.on_app_limited(in_flight);
@@ -115,13 +115,13 @@ impl Connection {
             return None;
         }
         self.restart_after_idle(now);
-        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        let room = self.snd.room();
         let mut len = available.min(room).min(most);
         let limited_by_quota = len > quota;
         if limited_by_quota {
             // RFC 5681 3.1: never more than cwnd in flight; whole segments only
             len = quota / mss * mss;
-            self.snd.cwnd_limited = true;
+            self.snd.set_cwnd_limited(true);
             if len == 0 {
                 return None;
             }
@@ -130,16 +130,16 @@ impl Connection {
             let whole = len / mss * mss;
             // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the largest seen, or
             // when the override timer expired
-            let worth = len * 2 >= self.snd.max_wnd || self.recovery.override_sws;
+            let worth = len * 2 >= self.snd.max_window() || self.recovery.override_sws;
             len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
         }
-        let fin = self.snd.fin_queued && len == available && room > len && !limited_by_quota;
+        let fin = self.snd.is_fin_queued() && len == available && room > len && !limited_by_quota;
         if len == available && !fin {
-            len = self.hold_small_tail(len, mss);
-            len = self.hold_begun(len, worth_waiting);
+            len = self.snd.without_small_tail(len, mss);
+            len = self.snd.without_begun(len, worth_waiting);
         }
         if len == 0 && !fin {
-            if self.snd.una == self.snd.nxt && !limited_by_quota {
+            if self.snd.is_all_acked() && !limited_by_quota {
                 self.arm_persist(now);
             }
             return None;
@@ -147,21 +147,7 @@ impl Connection {
         if self.defers(now, len, available, quota, mss, worth_waiting) {
             return None;
         }
-        Some(Chosen { start: self.snd.nxt, len, fin, resend: false })
-    }
-
-    /// Nagle (RFC 9293 3.7.4), with Minshall's change: a small tail waits only for another small segment.
-    fn hold_small_tail(&self, len: u64, mss: u64) -> u64 {
-        let outstanding_small = self.snd.small_end > self.snd.una;
-        if self.snd.nagle && outstanding_small { len - len % mss } else { len }
-    }
-
-    /// What the application is about to go on with waits until it is `whole`, as the link takes it at once, while an ACK
-    /// is to come.
-    fn hold_begun(&self, len: u64, whole: u64) -> u64 {
-        let Self { snd, .. } = self;
-        let waits = snd.more_follows && whole != 0 && snd.una != snd.nxt && !snd.fin_queued;
-        if waits { len - len % whole } else { len }
+        Some(Chosen { start: self.snd.nxt(), len, fin, resend: false })
     }
 
     /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few
@@ -179,10 +165,10 @@ impl Connection {
             return false;
         }
         let worthwhile = most.min(self.window.cwnd_bytes / 3);
-        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        let room = self.snd.room();
         // an ACK is certain to come: at least two segments are in flight
         quota.min(room) < worthwhile
-            && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
+            && self.snd.outstanding() >= 2 * worthwhile.max(mss)
             && self.ack_is_near(now)
     }
 
@@ -192,20 +178,20 @@ impl Connection {
     /// queue that others have filled meanwhile.
     fn ack_is_near(&self, now: Instant) -> bool {
         let srtt = self.rtt.srtt();
-        now.saturating_duration_since(self.snd.last_sent_at) <= NEAR
+        now.saturating_duration_since(self.snd.last_sent_at()) <= NEAR
             && self.board.oldest_at().is_none_or(|at| at + srtt <= now + NEAR.min(srtt / 2))
     }
 
     /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.
     fn restart_after_idle(&mut self, now: Instant) {
         let governed = self.congestion.governs();
-        if self.snd.una != self.snd.nxt || self.counters.bytes_sent == 0 || governed {
+        if !self.snd.is_all_acked() || self.counters.bytes_sent == 0 || governed {
             return;
         }
-        let idle = now.saturating_duration_since(self.snd.last_sent_at);
+        let idle = now.saturating_duration_since(self.snd.last_sent_at());
         if idle > self.rtt.base_rto() {
             let initial =
-                u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss);
+                u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss());
             self.window.ssthresh_bytes = match self.window.ssthresh_bytes {
                 u64::MAX => u64::MAX,
                 // RFC 7661 4.4: the path is remembered in the threshold
@@ -213,7 +199,7 @@ impl Connection {
             };
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(initial);
             self.congestion.on_idle(now);
-            self.snd.last_sent_at = now;
+            self.snd.set_last_sent(now);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The connection: its parts, how it begins, and how a segment finds the code for its state.
 
+mod expiry;
+mod pacing;
 mod sides;
 
 use core::time::Duration;
@@ -8,20 +10,22 @@ use std::sync::Arc;
 use millstream_packet::{Instant, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
+use crate::ack_policy::AckPolicy;
 use crate::config::{Config, FourTuple};
 use crate::congestion::{Congestion, CongestionKind, Window};
 use crate::ecn::Ecn;
 use crate::error::ConnError;
 use crate::info::Counters;
 use crate::limits;
+use crate::pacer::Pacer;
 use crate::payload::Payload;
 use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
+use crate::sender::Sender;
 use crate::state::{Events, State};
-use crate::stream::StreamQueue;
-use crate::timers::{Deadline, Expiry, Timers};
-pub(crate) use sides::{NO_FIN, Negotiated, Probe, ReceiveSide, SendSide};
+use crate::timers::{Expiry, Timers};
+pub(crate) use sides::{NO_FIN, Negotiated, ReceiveSide};
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
 /// deadline come out. It has no clock, performs no input or output, and sees time only through `now` arguments,
@@ -40,7 +44,7 @@ pub struct Connection {
     /// Begun by a SYN from the peer.
     pub(crate) passive: bool,
     pub(crate) negotiated: Negotiated,
-    pub(crate) snd: SendSide,
+    pub(crate) snd: Sender,
     pub(crate) rcv: ReceiveSide,
     pub(crate) rtt: RttEstimator,
     pub(crate) window: Window,
@@ -48,7 +52,9 @@ pub struct Connection {
     pub(crate) recovery: Recovery,
     pub(crate) ecn: Ecn,
     pub(crate) board: Scoreboard,
+    pub(crate) ack: AckPolicy,
     pub(crate) timers: Timers,
+    pub(crate) pacer: Pacer,
     pub(crate) events: Events,
     pub(crate) error: Option<ConnError>,
     /// What the next call that meets the end is told, once.
@@ -76,7 +82,7 @@ impl Connection {
         let kind = config.congestion;
         let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
         connection.state = State::SynSent;
-        connection.snd.syn_due = true;
+        connection.snd.set_syn_due(true);
         connection
     }
 
@@ -108,7 +114,7 @@ impl Connection {
         connection.state = State::SynReceived;
         connection.passive = true;
         connection.take_syn(now, syn);
-        connection.snd.syn_due = true;
+        connection.snd.set_syn_due(true);
         connection
     }
 
@@ -137,7 +143,7 @@ impl Connection {
             orphaned: false,
             passive: false,
             negotiated: Negotiated::default(),
-            snd: SendSide::new(&config, send, default_mss, isn, ts_offset, now),
+            snd: Sender::new(&config, send, default_mss, isn, ts_offset, now),
             rcv: ReceiveSide::new(recv_max, recv, mss, now),
             rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
             window: Window {
@@ -149,7 +155,9 @@ impl Connection {
             recovery: Recovery::new(),
             ecn: Ecn::default(),
             board: Scoreboard::new(isn.0 ^ ts_offset),
+            ack: AckPolicy::new(),
             timers: Timers::default(),
+            pacer: Pacer::default(),
             events: Events::default(),
             error: None,
             untold: None,
@@ -241,7 +249,7 @@ impl Connection {
     /// Offset `offset` of our sequence space as it stands on the wire.
     #[inline]
     pub(crate) fn snd_seq(&self, offset: u64) -> SeqNumber {
-        SeqNumber(self.snd.iss.0.wrapping_add(offset as u32))
+        self.snd.seq(offset)
     }
 
     /// Offset `offset` of the peer's sequence space as it stands on the wire.
@@ -253,18 +261,13 @@ impl Connection {
     /// End of the data that the application wrote; the FIN, if queued, is at this offset.
     #[inline]
     pub(crate) fn data_end(&self) -> u64 {
-        self.snd.queue_base + self.snd.queue.len() as u64
-    }
-
-    /// The FIN was sent at least once.
-    pub(crate) fn fin_sent(&self) -> bool {
-        self.snd.fin_queued && self.snd.nxt > self.data_end()
+        self.snd.data_end()
     }
 
     /// The timestamp clock: milliseconds plus a secret offset (RFC 7323 5.4).
     #[inline]
     pub(crate) fn ts_now(&self, now: Instant) -> u32 {
-        ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.snd.ts_offset)
+        self.snd.timestamp(now)
     }
 
     /// Ends the connection without a word to the peer.
@@ -282,15 +285,10 @@ impl Connection {
         };
         self.state = State::Closed;
         self.timers = Timers::default();
-        self.snd.syn_due = false;
-        self.snd.probe = Probe::None;
-        self.rcv.ack.now = false;
-        self.rcv.ack.due = false;
+        self.pacer = Pacer::default();
+        self.ack.clear();
         self.rcv.reassembly = None;
-        self.snd.queue = StreamQueue::new(limits::BUFFER_MIN_BYTES);
-        self.snd.queue_base = self.snd.nxt.max(1);
-        self.snd.una = self.snd.nxt;
-        self.snd.fin_queued = false;
+        self.snd.finish();
         self.board = Scoreboard::new(1);
         self.compact();
         self.events.closed = true;
@@ -310,7 +308,7 @@ impl Connection {
 
     /// Ends the connection and tells the peer by RST.
     pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
-        let reset = (self.snd_seq(self.snd.nxt), Some(self.rcv_seq(self.rcv.nxt)));
+        let reset = (self.snd_seq(self.snd.nxt()), Some(self.rcv_seq(self.rcv.nxt)));
         let tell = self.state.is_synchronized() && self.state != State::TimeWait
             || self.state == State::SynReceived;
         self.finish(Some(error));
@@ -323,32 +321,31 @@ impl Connection {
     /// when nothing has happened for a while: then a connection is this structure alone, but for what is queued
     /// and counters of trouble it had. True when nothing is left that could be given back later.
     pub fn compact(&mut self) -> bool {
-        self.snd.queue.release();
+        self.snd.release();
         self.rcv.queue.release();
         self.rcv.spare = None;
-        if self.snd.una != self.snd.nxt {
+        if !self.snd.is_all_acked() {
             return false;
         }
         self.board.release();
         self.counters.rate = None;
         self.recovery.release();
-        self.snd.queue.is_empty() && self.rcv.queue.is_empty() && self.rcv.reassembly.is_none()
+        self.snd.queue().is_empty() && self.rcv.queue.is_empty() && self.rcv.reassembly.is_none()
     }
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
     pub(crate) fn enter_time_wait(&mut self, now: Instant) {
         self.state = State::TimeWait;
         self.timers.stop_retransmit();
-        self.timers.keepalive = Deadline::NONE;
-        self.timers.close = Deadline::at(now + self.config.time_wait());
+        self.timers.stop_keepalive();
+        self.timers.arm_close(now + self.config.time_wait());
         self.rcv.reassembly = None;
         self.compact();
     }
 
     /// Invariants that hold between calls.
     pub(crate) fn check(&self) {
-        debug_assert!(self.snd.una <= self.snd.nxt);
-        debug_assert!(self.snd.nxt <= self.data_end() + u64::from(self.snd.fin_queued));
+        self.snd.check();
         debug_assert!(
             !self.negotiated.sack
                 || !self.board.is_plain()
@@ -362,7 +359,7 @@ impl Connection {
         debug_assert!(
             self.state == State::Closed
                 || self.state == State::TimeWait
-                || self.snd.una == self.snd.nxt
+                || self.snd.is_all_acked()
                 || self.timers.retransmit().is_some_and(|(_, what)| what != Expiry::Persist),
             "no timer while data is outstanding in {}",
             self.state
@@ -371,11 +368,10 @@ impl Connection {
 
     /// Time for which something has been outstanding.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
-        let since = self.snd.waiting_since.get();
-        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.snd.waited(now)
     }
 }
 
 // An idle connection is this and, once `compact` was called, nothing on the heap but counters of trouble: it
 // leaves room for what its owner knows about it within 1 KiB.
-const _: () = assert!(size_of::<Connection>() <= 888);
+const _: () = assert!(size_of::<Connection>() <= 904);

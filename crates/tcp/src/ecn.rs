@@ -46,7 +46,7 @@ impl Connection {
             return if self.ecn.agreed { TcpFlags::ECE } else { TcpFlags::NONE };
         }
         // RFC 3168 6.1.1.1: what got no answer may have been dropped for asking
-        let ask = self.config.ecn == EcnMode::Request && self.snd.syn_retransmits == 0;
+        let ask = self.config.ecn == EcnMode::Request && self.snd.syn_retransmits() == 0;
         self.ecn.asked = ask;
         if ask { SETUP } else { TcpFlags::NONE }
     }
@@ -90,7 +90,9 @@ impl Connection {
         if codepoint & CE == CE {
             self.counters.rare().ce_segments_in += 1;
             // the first mark is told at once; it is what the sender waits for
-            self.rcv.ack.now |= !self.ecn.echo;
+            if !self.ecn.echo {
+                self.ack.send_at_once();
+            }
             self.ecn.echo = true;
         }
     }
@@ -116,7 +118,7 @@ impl Connection {
     /// not reduce it again (RFC 3168 6.1.2).
     pub(crate) fn ecn_reduced(&mut self) {
         self.ecn.cwr_due = self.ecn.agreed;
-        self.ecn.high = self.snd.nxt;
+        self.ecn.high = self.snd.nxt();
     }
 
     /// An acceptable ACK up to `ack` carries ECE (RFC 3168 6.1.2): reduces as for loss, at most once a window.

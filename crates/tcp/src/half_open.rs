@@ -11,7 +11,6 @@ use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
 use crate::ticks::ticks;
-use crate::timers::Deadline;
 
 /// The SYN carried no window shift.
 const NO_SHIFT: u8 = u8::MAX;
@@ -126,11 +125,10 @@ impl HalfOpen {
         let config = config.into();
         let kind = config.congestion;
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
-        connection.snd.waiting_since = Deadline::at(self.sent_at);
-        connection.snd.last_sent_at = self.sent_at;
+        let retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
+        connection.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
         (connection.rcv.data_at, connection.rcv.ack_at) =
             (ticks(self.sent_at), ticks(self.sent_at));
-        connection.snd.syn_retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
         if self.bits & NOT_CAPABLE != 0 {
             connection.ecn_take_syn_again(&TcpHeader::default());
         }

@@ -10,7 +10,6 @@ use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTE
 use crate::payload::Payload;
 use crate::state::State;
 use crate::ticks::seconds;
-use crate::timers::Deadline;
 
 impl Connection {
     /// Learns the peer's sequence number and options from its SYN.
@@ -35,18 +34,11 @@ impl Connection {
             rcv.ts_recent = timestamps.value;
             rcv.ts_recent_at = seconds(now);
         }
-        if let Some(mss) = options.mss {
-            snd.peer_mss = mss.max(MIN_MSS_BYTES);
-        }
-        // RFC 7323 2.2: the window of a SYN is never scaled
-        snd.max_wnd = u64::from(syn.window);
-        snd.edge = 1 + snd.max_wnd;
-        snd.wl1 = 0;
-        snd.wl2 = 0;
+        snd.on_peer_syn(options.mss.map(|mss| mss.max(MIN_MSS_BYTES)), syn.window);
         self.ecn_take_syn(syn);
         self.set_mss();
-        self.rcv.mss_estimate = self.snd.mss.min(RECEIVED_MSS_START_BYTES);
-        let mss = u64::from(self.snd.mss);
+        self.rcv.mss_estimate = self.snd.mss().min(RECEIVED_MSS_START_BYTES);
+        let mss = u64::from(self.snd.mss());
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
         let segments = u64::from(self.config.initial_window_segments.max(1));
         self.window.cwnd_bytes = (segments * mss).min((segments * 1460).max(2 * mss));
@@ -56,11 +48,11 @@ impl Connection {
     /// Recomputes the payload of a full segment from what both sides allow (RFC 9293 3.7.1: options taken off).
     pub(crate) fn set_mss(&mut self) {
         let options = if self.negotiated.timestamps { 12 } else { 0 };
-        let mss = self.config.mss.min(self.snd.peer_mss).max(MIN_MSS_BYTES);
-        self.snd.mss = u32::from(mss - options);
-        self.window.mss_bytes = self.snd.mss;
+        let mss = self.config.mss.min(self.snd.peer_mss()).max(MIN_MSS_BYTES);
+        self.snd.set_mss(u32::from(mss - options));
+        self.window.mss_bytes = self.snd.mss();
         // one segment may always be under way (RFC 5681 3.1)
-        self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss));
+        self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss()));
         // and the window that a recovery ends with holds two (equation 4)
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(self.window.minimum());
     }
@@ -76,8 +68,8 @@ impl Connection {
         self.counters.segments_in += 1;
         let flags = header.flags;
         if flags.ack() {
-            let offset = self.ack_offset(header);
-            if offset <= 0 || offset > self.snd.nxt as i64 {
+            let offset = self.snd.offset_of(header.ack);
+            if offset <= 0 || offset > self.snd.nxt() as i64 {
                 // first: an ACK of something else
                 if !flags.rst() {
                     self.reset_due = Some((header.ack, None));
@@ -100,12 +92,12 @@ impl Connection {
             // RFC 9293 3.5 figure 7: simultaneous open
             self.give_up_deferral();
             self.state = State::SynReceived;
-            self.snd.syn_due = true;
+            self.snd.set_syn_due(true);
             return;
         }
-        self.end_fast_open(header, self.ack_offset(header) as u64);
+        self.end_fast_open(header, self.snd.offset_of(header.ack) as u64);
         self.establish(now, header);
-        self.rcv.ack.now = true;
+        self.ack.send_at_once();
         if let Some(packet) = payload
             && !packet.is_empty()
         {
@@ -113,7 +105,7 @@ impl Connection {
         }
         if flags.fin() {
             // rare, and legal: the peer sends it again once it is established
-            self.rcv.ack.now = true;
+            self.ack.send_at_once();
         }
     }
 
@@ -124,36 +116,31 @@ impl Connection {
         header: &TcpHeader,
         start: i64,
     ) -> bool {
-        let offset = self.ack_offset(header);
-        if offset <= 0 || offset > self.snd.nxt as i64 {
+        let offset = self.snd.offset_of(header.ack);
+        if offset <= 0 || offset > self.snd.nxt() as i64 {
             // <SEQ=SEG.ACK><CTL=RST>
             self.reset_due = Some((header.ack, None));
             return false;
         }
         let window = u64::from(header.window) << self.negotiated.snd_shift;
-        self.snd.una = 1;
         if !self.passive {
             // simultaneous open: what went with our SYN is taken as a whole, or is still to be sent
             self.end_fast_open(header, offset as u64);
         }
-        // what was sent early went into the window of the SYN, which may have been larger
-        let early = if self.snd.nxt > 1 { self.snd.max_wnd } else { 0 };
-        self.snd.max_wnd = window.max(early);
-        self.snd.edge = self.snd.una + window;
-        self.snd.wl1 = start.max(0) as u64;
-        self.snd.wl2 = self.snd.una;
+        self.snd.on_syn_ack_acked(start.max(0) as u64, window);
         self.establish(now, header);
         true
     }
 
     fn establish(&mut self, now: Instant, header: &TcpHeader) {
         self.state = State::Established;
-        self.snd.syn_due = false;
+        self.snd.set_syn_due(false);
         self.timers.stop_retransmit();
-        let waiting_since = std::mem::replace(&mut self.snd.waiting_since, Deadline::NONE).get();
+        let waiting_since = self.snd.waiting_since();
+        self.snd.end_wait();
         if waiting_since.is_none() {
             // from a cookie: nobody knows
-        } else if self.snd.syn_retransmits == 0 {
+        } else if self.snd.syn_retransmits() == 0 {
             let sent_at = waiting_since.unwrap_or(now);
             self.rtt.sample(now, now.saturating_duration_since(sent_at), 1);
         } else if let Some(rtt) = self.rtt_by_timestamp(now, self.echo_of(header)) {
@@ -163,11 +150,11 @@ impl Connection {
             // RFC 6298 5.7
             self.rtt.syn_was_lost();
         }
-        if self.snd.syn_retransmits > 1 {
+        if self.snd.syn_retransmits() > 1 {
             // RFC 5681 3.1: lost SYNs make the first window one segment
-            self.window.cwnd_bytes = u64::from(self.snd.mss);
+            self.window.cwnd_bytes = u64::from(self.snd.mss());
         }
-        if self.snd.syn_retransmits > 0 {
+        if self.snd.syn_retransmits() > 0 {
             self.counters.end_timed_out(now);
         }
         self.rtt.reset_backoff();
@@ -180,12 +167,12 @@ impl Connection {
             self.begin_search(now, self.config.mss.min(BLACK_HOLE_MSS_BYTES));
         }
         self.touch_keepalive(now);
-        if self.snd.una < self.snd.nxt {
+        if self.snd.una() < self.snd.nxt() {
             // data sent before the handshake was done (RFC 7413 4.2.2)
-            self.snd.waiting_since.set_if_none(now);
+            self.snd.begin_wait(now);
             self.arm_loss_timers(now);
         }
-        if self.snd.fin_queued {
+        if self.snd.is_fin_queued() {
             // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)
             self.state = State::FinWait1;
         }

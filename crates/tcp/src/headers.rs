@@ -5,7 +5,6 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamp
 
 use crate::connection::Connection;
 use crate::limits::{SACK_BLOCKS, SACK_BLOCKS_WITH_TIMESTAMPS};
-use crate::timers::Deadline;
 use crate::transmit::{Segment, TransmitLimits};
 
 impl Connection {
@@ -32,7 +31,7 @@ impl Connection {
             options,
             ..TcpHeader::default()
         };
-        Segment { header, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+        Segment { header, payload_len: 0, segment_size: self.snd.mss() as u16, ecn: 0 }
     }
 
     /// A SYN or SYN-ACK; with `data` a first SYN may bring data, which goes to the batch.
@@ -42,7 +41,7 @@ impl Connection {
         flags: TcpFlags,
         data: Option<(&Pool, &TransmitLimits, &mut PacketBatch)>,
     ) -> Option<Segment> {
-        if !std::mem::take(&mut self.snd.syn_due) {
+        if !self.snd.take_syn_due() {
             return None;
         }
         let answering = flags.ack();
@@ -62,7 +61,7 @@ impl Connection {
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
-            seq: self.snd.iss,
+            seq: self.snd.iss(),
             ack: if answering { self.rcv_seq(self.rcv.nxt) } else { SeqNumber(0) },
             flags,
             window: self.syn_window(),
@@ -72,28 +71,26 @@ impl Connection {
         let flags = flags | self.ecn_syn_flags(answering);
         let header = TcpHeader { flags, ..header };
         self.initial_window();
-        if self.snd.nxt == 0 {
-            self.snd.nxt = 1 + u64::from(payload_len);
+        if self.snd.on_syn_sent(payload_len) {
             self.counters.bytes_sent += u64::from(payload_len);
         } else {
             self.counters.retransmits += 1;
         }
         if !self.timers.retransmit_armed() {
-            self.snd.waiting_since.set_if_none(now);
+            self.snd.begin_wait(now);
             self.restart_retransmit(now);
         }
-        self.rcv.ack.now = false;
-        self.rcv.ack.due = false;
+        self.ack.clear();
         self.rcv.acked = self.rcv.nxt;
         self.counters.segments_out += 1;
         self.counters.data_segments_out += u64::from(payload_len > 0);
-        let segment_size = self.snd.mss.max(payload_len) as u16;
+        let segment_size = self.snd.mss().max(payload_len) as u16;
         Some(Segment { header, payload_len, segment_size, ecn: 0 })
     }
 
     /// The SYN-ACK, sent as far as this connection is concerned.
     pub(crate) fn syn_ack(&mut self, now: Instant) -> TcpHeader {
-        self.snd.syn_due = true;
+        self.snd.set_syn_due(true);
         let segment = self.transmit_syn(now, TcpFlags::SYN_ACK, None);
         segment.map_or_else(TcpHeader::default, |segment| segment.header)
     }
@@ -102,7 +99,7 @@ impl Connection {
     pub(crate) fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
         let header = self.header(now, seq, TcpFlags::ACK);
         self.counters.segments_out += 1;
-        Segment { header, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+        Segment { header, payload_len: 0, segment_size: self.snd.mss() as u16, ecn: 0 }
     }
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed, unless ranges are left to
@@ -120,11 +117,9 @@ impl Connection {
         }
         let (urg, urgent) = self.put_urgent(seq);
         let window = self.select_window();
-        self.rcv.ack.now = more;
-        self.rcv.ack.due = false;
-        self.rcv.ack.pending_bytes = 0;
+        self.ack.on_sent(more);
         self.rcv.acked = self.rcv.nxt;
-        self.timers.delayed_ack = Deadline::NONE;
+        self.timers.stop_delayed_ack();
         TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),

@@ -39,7 +39,7 @@ impl Connection {
     /// Data leaves and nothing was in flight: what is measured begins now.
     #[inline(always)]
     pub(crate) fn begin_rate(&mut self, now: Instant) {
-        let (delivered, end) = (self.counters.delivered_bytes, self.snd.nxt);
+        let (delivered, end) = (self.counters.delivered_bytes, self.snd.nxt());
         let meter = match &mut self.counters.rate {
             Some(meter) => meter,
             none => none.insert(Default::default()),
@@ -57,16 +57,16 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn measure_rate_to(&mut self, now: Instant, data_end: u64) {
         let (snd, delivered) = (&self.snd, self.counters.delivered_bytes);
-        let Some(meter) = self.counters.rate.as_mut().filter(|meter| snd.una >= meter.end) else {
+        let Some(meter) = self.counters.rate.as_mut().filter(|meter| snd.una() >= meter.end) else {
             return;
         };
         let passed = now.as_nanos().saturating_sub(meter.since.as_nanos());
         let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
-            meter.app_limited = data_end <= snd.nxt;
+            meter.app_limited = data_end <= snd.nxt();
             (meter.bytes, meter.passed_ns) = (bytes, passed);
         }
-        (meter.since, meter.delivered, meter.end) = (now, delivered, snd.nxt);
+        (meter.since, meter.delivered, meter.end) = (now, delivered, snd.nxt());
     }
 }
 
@@ -232,7 +232,7 @@ impl Connection {
     /// How long nothing has got on: since data came last, or the peer acknowledged something new. Where all is
     /// acknowledged, since the last of it was sent.
     pub fn still_for(&self, now: Instant) -> Duration {
-        let sent = self.snd.waiting_since.get().unwrap_or(self.snd.last_sent_at);
+        let sent = self.snd.waiting_since().unwrap_or(self.snd.last_sent_at());
         now.saturating_duration_since(sent).min(since_tick(now, self.rcv.data_at))
     }
 
@@ -262,33 +262,33 @@ impl Connection {
             rttvar_us: us(rtt.rttvar()),
             min_rtt_us: us(rtt.min_rtt().unwrap_or_default()),
             backoff: rtt.backoff(),
-            snd_mss_bytes: snd.mss,
+            snd_mss_bytes: snd.mss(),
             rcv_mss_bytes: rcv.mss_estimate,
             adv_mss_bytes: self.offered_mss(),
             rcv_rtt_us: u64::from(rcv.tune.rtt_us()),
             rcv_space_bytes: rcv.tune.space_bytes(),
-            last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at)),
+            last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at())),
             last_data_received_us: us(since_tick(self.clock, rcv.data_at)),
             last_ack_received_us: us(since_tick(self.clock, rcv.ack_at)),
             delayed_ack_us: u64::from(self.config.delayed_ack_ms) * 1000,
             cwnd_bytes: window.cwnd_bytes,
             ssthresh_bytes: window.ssthresh_bytes,
-            in_flight_bytes: board.pipe(snd.una, snd.nxt),
-            unacked_bytes: snd.nxt - snd.una,
+            in_flight_bytes: board.pipe(snd.una(), snd.nxt()),
+            unacked_bytes: snd.outstanding(),
             sacked_bytes: board.sacked_bytes(),
             lost_bytes: board.lost_bytes(),
             resent_bytes: board.resent_bytes(),
-            snd_wnd_bytes: snd.edge.saturating_sub(snd.una),
+            snd_wnd_bytes: snd.edge().saturating_sub(snd.una()),
             rcv_wnd_bytes: rcv.edge.saturating_sub(rcv.nxt),
             rcv_wnd_limit_bytes: self.window_limit(),
-            notsent_bytes: self.data_end().saturating_sub(snd.nxt.max(1)),
-            send_queue_bytes: snd.queue.len() as u64,
-            send_queue_held_bytes: snd.queue.held_bytes(),
-            send_limit_bytes: snd.queue.limit(),
+            notsent_bytes: self.data_end().saturating_sub(snd.nxt().max(1)),
+            send_queue_bytes: snd.queue().len() as u64,
+            send_queue_held_bytes: snd.queue().held_bytes(),
+            send_limit_bytes: snd.queue().limit(),
             recv_queue_bytes: rcv.queue.len() as u64,
             recv_queue_held_bytes: rcv.queue_held_bytes() + ooo_held,
             recv_limit_bytes: rcv.limit_bytes,
-            send_queue_high_water_bytes: snd.queue.high_water(),
+            send_queue_high_water_bytes: snd.queue().high_water(),
             recv_queue_high_water_bytes: rcv.queue.high_water(),
             recv_coalesced_bytes: rcv.queue.coalesced_bytes(),
             out_of_order_bytes: ooo_bytes,
@@ -313,7 +313,7 @@ impl Connection {
             spurious_recoveries: rare.spurious_recoveries,
             spurious_bytes: rare.spurious_bytes,
             window_probes: rare.window_probes,
-            probes_unanswered: snd.probes_unanswered,
+            probes_unanswered: snd.probes_unanswered(),
             keepalives: rare.keepalives,
             delayed_acks: c.delayed_acks,
             duplicate_acks_in: rare.duplicate_acks_in,
@@ -333,12 +333,12 @@ impl Connection {
             timeout_recoveries: rare.timeout_recoveries,
             timed_out_us: self.counters.timed_out_ns(self.clock) / 1000,
             reorderings: rare.reorderings,
-            reordering_segments: rare.reordering_bytes.div_ceil(u64::from(snd.mss)),
+            reordering_segments: rare.reordering_bytes.div_ceil(u64::from(snd.mss())),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,
             black_holes: rare.black_holes,
-            path_mtu_bytes: self.mtu_of(self.config.mss.min(snd.peer_mss)),
+            path_mtu_bytes: self.mtu_of(self.config.mss.min(snd.peer_mss())),
             mtu_search_bytes: rare.path_search.map_or(0, |search| self.mtu_of(search.high())),
             may_be_fragmented: rare.fragmentable,
             mtu_probes: rare.mtu_probes,

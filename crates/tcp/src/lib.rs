@@ -19,6 +19,7 @@
 
 mod acceptable;
 mod ack;
+mod ack_policy;
 mod choose;
 mod config;
 pub mod congestion;
@@ -35,7 +36,7 @@ pub mod limits;
 mod memory;
 mod options;
 mod ordered;
-mod pacing;
+mod pacer;
 mod path_mtu;
 mod path_search;
 mod payload;
@@ -48,6 +49,7 @@ mod recovery;
 mod reset;
 mod rtt;
 mod scoreboard;
+mod sender;
 mod socket;
 mod state;
 mod stream;
@@ -73,11 +75,11 @@ pub use isn::IsnGenerator;
 pub use payload::{Payload, Placed};
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
+pub use sender::Widened;
 pub use state::{Events, State};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
 pub use time_wait::TimeWait;
 pub use transmit::{PayloadSource, Segment, TransmitLimits};
-pub use zero_copy::Widened;
 
 #[cfg(test)]
 mod tests;

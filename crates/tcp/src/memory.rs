@@ -71,13 +71,13 @@ impl Connection {
     /// Those that wait to be sent, or to be acknowledged.
     #[inline]
     pub fn send_held_bytes(&self) -> usize {
-        self.snd.queue.held_bytes()
+        self.snd.queue().held_bytes()
     }
 
     /// How far the peer has acknowledged, and how far the application has read: offsets, wrapping. By these what is held
     /// becomes less.
     pub fn memory_passed(&self) -> (u32, u32) {
-        (self.snd.una as u32, (self.rcv.nxt as u32).wrapping_sub(self.rcv.queue.len() as u32))
+        (self.snd.una() as u32, (self.rcv.nxt as u32).wrapping_sub(self.rcv.queue.len() as u32))
     }
 
     /// Whether data were dropped since this was last asked, as the owner's limit had no room for them.

@@ -7,9 +7,8 @@ use millstream_packet::Instant;
 
 use crate::config::{Config, Keepalive};
 use crate::connection::Connection;
-use crate::limits::{self, QUICK_ACK_SEGMENTS};
+use crate::limits;
 use crate::state::State;
-use crate::timers::Deadline;
 
 impl Connection {
     /// The parameters as they are now, shared with other connections until one is changed here; see
@@ -20,24 +19,24 @@ impl Connection {
 
     /// Small segments are sent at once (true) or may wait for outstanding ones (false).
     pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.snd.nagle = !nodelay;
+        self.snd.set_nagle(!nodelay);
     }
 
     /// Whether they are.
     pub fn is_nodelay(&self) -> bool {
-        !self.snd.nagle
+        !self.snd.nagle()
     }
 
     /// Whether the application is about to write more: then what does not fill what the link takes at once waits for
     /// it, as long as an ACK is to come, so that each super-segment is whole. A FIN ends that, and so does this call.
     pub fn set_more_follows(&mut self, more: bool) {
-        self.snd.more_follows = more;
+        self.snd.set_more_follows(more);
     }
 
     /// Starts, changes or stops keep-alive probes.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         Arc::make_mut(&mut self.config).keepalive = keepalive;
-        self.timers.keepalive = Deadline::NONE;
+        self.timers.stop_keepalive();
         self.touch_keepalive(self.clock);
     }
 
@@ -60,8 +59,7 @@ impl Connection {
 
     /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.
     pub fn quick_ack(&mut self) {
-        self.rcv.ack.quick = QUICK_ACK_SEGMENTS;
-        self.rcv.ack.now |= self.rcv.ack.pending_bytes > 0;
+        self.ack.hasten();
     }
 
     /// DiffServ code point and hop limit (TTL) of packets from now on (RFC 9293 3.9.1.6 and 3.9.2). For the owner,
@@ -86,7 +84,7 @@ impl Connection {
             let config = Arc::make_mut(&mut self.config);
             config.send_buffer_bytes = bytes.max(least);
             config.send_auto_tune = false;
-            self.snd.queue.set_limit(bytes.max(least));
+            self.snd.set_queue_limit(bytes.max(least));
         }
     }
 
@@ -100,10 +98,11 @@ impl Connection {
                 | State::Closing
                 | State::LastAck
         );
-        if let Some(seconds) = self.config.linger_s.filter(|_| ends && self.timers.close.is_none())
+        if let Some(seconds) =
+            self.config.linger_s.filter(|_| ends && self.timers.close_at().is_none())
         {
             let wait = Duration::from_secs(u64::from(seconds));
-            self.timers.close = Deadline::at(now + wait);
+            self.timers.arm_close(now + wait);
         }
         self.arm_fin_wait_2(now);
     }

@@ -63,13 +63,13 @@ impl Connection {
         let mss = mtu_bytes.max(least) - headers;
         self.mtu_probe_refused(now, seq, mss);
         let asks_to_fragment = fragmentable && !self.may_be_fragmented();
-        if mss >= self.config.mss.min(self.snd.peer_mss) && !asks_to_fragment {
+        if mss >= self.config.mss.min(self.snd.peer_mss()) && !asks_to_fragment {
             return;
         }
-        let at = self.snd.una + u64::from(seq.distance_from(self.snd_seq(self.snd.una)));
+        let at = self.snd.una() + u64::from(seq.distance_from(self.snd_seq(self.snd.una())));
         let claim = PathClaim { at, mss, fragmentable };
         // less than a full segment has arrived since segments have had this size: none of it was full
-        if self.snd.una < self.counters.mss_since() + u64::from(self.snd.mss) {
+        if self.snd.una() < self.counters.mss_since() + u64::from(self.snd.mss()) {
             self.take_path_mtu(now, claim);
             return;
         }
@@ -88,8 +88,8 @@ impl Connection {
         // A probe that is out is sent again, too, and has not arrived when that is acknowledged.
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.obey(now, claim);
-        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
-            let (una, nxt) = (self.snd.una, self.snd.nxt);
+        if self.state.is_synchronized() && self.snd.una() < self.snd.nxt() {
+            let (una, nxt) = (self.snd.una(), self.snd.nxt());
             self.board.mark_lost(una, nxt);
             self.recovery.force_resend = true;
         }
@@ -102,7 +102,7 @@ impl Connection {
     }
 
     fn is_missing(&self, claim: &PathClaim) -> bool {
-        claim.at >= self.snd.una && !self.board.is_sacked(claim.at, claim.at + 1)
+        claim.at >= self.snd.una() && !self.board.is_sacked(claim.at, claim.at + 1)
     }
 
     /// What is outstanding got no answer in time: a router's claim about it is believed now. Whether there was one.
@@ -136,7 +136,7 @@ impl Connection {
     pub(crate) fn limit_mss(&mut self, now: Instant, mss: u16) {
         let raise_at = now + Duration::from_secs(MTU_RAISE_S);
         let before = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss);
-        let una = self.snd.una;
+        let una = self.snd.una();
         let rare = self.counters.rare();
         (rare.path_limit, rare.mss_since) = (Some(PathLimit { mss: before, raise_at }), una);
         Arc::make_mut(&mut self.config).mss = mss;
@@ -169,8 +169,8 @@ impl Connection {
         let LinkLimit { opened, most } = limit;
         self.set_clock(now);
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
-        let (before, peer) = (self.config.mss, self.snd.peer_mss);
+        let (una, nxt) = (self.snd.una(), self.snd.nxt());
+        let (before, peer) = (self.config.mss, self.snd.peer_mss());
         let rare = self.counters.rare();
         (rare.link_limit, rare.mss_since) = ((most < opened).then_some(limit), una);
         let is_limited = rare.path_limit.is_some() || rare.path_search.is_some();
@@ -200,7 +200,7 @@ impl Connection {
         if self.rtt.backoff() < BLACK_HOLE_TIMEOUTS - 1 {
             return;
         }
-        let mss = match self.config.mss.min(self.snd.peer_mss) {
+        let mss = match self.config.mss.min(self.snd.peer_mss()) {
             // RFC 8899 5.1.2: BASE_PLPMTU
             mss if mss > BLACK_HOLE_MSS_BYTES => BLACK_HOLE_MSS_BYTES,
             mss if mss > DEFAULT_MSS_V4_BYTES && self.tuple.remote.is_ipv4() => {
@@ -209,7 +209,7 @@ impl Connection {
             _ => return,
         };
         // what is small arrives through a black hole: then it is none
-        if self.snd.nxt - self.snd.una <= u64::from(mss) {
+        if self.snd.outstanding() <= u64::from(mss) {
             return;
         }
         self.counters.rare().black_holes += 1;
@@ -225,7 +225,7 @@ impl Connection {
     pub(crate) fn raise_mss(&mut self, now: Instant) {
         let Some(limit) = self.counters.path_limit() else { return };
         if now >= limit.raise_at && self.recovery.phase == Phase::Open {
-            let una = self.snd.una;
+            let una = self.snd.una();
             let rare = self.counters.rare();
             (rare.path_limit, rare.mss_since, rare.fragmentable) = (None, una, false);
             let config = Arc::make_mut(&mut self.config);

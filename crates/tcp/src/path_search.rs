@@ -113,7 +113,7 @@ impl Connection {
     /// Segments of `mss` bytes from now on, and a search for what the path carries above that; nothing where link and peer
     /// take no larger ones.
     pub(crate) fn begin_search(&mut self, now: Instant, mss: u16) {
-        let before = self.config.mss.min(self.snd.peer_mss);
+        let before = self.config.mss.min(self.snd.peer_mss());
         let most = self.counters.path_search().map_or(before, |search| search.most);
         if mss >= most {
             return;
@@ -152,11 +152,11 @@ impl Connection {
             && self.recovery.phase == Phase::Open
             && !self.recovery.probe_due
             && self.board.sacked_bytes() + self.board.lost_bytes() == 0
-            && mss == u64::from(self.snd.mss);
+            && mss == u64::from(self.snd.mss());
         if !plain {
             return ProbeChoice::No;
         }
-        let (low, headers) = (self.config.mss.min(self.snd.peer_mss), self.ip_headers());
+        let (low, headers) = (self.config.mss.min(self.snd.peer_mss()), self.ip_headers());
         let Some(search) = self.counters.path_search() else { return ProbeChoice::No };
         let Some(size) = search.next_size(low, headers) else {
             self.end_search(now, low);
@@ -167,12 +167,12 @@ impl Connection {
         }
         let len = u64::from(size) - (u64::from(low) - mss);
         let whole = len + MTU_PROBE_FOLLOWERS * mss;
-        let available = self.data_end() - self.snd.nxt;
-        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        let available = self.data_end() - self.snd.nxt();
+        let room = self.snd.room();
         if available < whole || room < whole || self.window.cwnd_bytes < whole {
             return ProbeChoice::No;
         }
-        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
         match self.window.cwnd_bytes.saturating_sub(pipe) >= len {
             true => ProbeChoice::Probe(len),
             // something is in flight: its ACKs make room
@@ -206,7 +206,7 @@ impl Connection {
             return;
         };
         let (start, end, size) = (search.start, search.end, search.size);
-        if self.snd.una < end && !self.board.is_sacked(start.max(self.snd.una), end) {
+        if self.snd.una() < end && !self.board.is_sacked(start.max(self.snd.una()), end) {
             return;
         }
         (search.start, search.end, search.lost, search.vain) = (0, 0, 0, 0);
@@ -242,7 +242,7 @@ impl Connection {
     /// nothing follows, the next one waits longer each time, so that probes do not keep step with a short queue that
     /// overflows again and again.
     pub(crate) fn end_mtu_probe(&mut self, now: Instant, loss: ProbeLoss) {
-        let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss).max(1));
+        let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss()).max(1));
         let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
         let least = self.rtt.base_rto();
         let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
@@ -266,8 +266,8 @@ impl Connection {
 
     /// A router says what it takes instead of the packet with sequence number `seq`: the search need not find out.
     pub(crate) fn mtu_probe_refused(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
-        let low = self.config.mss.min(self.snd.peer_mss);
-        let iss = self.snd.iss.0;
+        let low = self.config.mss.min(self.snd.peer_mss());
+        let iss = self.snd.iss().0;
         let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
             return;
         };

@@ -20,10 +20,10 @@ impl Connection {
     #[inline]
     pub(crate) fn predicts(&self, header: &TcpHeader, len: u64) -> Option<u64> {
         let Self { negotiated, snd, rcv, .. } = self;
-        let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
+        let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una()).0);
         let is_next = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK
             && header.seq == self.rcv_seq(rcv.nxt)
-            && u64::from(acked) <= snd.nxt - snd.una
+            && u64::from(acked) <= snd.outstanding()
             && (len > 0 || acked > 0)
             && header.options.sack.is_empty();
         // RFC 7323 5.3: not older than what was seen
@@ -37,7 +37,7 @@ impl Connection {
             && is_timely
             && (len == 0 || rcv.nxt + len <= rcv.edge)
             // out of the persist state there is more to do
-            && (snd.edge > snd.nxt || snd.una != snd.nxt)
+            && (snd.edge() > snd.nxt() || !snd.is_all_acked())
             && self.takes_nothing_uncommon();
         is_expected.then_some(u64::from(acked))
     }
@@ -55,7 +55,7 @@ impl Connection {
             && board.is_plain()
             && recovery.phase == Phase::Open
             && recovery.probe_end == 0
-            && snd.wl1 <= rcv.nxt
+            && snd.takes_window_of(rcv.nxt)
             && !self.congestion.governs()
             && self.config.fast_path
     }
@@ -99,14 +99,10 @@ impl Connection {
             self.rcv.ts_recent = timestamps.value;
             self.rcv.ts_recent_at = seconds(now);
         }
-        let ack = self.snd.una + acked;
+        let ack = self.snd.una() + acked;
         // RFC 9293 3.10.7.4: nothing newer has brought a window before it
         let window = u64::from(header.window) << (self.negotiated.snd_shift & 15);
-        self.snd.wl1 = self.rcv.nxt;
-        self.snd.wl2 = ack;
-        self.snd.max_wnd = self.snd.max_wnd.max(window);
-        self.snd.edge = ack + window;
-        self.snd.probes_unanswered = 0;
+        self.snd.set_window(self.rcv.nxt, ack, window);
         if acked > 0 {
             self.take_predicted_ack(now, timestamps.map(|timestamps| timestamps.echo), ack);
         }
@@ -118,8 +114,8 @@ impl Connection {
     /// missing.
     #[inline]
     fn take_predicted_ack(&mut self, now: Instant, echo: Option<u32>, ack: u64) {
-        let acked = ack - self.snd.una;
-        let in_flight = self.snd.nxt - self.snd.una;
+        let acked = ack - self.snd.una();
+        let in_flight = self.snd.outstanding();
         let sent_at = self.board.on_plain(ack);
         // what is asked for again and again: it does not change here
         let data_end = self.data_end();

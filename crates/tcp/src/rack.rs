@@ -37,7 +37,7 @@ impl Connection {
 
     /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
     fn reordering_window(&self) -> Duration {
-        let mss = u64::from(self.snd.mss);
+        let mss = u64::from(self.snd.mss());
         if !self.recovery.reordering_seen {
             let many = self.board.sacked_segments() >= DUPLICATE_THRESHOLD
                 || self.board.sacked_bytes() > mss * u64::from(DUPLICATE_THRESHOLD - 1);
@@ -84,9 +84,9 @@ impl Connection {
             // what is outstanding is sent again, in smaller segments
             return;
         }
-        let shrunk = self.snd.nxt > self.snd.edge;
+        let shrunk = self.snd.nxt() > self.snd.edge();
         let may_probe = self.recovery.phase == Phase::Open && self.recovery.probe_end == 0;
-        if may_probe && !shrunk && self.choose_probe(u64::from(self.snd.mss)).is_some() {
+        if may_probe && !shrunk && self.choose_probe(u64::from(self.snd.mss())).is_some() {
             self.recovery.probe_due = true;
             self.counters.rare().loss_probes += 1;
         }
@@ -95,7 +95,7 @@ impl Connection {
     /// RFC 8985 7.4: did the probe repair a loss?
     pub(crate) fn end_probe(&mut self, now: Instant, ack: &Acked) {
         let (end, resent) = (self.recovery.probe_end, self.recovery.probe_resent);
-        let una = self.snd.una;
+        let una = self.snd.una();
         if end == 0 || una < end {
             return;
         }
@@ -117,7 +117,7 @@ impl Connection {
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
     #[inline]
     pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
-        if self.snd.una == self.snd.nxt {
+        if self.snd.is_all_acked() {
             return self.restart_retransmit(now);
         }
         self.arm_loss_timers_since(now, now);
@@ -134,7 +134,7 @@ impl Connection {
             Some((_, Expiry::Timeout | Expiry::LossProbe)) => {
                 // a recovery that ended may have begun the time-out anew
                 let due = |since: &Instant| since.as_nanos() + self.rtt.rto_ns() <= now.as_nanos();
-                let since = self.snd.waiting_since.get().filter(|since| !due(since));
+                let since = self.snd.waiting_since().filter(|since| !due(since));
                 self.arm_loss_timers_since(now, since.unwrap_or(now));
             }
             _ => self.arm_loss_timers(now),
@@ -155,7 +155,7 @@ impl Connection {
     /// `since`.
     #[inline]
     fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
-        debug_assert!(self.snd.una != self.snd.nxt, "nothing is outstanding");
+        debug_assert!(!self.snd.is_all_acked(), "nothing is outstanding");
         if !self.may_probe() {
             return self.restart_retransmit(since);
         }
@@ -165,7 +165,7 @@ impl Connection {
             _ => 0,
         };
         // one segment: the peer may hold its ACK back
-        wait_ms += if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) { 200 } else { 2 };
+        wait_ms += if self.snd.outstanding() <= u64::from(self.snd.mss()) { 200 } else { 2 };
         let wait_ns = wait_ms * 1_000_000 + 2 * self.rtt.srtt_ns();
         let probe_at = now.as_nanos().saturating_add(wait_ns);
         let rto_at = since.as_nanos().saturating_add(self.rtt.base_rto_ns());

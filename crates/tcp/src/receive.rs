@@ -6,7 +6,7 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::{Connection, NO_FIN, ReceiveSide};
 use crate::error::ConnError;
-use crate::limits::{QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES};
+use crate::limits::RECEIVED_MSS_START_BYTES;
 use crate::payload::{Payload, Placed};
 use crate::reassembly::{Ready, Reassembly};
 use crate::state::State;
@@ -26,7 +26,7 @@ impl Connection {
         let opening = self.state == State::SynReceived;
         let Some(span) = self.locate(header, len) else {
             // the peer's SYN again: our answer was lost
-            self.snd.syn_due = true;
+            self.snd.set_syn_due(true);
             self.ecn_take_syn_again(header);
             return 0;
         };
@@ -150,14 +150,14 @@ impl Connection {
             packet.trim_front(known);
             start = nxt;
             // as for one that is known as a whole: the peer sends again what arrived
-            self.rcv.ack.now = true;
-            self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+            self.ack.send_at_once();
+            self.ack.be_quick();
         }
         let start = start as u64;
         let room = edge.saturating_sub(start) as usize;
         if packet.len() > room {
             packet.truncate(room);
-            self.rcv.ack.now = true;
+            self.ack.send_at_once();
         }
         if packet.is_empty() {
             return 0;
@@ -222,7 +222,7 @@ impl Connection {
     #[cold]
     fn refuse_data(&mut self) {
         self.counters.rare().memory_drops += 1;
-        self.rcv.ack.now = true;
+        self.ack.send_at_once();
     }
 
     /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
@@ -303,7 +303,7 @@ impl Connection {
             self.rcv.dsack.set(twice);
         }
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
-        self.rcv.ack.now = true;
+        self.ack.send_at_once();
         self.put_aside_reassembly();
     }
 
@@ -317,14 +317,14 @@ impl Connection {
     fn take_early(&mut self, start: u64, packet: Packet, pool: &Pool) {
         self.counters.rare().out_of_order_segments += 1;
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
-        self.rcv.ack.now = true;
-        self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+        self.ack.send_at_once();
+        self.ack.be_quick();
         // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
         let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
         // the window promised room for bytes in frames: what the first ranges take themselves comes beyond that
         let most = most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_most());
         let memory = most.saturating_sub(self.rcv.queue_held_bytes());
-        let seed = self.snd.ts_offset ^ self.snd.iss.0;
+        let seed = self.snd.ts_offset() ^ self.snd.iss().0;
         let Self { rcv: ReceiveSide { reassembly, spare, .. }, .. } = self;
         let reassembly = reassembly
             .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new(Reassembly::new(seed))));
@@ -346,18 +346,18 @@ impl Connection {
     fn note_fin(&mut self, at: i64) {
         let highest = self.rcv.reassembly.as_ref().map_or(0, |r| r.highest());
         if at < highest as i64 {
-            self.rcv.ack.now = true;
+            self.ack.send_at_once();
             return;
         }
         if at >= self.rcv.nxt as i64 && self.rcv.fin == NO_FIN && self.state.may_receive_data() {
             if at <= self.rcv.edge as i64 {
                 self.rcv.fin = at as u64;
                 // ahead of something missing: a duplicate ACK at once, as for data
-                self.rcv.ack.now = true;
+                self.ack.send_at_once();
             }
         } else if at < self.rcv.nxt as i64 {
             // the FIN again: our ACK was lost
-            self.rcv.ack.now = true;
+            self.ack.send_at_once();
         }
     }
 
@@ -368,7 +368,7 @@ impl Connection {
         }
         self.rcv.nxt += 1;
         self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
-        self.rcv.ack.now = true;
+        self.ack.send_at_once();
         self.rcv.reassembly = None;
         self.events.peer_closed = true;
         self.events.readable = true;

@@ -195,7 +195,7 @@ impl Connection {
         } else {
             // RFC 9937 section 5: without SACK each duplicate stands for a segment, to be taken off later
             delivered = match ack.acked {
-                0 if ack.duplicate => u64::from(self.snd.mss),
+                0 if ack.duplicate => u64::from(self.snd.mss()),
                 acked => acked.saturating_sub(self.board.duplicate_bytes()),
             };
             newly_lost = self.count_duplicates(ack);
@@ -253,8 +253,8 @@ impl Connection {
             oldest_at: self.board.oldest_at(),
             rtt: delivery.timed().map(|at| now.saturating_duration_since(at)),
             min_rtt: self.rtt.min_rtt().unwrap_or_default(),
-            in_flight_bytes: self.board.pipe(self.snd.una, self.snd.nxt),
-            cwnd_limited: self.snd.cwnd_limited,
+            in_flight_bytes: self.board.pipe(self.snd.una(), self.snd.nxt()),
+            cwnd_limited: self.snd.is_cwnd_limited(),
             recovering: self.recovery.phase != Phase::Open,
             sack,
         };
@@ -271,7 +271,7 @@ impl Connection {
     /// RFC 5681 3.1 and RFC 7661: only a window that is used may grow, and in slow start one half used.
     #[inline(always)]
     pub(crate) fn is_cwnd_limited(&self, in_flight: u64) -> bool {
-        self.snd.cwnd_limited
+        self.snd.is_cwnd_limited()
             || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes
     }
 
@@ -287,15 +287,15 @@ impl Connection {
             rtt: (!rtt.is_zero()).then_some(rtt),
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min_rtt().unwrap_or_default(),
-            una: self.snd.una,
-            nxt: self.snd.nxt,
+            una: self.snd.una(),
+            nxt: self.snd.nxt(),
         };
         self.congestion.on_ack(&mut self.window, &sample);
     }
 
     /// RFC 5681 3.2 and RFC 6582, for a peer without SACK.
     fn count_duplicates(&mut self, ack: &Acked) -> u64 {
-        let (una, nxt, mss) = (self.snd.una, self.snd.nxt, u64::from(self.snd.mss));
+        let (una, nxt, mss) = (self.snd.una(), self.snd.nxt(), u64::from(self.snd.mss()));
         let head = (una + mss).min(nxt);
         if ack.acked > 0 {
             self.recovery.duplicate_acks = 0;
@@ -315,7 +315,7 @@ impl Connection {
         }
         self.recovery.duplicate_acks += 1;
         if self.recovery.phase != Phase::Loss {
-            self.board.on_duplicate(self.snd.mss);
+            self.board.on_duplicate(self.snd.mss());
         }
         // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
         if self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
@@ -333,19 +333,19 @@ impl Connection {
     pub(crate) fn enter_recovery(&mut self, now: Instant, acked: u64, delivered: u64) {
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.save_undo(false);
-        let flight = self.snd.nxt - self.snd.una + acked;
+        let flight = self.snd.outstanding() + acked;
         // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
         let used = flight.min(self.window.cwnd_bytes);
         self.congestion.on_congestion(&mut self.window, now, used);
         self.ecn_reduced();
         // RFC 9937 section 5, RecoverFS: what was selectively acknowledged before is not delivered while recovering
         let to_deliver = match self.negotiated.sack {
-            true => self.snd.nxt - self.snd.una - self.board.sacked_bytes() + delivered,
+            true => self.snd.outstanding() - self.board.sacked_bytes() + delivered,
             false => used,
         };
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Recovery;
-        recovery.recover = self.snd.nxt;
+        recovery.recover = self.snd.nxt();
         let episode = recovery.episode();
         episode.prr_delivered = 0;
         episode.prr_out = 0;
@@ -365,8 +365,8 @@ impl Connection {
     /// end of recovery. Below it, as much as is delivered, and a segment more for an ACK that is `safe`: one that moves
     /// on and tells of nothing more that is lost.
     fn reduce_proportionally(&mut self, delivered: u64, safe: bool) {
-        let mss = u64::from(self.snd.mss);
-        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        let mss = u64::from(self.snd.mss());
+        let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
         let ssthresh = self.window.ssthresh_bytes;
         let recovery = self.recovery.episode();
         recovery.prr_delivered += delivered;
@@ -387,7 +387,7 @@ impl Connection {
         if ack.acked == 0 {
             return Left::Not;
         }
-        let whole = self.snd.una >= self.recovery.recover;
+        let whole = self.snd.una() >= self.recovery.recover;
         match self.recovery.phase {
             Phase::Recovery if whole => {
                 // RFC 9937 section 5: at the end of recovery
@@ -436,8 +436,8 @@ impl Connection {
     /// acknowledged everything before that, and not that.
     #[inline]
     pub(crate) fn has_peer_reneged(&self) -> bool {
-        let una = self.snd.una;
-        una < self.snd.nxt && self.board.is_sacked(una, una + 1)
+        let una = self.snd.una();
+        una < self.snd.nxt() && self.board.is_sacked(una, una + 1)
     }
 
     /// What the receiver has taken back is sent again by a time-out alone, and nothing else is due before: it comes after
@@ -453,7 +453,7 @@ impl Connection {
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
     pub(crate) fn enter_loss(&mut self, now: Instant) {
         self.end_mtu_probe(now, ProbeLoss::TimedOut);
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let (una, nxt) = (self.snd.una(), self.snd.nxt());
         let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
         if self.has_peer_reneged() {
             self.board.forget_sacked();
@@ -468,7 +468,7 @@ impl Connection {
         }
         let newly = self.board.mark_all_lost(una, nxt);
         self.tell_lost(now, newly, self.board.oldest_at());
-        self.window.cwnd_bytes = u64::from(self.snd.mss);
+        self.window.cwnd_bytes = u64::from(self.snd.mss());
         let recovery = &mut self.recovery;
         recovery.settle_short();
         recovery.frto = if frto { Frto::First } else { Frto::Off };

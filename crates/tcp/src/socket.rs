@@ -1,11 +1,10 @@
 //! What the application may call.
 
-use millstream_packet::{Cuts, Instant, Packet, Pool, QueueStats};
+use millstream_packet::{Instant, Packet, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
-use crate::limits::FRAMED_SEGMENT_BYTES;
 use crate::state::{Events, State};
 
 impl Connection {
@@ -14,7 +13,7 @@ impl Connection {
     pub fn may_write(&self) -> Result<(), ConnError> {
         match self.state {
             State::Closed => Err(self.untold.unwrap_or(ConnError::Closed)),
-            _ if self.snd.fin_queued => Err(ConnError::Closed),
+            _ if self.snd.is_fin_queued() => Err(ConnError::Closed),
             _ => Ok(()),
         }
     }
@@ -46,39 +45,12 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.queue_bytes(pool, bytes);
-        if written < bytes.len() {
-            self.snd.starved = true;
-        }
+        let written = self.snd.write(pool, bytes);
         if written > 0 {
             return Ok(written);
         }
-        let full = self.snd.queue.held_bytes() >= self.snd.queue.limit() / 2;
+        let full = self.snd.queue().held_bytes() >= self.snd.queue().limit() / 2;
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
-    }
-
-    /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where
-    /// it does not, as segments that are sent as they are, where those fill half a frame and there is enough for one,
-    /// or nothing it could share a frame with.
-    fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
-        let unsent = self.unsent_bytes();
-        let snd = &mut self.snd;
-        let (headroom, size) = (snd.queue.framing(), snd.mss.max(1) as usize);
-        if snd.queue.is_bulk(bytes.len()) {
-            return snd.queue.write_bulk(pool, bytes, &Cuts { segment: size, unsent });
-        }
-        let is_wasteful = size < FRAMED_SEGMENT_BYTES;
-        if headroom == 0 || is_wasteful || bytes.len() < size / 2 && !snd.queue.is_empty() {
-            return snd.queue.write(pool, bytes);
-        }
-        // the segments before it are cut without regard to frames: up to where the last of them ends
-        let seam = if snd.queue.is_framed() { 0 } else { (size - unsent % size) % size };
-        let (first, rest) = bytes.split_at(seam.min(bytes.len()));
-        let written = if first.is_empty() { 0 } else { snd.queue.write(pool, first) };
-        if written < first.len() || rest.is_empty() {
-            return written;
-        }
-        written + snd.queue.write_framed(pool, rest, headroom, size)
     }
 
     /// Queues a packet's bytes without copying. A packet that is not taken is given back.
@@ -90,13 +62,8 @@ impl Connection {
             return Ok(());
         }
         self.end_deferral();
-        match self.snd.queue.append(packet) {
-            Ok(_) => Ok(()),
-            Err(full) => {
-                self.snd.starved = true;
-                Err(Refused { packet: full.0, why: ConnError::WouldBlock })
-            }
-        }
+        let refused = |packet| Refused { packet, why: ConnError::WouldBlock };
+        self.snd.append(packet).map_err(refused)
     }
 
     /// Nothing more will come after what is queued: `Ok` is the orderly end, `Err` the reason.
@@ -158,13 +125,13 @@ impl Connection {
         self.end_deferral();
         match self.state {
             // RFC 9293 3.10.4: queued until the connection is established
-            State::SynSent | State::SynReceived => self.snd.fin_queued = true,
+            State::SynSent | State::SynReceived => self.snd.queue_fin(),
             State::Established => {
-                self.snd.fin_queued = true;
+                self.snd.queue_fin();
                 self.state = State::FinWait1;
             }
             State::CloseWait => {
-                self.snd.fin_queued = true;
+                self.snd.queue_fin();
                 self.state = State::LastAck;
             }
             _ => {}
@@ -198,7 +165,7 @@ impl Connection {
             return;
         }
         self.orphaned = true;
-        if self.state == State::SynSent && self.snd.queue.is_empty() {
+        if self.state == State::SynSent && self.snd.queue().is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
             self.finish(None);
             return;
@@ -226,9 +193,11 @@ impl Connection {
     pub fn is_writable(&self) -> bool {
         match self.state {
             State::SynSent if self.is_deferred() => true,
-            State::SynReceived if self.is_early() => self.may_write().is_err() || self.has_room(),
+            State::SynReceived if self.is_early() => {
+                self.may_write().is_err() || self.snd.has_room()
+            }
             State::SynSent | State::SynReceived => false,
-            _ => self.may_write().is_err() || self.has_room(),
+            _ => self.may_write().is_err() || self.snd.has_room(),
         }
     }
 
@@ -240,7 +209,7 @@ impl Connection {
     /// Payload bytes of a full segment now; at least one.
     #[inline]
     pub fn mss(&self) -> u32 {
-        self.snd.mss.max(1)
+        self.snd.mss().max(1)
     }
 
     /// Bytes received and not read.
@@ -250,7 +219,7 @@ impl Connection {
 
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.snd.queue.len()
+        self.snd.queue().len()
     }
 
     /// Bytes that the application wrote and that the peer has not acknowledged, if there are any, or if its end was not
@@ -259,8 +228,8 @@ impl Connection {
         if self.state == State::Closed {
             return self.counters.cut_off();
         }
-        let bytes = self.snd.queue.len() as u64;
-        let is_end_due = self.snd.fin_queued && self.snd.una <= self.data_end();
+        let bytes = self.snd.queue().len() as u64;
+        let is_end_due = self.snd.is_fin_queued() && self.snd.una() <= self.data_end();
         (bytes != 0 || is_end_due).then_some(bytes)
     }
 
@@ -268,18 +237,18 @@ impl Connection {
     /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0 where those fit a
     /// frame, and until it has sent.
     pub fn bulk_bytes(&self) -> usize {
-        self.snd.queue.whole()
+        self.snd.queue().whole()
     }
 
     /// Bytes written and not sent for the first time.
     #[inline]
     pub fn unsent_bytes(&self) -> usize {
-        self.data_end().saturating_sub(self.snd.nxt.max(1)) as usize
+        self.snd.unsent_bytes()
     }
 
     /// What the send queue and the receive queue hold and count; data out of order aside.
     pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
-        (self.snd.queue.stats(), self.rcv.queue.stats())
+        (self.snd.queue().stats(), self.rcv.queue.stats())
     }
 
     /// Whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks after the way.
@@ -351,11 +320,11 @@ impl Connection {
     }
 
     pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
-        seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt))
+        seq.ge(self.snd_seq(self.snd.una())) && seq.lt(self.snd_seq(self.snd.nxt()))
     }
 
     /// The last [`poll`](Self::poll) had something to send and found no free frame.
     pub fn is_starved_of_frames(&self) -> bool {
-        self.snd.frames_wanted
+        self.snd.wants_frames()
     }
 }

@@ -24,7 +24,6 @@ use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::isn::hash_tuple;
 use crate::limits::{DEFAULT_MSS_V4_BYTES, DEFAULT_MSS_V6_BYTES, MIN_MSS_BYTES};
-use crate::timers::Deadline;
 
 /// A cookie is good in the period it was made in and in the next.
 const PERIOD_S: u64 = 64;
@@ -131,7 +130,7 @@ impl SynCookies {
         let mut connection = Connection::accept(config, tuple, isn, ts_offset, &syn, now);
         connection.syn_ack(now);
         // when it was sent is not known, so it measures no round trip
-        connection.snd.waiting_since = Deadline::NONE;
+        connection.snd.end_wait();
         Some(connection)
     }
 

@@ -9,7 +9,6 @@ use crate::config::FourTuple;
 use crate::connection::Connection;
 use crate::limits::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
 use crate::state::State;
-use crate::timers::Deadline;
 
 /// A new incarnation begins this far above the old one's numbers: beyond any window without scaling.
 const REUSE_DISTANCE: usize = 65_537;
@@ -150,18 +149,18 @@ impl Connection {
     /// None in other states, and while something is still to be sent.
     pub fn time_wait(&self) -> Option<(TimeWait, Instant)> {
         let Self { snd, rcv, negotiated, config, .. } = self;
-        if self.state != State::TimeWait || rcv.ack.now || rcv.ack.due || self.reset_due.is_some() {
+        if self.state != State::TimeWait || self.ack.is_owed() || self.reset_due.is_some() {
             return None;
         }
-        let until = self.timers.close.get()?;
+        let until = self.timers.close_at()?;
         let window = rcv.edge.saturating_sub(rcv.nxt) >> negotiated.rcv_shift;
         let (challenge_second, challenges) = self.counters.challenges();
         let wait = TimeWait {
             quiet_since: self.clock,
-            snd_nxt: self.snd_seq(snd.nxt),
+            snd_nxt: self.snd_seq(snd.nxt()),
             rcv_nxt: self.rcv_seq(rcv.nxt),
             ts_recent: rcv.ts_recent,
-            ts_offset: snd.ts_offset,
+            ts_offset: snd.ts_offset(),
             time_wait_ms: config.time_wait_ms,
             challenge_second,
             window: u16::try_from(window).unwrap_or(u16::MAX),
@@ -182,8 +181,8 @@ impl Connection {
         match effect(header, payload_len, self.rcv_seq(self.rcv.nxt)) {
             Effect::None => {}
             Effect::Fin => {
-                self.timers.close = Deadline::at(now + self.config.time_wait());
-                self.rcv.ack.now = true;
+                self.timers.arm_close(now + self.config.time_wait());
+                self.ack.send_at_once();
             }
             Effect::Challenge => self.challenge(now),
         }
@@ -199,7 +198,7 @@ impl Connection {
 
     /// As [`TimeWait::next_isn`].
     pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
-        above(self.snd_seq(self.snd.nxt), isn)
+        above(self.snd_seq(self.snd.nxt()), isn)
     }
 }
 

@@ -1,14 +1,6 @@
-//! The timers of a connection, and what happens when one expires.
-
-use core::time::Duration;
+//! The timers of a connection.
 
 use millstream_packet::Instant;
-
-use crate::config::Config;
-use crate::connection::{Connection, Probe};
-use crate::error::ConnError;
-use crate::limits::{MAX_RTO_MS, R1_TIMEOUTS};
-use crate::state::State;
 
 /// What the retransmission timer is armed for; one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,25 +50,27 @@ impl Deadline {
         }
     }
 
+    /// The earlier one.
     #[inline]
-    fn is_due(self, now: Instant) -> bool {
+    pub(crate) fn min(self, other: Deadline) -> Deadline {
+        // not `Ord::min`: compared as numbers, without a branch
+        Deadline(Instant::from_nanos(self.0.as_nanos().min(other.0.as_nanos())))
+    }
+
+    #[inline]
+    pub(crate) fn is_due(self, now: Instant) -> bool {
         self.0 <= now && !self.is_none()
     }
 }
 
-/// Deadlines. All optional; the earliest is the connection's.
+/// The deadlines of a connection. All optional; the earliest is the connection's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     retransmit: Deadline,
-    pub(crate) delayed_ack: Deadline,
-    pub(crate) keepalive: Deadline,
-    /// End of TIME-WAIT, or of FIN-WAIT-2 of a closed connection.
-    pub(crate) close: Deadline,
-    /// Earliest time of the next segment with data, if paced; a deadline only while one is held back.
-    pub(crate) pace: Instant,
-    pub(crate) pace_held: bool,
-    /// It was, and the wake-up may have come late.
-    pub(crate) pace_released: bool,
+    delayed_ack: Deadline,
+    keepalive: Deadline,
+    /// End of TIME-WAIT, of FIN-WAIT-2 of a closed connection, or of lingering.
+    close: Deadline,
     expiry: Expiry,
 }
 
@@ -87,9 +81,6 @@ impl Default for Timers {
             delayed_ack: Deadline::NONE,
             keepalive: Deadline::NONE,
             close: Deadline::NONE,
-            pace: Instant::ZERO,
-            pace_held: false,
-            pace_released: false,
             expiry: Expiry::Timeout,
         }
     }
@@ -105,6 +96,7 @@ impl Timers {
         self.retransmit.get().map(|at| (at, self.expiry))
     }
 
+    #[inline]
     pub(crate) fn arm_retransmit(&mut self, at: Instant, expiry: Expiry) {
         self.retransmit = Deadline::at(at);
         self.expiry = expiry;
@@ -114,230 +106,106 @@ impl Timers {
         self.retransmit = Deadline::NONE;
     }
 
-    /// Releases what was held back, if it is time. True while there is to be waited.
+    /// What the retransmission timer was armed for, if it is over; then it is stopped.
+    pub(crate) fn take_retransmit(&mut self, now: Instant) -> Option<Expiry> {
+        let is_due = self.retransmit.is_due(now);
+        is_due.then(|| {
+            self.stop_retransmit();
+            self.expiry
+        })
+    }
+
+    /// An ACK is to go by `at`, if none is to go before.
     #[inline]
-    pub(crate) fn end_hold(&mut self, now: Instant) -> bool {
-        let early = self.pace > now;
-        if self.pace_held && !early {
-            self.pace_held = false;
-            self.pace_released = true;
+    pub(crate) fn delay_ack(&mut self, at: Instant) {
+        self.delayed_ack.set_if_none(at);
+    }
+
+    #[inline(always)]
+    pub(crate) fn stop_delayed_ack(&mut self) {
+        self.delayed_ack = Deadline::NONE;
+    }
+
+    /// Whether a delayed ACK is to go now; then it is no longer delayed.
+    pub(crate) fn take_delayed_ack(&mut self, now: Instant) -> bool {
+        let is_due = self.delayed_ack.is_due(now);
+        if is_due {
+            self.stop_delayed_ack();
         }
-        early
+        is_due
+    }
+
+    pub(crate) fn arm_keepalive(&mut self, at: Instant) {
+        self.keepalive = Deadline::at(at);
+    }
+
+    pub(crate) fn keepalive(&self) -> Deadline {
+        self.keepalive
+    }
+
+    pub(crate) fn stop_keepalive(&mut self) {
+        self.keepalive = Deadline::NONE;
+    }
+
+    /// The connection ends at `at`, unless something else comes of it before.
+    pub(crate) fn arm_close(&mut self, at: Instant) {
+        self.close = Deadline::at(at);
+    }
+
+    pub(crate) fn stop_close(&mut self) {
+        self.close = Deadline::NONE;
+    }
+
+    /// When the connection ends by time.
+    pub(crate) fn close_at(&self) -> Option<Instant> {
+        self.close.get()
     }
 
     #[inline]
-    fn earliest(&self) -> Option<Instant> {
-        let Self { retransmit, delayed_ack, keepalive, close, pace, pace_held, .. } = *self;
-        let held = if pace_held { pace } else { Deadline::NONE.0 };
-        let ns = |at: Instant| at.as_nanos();
-        let first = ns(retransmit.0).min(ns(delayed_ack.0)).min(ns(keepalive.0));
-        Deadline(Instant::from_nanos(first.min(ns(close.0)).min(ns(held)))).get()
+    pub(crate) fn earliest(&self) -> Deadline {
+        let Self { retransmit, delayed_ack, keepalive, close, expiry: _ } = *self;
+        retransmit.min(delayed_ack).min(keepalive.min(close))
     }
 }
 
-impl Connection {
-    /// When [`on_timer`](Self::on_timer) must be called at the latest; none when nothing is pending.
-    #[inline]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.earliest()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Does what is due at `now`. Harmless when called early.
-    pub fn on_timer(&mut self, now: Instant) {
-        self.set_clock(now);
-        if self.timers.delayed_ack.is_due(now) {
-            self.timers.delayed_ack = Deadline::NONE;
-            self.rcv.ack.now = true;
-            self.counters.delayed_acks += 1;
-        }
-        // what was held back is asked for by poll
-        self.timers.end_hold(now);
-        if self.timers.close.is_due(now) {
-            // RFC 9293 3.10.8: the TIME-WAIT timeout; or what was written is not acknowledged, and was lingered for
-            match self.state {
-                State::Established
-                | State::CloseWait
-                | State::FinWait1
-                | State::Closing
-                | State::LastAck => {
-                    self.finish_with_reset(ConnError::TimedOut);
-                }
-                _ => self.finish(None),
-            }
-            return;
-        }
-        if let Some((at, expiry)) = self.timers.retransmit()
-            && at <= now
-        {
-            self.timers.stop_retransmit();
-            match expiry {
-                Expiry::Timeout => self.on_timeout(now),
-                Expiry::LossProbe => self.on_loss_probe(now),
-                Expiry::Reorder => self.on_reorder_timer(now),
-                Expiry::Persist => self.on_persist(now),
+    #[test]
+    fn the_earliest_deadline_is_the_next_whatever_it_is_for() {
+        let mut timers = Timers::default();
+        assert_eq!(timers.earliest().get(), None);
+        timers.arm_close(at(50));
+        timers.arm_keepalive(at(40));
+        timers.arm_retransmit(at(30), Expiry::LossProbe);
+        timers.delay_ack(at(20));
+        for ms in [20, 30, 40, 50] {
+            assert_eq!(timers.earliest().get(), Some(at(ms)));
+            match ms {
+                20 => timers.stop_delayed_ack(),
+                30 => assert_eq!(timers.take_retransmit(at(30)), Some(Expiry::LossProbe)),
+                40 => timers.stop_keepalive(),
+                _ => timers.stop_close(),
             }
         }
-        if self.timers.keepalive.is_due(now) {
-            self.on_keepalive(now);
-        }
-        self.check();
+        assert_eq!(timers.earliest().get(), None);
     }
 
-    /// Arms the retransmission timer from now, if something is outstanding (RFC 6298 5.1 to 5.3).
-    #[inline]
-    pub(crate) fn restart_retransmit(&mut self, now: Instant) {
-        if self.snd.una == self.snd.nxt {
-            // RFC 6298 5.2
-            self.timers.stop_retransmit();
-            self.snd.waiting_since = Deadline::NONE;
-            return;
-        }
-        let at = Instant::from_nanos(now.as_nanos().saturating_add(self.rtt.rto_ns()));
-        self.timers.arm_retransmit(at, Expiry::Timeout);
-    }
-
-    fn on_timeout(&mut self, now: Instant) {
-        if self.is_deferred() {
-            self.end_deferral();
-            return;
-        }
-        let limit = match self.state.is_synchronized() {
-            true => self.retry_limit(),
-            false if self.state == State::SynSent => self.config.syn_retries,
-            false => self.config.syn_ack_retries,
-        };
-        // RFC 9293 3.8.6.1: a window that shrank to nothing over what is outstanding is probed by sending it again,
-        // and a peer that answers is waited for
-        let shut = self.state.is_synchronized() && self.snd.edge <= self.snd.una;
-        let unanswered = if shut { self.snd.probes_unanswered } else { self.rtt.backoff() };
-        let orphan = shut && self.is_given_up();
-        if unanswered >= limit || orphan || self.user_timeout_passed(now) {
-            // RFC 9293 3.8.3: R2 reached
-            self.fast_open_failed();
-            self.give_up();
-            return;
-        }
-        if self.rtt.backoff() + 1 == R1_TIMEOUTS {
-            // RFC 9293 3.8.3: R1 reached
-            self.events.delivery_problem = true;
-        }
-        self.counters.rare().timeouts += 1;
-        self.counters.begin_timed_out(now);
-        if !self.state.is_synchronized() {
-            self.snd.syn_due = true;
-            self.snd.syn_retransmits = self.snd.syn_retransmits.saturating_add(1);
-            self.rtt.back_off();
-            self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
-            return;
-        }
-        if shut {
-            self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
-        } else if !self.believe_path_claim(now) {
-            self.suspect_black_hole(now);
-        }
-        self.enter_loss(now);
-        // RFC 6298 5.5 and 5.6
-        self.rtt.back_off();
-        let at = self.bounded_by_user_timeout(now, now + self.rtt.rto());
-        self.timers.arm_retransmit(at, Expiry::Timeout);
-    }
-
-    /// Time-outs in a row that end it (RFC 9293 3.8.3: R2); nobody waits for what an orphan still has to deliver.
-    fn retry_limit(&self) -> u8 {
-        let Config { retries, orphan_retries, .. } = *self.config;
-        if self.orphaned { retries.min(orphan_retries) } else { retries }
-    }
-
-    /// An orphan has probed a shut window for long enough, whether it was answered or not.
-    fn is_given_up(&self) -> bool {
-        self.orphaned && self.rtt.backoff() >= self.retry_limit()
-    }
-
-    fn user_timeout_passed(&self, now: Instant) -> bool {
-        // RFC 5482 section 3
-        self.config
-            .user_timeout_ms
-            .is_some_and(|ms| self.waited(now) >= Duration::from_millis(u64::from(ms)))
-    }
-
-    fn bounded_by_user_timeout(&self, now: Instant, at: Instant) -> Instant {
-        let (Some(ms), Some(since)) = (self.config.user_timeout_ms, self.snd.waiting_since.get())
-        else {
-            return at;
-        };
-        at.min((since + Duration::from_millis(u64::from(ms))).max(now))
-    }
-
-    /// Nothing is in flight, something waits, and the peer's window holds it back: ask (RFC 9293 3.8.6.1).
-    pub(crate) fn arm_persist(&mut self, now: Instant) {
-        if self.timers.retransmit_armed() {
-            return;
-        }
-        let wait = self.rtt.rto().min(Duration::from_millis(u64::from(MAX_RTO_MS)));
-        self.snd.waiting_since.set_if_none(now);
-        let at = self.bounded_by_user_timeout(now, now + wait);
-        self.timers.arm_retransmit(at, Expiry::Persist);
-    }
-
-    fn on_persist(&mut self, now: Instant) {
-        if self.snd.una != self.snd.nxt {
-            self.restart_retransmit(now);
-            return;
-        }
-        let unanswered = self.snd.probes_unanswered >= self.config.retries || self.is_given_up();
-        // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
-        if self.user_timeout_passed(now) || unanswered {
-            self.give_up();
-            return;
-        }
-        self.counters.rare().window_probes += 1;
-        if self.snd.edge > self.snd.nxt {
-            // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window there is
-            self.recovery.override_sws = true;
-        } else {
-            self.snd.probe = Probe::Old;
-            self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
-        }
-        self.rtt.back_off();
-        self.arm_persist(now);
-    }
-
-    /// Starts the keep-alive clock anew: the peer was heard.
-    #[inline]
-    pub(crate) fn touch_keepalive(&mut self, now: Instant) {
-        let Some(keepalive) = self.config.keepalive else { return };
-        if matches!(
-            self.state,
-            State::Closed | State::SynSent | State::SynReceived | State::TimeWait
-        ) {
-            return;
-        }
-        self.timers.keepalive =
-            Deadline::at(now + Duration::from_secs(u64::from(keepalive.idle_s)));
-    }
-
-    fn on_keepalive(&mut self, now: Instant) {
-        self.timers.keepalive = Deadline::NONE;
-        let Some(keepalive) = self.config.keepalive else { return };
-        let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));
-        if self.snd.una != self.snd.nxt || self.timers.retransmit_armed() {
-            // RFC 9293 3.8.4: only when nothing is outstanding; the retransmission timer watches the peer
-            self.timers.keepalive = Deadline::at(now + interval);
-            return;
-        }
-        if self.snd.probes_unanswered >= keepalive.probes {
-            self.give_up();
-            return;
-        }
-        self.snd.probes_unanswered += 1;
-        self.snd.probe = Probe::Old;
-        self.counters.rare().keepalives += 1;
-        self.timers.keepalive = Deadline::at(now + interval);
-    }
-
-    fn on_reorder_timer(&mut self, now: Instant) {
-        // RFC 8985 6.3
-        self.restart_retransmit(now);
-        self.judge_by_time(now);
+    #[test]
+    fn an_ack_is_not_delayed_again_and_a_timer_expires_once() {
+        let mut timers = Timers::default();
+        timers.delay_ack(at(20));
+        timers.delay_ack(at(60));
+        assert_eq!(timers.earliest().get(), Some(at(20)));
+        timers.arm_retransmit(at(30), Expiry::Timeout);
+        assert_eq!(timers.take_retransmit(at(29)), None);
+        assert_eq!(timers.take_retransmit(at(30)), Some(Expiry::Timeout));
+        assert_eq!(timers.take_retransmit(at(31)), None);
     }
 }

@@ -5,12 +5,11 @@ use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::choose::Chosen;
 use crate::congestion::{Controller, Transmit};
-use crate::connection::{Connection, Probe};
-use crate::info::LimitedBy;
+use crate::connection::Connection;
 use crate::limits::{BIG_SUPER_SEGMENT_BYTES, SUPER_SEGMENT_BYTES};
 use crate::path_search::ProbeChoice;
 use crate::state::State;
-use crate::timers::{Deadline, Expiry};
+use crate::timers::Expiry;
 
 /// Where the payload of segments comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +99,7 @@ impl Connection {
     /// vain.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.sends_plainly() || self.rcv.ack.now || self.snd.nxt != self.data_end()
+        !self.sends_plainly() || self.ack.is_at_once() || self.snd.nxt() != self.data_end()
     }
 
     /// Whether there is nothing to send but new data and ACKs.
@@ -108,9 +107,9 @@ impl Connection {
     pub(crate) fn sends_plainly(&self) -> bool {
         let Self { state, snd, recovery, board, congestion, reset_due, .. } = self;
         *state == State::Established
-            && !snd.fin_queued
-            && !snd.syn_due
-            && snd.probe == Probe::None
+            && !snd.is_fin_queued()
+            && !snd.is_syn_due()
+            && !snd.is_probe_due()
             && !recovery.probe_due
             && reset_due.is_none()
             && board.next_lost().is_none()
@@ -123,8 +122,7 @@ impl Connection {
     /// opens, RFC 5681 4.2) is no such ACK: then there [is output](Self::has_output).
     #[inline]
     pub fn owed_ack_bytes(&self) -> u32 {
-        let ack = &self.rcv.ack;
-        if ack.due { ack.pending_bytes.max(1) } else { 0 }
+        self.ack.held_bytes()
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that may have opened the
@@ -132,7 +130,7 @@ impl Connection {
     #[inline]
     pub fn has_output_after_read(&self) -> bool {
         match self.state {
-            State::Established => self.rcv.ack.now,
+            State::Established => self.ack.is_at_once(),
             _ => self.has_output(),
         }
     }
@@ -154,13 +152,13 @@ impl Connection {
     ) -> Option<Segment> {
         debug_assert!(batch.is_empty());
         match limits.payload {
-            PayloadSource::View => self.snd.queue.set_framing(0),
-            PayloadSource::Frames { headroom } => self.snd.queue.set_framing_only(headroom),
+            PayloadSource::View => self.snd.send_views(),
+            PayloadSource::Frames { headroom } => self.snd.send_frames(headroom),
             PayloadSource::Borrowed if !self.sends_plainly() => return None,
             PayloadSource::Borrowed => {}
         }
         self.set_clock(now);
-        self.snd.frames_wanted = false;
+        self.snd.set_wants_frames(false);
         if self.orphaned {
             self.arm_close(now);
         }
@@ -192,14 +190,13 @@ impl Connection {
             }
             _ => {}
         }
-        if self.snd.probe == Probe::Old {
-            self.snd.probe = Probe::None;
+        if self.snd.take_probe_due() {
             // one before the first unacknowledged byte: unacceptable, so it is answered
-            let seq = self.snd_seq(self.snd.una) - 1;
+            let seq = self.snd_seq(self.snd.una()) - 1;
             return Some(self.bare(now, seq));
         }
-        if self.rcv.ack.now || self.rcv.ack.due {
-            let seq = self.snd_seq(self.snd.nxt);
+        if self.ack.is_owed() {
+            let seq = self.snd_seq(self.snd.nxt());
             return Some(self.bare(now, seq));
         }
         None
@@ -212,14 +209,14 @@ impl Connection {
         limits: &TransmitLimits,
         batch: &mut PacketBatch,
     ) -> Option<Segment> {
-        let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
+        let mss = u64::from(self.snd.mss().saturating_sub(self.sack_option_len()).max(1));
         let most = self.most_at_once(mss, limits);
         // frames are nothing to wait for: the link below sends each by itself
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         let worth_waiting = if is_framed { 0 } else { most };
         let (mut chosen, mss) = match self.choose_mtu_probe(now, mss) {
             ProbeChoice::Probe(len) => {
-                (Chosen { start: self.snd.nxt, len, fin: false, resend: false }, len)
+                (Chosen { start: self.snd.nxt(), len, fin: false, resend: false }, len)
             }
             ProbeChoice::Wait => return None,
             ProbeChoice::No => (self.choose(now, mss, most, worth_waiting)?, mss),
@@ -235,15 +232,14 @@ impl Connection {
             return None;
         }
         let flags = self.data_flags(&chosen, mss);
-        if self.rcv.ack.pending_bytes > 0 && self.rcv.reassembly.is_none() {
-            // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
-            self.rcv.ack.quick = 0;
+        if self.rcv.reassembly.is_none() {
+            self.ack.on_answer();
         }
         let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
         let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
         // What frames had cut shorter says nothing of the size.
-        if mss > u64::from(self.snd.mss) && chosen.len == mss {
+        if mss > u64::from(self.snd.mss()) && chosen.len == mss {
             self.mtu_probe_sent(chosen.start, chosen.start + chosen.len);
         }
         self.pace(now, chosen.len);
@@ -259,7 +255,8 @@ impl Connection {
             return mss;
         }
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
-        if is_framed && self.data_end() <= self.snd.nxt + mss && self.board.next_lost().is_none() {
+        if is_framed && self.data_end() <= self.snd.nxt() + mss && self.board.next_lost().is_none()
+        {
             // There is no more to send.
             return mss;
         }
@@ -270,7 +267,7 @@ impl Connection {
     #[inline(never)]
     fn most_of_many(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
         if matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed) {
-            self.snd.queue.set_whole(limits.piece(mss as u32) as usize);
+            self.snd.set_whole(limits.piece(mss as u32) as usize);
         }
         let most = if self.is_urgent() { mss } else { limits.most(mss) };
         (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss)
@@ -287,22 +284,17 @@ impl Connection {
         mss: u64,
         batch: &mut PacketBatch,
     ) -> bool {
-        let offset = (chosen.start - self.snd.queue_base) as usize;
         let made = match limits.payload {
             PayloadSource::Borrowed => {
                 debug_assert!(!chosen.resend, "only new data is borrowed");
                 chosen.len
             }
-            PayloadSource::View => {
-                let view = self.snd.queue.view(pool, offset, chosen.len as usize);
-                view.map_or(0, |view| batch.push(view).map_or(0, |()| chosen.len))
-            }
+            PayloadSource::View => self.snd.put_view(pool, chosen.start, chosen.len, batch),
             PayloadSource::Frames { headroom } => {
-                let bytes = (mss as usize, chosen.len as usize);
-                self.snd.queue.hand_out_segments(pool, headroom, offset, bytes, batch) as u64
+                self.snd.put_frames(pool, headroom, chosen.start, (mss, chosen.len), batch)
             }
         };
-        self.snd.frames_wanted = made == 0;
+        self.snd.set_wants_frames(made == 0);
         if made < chosen.len {
             // what there were frames for is a segment of its own
             (chosen.len, chosen.fin) = (made, false);
@@ -333,7 +325,7 @@ impl Connection {
     #[inline]
     fn ends_burst(&self, chosen: &Chosen, mss: u64) -> bool {
         let sized = || self.burst(mss) < u64::MAX;
-        chosen.len > mss && (self.snd.cwnd_limited || self.congestion.governs() || sized())
+        chosen.len > mss && (self.snd.is_cwnd_limited() || self.congestion.governs() || sized())
     }
 
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
@@ -342,8 +334,7 @@ impl Connection {
         if chosen.resend {
             return;
         }
-        let offset = (chosen.start - self.snd.queue_base) as usize;
-        let len = self.snd.queue.up_to_block(offset, chosen.len as usize, mss as usize) as u64;
+        let len = self.snd.up_to_block(chosen.start, chosen.len, mss);
         if len < chosen.len {
             (chosen.len, chosen.fin) = (len, false);
         }
@@ -378,30 +369,24 @@ impl Connection {
         if chosen.resend {
             self.after_resend(now, chosen, mss, parts);
         } else {
-            debug_assert_eq!(chosen.start, self.snd.nxt);
+            debug_assert_eq!(chosen.start, self.snd.nxt());
             self.board.on_send(chosen.start, end, parts as u32, now);
-            self.snd.nxt = end;
-            if chosen.start == self.snd.una {
-                // nothing was outstanding: what a window held back waits anew
-                self.snd.waiting_since = Deadline::NONE;
+            if self.snd.on_new_sent(end, chosen.len != mss * parts) {
                 self.begin_rate(now);
-            }
-            if chosen.len != mss * parts {
-                self.snd.small_end = end;
             }
         }
         if self.congestion.governs() {
             self.tell_control(now, sequence_len);
         }
         debug_assert!(
-            end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
+            end <= self.snd.edge().max(self.snd.una() + self.snd.max_window()) + 1,
             "beyond the peer's window"
         );
         // a timer that was started for one segment waits longer than for more
-        let same_burst =
-            self.snd.last_sent_at == now && chosen.start - self.snd.una > u64::from(self.snd.mss);
-        self.snd.last_sent_at = now;
-        self.snd.waiting_since.set_if_none(now);
+        let same_burst = self.snd.last_sent_at() == now
+            && chosen.start - self.snd.una() > u64::from(self.snd.mss());
+        self.snd.set_last_sent(now);
+        self.snd.begin_wait(now);
         match self.timers.retransmit() {
             // early data: the SYN-ACK's timer comes first
             _ if !self.state.is_synchronized() => {}
@@ -426,14 +411,14 @@ impl Connection {
     #[cold]
     fn after_probe(&mut self, end: u64, is_resent: bool) {
         self.recovery.probe_due = false;
-        self.recovery.probe_end = self.snd.nxt.max(end);
+        self.recovery.probe_end = self.snd.nxt().max(end);
         self.recovery.probe_resent = is_resent;
     }
 
     /// Tells a congestion control that governs each transmission.
     #[inline(never)]
     fn tell_control(&mut self, now: Instant, bytes: u64) {
-        let in_flight_bytes = self.board.pipe(self.snd.una, self.snd.nxt);
+        let in_flight_bytes = self.board.pipe(self.snd.una(), self.snd.nxt());
         let sent = Transmit { now, bytes, in_flight_bytes, srtt: self.rtt.srtt() };
         self.congestion.on_transmit(&mut self.window, &sent);
     }
@@ -447,16 +432,7 @@ impl Connection {
     /// The same where the application has written up to `data_end`.
     #[inline(always)]
     pub(crate) fn account_limits_to(&mut self, now: Instant, data_end: u64) {
-        let snd = &self.snd;
-        let unsent = data_end.saturating_sub(snd.nxt);
-        let by = match unsent {
-            0 if snd.una == snd.nxt => LimitedBy::Idle,
-            0 if snd.starved => LimitedBy::SendBuffer,
-            1.. if snd.edge.saturating_sub(snd.nxt) < unsent.min(u64::from(snd.mss)) => {
-                LimitedBy::PeerWindow
-            }
-            _ => LimitedBy::Busy,
-        };
+        let by = self.snd.limited_by(data_end);
         self.counters.limited.set(by, now.as_nanos());
     }
 }

@@ -52,7 +52,7 @@ impl Connection {
     /// Urgent data of ours is not acknowledged yet: segments are sent one by one, each with its own pointer.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
-        self.counters.urgent_out() > self.snd.una
+        self.counters.urgent_out() > self.snd.una()
     }
 
     /// What a segment from `seq` on says of it.

@@ -2,6 +2,7 @@
 
 use millstream_packet::Instant;
 
+use crate::ack_policy::Acknowledged;
 use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
@@ -9,7 +10,6 @@ use crate::limits::{
     WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES,
 };
 use crate::memory::UNLIMITED;
-use crate::timers::Deadline;
 
 /// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that too little is left of
 /// the window, and after how many other reads that is taken back.
@@ -169,7 +169,7 @@ impl Connection {
     /// False at first.
     #[inline]
     pub fn let_ack_outlast_window(&mut self, may: bool) {
-        self.rcv.ack_outlasts_window = may;
+        self.ack.let_outlast_window(may);
     }
 
     /// Whether the peer has sent what the window allows, but for less than a segment.
@@ -206,42 +206,22 @@ impl Connection {
         field as u16
     }
 
-    /// In-order data arrived: when is it acknowledged (RFC 9293 3.8.6.3, RFC 5681 4.2: at least every second
-    /// full-sized segment, a merged burst counting as its parts)?
+    /// `len` bytes came next in order: when they are acknowledged.
     #[inline(always)]
     pub(crate) fn schedule_ack(&mut self, now: Instant, len: u32) {
         self.note_burst(len);
-        let ack = &mut self.rcv.ack;
-        ack.pending_bytes = ack.pending_bytes.saturating_add(len);
-        if ack.quick > 0 {
-            ack.quick -= 1;
-            ack.now = true;
-        } else if self.config.delayed_ack_ms == 0 {
-            ack.now = true;
-        } else if ack.pending_bytes >= 2 * self.rcv.mss_estimate {
-            ack.due = true;
-        } else if self.timers.delayed_ack.is_none() {
-            let wait_ns = self.config.delayed_ack_ns();
-            self.timers.delayed_ack =
-                Deadline::at(Instant::from_nanos(now.as_nanos().saturating_add(wait_ns)));
+        let delay_ns = self.config.delayed_ack_ns();
+        let when = self.ack.on_data(len, self.rcv.mss_estimate, delay_ns != 0);
+        if when == Acknowledged::Delayed {
+            let at = Instant::from_nanos(now.as_nanos().saturating_add(delay_ns));
+            self.timers.delay_ack(at);
         }
     }
 
-    /// `len` bytes came, with PSH or without. With it, a whole segment most likely ends a burst, and the sender may
-    /// wait for its ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application
-    /// wrote, which an answer may follow that carries the ACK.
+    /// `len` bytes came, with PSH or without.
     #[inline(always)]
     pub(crate) fn note_push(&mut self, push: bool, len: u64) {
-        self.rcv.ack.pushed = push && len >= u64::from(self.rcv.mss_estimate);
-    }
-
-    /// All that came was read, and the last of it had PSH.
-    #[inline(never)]
-    fn hasten_ack(&mut self) {
-        let ack = &mut self.rcv.ack;
-        ack.pushed = false;
-        // with more than a segment an ACK is due anyway, and may be held for what comes next
-        ack.now |= ack.pending_bytes > 0 && !ack.due;
+        self.ack.on_push(push, len >= u64::from(self.rcv.mss_estimate));
     }
 
     /// Remembers how much payload a byte of memory carries: `len` bytes arrived and the queue grew by
@@ -270,8 +250,8 @@ impl Connection {
         if !self.state.may_receive_data() {
             return;
         }
-        if self.rcv.ack.pushed && self.rcv.queue.is_empty() {
-            self.hasten_ack();
+        if self.rcv.queue.is_empty() {
+            self.ack.on_all_read();
         }
         // a window update when the window can double, or open (RFC 9293 3.8.6.2.2)
         let left = self.rcv.edge.saturating_sub(self.rcv.nxt);
@@ -285,10 +265,12 @@ impl Connection {
     /// Tells the peer of the window if that is worth an ACK, `left` being open now.
     #[inline(never)]
     fn widen_window(&mut self, left: u64) {
-        if self.rcv.ack.due && self.rcv.ack_outlasts_window {
+        if self.ack.outlasts_window() {
             return;
         }
-        self.rcv.ack.now |= self.gains(left);
+        if self.gains(left) {
+            self.ack.send_at_once();
+        }
     }
 
     /// Whether an ACK would let the window double, `left` being open now.
@@ -433,11 +415,6 @@ impl Connection {
         self.rcv.sharers = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
     }
 
-    /// Room for the application to write.
-    pub(crate) fn has_room(&self) -> bool {
-        self.snd.queue.held_bytes() * 4 < self.snd.queue.limit() * 3
-    }
-
     /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
     /// part of the window only waits in a queue below: three times what the path carries is enough then, with an
     /// allowance for scheduling. What the peer has selectively stays in the queue and is in flight no more: where the
@@ -450,7 +427,7 @@ impl Connection {
         }
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
         let early = if self.congestion.governs() { self.board.sacked_bytes() } else { 0 };
-        let limit = self.snd.queue.limit();
+        let limit = self.snd.queue().limit();
         if (windows + early) as usize <= limit {
             return;
         }
@@ -464,7 +441,7 @@ impl Connection {
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
         let wanted = (windows.min(carried as u64 + SEND_BASE_BYTES as u64) + early) as usize;
         if wanted > limit {
-            self.snd.queue.set_limit(wanted.min(most));
+            self.snd.set_queue_limit(wanted.min(most));
             self.wake_writer();
         }
     }
@@ -482,8 +459,7 @@ impl Connection {
     /// Tells a writer that waits for room that there is some.
     #[inline]
     pub(crate) fn wake_writer(&mut self) {
-        if self.snd.starved && self.has_room() {
-            self.snd.starved = false;
+        if self.snd.take_writable() {
             self.events.writable = true;
         }
     }

@@ -15,16 +15,10 @@
 
 use std::time::Duration;
 
-use millstream_packet::{Cuts, Pool};
+use millstream_packet::Pool;
 
 use crate::connection::Connection;
-
-/// A send queue whose limit was raised for a write.
-#[derive(Clone, Copy, Debug)]
-pub struct Widened {
-    from: usize,
-    to: usize,
-}
+use crate::sender::Widened;
 
 impl Connection {
     /// Whether a write may be sent from its own memory: the connection is established, nothing is lost, there is nothing
@@ -33,8 +27,8 @@ impl Connection {
     pub fn may_borrow(&self) -> bool {
         self.config.fast_path
             && self.sends_plainly()
-            && !self.rcv.ack.now
-            && self.snd.queue.whole() != 0
+            && !self.ack.is_at_once()
+            && self.snd.queue().whole() != 0
     }
 
     /// Whether a segment sent now is acknowledged within `time`, as far as the last round trips tell.
@@ -45,22 +39,13 @@ impl Connection {
     /// Raises the limit of the send queue to `bytes`, where it tunes itself: what is borrowed is neither copied nor in
     /// the cache. To be given to [`narrow`](Self::narrow) when the write ends.
     pub fn widen(&mut self, bytes: usize) -> Widened {
-        let from = self.snd.queue.limit();
-        let to = match self.config.send_auto_tune {
-            true => from.max(bytes.min(self.config.send_buffer_bytes)),
-            false => from,
-        };
-        if to != from {
-            self.snd.queue.set_limit(to);
-        }
-        Widened { from, to }
+        let most = if self.config.send_auto_tune { self.config.send_buffer_bytes } else { 0 };
+        self.snd.widen(bytes.min(most))
     }
 
     /// Sets the limit of the send queue back, unless it was tuned or set meanwhile. What it holds beyond stays.
-    pub fn narrow(&mut self, Widened { from, to }: Widened) {
-        if to != from && self.snd.queue.limit() == to {
-            self.snd.queue.set_limit(from);
-        }
+    pub fn narrow(&mut self, widened: Widened) {
+        self.snd.narrow(widened);
     }
 
     /// Makes places for `len` bytes of the writer's, as far as limit and pool allow, and answers for how many. All that
@@ -69,15 +54,12 @@ impl Connection {
     /// takes segments in.
     pub fn reserve_borrowed(&mut self, pool: &Pool, len: usize) -> usize {
         debug_assert!(self.may_borrow() && self.unsent_bytes() == 0);
-        let segment = self.snd.mss.max(1) as usize;
-        self.snd.queue.reserve_bulk(pool, len, &Cuts { segment, unsent: 0 })
+        self.snd.reserve(pool, len)
     }
 
     /// `bytes` are the last ones that places were made for: copies those that are not acknowledged. How many they were;
     /// none once the connection is closed.
     pub fn fill_borrowed(&mut self, bytes: &[u8]) -> usize {
-        let left = bytes.len().min(self.snd.queue.len());
-        self.snd.queue.fill(&bytes[bytes.len() - left..]);
-        left
+        self.snd.fill(bytes)
     }
 }

@@ -147,7 +147,7 @@ pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
     + Wheel::TIMER_BYTES
     + 2 * size_of::<u32>()
     + size_of::<bool>();
-const _: () = assert!(IDLE_CONNECTION_BYTES <= 1024);
+const _: () = assert!(IDLE_CONNECTION_BYTES <= 1040);
 
 /// Whether a connection's write was refused for want of a frame, or of memory that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,9 @@
 use millstream_packet::Instant;
 use millstream_wire::tcp::SeqNumber;
 
-use crate::config::Config;
-use crate::limits::QUICK_ACK_SEGMENTS;
 use crate::reassembly::Reassembly;
 use crate::stream::StreamQueue;
 use crate::ticks::{seconds, ticks};
-use crate::timers::Deadline;
 use crate::window::AutoTune;
 
 /// What both SYNs agreed on.
@@ -22,103 +19,6 @@ pub(crate) struct Negotiated {
     pub(crate) rcv_shift: u8,
     /// Both SYNs carry a shift.
     pub(crate) scaling: bool,
-}
-
-/// The sending direction. Offsets count from our initial sequence number: the SYN is at 0, data begins at 1.
-///
-/// ```text
-///   queue_base          una            nxt          data_end   (then FIN)
-///       |  acknowledged  |  in flight   |   unsent     |
-///       +----------------+--------------+--------------+
-///       ^ front of `queue`: equals una while data is sent
-/// ```
-pub(crate) struct SendSide {
-    pub(crate) iss: SeqNumber,
-    pub(crate) una: u64,
-    pub(crate) nxt: u64,
-    /// Right edge of the peer's window, as an offset.
-    pub(crate) edge: u64,
-    /// The largest window that the peer ever advertised.
-    pub(crate) max_wnd: u64,
-    /// Sequence and acknowledgement of the last window update (RFC 9293: SND.WL1, SND.WL2).
-    pub(crate) wl1: u64,
-    pub(crate) wl2: u64,
-    pub(crate) queue: StreamQueue,
-    pub(crate) queue_base: u64,
-    /// The FIN follows the last byte of the queue.
-    pub(crate) fin_queued: bool,
-    /// A SYN or SYN-ACK is to be sent.
-    pub(crate) syn_due: bool,
-    pub(crate) syn_retransmits: u8,
-    /// End of the last segment sent that was not full (Minshall).
-    pub(crate) small_end: u64,
-    /// Payload bytes of a full segment, timestamps taken off.
-    pub(crate) mss: u32,
-    /// What the peer's SYN allows, options not taken off.
-    pub(crate) peer_mss: u16,
-    /// The application was refused, or served short, for want of room.
-    pub(crate) starved: bool,
-    pub(crate) last_sent_at: Instant,
-    pub(crate) ts_offset: u32,
-    pub(crate) probe: Probe,
-    /// Window probes or keep-alive probes without an answer.
-    pub(crate) probes_unanswered: u8,
-    /// When the oldest outstanding byte began to wait, for the user timeout; of a SYN also for its round trip.
-    pub(crate) waiting_since: Deadline,
-    pub(crate) cwnd_limited: bool,
-    /// Small segments may wait for outstanding ones.
-    pub(crate) nagle: bool,
-    /// The application is about to write more.
-    pub(crate) more_follows: bool,
-    pub(crate) frames_wanted: bool,
-}
-
-impl SendSide {
-    /// Nothing sent. The queue holds `queue_bytes`; the peer's segment size is the default until its SYN says another.
-    pub(super) fn new(
-        config: &Config,
-        queue_bytes: usize,
-        default_mss: u16,
-        iss: SeqNumber,
-        ts_offset: u32,
-        now: Instant,
-    ) -> SendSide {
-        SendSide {
-            iss,
-            una: 0,
-            nxt: 0,
-            edge: 1,
-            max_wnd: 0,
-            wl1: 0,
-            wl2: 0,
-            queue: StreamQueue::new(queue_bytes),
-            queue_base: 1,
-            fin_queued: false,
-            syn_due: false,
-            syn_retransmits: 0,
-            small_end: 0,
-            mss: u32::from(config.mss.min(default_mss)),
-            peer_mss: default_mss,
-            starved: false,
-            last_sent_at: now,
-            ts_offset,
-            probe: Probe::None,
-            probes_unanswered: 0,
-            waiting_since: Deadline::NONE,
-            cwnd_limited: false,
-            nagle: config.nagle,
-            more_follows: false,
-            frames_wanted: false,
-        }
-    }
-}
-
-/// A segment without data that asks for an ACK.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Probe {
-    None,
-    /// At `una - 1`, for keep-alive and for a window of zero.
-    Old,
 }
 
 /// The receiving direction. Offsets count from the peer's initial sequence number.
@@ -154,9 +54,6 @@ pub(crate) struct ReceiveSide {
     pub(crate) ack_at: u32,
     /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
     pub(crate) acked: u64,
-    pub(crate) ack: AckState,
-    /// An ACK that is due may be held until the window is used up; see `let_ack_outlast_window`.
-    pub(crate) ack_outlasts_window: bool,
     /// What arrived twice and is to be reported; empty: nothing.
     pub(crate) dsack: Duplicate,
     /// Largest segment payload seen: what "full-sized" means for the ACK policy.
@@ -202,14 +99,6 @@ impl ReceiveSide {
             data_at: ticks(now),
             ack_at: ticks(now),
             acked: 0,
-            ack: AckState {
-                now: false,
-                due: false,
-                pushed: false,
-                pending_bytes: 0,
-                quick: QUICK_ACK_SEGMENTS,
-            },
-            ack_outlasts_window: false,
             dsack: Duplicate::default(),
             mss_estimate: mss_bytes,
             tune: AutoTune::new(now),
@@ -240,19 +129,4 @@ impl Duplicate {
         let Duplicate { start, end } = std::mem::take(self);
         (start != end).then_some((start, end))
     }
-}
-
-/// What is owed to the peer in ACKs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AckState {
-    /// Send one at once.
-    pub(crate) now: bool,
-    /// Enough data in order has come for one; the owner may hold it for a moment.
-    pub(crate) due: bool,
-    /// The last of the data was a whole segment with PSH: acknowledged when it is read.
-    pub(crate) pushed: bool,
-    /// Full-sized segments not acknowledged yet, in bytes.
-    pub(crate) pending_bytes: u32,
-    /// Segments still acknowledged at once (start of the connection, after loss).
-    pub(crate) quick: u8,
 }

@@ -80,16 +80,16 @@ impl Connection {
     /// `mss` of the time it was given, the SYN waits for the first write (or read), 50 ms at most, to carry what
     /// fits of it (RFC 7413 4.2.1); without, it asks for one.
     pub fn offer_fast_open(&mut self, now: Instant, cookie: Option<(FastOpenCookie, u16)>) {
-        if self.state != State::SynSent || self.snd.nxt != 0 {
+        if self.state != State::SynSent || self.snd.nxt() != 0 {
             return;
         }
         let (option, mss) = cookie.unwrap_or((FastOpenCookie::REQUEST, 0));
-        let deferred = cookie.is_some() && self.snd.queue.is_empty() && !self.snd.fin_queued;
+        let deferred = cookie.is_some() && self.snd.queue().is_empty() && !self.snd.is_fin_queued();
         let state = FastOpen { option: Some(option), mss, deferred, ..FastOpen::default() };
         let rare = self.counters.rare();
         rare.fast_open = Some(Box::new(state));
         rare.fast_open_status = FastOpenStatus::Requested;
-        self.snd.syn_due = !deferred;
+        self.snd.set_syn_due(!deferred);
         if deferred {
             let wait = Duration::from_millis(FAST_OPEN_WAIT_MS);
             self.timers.arm_retransmit(now + wait, Expiry::Timeout);
@@ -110,7 +110,7 @@ impl Connection {
             && std::mem::take(&mut open.deferred)
         {
             self.timers.stop_retransmit();
-            self.snd.syn_due = true;
+            self.snd.set_syn_due(true);
         }
     }
 
@@ -125,7 +125,7 @@ impl Connection {
     /// Puts the option into the first SYN or SYN-ACK. What is repeated is plain (RFC 7413 4.2.1 and 4.2.2), in case
     /// that the option or the data was what stopped it.
     pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions) {
-        if self.snd.nxt == 0
+        if self.snd.nxt() == 0
             && let Some(open) = self.counters.fast_open()
         {
             options.fast_open = open.option;
@@ -141,21 +141,19 @@ impl Connection {
         batch: &mut PacketBatch,
     ) -> usize {
         let Some(open) = self.counters.fast_open() else { return 0 };
-        if self.snd.nxt != 0 || open.option.is_none_or(|option| option.is_request()) {
+        if self.snd.nxt() != 0 || open.option.is_none_or(|option| option.is_request()) {
             return 0;
         }
         // RFC 7413 4.1.3: what the server's segment size of last time allows
         let mss = usize::from(open.mss.max(MIN_MSS_BYTES).min(self.config.mss));
-        let len = mss.saturating_sub(options.emit_len()).min(self.snd.queue.len());
+        let len = mss.saturating_sub(options.emit_len()).min(self.snd.queue().len());
         self.counters.rare().fast_open_status = FastOpenStatus::Offered;
         if len == 0 {
             return 0;
         }
         let made = match source {
-            PayloadSource::Frames { headroom } => {
-                self.snd.queue.copy_packet(pool, headroom, 0, len)
-            }
-            _ => self.snd.queue.view(pool, 0, len),
+            PayloadSource::Frames { headroom } => self.snd.first_bytes(pool, Some(headroom), len),
+            _ => self.snd.first_bytes(pool, None, len),
         };
         made.map_or(0, |packet| batch.push(packet).map_or(0, |()| len))
     }
@@ -163,14 +161,7 @@ impl Connection {
     /// Our SYN is acknowledged up to `ack`, an offset: what of its data was taken, and what the server gave. Data
     /// that was not taken has not been sent, as far as the connection is concerned (RFC 7413 4.2.1).
     pub(crate) fn end_fast_open(&mut self, answer: &TcpHeader, ack: u64) {
-        let sent = self.snd.nxt - 1;
-        let taken = ack - 1;
-        self.snd.queue.discard(taken as usize);
-        self.snd.queue_base += taken;
-        self.snd.una = ack;
-        self.snd.nxt = ack;
-        self.snd.wl2 = ack;
-        self.snd.edge = ack + u64::from(answer.window);
+        let (taken, sent) = self.snd.on_syn_acked(ack, answer.window);
         self.counters.bytes_acked += taken;
         self.counters.delivered_bytes += taken;
         if sent > taken {
@@ -182,7 +173,7 @@ impl Connection {
         open.learnt = given.filter(|_| answer.flags.syn());
         let status = match open.learnt {
             _ if taken > 0 => FastOpenStatus::DataAccepted,
-            None if self.snd.syn_retransmits > 0 => FastOpenStatus::Lost,
+            None if self.snd.syn_retransmits() > 0 => FastOpenStatus::Lost,
             _ if sent > 0 => FastOpenStatus::DataRefused,
             _ => FastOpenStatus::Requested,
         };
@@ -203,7 +194,7 @@ impl Connection {
         if self.passive || opening {
             return None;
         }
-        let mss = (self.rcv.nxt > 0).then_some(self.snd.peer_mss);
+        let mss = (self.rcv.nxt > 0).then_some(self.snd.peer_mss());
         let open = self.counters.take_fast_open()?;
         let status = self.counters.rare().fast_open_status;
         Some(FastOpenOutcome { status, cookie: open.learnt, mss })
@@ -224,7 +215,7 @@ impl Connection {
     /// is done (RFC 7413 4.2.2). To be called right after [`accept`](Self::accept); the connection is open for the
     /// application from now on, but may still turn out to have no peer.
     pub fn open_early(&mut self, now: Instant, payload: Option<Packet>, pool: &Pool) {
-        if self.state != State::SynReceived || !self.passive || self.snd.nxt != 0 {
+        if self.state != State::SynReceived || !self.passive || self.snd.nxt() != 0 {
             return;
         }
         self.set_clock(now);

@@ -88,7 +88,7 @@ impl Connection {
             return ack.acked > 0 && self.board.lost_bytes() == 0;
         }
         let (Some((start, ts)), Some(echo)) = (undo.first_resend, ack.echo) else { return false };
-        let before = self.snd.una - ack.acked;
+        let before = self.snd.una() - ack.acked;
         ack.acked > 0 && start == before && (echo.wrapping_sub(ts) as i32) < 0
     }
 
@@ -115,8 +115,8 @@ impl Connection {
         self.rtt.sent_in_vain();
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
         let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
-        if !of_probe && self.snd.una >= self.recovery.dsack_round {
-            self.recovery.dsack_round = self.snd.nxt;
+        if !of_probe && self.snd.una() >= self.recovery.dsack_round {
+            self.recovery.dsack_round = self.snd.nxt();
             self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
             self.recovery.reo_wnd_persist = 16;
         }
@@ -145,7 +145,7 @@ impl Connection {
                 // step 2a, 3a: a duplicate ACK; recover as usual
                 self.recovery.frto = Frto::Off;
             }
-            Frto::First if ack.acked > 0 && self.snd.una < self.recovery.recover => {
+            Frto::First if ack.acked > 0 && self.snd.una() < self.recovery.recover => {
                 // step 2b: send new data instead of sending more again
                 self.recovery.frto = Frto::Second;
                 self.recovery.episode().frto_sent = 0;

@@ -50,7 +50,7 @@ fn answers_like_the_whole_connection() {
         let (mut whole, _) = closed(&config, v6, &pool);
         let (mut wait, until) = whole.time_wait().expect("nothing is owed");
         assert_eq!(until, at(61_000));
-        let (ours, theirs) = (whole.rcv_seq(whole.rcv.nxt), whole.snd_seq(whole.snd.nxt));
+        let (ours, theirs) = (whole.rcv_seq(whole.rcv.nxt), whole.snd_seq(whole.snd.nxt()));
         let mut now = at(2000);
         let mut answered = 0;
         for _ in 0..3000 {
@@ -82,7 +82,7 @@ fn answers_like_the_whole_connection() {
             let expected = whole.poll_one(now, &pool, &LIMITS).map(|s| s.header);
             assert_eq!(answer, expected, "{header:?}");
             answered += u32::from(answer.is_some());
-            let restarted = whole.timers.close.get() == Some(now + wait.duration());
+            let restarted = whole.timers.close_at() == Some(now + wait.duration());
             assert!(!again || restarted);
         }
         assert!(answered > 100);
@@ -120,7 +120,7 @@ fn our_own_new_connection_waits_a_second_and_begins_above() {
     };
     assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
     assert!(!wait.may_connect(at(5999)) && wait.may_connect(at(6000)));
-    let old = whole.snd_seq(whole.snd.nxt);
+    let old = whole.snd_seq(whole.snd.nxt());
     assert_eq!(wait.next_isn(old + 5), old + 5);
     assert_eq!(wait.next_isn(old - 5), old + 65_537);
     let plain = Config { timestamps: false, ..Config::default() };
@@ -138,7 +138,7 @@ fn nothing_is_kept_of_a_connection_that_is_not_done() {
     assert!(near.time_wait().is_none());
     let (whole, _) = closed(&Config::default(), false, &pool);
     let mut owing = whole;
-    owing.rcv.ack.now = true;
+    owing.ack.send_at_once();
     assert!(owing.time_wait().is_none(), "an ACK is to be sent first");
 }
 

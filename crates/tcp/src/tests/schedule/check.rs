@@ -4,7 +4,6 @@ use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
-use crate::connection::Probe;
 use crate::limits::{BUFFER_MIN_BYTES, MAX_RTO_MS, REASSEMBLY_RANGES};
 use crate::recovery::Phase;
 use crate::*;
@@ -74,7 +73,7 @@ impl Watch {
     pub fn hear(&mut self, header: &TcpHeader, connection: &Connection) {
         let syn = header.flags.syn();
         if syn {
-            self.heard_syn(header, connection.snd.iss);
+            self.heard_syn(header, connection.snd.iss());
         }
         if !header.flags.ack() || header.flags.rst() {
             return;
@@ -140,7 +139,7 @@ impl World<'_> {
         check_timers(connection);
         let limit = connection.config.recv_buffer_bytes.max(connection.rcv.limit_bytes);
         side.watch.recv_limit = side.watch.recv_limit.max(limit).max(BUFFER_MIN_BYTES);
-        side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue.limit());
+        side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue().limit());
         check_memory(connection, side.watch.recv_limit, side.watch.send_limit);
         check_sender(connection);
         side.losses.check(self.now, connection);
@@ -153,10 +152,14 @@ impl World<'_> {
             let read = side.read + connection.readable_bytes() as u64;
             assert_eq!(counters.bytes_received, read, "bytes received");
         }
-        assert_eq!(counters.bytes_acked, connection.snd.queue_base - 1, "bytes acknowledged");
+        assert_eq!(
+            counters.bytes_acked + 1,
+            connection.data_end() - connection.snd.queue().len() as u64,
+            "bytes acknowledged"
+        );
         // what a receiver short of memory takes back is delivered twice (RFC 2018 section 8)
         let drops = peer.connection.as_ref().map_or(1, |peer| peer.info().memory_drops);
-        let (delivered, sent) = (counters.delivered_bytes, connection.snd.nxt);
+        let (delivered, sent) = (counters.delivered_bytes, connection.snd.nxt());
         assert!(drops > 0 || delivered <= sent, "delivered {delivered} of {sent} bytes");
         let queued = connection.data_end() - 1;
         assert_eq!(queued, side.written, "bytes taken from the application");
@@ -261,18 +264,16 @@ impl Watch {
 fn check_timers(connection: &Connection) {
     let Connection { snd, state, .. } = connection;
     let deadline = connection.next_deadline();
-    let unsent = connection.data_end() > snd.nxt.max(1) || snd.fin_queued && !connection.fin_sent();
-    let waits = snd.una < snd.nxt || unsent && state.may_transmit_data();
+    let unsent =
+        connection.data_end() > snd.nxt().max(1) || snd.is_fin_queued() && !snd.is_fin_sent();
+    let waits = snd.una() < snd.nxt() || unsent && state.may_transmit_data();
     let must = match state {
         State::SynSent | State::SynReceived | State::TimeWait => true,
         State::FinWait2 => connection.orphaned,
         _ => waits,
     };
     assert!(!must || deadline.is_some(), "no timer in {state}");
-    assert!(
-        snd.probe == Probe::None && !connection.rcv.ack.now && !connection.rcv.ack.due,
-        "something is left to send"
-    );
+    assert!(!snd.is_probe_due() && !connection.ack.is_owed(), "something is left to send");
 }
 
 /// The limits are the largest that the buffers ever had: what was taken or promised stays when they are lowered.
@@ -280,7 +281,7 @@ fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
     let held = connection.memory_in();
     let most = 2 * recv_limit + BURST_BYTES;
     assert!(held <= most, "{held} bytes held to receive, the limit is {most}");
-    let held = connection.snd.queue.held_bytes();
+    let held = connection.snd.queue().held_bytes();
     assert!(
         held <= send_limit + BURST_BYTES,
         "{held} bytes held to send, the limit is {send_limit}"
@@ -291,12 +292,15 @@ fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
 
 fn check_sender(connection: &Connection) {
     let Connection { snd, board, window, rtt, config, .. } = connection;
-    assert!(snd.una <= snd.nxt, "acknowledged beyond what was sent");
-    assert!(snd.nxt <= connection.data_end() + u64::from(snd.fin_queued), "sent beyond the data");
-    let outstanding = snd.nxt - snd.una;
+    assert!(snd.una() <= snd.nxt(), "acknowledged beyond what was sent");
+    assert!(
+        snd.nxt() <= connection.data_end() + u64::from(snd.is_fin_queued()),
+        "sent beyond the data"
+    );
+    let outstanding = snd.outstanding();
     let (sacked, lost) = (board.sacked_bytes(), board.lost_bytes());
     assert!(sacked + lost <= outstanding, "{sacked} + {lost} of {outstanding} bytes accounted for");
-    assert!(board.pipe(snd.una, snd.nxt) <= outstanding, "more in flight than outstanding");
+    assert!(board.pipe(snd.una(), snd.nxt()) <= outstanding, "more in flight than outstanding");
     assert!(window.cwnd_bytes >= u64::from(window.mss_bytes.min(88)), "no congestion window");
     if outstanding == 0 && connection.state.is_synchronized() {
         assert_eq!(connection.recovery.phase, Phase::Open, "nothing is outstanding");
@@ -308,7 +312,7 @@ fn check_sender(connection: &Connection) {
     let c = &connection.counters;
     assert!(c.bytes_retransmitted <= c.bytes_sent, "sent again more than sent");
     let once = c.bytes_sent - c.bytes_retransmitted;
-    assert_eq!(once, snd.nxt.min(connection.data_end()).saturating_sub(1), "bytes sent once");
+    assert_eq!(once, snd.nxt().min(connection.data_end()).saturating_sub(1), "bytes sent once");
 }
 
 fn check_receiver(connection: &Connection) {

@@ -111,10 +111,10 @@ impl Losses {
             return;
         }
         let is_new = self.iss.is_none();
-        self.iss.get_or_insert(connection.snd.iss);
+        self.iss.get_or_insert(connection.snd.iss());
         let begin = self.offset(header.seq).max(1) as u64;
         if is_new {
-            (self.una, self.nxt) = (connection.snd.una.min(begin), begin);
+            (self.una, self.nxt) = (connection.snd.una().min(begin), begin);
             if self.una < begin {
                 let (start, stamp) = (self.una, None);
                 let (again, sacked, lost, early) = (false, false, false, true);
@@ -397,7 +397,7 @@ impl Losses {
             ranges += u32::from(piece.start != end);
             end = piece.end;
         }
-        ranges >= 3 || bytes > 2 * u64::from(connection.snd.mss)
+        ranges >= 3 || bytes > 2 * u64::from(connection.snd.mss())
     }
 
     /// A timer of the connection expired.
@@ -439,11 +439,11 @@ impl Losses {
 
     /// All that the connection sends now was sent.
     pub fn check(&self, now: Instant, connection: &Connection) {
-        let Connection { state, snd, window, timers, .. } = connection;
+        let Connection { state, snd, window, pacer, .. } = connection;
         if !state.may_transmit_data() || !connection.negotiated.sack || self.una >= self.nxt {
             return;
         }
-        assert_eq!((self.una, self.nxt), (snd.una, snd.nxt), "the model heard something else");
+        assert_eq!((self.una, self.nxt), (snd.una(), snd.nxt()), "the model heard something else");
         let deadline = connection.next_deadline().expect("a timer");
         if deadline <= now {
             // it expires next, at this moment
@@ -468,8 +468,8 @@ impl Losses {
         self.check_probe(now, connection, deadline);
         let Some(first) = self.pieces.iter().position(|piece| piece.lost) else { return };
         let Piece { start, .. } = self.pieces[first];
-        let may = start < snd.edge || start == snd.una;
-        if !may || snd.frames_wanted || timers.pace > now {
+        let may = start < snd.edge() || start == snd.una();
+        if !may || snd.wants_frames() || pacer.next() > now {
             return;
         }
         assert!(
@@ -484,7 +484,7 @@ impl Losses {
         let pipe: u64 = self.pieces.iter().filter(in_flight).map(|p| p.end - p.start).sum();
         let lost = self.pieces[first..].iter().take_while(|piece| piece.lost);
         let lost: u64 = lost.map(|piece| piece.end - piece.start).sum();
-        let wanted = lost.min(snd.mss.into());
+        let wanted = lost.min(snd.mss().into());
         let quota = window.cwnd_bytes.saturating_sub(pipe + connection.recovery.short_bytes());
         assert!(
             quota < wanted,
@@ -503,7 +503,7 @@ impl Losses {
             return;
         }
         let mut wait = 2 * rtt.srtt() + Duration::from_millis(2);
-        if self.nxt - self.una <= u64::from(snd.mss) {
+        if self.nxt - self.una <= u64::from(snd.mss()) {
             wait += Duration::from_millis(198);
         }
         if rtt.srtt().is_zero() {

@@ -1,4 +1,4 @@
-//! Pacing: data leaves at a rate, in bursts of about a millisecond at most.
+//! The rate at which data leaves, and whether it is time for the next.
 
 use core::time::Duration;
 
@@ -9,10 +9,6 @@ use crate::connection::Connection;
 
 /// Longest burst.
 const BURST: Duration = Duration::from_millis(1);
-
-/// A wake-up that is later than this is not made up for in full: more than a tick of 250 Hz, by which a busy machine
-/// wakes threads.
-const MOST_LATE: Duration = Duration::from_millis(5);
 
 impl Connection {
     /// Bytes a second at which data leaves now; none: as the window allows. Where the controller sets none, it is
@@ -56,17 +52,15 @@ impl Connection {
     /// Whether data must wait for its time; if so, that time is a deadline of the connection.
     #[inline]
     pub(crate) fn held_by_pace(&mut self, now: Instant) -> bool {
-        let held = self.timers.end_hold(now);
-        self.timers.pace_held = held;
+        let held = self.pacer.hold(now);
         // where the rate follows from the window, to wait for it is to be limited by the window
-        self.snd.cwnd_limited |= held && !self.congestion.governs();
+        if held && !self.congestion.governs() {
+            self.snd.set_cwnd_limited(true);
+        }
         held
     }
 
-    /// `bytes` were sent: the next may follow when they have had their time. What a late wake-up cost is given back:
-    /// else a machine that wakes late sends slower than it was told. Where it waited for that wake-up, all of it at
-    /// once, or a sender whose thread gets the CPU every 4 ms would have a quarter of the rate; else up to half of the
-    /// time of what was sent, as Linux does, whose timers need no thread.
+    /// `bytes` were sent: the next may follow when they have had their time.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
         if self.is_paced() {
@@ -79,12 +73,6 @@ impl Connection {
         let Some(rate) = self.pacing_rate() else { return };
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(self.rtt.rto());
-        let timers = &mut self.timers;
-        let late = now.saturating_duration_since(timers.pace);
-        timers.pace = match timers.pace_released && late <= MOST_LATE {
-            true => timers.pace + took,
-            false => timers.pace.max(now) + (took - late.min(took / 2)),
-        };
-        timers.pace_released &= timers.pace <= now;
+        self.pacer.put_off(now, took);
     }
 }

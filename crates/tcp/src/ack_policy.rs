@@ -1,0 +1,217 @@
+//! When what arrived is acknowledged (RFC 9293 3.8.6.3, RFC 5681 4.2).
+
+use crate::limits::QUICK_ACK_SEGMENTS;
+
+/// What is owed to the peer in ACKs, and why.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckPolicy {
+    /// Send one at once.
+    now: bool,
+    /// Enough data in order has come for one; the owner may hold it for a moment.
+    due: bool,
+    /// The last of the data was a whole segment with PSH: acknowledged when it is read.
+    pushed: bool,
+    /// An ACK that is due may be held until the window is used up; see `let_ack_outlast_window`.
+    outlasts_window: bool,
+    /// Segments still acknowledged at once (start of the connection, after loss).
+    quick: u8,
+    /// Data in order not acknowledged yet.
+    pending_bytes: u32,
+}
+
+/// When data that just came are acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acknowledged {
+    /// By the next [`poll`](crate::Connection::poll), or when more come.
+    Soon,
+    /// When nothing else comes for as long as an ACK may be delayed.
+    Delayed,
+}
+
+impl AckPolicy {
+    pub(crate) fn new() -> Self {
+        AckPolicy {
+            now: false,
+            due: false,
+            pushed: false,
+            outlasts_window: false,
+            quick: QUICK_ACK_SEGMENTS,
+            pending_bytes: 0,
+        }
+    }
+
+    /// One is to be sent at once.
+    #[inline(always)]
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.now
+    }
+
+    /// One is to be sent, now or soon.
+    #[inline]
+    pub(crate) fn is_owed(&self) -> bool {
+        self.now || self.due
+    }
+
+    /// Data of which an ACK is due that may be held for a moment; 0: none is.
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> u32 {
+        if self.due { self.pending_bytes.max(1) } else { 0 }
+    }
+
+    /// The peer has to hear something at once.
+    #[inline(always)]
+    pub(crate) fn send_at_once(&mut self) {
+        self.now = true;
+    }
+
+    /// The peer is repairing a loss, or has begun: it hears of each of the next segments at once.
+    pub(crate) fn be_quick(&mut self) {
+        self.quick = self.quick.max(QUICK_ACK_SEGMENTS);
+    }
+
+    /// An answer carries the ACK: the exchange goes back and forth, and quick ACKs would only double it.
+    #[inline]
+    pub(crate) fn on_answer(&mut self) {
+        if self.pending_bytes > 0 {
+            self.quick = 0;
+        }
+    }
+
+    /// Acknowledges what waits, and the next segments as they come.
+    pub(crate) fn hasten(&mut self) {
+        self.quick = QUICK_ACK_SEGMENTS;
+        self.now |= self.pending_bytes > 0;
+    }
+
+    /// `len` bytes came in order: at least every second segment of `full_bytes` is acknowledged, a merged burst counting
+    /// as its parts. Without `may_delay` every one is.
+    #[inline(always)]
+    pub(crate) fn on_data(&mut self, len: u32, full_bytes: u32, may_delay: bool) -> Acknowledged {
+        self.pending_bytes = self.pending_bytes.saturating_add(len);
+        if self.quick > 0 {
+            self.quick -= 1;
+            self.now = true;
+        } else if !may_delay {
+            self.now = true;
+        } else if self.pending_bytes >= 2 * full_bytes {
+            self.due = true;
+        } else {
+            return Acknowledged::Delayed;
+        }
+        Acknowledged::Soon
+    }
+
+    /// What came last had PSH, and was a whole segment or not. A whole one most likely ends a burst, and the sender may
+    /// wait for its ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application wrote,
+    /// which an answer may follow that carries the ACK.
+    #[inline(always)]
+    pub(crate) fn on_push(&mut self, push: bool, is_whole: bool) {
+        self.pushed = push && is_whole;
+    }
+
+    /// All that came was read.
+    #[inline(always)]
+    pub(crate) fn on_all_read(&mut self) {
+        if self.pushed {
+            self.end_push();
+        }
+    }
+
+    #[inline(never)]
+    fn end_push(&mut self) {
+        self.pushed = false;
+        // with more than a segment an ACK is due anyway, and may be held for what comes next
+        self.now |= self.pending_bytes > 0 && !self.due;
+    }
+
+    /// Whether an ACK that is due may be held for more than half of the window.
+    #[inline]
+    pub(crate) fn let_outlast_window(&mut self, may: bool) {
+        self.outlasts_window = may;
+    }
+
+    /// Whether an ACK that is due is held although the window may double.
+    #[inline]
+    pub(crate) fn outlasts_window(&self) -> bool {
+        self.due && self.outlasts_window
+    }
+
+    /// A segment acknowledges all that came; another is to follow at once where there is `more` to tell.
+    #[inline(always)]
+    pub(crate) fn on_sent(&mut self, more: bool) {
+        self.now = more;
+        self.due = false;
+        self.pending_bytes = 0;
+    }
+
+    /// Nothing is owed any more: the connection ended, or a SYN says it.
+    pub(crate) fn clear(&mut self) {
+        (self.now, self.due) = (false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: u32 = 1000;
+
+    fn after_the_start() -> AckPolicy {
+        let mut ack = AckPolicy::new();
+        ack.on_data(1, FULL, true);
+        ack.on_answer();
+        ack.on_sent(false);
+        ack
+    }
+
+    #[test]
+    fn the_first_segments_are_acknowledged_at_once_until_data_goes_back() {
+        let mut ack = AckPolicy::new();
+        for _ in 0..QUICK_ACK_SEGMENTS {
+            assert_eq!(ack.on_data(10, FULL, true), Acknowledged::Soon);
+            assert!(ack.is_at_once());
+            ack.on_sent(false);
+        }
+        assert_eq!(ack.on_data(10, FULL, true), Acknowledged::Delayed);
+        assert_eq!(after_the_start().on_data(10, FULL, true), Acknowledged::Delayed);
+    }
+
+    #[test]
+    fn every_second_full_segment_is_acknowledged_and_may_be_held() {
+        let mut ack = after_the_start();
+        assert_eq!(ack.on_data(FULL, FULL, true), Acknowledged::Delayed);
+        assert!(!ack.is_owed() && ack.held_bytes() == 0);
+        assert_eq!(ack.on_data(FULL, FULL, true), Acknowledged::Soon);
+        assert_eq!((ack.is_at_once(), ack.held_bytes()), (false, 2 * FULL));
+        ack.on_sent(false);
+        assert!(!ack.is_owed() && ack.pending_bytes == 0);
+    }
+
+    #[test]
+    fn a_whole_segment_with_push_is_acknowledged_when_it_is_read() {
+        let mut ack = after_the_start();
+        ack.on_data(FULL, FULL, true);
+        ack.on_push(true, true);
+        assert!(!ack.is_owed());
+        ack.on_all_read();
+        assert!(ack.is_at_once());
+        // where one is due anyway it may still be held
+        let mut ack = after_the_start();
+        ack.on_data(2 * FULL, FULL, true);
+        ack.on_push(true, true);
+        ack.on_all_read();
+        assert!(ack.is_owed() && !ack.is_at_once());
+    }
+
+    #[test]
+    fn without_delay_and_after_a_loss_nothing_waits() {
+        let mut ack = after_the_start();
+        assert_eq!(ack.on_data(10, FULL, false), Acknowledged::Soon);
+        ack.on_sent(true);
+        assert!(ack.is_at_once(), "there was more to tell");
+        ack.on_sent(false);
+        ack.be_quick();
+        ack.on_data(10, FULL, true);
+        assert!(ack.is_at_once());
+    }
+}
