@@ -5,7 +5,6 @@ use core::time::Duration;
 use millstream_packet::Instant;
 use millstream_wire::tcp::TcpHeader;
 
-use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;

@@ -4,7 +4,6 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::recovery::Phase;
 

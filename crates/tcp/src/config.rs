@@ -184,7 +184,7 @@ impl Default for Config {
             dscp: 0,
             hop_limit: 64,
             linger_s: None,
-            congestion: CongestionKind::Cubic,
+            congestion: CongestionKind::CUBIC,
             initial_window_segments: 10,
             time_wait_ms: 60_000,
             fin_wait_2_ms: 60_000,

@@ -11,7 +11,6 @@ use millstream_packet::Instant;
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::config::EcnMode;
-use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::recovery::Phase;
 

@@ -109,8 +109,7 @@ impl HalfOpen {
         ts_offset: u32,
         now: Instant,
     ) -> TcpHeader {
-        // whichever control it will have: this one takes no memory
-        self.begun(Arc::clone(config), CongestionKind::NewReno, tuple, ts_offset, now).1
+        self.begun(Arc::clone(config), CongestionKind::UNCONTROLLED, tuple, ts_offset, now).1
     }
 
     /// The connection as it stands after the SYN-ACK. Give it the segment that came with

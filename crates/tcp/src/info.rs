@@ -246,7 +246,7 @@ impl Connection {
             rcv.reassembly.as_ref().map_or((0, 0, 0), |r| (r.bytes(), r.held_bytes(), r.ranges()));
         TcpInfo {
             state: self.state,
-            congestion: self.congestion.kind().name(),
+            congestion: self.config.congestion.name(),
             ca_state: match self.recovery.phase {
                 Phase::Open => "Open",
                 Phase::Recovery => "Recovery",

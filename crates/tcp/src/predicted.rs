@@ -8,7 +8,6 @@
 use millstream_packet::{Instant, Pool};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
-use crate::congestion::Controller;
 use crate::connection::{Connection, NO_FIN};
 use crate::payload::Payload;
 use crate::recovery::Phase;

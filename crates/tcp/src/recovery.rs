@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
+use crate::congestion::{AckSample, DeliverySample, LossSample};
 use crate::connection::Connection;
 use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use crate::path_search::ProbeLoss;

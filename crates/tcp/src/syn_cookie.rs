@@ -73,8 +73,7 @@ impl SynCookies {
             syn.flags = TcpFlags::SYN;
         }
         let isn = SeqNumber(self.make(&tuple, syn.seq, period(now), index as u32));
-        // whichever control it will have: this one takes no memory
-        let (config, kind) = (Arc::clone(config), CongestionKind::NewReno);
+        let (config, kind) = (Arc::clone(config), CongestionKind::UNCONTROLLED);
         let mut answer =
             Connection::accept_with(config, kind, tuple, (isn, ts_offset), &syn, now).syn_ack(now);
         if let Some(timestamps) = answer.options.timestamps {

@@ -4,7 +4,7 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::choose::Chosen;
-use crate::congestion::{Controller, Transmit};
+use crate::congestion::Transmit;
 use crate::connection::Connection;
 use crate::limits::{BIG_SUPER_SEGMENT_BYTES, SUPER_SEGMENT_BYTES};
 use crate::path_search::ProbeChoice;

@@ -3,7 +3,6 @@
 use millstream_packet::Instant;
 
 use crate::ack_policy::Acknowledged;
-use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
     BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,

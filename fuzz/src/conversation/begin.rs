@@ -153,7 +153,7 @@ fn config(flags: u8, size: u8, more: u8) -> Config {
         timestamps: flags & 16 == 0,
         sack: flags & 32 == 0,
         keepalive: (more & 1 != 0).then_some(Keepalive { idle_s: 10, interval_s: 1, probes: 3 }),
-        congestion: if more & 2 == 0 { CongestionKind::Cubic } else { CongestionKind::NewReno },
+        congestion: if more & 2 == 0 { CongestionKind::CUBIC } else { CongestionKind::NEW_RENO },
         user_timeout_ms: (more & 4 != 0).then_some(30_000),
         ..Config::default()
     }

@@ -210,9 +210,7 @@ pub(super) fn with_buffers(config: &mut Config, bytes: Option<usize>) {
 
 /// Chooses the congestion control by the name it has on Linux.
 pub(super) fn with_congestion(config: &mut Config, name: &str) -> io::Result<()> {
-    use CongestionKind::{Bbr, Bbr1, Cubic, NewReno};
-    let kind = [Cubic, NewReno, Bbr, Bbr1].into_iter().find(|kind| kind.name() == name);
-    config.congestion = kind.ok_or(io::ErrorKind::Unsupported)?;
+    config.congestion = CongestionKind::named(name).ok_or(io::ErrorKind::Unsupported)?;
     Ok(())
 }
 

@@ -11,7 +11,9 @@ use millstream_packet::Instant;
 
 use super::aggregation::Aggregation;
 use super::rate::{RateSample, RateSampler};
-use super::{AckSample, Controller, DeliverySample, LossSample, Random, Transmit, Window, percent};
+use super::{
+    AckSample, Controller, DeliverySample, Factory, LossSample, Random, Transmit, Window, percent,
+};
 
 /// 2/ln 2, and its reciprocal: the least gain that doubles the rate every round trip, and what drains after it.
 const HIGH_GAIN: u64 = 289;
@@ -349,6 +351,9 @@ impl Bbr1 {
         }
     }
 }
+
+pub(super) static FACTORY: Factory =
+    Factory { name: "bbr1", make: |seed| Box::new(Bbr1::new(seed)) };
 
 impl Controller for Bbr1 {
     fn on_ack(&mut self, _window: &mut Window, _ack: &AckSample) {

@@ -3,7 +3,7 @@
 use millstream_packet::Instant;
 
 use super::hystart::HyStart;
-use super::{AckSample, Controller, Window};
+use super::{AckSample, Controller, Factory, Window};
 
 /// RFC 9438 4.1.2: multiplicative decrease.
 const BETA: f64 = 0.7;
@@ -93,7 +93,14 @@ impl Cubic {
     }
 }
 
+pub(super) static FACTORY: Factory =
+    Factory { name: "cubic", make: |_seed| Box::new(Cubic::default()) };
+
 impl Controller for Cubic {
+    fn may_pace(&self) -> bool {
+        false
+    }
+
     fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
         if !ack.cwnd_limited {
             return;

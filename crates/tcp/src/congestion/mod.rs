@@ -14,6 +14,8 @@ mod hystart;
 mod newreno;
 mod rate;
 
+use core::any::Any;
+use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use core::{fmt, hash};
 
@@ -24,35 +26,56 @@ pub use bbr1::Bbr1;
 pub use cubic::Cubic;
 pub use newreno::NewReno;
 
-/// Which controller a connection uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum CongestionKind {
-    /// RFC 5681 and 6582.
-    NewReno,
-    /// RFC 9438.
-    Cubic,
-    /// Version 3, draft-ietf-ccwg-bbr. Paces always.
-    Bbr,
-    /// Version 1, as Linux has it under the name of `bbr`. Paces always.
-    Bbr1,
-    /// Another one ([`Factory::kind`]).
-    Other(OtherControl),
-}
+/// The controls that are built in. A further one is a file with a [`Factory`], and a line here.
+static BUILT_IN: [&Factory; 4] =
+    [&newreno::FACTORY, &cubic::FACTORY, &bbr::FACTORY, &bbr1::FACTORY];
+
+/// Which control a connection uses: the one that a [`Factory`] makes. Two are the same if their factory is.
+#[derive(Clone, Copy)]
+pub struct CongestionKind(&'static Factory);
 
 impl CongestionKind {
+    /// RFC 5681 and 6582.
+    pub const NEW_RENO: CongestionKind = newreno::FACTORY.kind();
+    /// RFC 9438.
+    pub const CUBIC: CongestionKind = cubic::FACTORY.kind();
+    /// Version 3, draft-ietf-ccwg-bbr. Paces always.
+    pub const BBR: CongestionKind = bbr::FACTORY.kind();
+    /// Version 1, as Linux has it under the name of `bbr`. Paces always.
+    pub const BBR1: CongestionKind = bbr1::FACTORY.kind();
+
     /// Name as Linux spells it; version 1 of BBR, which Linux calls `bbr`, is `bbr1`.
     pub fn name(self) -> &'static str {
-        match self {
-            CongestionKind::NewReno => "reno",
-            CongestionKind::Cubic => "cubic",
-            CongestionKind::Bbr => "bbr",
-            CongestionKind::Bbr1 => "bbr1",
-            CongestionKind::Other(OtherControl(factory)) => factory.name,
-        }
+        self.0.name
+    }
+
+    /// The one of those built in that has this name.
+    pub fn named(name: &str) -> Option<CongestionKind> {
+        BUILT_IN.iter().find(|factory| factory.name == name).map(|factory| factory.kind())
     }
 }
 
-/// Makes the controllers of connections that use a control from elsewhere.
+impl fmt::Debug for CongestionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl PartialEq for CongestionKind {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for CongestionKind {}
+
+impl hash::Hash for CongestionKind {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        core::ptr::hash(self.0, state);
+    }
+}
+
+/// Makes the controllers of connections: of a control that is built in, or of one from elsewhere.
 ///
 /// ```
 /// use millstream_tcp::congestion::{Factory, NewReno};
@@ -73,31 +96,13 @@ pub struct Factory {
 impl Factory {
     /// What a configuration takes.
     pub const fn kind(&'static self) -> CongestionKind {
-        CongestionKind::Other(OtherControl(self))
+        CongestionKind(self)
     }
 }
 
 impl fmt::Debug for Factory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Factory").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// A control that a [`Factory`] makes. Two are the same if their factory is.
-#[derive(Clone, Copy, Debug)]
-pub struct OtherControl(&'static Factory);
-
-impl PartialEq for OtherControl {
-    fn eq(&self, other: &Self) -> bool {
-        core::ptr::eq(self.0, other.0)
-    }
-}
-
-impl Eq for OtherControl {}
-
-impl hash::Hash for OtherControl {
-    fn hash<H: hash::Hasher>(&self, state: &mut H) {
-        core::ptr::hash(self.0, state);
     }
 }
 
@@ -202,7 +207,7 @@ pub struct DeliverySample {
 
 /// A congestion controller. Called outside of recovery (and after a time-out) for growth, and once for each
 /// congestion event.
-pub trait Controller: fmt::Debug {
+pub trait Controller: fmt::Debug + Any {
     /// New data was acknowledged while the window may grow.
     fn on_ack(&mut self, window: &mut Window, ack: &AckSample);
     /// Loss (or ECN) was found by acknowledgements: set the threshold. The window is led there by recovery.
@@ -213,6 +218,10 @@ pub trait Controller: fmt::Debug {
     fn on_undo(&mut self);
     /// The sender was idle for longer than a time-out and its window restarted (RFC 5681 4.1).
     fn on_idle(&mut self, now: Instant);
+    /// Whether it may have a rate of its own; it answers the same for as long as it lives.
+    fn may_pace(&self) -> bool {
+        true
+    }
     /// Rate at which to send, if this controller paces.
     fn pacing_bytes_per_s(&self) -> Option<u64> {
         None
@@ -262,141 +271,102 @@ fn percent(n: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// The controllers, dispatched without a table of pointers.
+/// The control of a connection, and what is asked of it often.
 #[derive(Debug)]
-pub(crate) enum Congestion {
-    NewReno(NewReno),
-    Cubic(Cubic),
-    Bbr(Box<Bbr>),
-    Bbr1(Box<Bbr1>),
-    Other(Box<Other>),
-}
-
-/// A controller from elsewhere, and what is asked of it often.
-#[derive(Debug)]
-pub(crate) struct Other {
+pub(crate) struct Congestion {
     control: Box<dyn Controller + Send + Sync>,
-    kind: OtherControl,
     governs: bool,
+    may_pace: bool,
 }
 
 impl Congestion {
     /// `seed` is for a controller that draws at random.
     pub(crate) fn new(kind: CongestionKind, seed: u64) -> Self {
-        match kind {
-            CongestionKind::NewReno => Congestion::NewReno(NewReno::default()),
-            CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
-            CongestionKind::Bbr => Congestion::Bbr(Box::new(Bbr::new(seed))),
-            CongestionKind::Bbr1 => Congestion::Bbr1(Box::new(Bbr1::new(seed))),
-            CongestionKind::Other(kind) => {
-                let control = (kind.0.make)(seed);
-                let governs = control.governs();
-                Congestion::Other(Box::new(Other { control, kind, governs }))
-            }
-        }
+        let control = (kind.0.make)(seed);
+        Congestion { governs: control.governs(), may_pace: control.may_pace(), control }
     }
 
-    fn controller(&mut self) -> &mut dyn Controller {
-        match self {
-            Congestion::NewReno(c) => c,
-            Congestion::Cubic(c) => c,
-            Congestion::Bbr(c) => &mut **c,
-            Congestion::Bbr1(c) => &mut **c,
-            Congestion::Other(c) => &mut *c.control,
-        }
+    /// As [`Controller::governs`].
+    #[inline(always)]
+    pub(crate) fn governs(&self) -> bool {
+        self.governs
     }
 
-    /// Whether it may have a rate of its own.
-    #[inline]
+    /// As [`Controller::may_pace`].
+    #[inline(always)]
     pub(crate) fn may_pace(&self) -> bool {
-        !matches!(self, Congestion::NewReno(_) | Congestion::Cubic(_))
+        self.may_pace
     }
 
-    pub(crate) fn kind(&self) -> CongestionKind {
-        match self {
-            Congestion::NewReno(_) => CongestionKind::NewReno,
-            Congestion::Cubic(_) => CongestionKind::Cubic,
-            Congestion::Bbr(_) => CongestionKind::Bbr,
-            Congestion::Bbr1(_) => CongestionKind::Bbr1,
-            Congestion::Other(c) => CongestionKind::Other(c.kind),
-        }
+    /// As [`Controller::pacing_bytes_per_s`].
+    #[inline]
+    pub(crate) fn pacing_bytes_per_s(&self) -> Option<u64> {
+        if self.may_pace { self.control.pacing_bytes_per_s() } else { None }
+    }
+
+    /// The controller itself, of the type that it is.
+    #[cfg(test)]
+    pub(crate) fn downcast<C: Controller>(&self) -> Option<&C> {
+        let control: &dyn Any = &*self.control;
+        control.downcast_ref()
+    }
+
+    /// The same, to change.
+    #[cfg(test)]
+    pub(crate) fn downcast_mut<C: Controller>(&mut self) -> Option<&mut C> {
+        let control: &mut dyn Any = &mut *self.control;
+        control.downcast_mut()
     }
 }
 
-impl Controller for Congestion {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
-        match self {
-            Congestion::NewReno(c) => c.on_ack(window, ack),
-            Congestion::Cubic(c) => c.on_ack(window, ack),
-            Congestion::Bbr(c) => c.on_ack(window, ack),
-            Congestion::Bbr1(c) => c.on_ack(window, ack),
-            Congestion::Other(c) => c.control.on_ack(window, ack),
+impl Deref for Congestion {
+    type Target = dyn Controller + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.control
+    }
+}
+
+impl DerefMut for Congestion {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.control
+    }
+}
+
+/// Controls nothing and takes no memory: of a connection that answers a SYN and is not kept.
+#[derive(Debug)]
+struct Uncontrolled;
+
+static UNCONTROLLED: Factory = Factory { name: "none", make: |_seed| Box::new(Uncontrolled) };
+
+impl CongestionKind {
+    pub(crate) const UNCONTROLLED: CongestionKind = UNCONTROLLED.kind();
+}
+
+impl Controller for Uncontrolled {
+    fn on_ack(&mut self, _window: &mut Window, _ack: &AckSample) {}
+    fn on_congestion(&mut self, _window: &mut Window, _now: Instant, _in_flight_bytes: u64) {}
+    fn on_timeout(&mut self, _window: &mut Window, _now: Instant, _in_flight_bytes: u64) {}
+    fn on_undo(&mut self) {}
+    fn on_idle(&mut self, _now: Instant) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_control_is_found_by_its_name_and_is_itself() {
+        for factory in BUILT_IN {
+            let kind = CongestionKind::named(factory.name).expect("registered");
+            assert_eq!((kind, kind.name()), (factory.kind(), factory.name));
+            let control = Congestion::new(kind, 1);
+            assert_eq!(
+                (control.governs(), control.may_pace()),
+                (kind.name().starts_with("bbr"), control.governs())
+            );
         }
-    }
-
-    fn on_congestion(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
-        self.controller().on_congestion(window, now, in_flight_bytes);
-    }
-
-    fn on_timeout(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
-        self.controller().on_timeout(window, now, in_flight_bytes);
-    }
-
-    fn on_undo(&mut self) {
-        self.controller().on_undo();
-    }
-
-    fn on_idle(&mut self, now: Instant) {
-        self.controller().on_idle(now);
-    }
-
-    #[inline]
-    fn pacing_bytes_per_s(&self) -> Option<u64> {
-        match self {
-            Congestion::NewReno(c) => c.pacing_bytes_per_s(),
-            Congestion::Cubic(c) => c.pacing_bytes_per_s(),
-            Congestion::Bbr(c) => c.pacing_bytes_per_s(),
-            Congestion::Bbr1(c) => c.pacing_bytes_per_s(),
-            Congestion::Other(c) => c.control.pacing_bytes_per_s(),
-        }
-    }
-
-    #[inline]
-    fn governs(&self) -> bool {
-        match self {
-            Congestion::NewReno(_) | Congestion::Cubic(_) => false,
-            Congestion::Bbr(_) | Congestion::Bbr1(_) => true,
-            Congestion::Other(c) => c.governs,
-        }
-    }
-
-    #[inline]
-    fn on_transmit(&mut self, window: &mut Window, sent: &Transmit) {
-        match self {
-            Congestion::Bbr(c) => c.on_transmit(window, sent),
-            Congestion::Bbr1(c) => c.on_transmit(window, sent),
-            Congestion::Other(c) => c.control.on_transmit(window, sent),
-            Congestion::NewReno(_) | Congestion::Cubic(_) => {}
-        }
-    }
-
-    fn on_app_limited(&mut self, in_flight_bytes: u64) {
-        self.controller().on_app_limited(in_flight_bytes);
-    }
-
-    fn on_lost(&mut self, window: &mut Window, loss: &LossSample) {
-        self.controller().on_lost(window, loss);
-    }
-
-    fn on_delivery(&mut self, window: &mut Window, delivery: &DeliverySample) {
-        self.controller().on_delivery(window, delivery);
-    }
-
-    fn on_recovered(&mut self, window: &mut Window) {
-        self.controller().on_recovered(window);
-    }
-
-    fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
-        self.controller().on_mark(window, now, in_flight_bytes);
+        assert_eq!(CongestionKind::named("vegas"), None);
+        assert_ne!(CongestionKind::BBR, CongestionKind::BBR1);
     }
 }

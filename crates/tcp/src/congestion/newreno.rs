@@ -2,7 +2,7 @@
 
 use millstream_packet::Instant;
 
-use super::{AckSample, Controller, Window};
+use super::{AckSample, Controller, Factory, Window};
 
 /// One segment per round trip above the threshold, half on loss.
 #[derive(Debug, Default)]
@@ -11,7 +11,14 @@ pub struct NewReno {
     counted: u64,
 }
 
+pub(super) static FACTORY: Factory =
+    Factory { name: "reno", make: |_seed| Box::new(NewReno::default()) };
+
 impl Controller for NewReno {
+    fn may_pace(&self) -> bool {
+        false
+    }
+
     fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
         if !ack.cwnd_limited {
             return;

@@ -2,7 +2,6 @@
 //! nothing was lost, and the reduction is taken back.
 
 use super::{Acked, Phase, Recovery};
-use crate::congestion::Controller;
 use crate::connection::Connection;
 
 /// What to restore when a congestion event turns out to be none.

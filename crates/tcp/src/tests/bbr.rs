@@ -2,18 +2,14 @@ use core::time::Duration;
 
 use super::*;
 use crate::CongestionKind;
-use crate::congestion::Congestion;
 use crate::tests::harness::{Net, Path};
 
 fn net(path: Path, seed: u64) -> Net {
-    Net::under(CongestionKind::Bbr, path, seed)
+    Net::under(CongestionKind::BBR, path, seed)
 }
 
 fn bbr(net: &mut Net) -> &mut Bbr {
-    match &mut net.side(0).congestion {
-        Congestion::Bbr(bbr) => bbr,
-        other => panic!("{other:?}"),
-    }
+    net.side(0).congestion.downcast_mut().expect("the control that was configured")
 }
 
 #[test]
@@ -68,13 +64,13 @@ fn after_five_seconds_it_looks_for_the_round_trip() {
     net.connect(0);
     let seen = net.run_until(Duration::from_secs(8), |net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        matches!(&connection.congestion, Congestion::Bbr(b) if b.state == State::ProbeRtt)
+        connection.congestion.downcast::<Bbr>().is_some_and(|b| b.state == State::ProbeRtt)
     });
     assert!(seen && net.now.as_nanos() < 7_500_000_000, "{:#?}", net.side(0).info());
     let begin = net.now;
     net.run_until(Duration::from_secs(2), |net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        matches!(&connection.congestion, Congestion::Bbr(b) if b.state != State::ProbeRtt)
+        connection.congestion.downcast::<Bbr>().is_some_and(|b| b.state != State::ProbeRtt)
     });
     let took = net.now.saturating_duration_since(begin);
     assert!(took >= PROBE_RTT_DURATION && took < 2 * PROBE_RTT_DURATION, "{took:?}");

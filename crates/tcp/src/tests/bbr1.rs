@@ -2,18 +2,14 @@ use core::time::Duration;
 
 use super::*;
 use crate::CongestionKind;
-use crate::congestion::Congestion;
 use crate::tests::harness::{Net, Path};
 
 fn net(path: Path, seed: u64) -> Net {
-    Net::under(CongestionKind::Bbr1, path, seed)
+    Net::under(CongestionKind::BBR1, path, seed)
 }
 
 fn model(net: &mut Net) -> &mut Bbr1 {
-    match &mut net.side(0).congestion {
-        Congestion::Bbr1(bbr) => bbr,
-        other => panic!("{other:?}"),
-    }
+    net.side(0).congestion.downcast_mut().expect("the control that was configured")
 }
 
 #[test]
@@ -53,7 +49,7 @@ fn after_ten_seconds_it_looks_for_the_round_trip() {
     net.connect(0);
     let probing = |net: &Net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        matches!(&connection.congestion, Congestion::Bbr1(b) if b.state == State::ProbeRtt)
+        connection.congestion.downcast::<Bbr1>().is_some_and(|b| b.state == State::ProbeRtt)
     };
     assert!(net.run_until(Duration::from_secs(13), probing), "{:#?}", net.side(0).info());
     let begin = net.now;

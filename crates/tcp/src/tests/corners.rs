@@ -309,7 +309,7 @@ fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened(
 #[test]
 fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
     let pool = pool();
-    let config = Config { congestion: CongestionKind::NewReno, ..Config::default() };
+    let config = Config { congestion: CongestionKind::NEW_RENO, ..Config::default() };
     let (mut connection, now) = established(&pool, config);
     connection.fit_way(now, 600);
     connection.write(&pool, &[1; 4 * 548]).expect("room");

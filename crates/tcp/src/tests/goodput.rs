@@ -6,7 +6,7 @@ use super::harness::{Net, Path};
 use crate::*;
 
 const CONTROLS: [CongestionKind; 4] =
-    [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr, CongestionKind::Bbr1];
+    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, CongestionKind::BBR1];
 
 fn goodput(congestion: CongestionKind, path: Path, bytes: u64, seed: u64) -> (f64, TcpInfo) {
     let (rate, info, _) = goodput_and_drops(congestion, path, bytes, seed);
@@ -182,7 +182,7 @@ fn a_fast_short_path_is_not_limited_by_the_window() {
 
 #[test]
 fn pacing_fills_a_path_with_a_short_queue() {
-    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+    for congestion in [CongestionKind::NEW_RENO, CongestionKind::CUBIC] {
         let results = [false, true].map(|pacing| {
             let path = Path {
                 rate_bits_per_s: 100_000_000,
@@ -238,7 +238,7 @@ fn the_window_grows_ahead_of_slow_start() {
             ..Path::default()
         };
         let mut net = Net::new(path, 16);
-        net.configs[0].congestion = CongestionKind::NewReno;
+        net.configs[0].congestion = CongestionKind::NEW_RENO;
         let took = net.transfer([3 << 20, 0], Duration::from_secs(60));
         let info = net.side(0).info();
         println!("{rtt_ms} ms: {took:?}, limited by the window for {} us", info.rwnd_limited_us);

@@ -26,7 +26,7 @@ fn search(largest: usize, probing: MtuProbing, link: u16, kind: CongestionKind) 
 
 #[test]
 fn the_search_ends_within_a_step_of_what_the_path_carries() {
-    for kind in [CongestionKind::Cubic, CongestionKind::Bbr] {
+    for kind in [CongestionKind::CUBIC, CongestionKind::BBR] {
         for (link, largest) in
             [(1460, 1360), (1460, 1448), (1460, 1200), (8960, 4000), (8960, 8948)]
         {
@@ -39,7 +39,7 @@ fn the_search_ends_within_a_step_of_what_the_path_carries() {
 
 #[test]
 fn after_a_black_hole_the_search_finds_the_size_too() {
-    let kind = CongestionKind::Cubic;
+    let kind = CongestionKind::CUBIC;
     let (found, probes, holes) = search(1360, MtuProbing::AfterBlackHole, 1460, kind);
     assert!(found >= 1332 && probes > 0 && holes == 1, "{found}, {probes} probes, {holes} holes");
     let (found, probes, holes) = search(1360, MtuProbing::Off, 1460, kind);
@@ -77,7 +77,7 @@ fn the_search_goes_on_while_the_link_is_looked_at_again() {
 fn a_probe_that_was_cut_short_says_nothing_of_its_size() {
     for (link, largest) in [(8960, 2073), (8960, 3916), (8960, 6826), (8960, 8766), (1460, 1300)] {
         let (found, _, black_holes) =
-            search(largest, MtuProbing::AfterBlackHole, link, CongestionKind::Cubic);
+            search(largest, MtuProbing::AfterBlackHole, link, CongestionKind::CUBIC);
         assert!(found as usize + 28 >= largest, "{found} of {largest}");
         assert_eq!(black_holes, 1, "{largest} of {link}");
     }

@@ -47,10 +47,10 @@ fn random_config(random: &mut Random) -> Config {
         timestamps: on(random),
         sack: on(random),
         congestion: match random.below(4) {
-            0 => CongestionKind::Cubic,
-            1 => CongestionKind::Bbr,
-            2 => CongestionKind::Bbr1,
-            _ => CongestionKind::NewReno,
+            0 => CongestionKind::CUBIC,
+            1 => CongestionKind::BBR,
+            2 => CongestionKind::BBR1,
+            _ => CongestionKind::NEW_RENO,
         },
         keepalive: (random.below(3) == 0).then_some(Keepalive {
             idle_s: 1,

@@ -14,7 +14,7 @@ use super::harness::{Random, pool, tuple};
 use crate::*;
 
 const CONTROLS: [CongestionKind; 4] =
-    [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr, CongestionKind::Bbr1];
+    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, CongestionKind::BBR1];
 const HEADERS_BYTES: u64 = 66;
 
 /// A one-way bottleneck; acknowledgements come back after the delay, unharmed.
@@ -316,9 +316,9 @@ fn shared(text: &mut String) {
         }
     }
     for queue in [50_000, 200_000] {
-        let two = [CongestionKind::Cubic, CongestionKind::NewReno];
+        let two = [CongestionKind::CUBIC, CongestionKind::NEW_RENO];
         row("cubic and reno".into(), &two, queue);
-        row("cubic and bbr".into(), &[CongestionKind::Cubic, CongestionKind::Bbr], queue);
+        row("cubic and bbr".into(), &[CongestionKind::CUBIC, CongestionKind::BBR], queue);
     }
 }
 

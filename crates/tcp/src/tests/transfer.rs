@@ -90,7 +90,7 @@ fn heavy_loss_with_every_misfortune() {
         };
         let mut net = Net::new(path, seed);
         net.configs[0].congestion =
-            if seed % 4 < 2 { CongestionKind::NewReno } else { CongestionKind::Cubic };
+            if seed % 4 < 2 { CongestionKind::NEW_RENO } else { CongestionKind::CUBIC };
         net.v6 = seed % 5 == 0;
         net.transfer([300_000, 200_000], Duration::from_secs(600));
     }
@@ -127,7 +127,7 @@ fn a_slow_reader_closes_and_opens_the_window() {
 #[test]
 fn a_bottleneck_with_a_short_queue() {
     for (congestion, seed, least) in
-        [(CongestionKind::Cubic, 50, 65e6), (CongestionKind::NewReno, 51, 45e6)]
+        [(CongestionKind::CUBIC, 50, 65e6), (CongestionKind::NEW_RENO, 51, 45e6)]
     {
         let path = Path {
             rate_bits_per_s: 100_000_000,

@@ -13,7 +13,9 @@ use millstream_packet::Instant;
 
 use super::aggregation::Aggregation;
 use super::rate::{RateSample, RateSampler};
-use super::{AckSample, Controller, DeliverySample, LossSample, Random, Transmit, Window, percent};
+use super::{
+    AckSample, Controller, DeliverySample, Factory, LossSample, Random, Transmit, Window, percent,
+};
 
 /// Sections 2.4 to 2.8 of the draft.
 const STARTUP_PACING_GAIN: u64 = 277;
@@ -345,6 +347,8 @@ impl Bbr {
         self.set_cwnd(window, rs.newly);
     }
 }
+
+pub(super) static FACTORY: Factory = Factory { name: "bbr", make: |seed| Box::new(Bbr::new(seed)) };
 
 impl Controller for Bbr {
     fn on_ack(&mut self, _window: &mut Window, _ack: &AckSample) {

@@ -218,7 +218,7 @@ parameters! {
 
 /// By the number that `control` stands for.
 pub const CONTROLS: [CongestionKind; 3] =
-    [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr];
+    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR];
 
 /// By the number that `probing` stands for.
 pub const PROBINGS: [MtuProbing; 3] =

@@ -69,8 +69,8 @@ impl Script {
                 "super" => self.super_segment_bytes = number(value),
                 "time_wait_ms" => self.config.time_wait_ms = number(value),
                 "fin_wait_2_ms" => self.config.fin_wait_2_ms = number(value),
-                "reno" => self.config.congestion = CongestionKind::NewReno,
-                "bbr" => self.config.congestion = CongestionKind::Bbr,
+                "reno" => self.config.congestion = CongestionKind::NEW_RENO,
+                "bbr" => self.config.congestion = CongestionKind::BBR,
                 "probing" => {
                     self.config.mtu_probing = match value {
                         "off" => MtuProbing::Off,
@@ -78,7 +78,7 @@ impl Script {
                         _ => MtuProbing::AfterBlackHole,
                     };
                 }
-                "bbr1" => self.config.congestion = CongestionKind::Bbr1,
+                "bbr1" => self.config.congestion = CongestionKind::BBR1,
                 "keepalive" => {
                     self.config.keepalive =
                         Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });
