@@ -33,8 +33,11 @@ Examples:
 
 Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper; of others by
 --figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
-machine is set; with it the processes that are started here are bound to CPUs or raised in priority, and sysctls of the
-network are set for a run and put back (after a kill: millstream undo).";
+machine is set; with it the processes that are started here are bound to CPUs or raised in priority, and sysctls, steering
+masks and offloads of the network and the CPU quota of the ends are set for a run and put back (after a kill: millstream undo).";
+
+/// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
+const PROFILE_HZ: u64 = 99;
 
 /// Arguments of `investigate`.
 #[derive(Debug, Args)]
@@ -119,7 +122,11 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
     };
     // System calls are not counted: where there are many that costs most of all.
     if !arguments.no_bpf
-        && let Err(why) = watch_kernel(&Want { no_system_calls: true, ..Want::default() })
+        && let Err(why) = watch_kernel(&Want {
+            no_system_calls: true,
+            profile_hz: Some(PROFILE_HZ),
+            ..Want::default()
+        })
     {
         kept::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
     }
@@ -151,6 +158,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
                 }),
                 keep: &mut keeper,
                 experiments: vec![],
+                quotas: Default::default(),
             };
             let found = find(&mut subject, &causes, &options, &mut tell);
             keeper.0.progress.end();

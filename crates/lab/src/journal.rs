@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::leftovers::{ProcessIdentity, StateDir};
 use crate::namespace;
+use crate::netlink::set_features;
 
 /// End of a journal's name.
 const ENDING: &str = "undo";
@@ -30,8 +31,22 @@ struct Text {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Change {
+    /// The file, or the name of the interface.
     path: PathBuf,
     before: String,
+    /// Whether they are offload features of an interface: `before` has those that were off.
+    #[serde(default)]
+    is_offload: bool,
+}
+
+impl Change {
+    fn put_back(&self) -> std::io::Result<()> {
+        if !self.is_offload {
+            return fs::write(&self.path, &self.before);
+        }
+        let features: Vec<&str> = self.before.split_whitespace().collect();
+        set_features(&self.path.to_string_lossy(), &features, false)
+    }
 }
 
 /// Changes that are in force. Dropping it puts them back.
@@ -60,9 +75,19 @@ impl Journal {
         let named = path.display().to_string();
         let before = fs::read_to_string(path).map_err(Error::file(named.clone()))?;
         let before = before.trim_end().to_owned();
-        self.text.changes.push(Change { path: path.to_owned(), before });
+        self.text.changes.push(Change { path: path.to_owned(), before, is_offload: false });
         self.write()?;
         fs::write(path, value).map_err(Error::file(named))
+    }
+
+    /// Switches the offload features of an interface on that are off, once those are on the disk.
+    pub fn offload(&mut self, interface: &str, off: &[String]) -> Result<(), Error> {
+        let (path, before) = (PathBuf::from(interface), off.join(" "));
+        self.text.changes.push(Change { path, before, is_offload: true });
+        self.write()?;
+        let features: Vec<&str> = off.iter().map(String::as_str).collect();
+        set_features(interface, &features, true)
+            .map_err(Error::host(format!("switch offloads of {interface} on")))
     }
 
     /// Written aside, to the disk, and renamed: whoever finds it finds all of it.
@@ -94,12 +119,14 @@ impl Text {
     /// Puts all back, what was changed last first: a line for each, and how many could not be.
     fn put_back(&self) -> (Vec<String>, usize) {
         let (mut lines, mut failed) = (Vec::new(), 0);
-        for Change { path, before } in self.changes.iter().rev() {
-            match fs::write(path, before) {
-                Ok(()) => lines.push(format!("put {} back to {before}", path.display())),
+        for change in self.changes.iter().rev() {
+            let off = if change.is_offload { "off: " } else { "" };
+            let what = format!("{} back to {off}{}", change.path.display(), change.before);
+            match change.put_back() {
+                Ok(()) => lines.push(format!("put {what}")),
                 Err(error) => {
                     failed += 1;
-                    lines.push(format!("cannot put {} back to {before}: {error}", path.display()));
+                    lines.push(format!("cannot put {what}: {error}"));
                 }
             }
         }
@@ -128,7 +155,7 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
             lines.extend(put_back);
             failed = not;
         } else if let Some(pid) = inside(text.namespace) {
-            let how = format!("nsenter -t {pid} -n millstream undo");
+            let how = format!("nsenter -t {pid} -n -m millstream undo");
             lines.push(format!("another network namespace has settings to put back: {how}"));
             failed = 1;
         } else {

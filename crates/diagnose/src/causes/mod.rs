@@ -47,7 +47,19 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("backlog-drops", include_str!("backlog-drops.toml")),
     ("udp-receive-buffer", include_str!("udp-receive-buffer.toml")),
     ("listen-overflow", include_str!("listen-overflow.toml")),
+    ("cpu-quota", include_str!("cpu-quota.toml")),
+    ("packet-filter", include_str!("packet-filter.toml")),
+    ("address-space", include_str!("address-space.toml")),
+    ("lock-contention", include_str!("lock-contention.toml")),
+    ("reordering", include_str!("reordering.toml")),
+    ("segments-one-by-one", include_str!("segments-one-by-one.toml")),
+    ("receive-steering", include_str!("receive-steering.toml")),
+    ("ends-share-a-full-cpu", include_str!("ends-share-a-full-cpu.toml")),
+    ("disk-writeback", include_str!("disk-writeback.toml")),
 ];
+
+/// Weight of a cause that says none.
+pub const WEIGHT_UNSAID: f64 = 0.3;
 
 /// What a cause explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +114,10 @@ pub struct Cause {
     pub needs: Vec<String>,
     /// When it fits.
     pub when: String,
+    /// How much of the time or work it holds, from 0 to 1, by which causes that fit are ordered; without it
+    /// [`WEIGHT_UNSAID`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// What speaks for it, in a sentence.
     pub evidence: String,
     /// What speaks against it, where that holds.
@@ -145,7 +161,8 @@ impl Cause {
         let cause: Self =
             toml::from_str(text).map_err(|error| refuse(error.message().to_owned()))?;
         let environment = environment();
-        let expressions = [Some(&cause.when), cause.counter.as_ref().map(|one| &one.when)];
+        let expressions =
+            [Some(&cause.when), cause.weight.as_ref(), cause.counter.as_ref().map(|one| &one.when)];
         for expression in expressions.into_iter().flatten() {
             environment
                 .compile_expression(expression)
@@ -268,6 +285,15 @@ impl Scene {
         }
     }
 
+    /// How much a cause that fits holds, from 0 to 1.
+    pub fn weight(&self, cause: &Cause) -> f64 {
+        let Some(expression) = &cause.weight else { return WEIGHT_UNSAID };
+        let environment = environment();
+        let compiled = environment.compile_expression(expression);
+        let value = compiled.and_then(|compiled| compiled.eval(&self.values));
+        value.ok().and_then(|value| f64::try_from(value).ok()).unwrap_or(0.0).clamp(0.0, 1.0)
+    }
+
     fn holds(&self, expression: &str) -> Result<bool, String> {
         let environment = environment();
         let compiled =
@@ -376,6 +402,7 @@ mod tests {
                 .collect();
             let scene = Scene::new(&features, &[], &Separation::default());
             let look = scene.look(cause);
+            assert!((0.0..=1.0).contains(&scene.weight(cause)), "{name}");
             assert!(!matches!(look, Look::Broken(_) | Look::NotMeasured(_)), "{name}: {look:?}");
             let said = scene.say(&cause.evidence);
             assert!(!said.contains("{{"), "{name}: {said}");

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,12 @@ use nix::unistd::Pid;
 use regex::Regex;
 
 use super::placement::Watch;
+use super::quota::{Quotas, no_quota};
 use super::subject::{KEEP, Subject};
 use crate::error::Error;
 use crate::journal::{Journal, sysctl_path};
 use crate::leftovers::StateDir;
+use crate::netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window, keys};
@@ -180,6 +182,8 @@ pub struct CommandSubject<'a> {
     pub keep: &'a mut dyn CommandRuns,
     /// Ids of the experiments so far; empty at first.
     pub experiments: Vec<String>,
+    /// Files of CPU quotas that held observed runs back; empty at first.
+    pub quotas: BTreeSet<PathBuf>,
 }
 
 /// CPUs of the two ends at a level of `placement`.
@@ -192,6 +196,15 @@ enum Placement {
 
 /// What factors that are sysctls begin with: `sysctl.net.core.somaxconn`.
 const SYSCTL: &str = "sysctl.";
+
+/// The factor that is the receive packet steering of this namespace's interfaces: `off`.
+const RPS: &str = "rps";
+
+/// The factor that is the offload features of this namespace's interfaces: `on`.
+const OFFLOAD: &str = "offload";
+
+/// The factor that is the CPU quota which held the ends back: `none`.
+const CPU_QUOTA: &str = "cpu_quota";
 
 /// How the processes of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +221,7 @@ impl Binding {
                 Ok(Self { placement: Placement::Free, raised: false })
             }
             "priority" => Ok(Self { placement: Placement::Free, raised: level == "high" }),
+            RPS | CPU_QUOTA | OFFLOAD => Ok(Self { placement: Placement::Free, raised: false }),
             _ => Ok(Self { placement: placement(level)?, raised: false }),
         }
     }
@@ -258,8 +272,19 @@ impl CommandSubject<'_> {
         Ok(records)
     }
 
-    /// Sets a sysctl to a level, where the factor is one.
+    /// Sets a sysctl, a mask or a quota to a level, where the factor is one.
     fn set(&self, factor: &str, level: &str) -> Result<Option<Journal>, Error> {
+        if [RPS, CPU_QUOTA, OFFLOAD].contains(&factor) && level != KEEP {
+            let mut journal = Journal::open(&self.state)?;
+            match factor {
+                OFFLOAD => offloads_off()
+                    .iter()
+                    .try_for_each(|(interface, off)| journal.offload(interface, off))?,
+                RPS => rps_masks().iter().try_for_each(|path| journal.set(path, "0"))?,
+                _ => self.quotas.iter().try_for_each(|path| journal.set(path, no_quota(path)))?,
+            }
+            return Ok(Some(journal));
+        }
         let Some(name) = factor.strip_prefix(SYSCTL).filter(|_| level != KEEP) else {
             return Ok(None);
         };
@@ -289,6 +314,8 @@ impl CommandSubject<'_> {
         }
         let mut config = Config::new(begun);
         config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
+        config.hosts.extend(server.as_ref().and_then(Running::elsewhere));
+        config.flows = true;
         let sampler = Sampler::start(config);
         let mut client =
             Running::start(&self.command, (client_cpu, raised), Stdio::piped(), guard)?;
@@ -296,6 +323,7 @@ impl CommandSubject<'_> {
         let output = client.output();
         let mut watched = BTreeSet::new();
         let mut watch = Watch::default();
+        let mut quotas = Quotas::default();
         let status = loop {
             let clients = client.processes();
             // With servers that fork for each client.
@@ -311,6 +339,10 @@ impl CommandSubject<'_> {
                 }
             }
             watch.look(&ends);
+            quotas.look(clients.iter().chain(&servers));
+            // One that binds itself is bound again: what is forced is where it runs.
+            client_cpu.into_iter().for_each(|cpu| bind(&clients, cpu));
+            server_cpu.into_iter().for_each(|cpu| bind(&servers, cpu));
             if let Some(status) = client.child.try_wait().map_err(Error::file("the command"))? {
                 break Some(status);
             }
@@ -325,6 +357,11 @@ impl CommandSubject<'_> {
         let end_s = begun.elapsed().as_secs_f64();
         record.probes = sampler.stop();
         record.probes.ends = watch.finish();
+        record.probes.throttling = quotas.finish();
+        if record.probes.throttling.is_none() {
+            let why = "the ends are in no control group that counts CPU quotas".to_owned();
+            record.probes.absent.insert("throttling".to_owned(), why);
+        }
         drop(client);
         drop(server);
         record.duration_s = begun.elapsed().as_secs_f64();
@@ -357,7 +394,10 @@ impl Subject for CommandSubject<'_> {
     }
 
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
-        self.carry_out(None, runs)
+        let records = self.carry_out(None, runs)?;
+        let throttling = records.iter().filter_map(|run| run.probes.throttling.as_ref());
+        self.quotas.extend(throttling.filter_map(|one| one.quota_file.as_ref()).map(PathBuf::from));
+        Ok(records)
     }
 
     fn may_force(&self, force: &Force) -> Result<(), String> {
@@ -366,12 +406,23 @@ impl Subject for CommandSubject<'_> {
         }
         match force.factor.as_str() {
             "priority" => return priority::may_raise(),
+            RPS => match rps_masks().first() {
+                Some(path) => return may_write(path),
+                None => return Err("no interface here steers what it receives".to_owned()),
+            },
+            OFFLOAD => match offloads_off().is_empty() {
+                false => return Ok(()),
+                true => return Err("no interface here has offloads that are off".to_owned()),
+            },
+            CPU_QUOTA => match self.quotas.first() {
+                Some(path) => return may_write(path),
+                None => return Err("no CPU quota held them back".to_owned()),
+            },
             "placement" => {}
             other if other.starts_with(SYSCTL) => {
                 let path = sysctl_path(&other[SYSCTL.len()..]);
                 let path = path.ok_or_else(|| format!("{other} is no sysctl of the network"))?;
-                let opened = fs::File::options().write(true).open(&path);
-                return opened.map(drop).map_err(|error| format!("{}: {error}", path.display()));
+                return may_write(&path);
             }
             other => return Err(format!("{other} is not set for an outside command")),
         }
@@ -389,6 +440,55 @@ impl Subject for CommandSubject<'_> {
 
     fn experiments(&self) -> Vec<String> {
         self.experiments.clone()
+    }
+}
+
+fn may_write(path: &Path) -> Result<(), String> {
+    let opened = fs::File::options().write(true).open(path);
+    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Interfaces of this namespace with the offload features that are off, and that they could have.
+fn offloads_off() -> Vec<(String, Vec<String>)> {
+    let listed = Netlink::route().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default();
+    let off = |name: String| {
+        let off = features_off(&name, OFFLOAD_FEATURES).unwrap_or_default();
+        (!off.is_empty()).then_some((name, off))
+    };
+    listed.into_iter().filter(|one| one.up).filter_map(|one| off(one.name)).collect()
+}
+
+/// The masks of receive packet steering that are not 0, of the interfaces that this process sees.
+fn rps_masks() -> Vec<PathBuf> {
+    let listed = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut masks = Vec::new();
+    for interface in listed(Path::new("/sys/class/net")) {
+        for queue in listed(&interface.path().join("queues")) {
+            let path = queue.path().join("rps_cpus");
+            let mask = fs::read_to_string(&path).unwrap_or_default();
+            if mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0') {
+                masks.push(path);
+            }
+        }
+    }
+    masks
+}
+
+/// Binds every thread of these processes to a CPU, unless it is.
+fn bind(pids: &[u32], cpu: usize) {
+    let mut set = CpuSet::new();
+    if set.set(cpu).is_err() {
+        return;
+    }
+    for pid in pids {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+        for tid in tids.map(Pid::from_raw) {
+            // One that has ended meanwhile needs none.
+            if sched_getaffinity(tid).is_ok_and(|now| now != set) {
+                let _ = sched_setaffinity(tid, &set);
+            }
+        }
     }
 }
 
@@ -462,6 +562,15 @@ impl Running {
     /// The command and what it has started.
     fn processes(&self) -> Vec<u32> {
         family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
+    }
+
+    /// The network namespace of its process, where that is another than ours.
+    fn elsewhere(&self) -> Option<Host> {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let own = of("self");
+        let mut pids = self.processes().into_iter();
+        let pid = pids.find(|pid| of(&pid.to_string()).is_some_and(|one| Some(one) != own))?;
+        Some(Host { name: "server".to_owned(), net: NetSource::Process(pid) })
     }
 
     /// Reads its output to the end in a thread, so that it never waits for us.
@@ -605,6 +714,7 @@ mod tests {
             guard: None,
             keep,
             experiments: vec![],
+            quotas: BTreeSet::new(),
         }
     }
 

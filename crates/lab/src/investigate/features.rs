@@ -24,6 +24,7 @@ mod distance {
 const UNIT_BYTES: f64 = 1e6;
 
 mod kernel;
+mod profile;
 
 type Values = BTreeMap<String, (f64, u8)>;
 
@@ -68,6 +69,7 @@ fn of_run(run: &RunRecord) -> Values {
     protocols(&mut seen, probes);
     connections(&mut seen, probes);
     kernel::kernel(&mut seen, probes);
+    profile::profile(&mut seen, probes);
     seen.values
 }
 
@@ -159,6 +161,8 @@ fn placement(seen: &mut Seen, probes: &Probes) {
         moves = known.moves as f64;
     }
     if !ends.is_empty() {
+        let used: f64 = ends.iter().map(|(_, one)| one.usr_s + one.sys_s).sum();
+        seen.per_second("ends_cpus", used, distance::CPU_TIME);
         seen.per_second("moves_per_s", moves, distance::MACHINE);
         seen.per_unit("sleeps_per_unit", voluntary);
         seen.per_unit("preemptions_per_unit", involuntary);
@@ -235,7 +239,18 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
         seen.per_second("softnet_dropped_per_s", sum(|c| c.dropped) as f64, distance::PROTOCOL);
         let squeezed = sum(|c| c.time_squeezed) as f64;
         seen.per_second("softnet_squeezed_per_s", squeezed, distance::PROTOCOL);
-        seen.per_unit("rps_wake_ups_per_unit", sum(|c| c.received_rps) as f64);
+        let steered = sum(|c| c.received_rps) as f64;
+        seen.per_unit("rps_wake_ups_per_unit", steered);
+        seen.per_second("rps_wake_ups_per_s", steered, distance::PROTOCOL);
+    }
+    if let Some(disks) = &probes.disks {
+        let busiest = disks.values().map(|one| one.busy_ms).max().unwrap_or(0);
+        seen.per_second("disk_busy_share", busiest as f64 / 1e3, distance::MACHINE);
+        let written = disks.values().map(|one| one.written_bytes).max().unwrap_or(0);
+        seen.per_second("disk_written_bytes_per_s", written as f64, distance::MACHINE);
+    }
+    if let Some(throttling) = &probes.throttling {
+        seen.per_second("throttled_share", throttling.throttled_s, distance::MACHINE);
     }
     if let Some(io) = probes.pressure.as_ref().and_then(|kinds| kinds.get("io")) {
         seen.put("io_pressure_share", io.some_us as f64 / 1e6 / seen.span, distance::MACHINE);
@@ -249,9 +264,20 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
         hosts.values().filter_map(|host| host.protocols.get(name)).map(|&rise| rise as f64).sum()
     };
     let (sent, again) = (sum("Tcp.OutSegs"), sum("Tcp.RetransSegs"));
+    let received = sum("Tcp.InSegs");
     if sent > 0.0 {
         seen.put("retransmitted_share", again / sent, distance::PROTOCOL);
     }
+    if received > 0.0 {
+        seen.put("delayed_ack_share", sum("TcpExt.DelayedACKs") / received, distance::PROTOCOL);
+        let out_of_order = sum("TcpExt.TCPOFOQueue") / received;
+        seen.put("out_of_order_share", out_of_order, distance::PROTOCOL);
+    }
+    let reordered: f64 = ["TcpExt.TCPSACKReorder", "TcpExt.TCPTSReorder", "TcpExt.TCPRenoReorder"]
+        .map(sum)
+        .iter()
+        .sum();
+    seen.per_second("reorderings_per_s", reordered, distance::PROTOCOL);
     for (counter, name) in [
         ("Udp.RcvbufErrors", "udp_receive_buffer_errors_per_s"),
         ("TcpExt.ListenOverflows", "listen_overflows_per_s"),
@@ -261,6 +287,22 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
         seen.per_second(name, sum(counter), distance::PROTOCOL);
     }
     seen.per_unit("delayed_acks_per_unit", sum("TcpExt.DelayedACKs"));
+    // Of the interface that sent most; a packet may be a super-segment.
+    let busiest = hosts.values().flat_map(|host| host.interfaces.values());
+    if let Some(one) = busiest.max_by_key(|one| one.tx_bytes).filter(|one| one.tx_packets > 0) {
+        let bytes = one.tx_bytes as f64;
+        seen.put("sent_bytes_per_packet", bytes / one.tx_packets as f64, distance::PROTOCOL);
+        seen.per_second("sent_packets_per_s", one.tx_packets as f64, distance::PROTOCOL);
+        if one.mtu_bytes > 0 {
+            let mtu = f64::from(one.mtu_bytes);
+            seen.put(
+                "sent_mtus_per_packet",
+                bytes / one.tx_packets as f64 / mtu,
+                distance::PROTOCOL,
+            );
+            seen.put("mtu_bytes", mtu, distance::PROTOCOL);
+        }
+    }
     let drops = hosts.values().flat_map(|host| host.interfaces.values());
     let drops: u64 = drops.map(|one| one.rx_dropped + one.rx_fifo + one.tx_dropped).sum();
     seen.per_second("interface_drops_per_s", drops as f64, distance::PROTOCOL);

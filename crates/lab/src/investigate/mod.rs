@@ -8,6 +8,7 @@ mod command;
 mod features;
 mod html;
 mod placement;
+mod quota;
 mod subject;
 mod text;
 
@@ -285,7 +286,10 @@ fn look(
         };
         suspect.cause.needs.iter().map(of).fold(0.0, f64::max)
     };
-    suspects.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
+    suspects.sort_by(|a, b| {
+        let weight = |one: &Suspect| scene.weight(&one.cause);
+        weight(b).total_cmp(&weight(a)).then(strength(b).total_cmp(&strength(a)))
+    });
     let suspects = in_turn(suspects, groups.len() < 2);
     let bootstrap = Bootstrap { resamples: 2_000, seed: options.seed, ..Bootstrap::default() };
     let observed = valid
@@ -360,10 +364,31 @@ fn judge_suspect(
             judge(observed, &levels, free, options.seed)
         }
     };
+    let away = forced_away(&found.suspects[place].cause, force, runs, &judgement);
     let suspect = &mut found.suspects[place];
+    let mut judgement = judgement;
+    if judgement.verdict == Verdict::Refuted && !away {
+        judgement.verdict = Verdict::AssociatedOnly;
+        suspect.not_forced = Some(format!(
+            "setting {} did not take it away, so that its runs prove nothing",
+            force.factor
+        ));
+    }
     suspect.forced = levels.into_iter().map(|level| (level.name, level.results)).collect();
     suspect.forced_factor = Some(force.factor.clone());
     suspect.judgement = Some(judgement);
+}
+
+/// Whether a cause that limits is gone where it was forced away: a program may set for itself what was set for it.
+fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
+    if cause.kind != Kind::Limits {
+        return true;
+    }
+    let at_level = |run: &&RunRecord| run.factors.get(&force.factor) == Some(&judgement.levels.1);
+    let there: Vec<&RunRecord> =
+        runs.iter().filter(|run| run.validity.valid).filter(at_level).collect();
+    let scene = Scene::new(&features(&there), &[], &Separation::default());
+    !matches!(scene.look(cause), Look::Fits { .. })
 }
 
 #[cfg(test)]
@@ -488,6 +513,71 @@ mod tests {
         let suspect = found.suspects.iter().find(|one| one.cause.id == "shared-cpu").unwrap();
         assert_ne!(suspect.verdict(), Verdict::Confirmed, "{suspect:?}");
         assert!(!found.text().contains("confirmed:"), "{}", found.text());
+    }
+
+    /// A receiver whose window limits it: of the system's default, or of a size that it sets itself.
+    struct Receiver {
+        rng: Rng,
+        sets_its_own: bool,
+    }
+
+    impl Receiver {
+        fn run(&mut self, level: &str) -> RunRecord {
+            let limited = self.sets_its_own || level == "keep";
+            let mut run = RunRecord::new("run");
+            let rate = if limited { 1e9 } else { 5e9 } * (1.0 + 0.02 * self.rng.unit());
+            run.results.insert(keys::THROUGHPUT.into(), rate);
+            run.factors.insert("sysctl.net.ipv4.tcp_rmem".into(), level.into());
+            let waited = if limited { 0.9 } else { 0.0 };
+            let fields = [("busy_s".to_owned(), 1.0), ("rwnd_limited_s".to_owned(), waited)];
+            run.probes = Probes {
+                times_s: vec![0.0, 1.0],
+                tcp_info: vec![crate::record::TcpInfoRecord {
+                    fields: fields.into(),
+                    ..Default::default()
+                }],
+                ..Probes::default()
+            };
+            run
+        }
+    }
+
+    impl Subject for Receiver {
+        fn name(&self) -> String {
+            "receiver".into()
+        }
+        fn result(&self) -> (String, bool) {
+            (keys::THROUGHPUT.into(), true)
+        }
+        fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            Ok((0..runs).map(|_| self.run("keep")).collect())
+        }
+        fn may_force(&self, force: &Force) -> Result<(), String> {
+            let known = force.factor.starts_with("sysctl.net.ipv4.tcp_rmem");
+            known.then_some(()).ok_or("no such factor".into())
+        }
+        fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            let each = (0..runs).flat_map(|_| force.levels.clone()).collect::<Vec<_>>();
+            Ok(each.iter().map(|level| self.run(level)).collect())
+        }
+        fn experiments(&self) -> Vec<String> {
+            vec![]
+        }
+    }
+
+    #[test]
+    fn a_limit_that_was_not_taken_away_is_not_refuted() {
+        let verdict = |sets_its_own| {
+            let mut receiver = Receiver { rng: Rng::new(7), sets_its_own };
+            let found =
+                investigate(&mut receiver, &built_in(), &Options::default(), &mut |_| {}).unwrap();
+            let suspect = found.suspects.iter().find(|one| one.cause.id == "receive-window");
+            (suspect.unwrap().verdict(), found.text())
+        };
+        assert_eq!(verdict(false).0, Verdict::Confirmed);
+        let (own, text) = verdict(true);
+        assert_eq!(own, Verdict::AssociatedOnly);
+        assert!(text.contains("That decides nothing: setting sysctl.net.ipv4.tcp_rmem"), "{text}");
     }
 
     #[test]

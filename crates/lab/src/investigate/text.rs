@@ -179,7 +179,10 @@ impl Suspect {
             }
         }
         if let Some(why) = &self.not_forced {
-            lines.push(format!("It was not forced: {why}."));
+            lines.push(match self.judgement {
+                Some(_) => format!("That decides nothing: {why}."),
+                None => format!("It was not forced: {why}."),
+            });
         }
         lines
     }

@@ -29,8 +29,10 @@ const CONTROL_FAMILY: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
 const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 const ETHTOOL_A_FEATURES_HEADER: u16 = 1;
+const ETHTOOL_A_FEATURES_HW: u16 = 2;
 const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
 const ETHTOOL_A_HEADER_DEV_NAME: u16 = 2;
 const ETHTOOL_A_BITSET_BITS: u16 = 3;
@@ -63,6 +65,43 @@ pub fn set_features(interface: &str, features: &[&str], on: bool) -> io::Result<
     attribute(&mut body, ETHTOOL_A_FEATURES_WANTED | NESTED, &wanted);
     let message = Generic { family, command: ETHTOOL_MSG_FEATURES_SET, body };
     netlink.request(message, NLM_F_ACK).map(drop)
+}
+
+/// Those of `features` that `interface` could have and is not to have: an error where there is no such interface.
+pub fn features_off(interface: &str, features: &[&str]) -> io::Result<Vec<String>> {
+    let mut netlink = Netlink::generic()?;
+    let family = family_id(&mut netlink, "ethtool")?;
+    let mut header = Vec::new();
+    attribute(&mut header, ETHTOOL_A_HEADER_DEV_NAME, &text(interface));
+    let mut body = Vec::new();
+    attribute(&mut body, ETHTOOL_A_FEATURES_HEADER | NESTED, &header);
+    let message = Generic { family, command: ETHTOOL_MSG_FEATURES_GET, body };
+    let answers = netlink.request(message, 0)?;
+    let body = answers.first().map_or(&[][..], |answer| &answer.body[..]);
+    let (possible, wanted) =
+        (names(body, ETHTOOL_A_FEATURES_HW), names(body, ETHTOOL_A_FEATURES_WANTED));
+    let is_off = |name: &&&str| {
+        possible.iter().any(|one| one == **name) && !wanted.iter().any(|one| one == **name)
+    };
+    Ok(features.iter().filter(is_off).map(|name| (*name).to_owned()).collect())
+}
+
+/// The names in a bit set that has a mask: those with a value.
+fn names(body: &[u8], set: u16) -> Vec<String> {
+    let mut bits = find(body, set).and_then(|set| find(set, ETHTOOL_A_BITSET_BITS)).unwrap_or(&[]);
+    let mut names = Vec::new();
+    while let Some(length) = bits.get(..2) {
+        let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
+        let Some(bit) = bits.get(4..length) else { break };
+        if find(bit, ETHTOOL_A_BITSET_BIT_VALUE).is_some()
+            && let Some(name) = find(bit, ETHTOOL_A_BITSET_BIT_NAME)
+        {
+            let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+            names.push(String::from_utf8_lossy(&name[..end]).into_owned());
+        }
+        bits = bits.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    names
 }
 
 fn family_id(netlink: &mut Netlink, name: &str) -> io::Result<u16> {
@@ -142,6 +181,25 @@ impl NetlinkDeserializable for Generic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_with_a_value_are_those_that_are_set() {
+        let mut bits = Vec::new();
+        for (name, is_set) in [("rx-gro", true), ("tx-gso", false)] {
+            let mut bit = Vec::new();
+            attribute(&mut bit, ETHTOOL_A_BITSET_BIT_NAME, &text(name));
+            if is_set {
+                attribute(&mut bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+            }
+            attribute(&mut bits, ETHTOOL_A_BITSET_BITS_BIT | NESTED, &bit);
+        }
+        let (mut set, mut body) = (Vec::new(), Vec::new());
+        attribute(&mut set, ETHTOOL_A_BITSET_BITS | NESTED, &bits);
+        attribute(&mut body, ETHTOOL_A_FEATURES_HW | NESTED, &set);
+        assert_eq!(names(&body, ETHTOOL_A_FEATURES_HW), ["rx-gro"]);
+        assert!(names(&body, ETHTOOL_A_FEATURES_WANTED).is_empty());
+        assert!(features_off("ms-none", OFFLOAD_FEATURES).is_err());
+    }
 
     #[test]
     fn attributes_are_found_again() {

@@ -22,7 +22,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
-pub use ethtool::{OFFLOAD_FEATURES, set_features};
+pub use ethtool::{OFFLOAD_FEATURES, features_off, set_features};
 pub use sock_diag::{TcpSocket, tcp_sockets};
 
 /// Counters and state of one interface at one moment.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Absent, Host, NetSource, Probe, ProcFile, Turn, rise};
+use crate::netlink::Netlink;
 use crate::record::{HostCounters, InterfaceCounters, Probes};
 
 /// Counters of one interface in the order of [`COLUMNS`].
@@ -27,6 +28,7 @@ struct OneHost {
     name: String,
     dev: ProcFile,
     protocols: Vec<(ProcFile, ProtocolParser)>,
+    mtus: BTreeMap<String, u32>,
     first: Interfaces,
     last: Interfaces,
     series: BTreeMap<String, (Vec<u64>, Vec<u64>)>,
@@ -62,11 +64,21 @@ impl Probe for Hosts {
 impl OneHost {
     fn open(host: &Host) -> Result<Self, Absent> {
         let at = |base: &str| Self::open_at(&host.name, Path::new(base));
-        match &host.net {
-            NetSource::Own => at("/proc/thread-self/net"),
+        let of_process;
+        let inside = match &host.net {
+            NetSource::Own => return Ok(Self { mtus: mtus(), ..at("/proc/thread-self/net")? }),
+            NetSource::Process(pid) => {
+                of_process = std::path::PathBuf::from(format!("/proc/{pid}/ns/net"));
+                &of_process
+            }
+            NetSource::Namespace(path) => path,
+        };
+        let mtus = in_namespace(inside, || Ok(mtus())).unwrap_or_default();
+        let opened = match &host.net {
             NetSource::Process(pid) => at(&format!("/proc/{pid}/net")),
-            NetSource::Namespace(path) => in_namespace(path, || at("/proc/thread-self/net")),
-        }
+            _ => in_namespace(inside, || at("/proc/thread-self/net")),
+        }?;
+        Ok(Self { mtus, ..opened })
     }
 
     fn open_at(name: &str, base: &Path) -> Result<Self, Absent> {
@@ -81,6 +93,7 @@ impl OneHost {
             name: name.to_owned(),
             dev: ProcFile::open(base.join("dev"))?,
             protocols,
+            mtus: BTreeMap::new(),
             first: Interfaces::new(),
             last: Interfaces::new(),
             series: BTreeMap::new(),
@@ -124,6 +137,7 @@ impl OneHost {
             name: _,
             dev: _,
             protocols: _,
+            mtus,
             first,
             last,
             mut series,
@@ -134,7 +148,9 @@ impl OneHost {
             let before = first.get(&name).copied().unwrap_or_default();
             let risen: Interface = std::array::from_fn(|at| rise(before[at], now[at]));
             let (rx_bytes_series, tx_bytes_series) = series.remove(&name).unwrap_or_default();
-            (name, interface(risen, rx_bytes_series, tx_bytes_series))
+            let mtu_bytes = mtus.get(&name).copied().unwrap_or(0);
+            let counters = interface(risen, rx_bytes_series, tx_bytes_series);
+            (name, InterfaceCounters { mtu_bytes, ..counters })
         });
         let changed = protocols_last.into_iter().filter_map(|(name, now)| {
             let change = now.wrapping_sub(protocols_first.get(&name).copied().unwrap_or(0));
@@ -172,9 +188,16 @@ fn interface(
         tx_errors,
         tx_dropped,
         tx_fifo,
+        mtu_bytes: 0,
         rx_bytes_series,
         tx_bytes_series,
     }
+}
+
+/// MTUs of the interfaces of the namespace that the calling thread is in; none where they cannot be asked for.
+fn mtus() -> BTreeMap<String, u32> {
+    let listed = Netlink::route().and_then(|mut netlink| netlink.interfaces());
+    listed.unwrap_or_default().into_iter().map(|one| (one.name, one.mtu)).collect()
 }
 
 /// Runs `work` in a thread of its own that has entered the namespace behind `path`; the caller's

@@ -10,6 +10,10 @@ pub(super) const STEPS: usize = 20_000;
 pub(super) const KERNEL_STEPS: usize = 40_000;
 /// Stacks that a profile keeps, those met most.
 pub(super) const PROFILE: usize = 1000;
+/// Connections that a run keeps, those that moved most.
+pub(super) const FLOWS: usize = 64;
+/// Connections of a run that are looked at.
+pub(super) const FLOWS_SEEN: usize = 4096;
 /// Entries kept of a list of senders, waits or stacks, the largest first.
 pub(super) const TOP: usize = 20;
 /// CPUs whose idle states are looked at, the first ones: a few files for each.

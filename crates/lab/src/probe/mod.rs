@@ -7,8 +7,10 @@
 
 mod context;
 mod cpu;
+mod disk;
 mod distance;
 mod ends;
+mod flows;
 mod host;
 mod idle_states;
 mod interrupts;
@@ -47,6 +49,8 @@ pub struct Config {
     pub hosts: Vec<Host>,
     /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both for each sample.
     pub distance: Result<(usize, usize), Absent>,
+    /// Whether the hosts' new TCP connections are looked at, of whatever program.
+    pub flows: bool,
 }
 
 impl Config {
@@ -58,6 +62,7 @@ impl Config {
             cpu: None,
             hosts: Vec::new(),
             distance: Err(Absent("not asked for".to_owned())),
+            flows: false,
         }
     }
 }
@@ -109,7 +114,7 @@ pub trait Probe: Send {
 mod tests {
     use millstream_observe::proc::{interrupts, softirqs, stat};
 
-    use super::{host, pressure, softnet, worker};
+    use super::{disk, host, pressure, softnet, worker};
     use crate::stats::Rng;
 
     /// Every parser with the text it is for.
@@ -122,6 +127,7 @@ mod tests {
             "dev" => host::parse_dev(text).is_ok(),
             "snmp" => host::parse_paired(text).is_ok(),
             "task-stat" => worker::parse_stat(text).is_ok(),
+            "disks" => disk::parse(text).is_ok(),
             "listed" => host::parse_listed(text).is_ok(),
             "pressure" => pressure::parse(text).is_ok(),
             _ => worker::parse_switches(text).is_ok(),
@@ -141,6 +147,7 @@ mod tests {
             ("task-stat", include_str!("samples/task-stat.txt")),
             ("listed", "Ip6InReceives \t1\nIcmp6OutMsgs 7\n6 5\n"),
             ("pressure", "some avg10=0.05 total=6590034\nfull avg10=0.03 total=6257450\n"),
+            ("disks", " 254 0 vda 50 4 300 7 60 5 400 8 0 90 100\n"),
             ("switches", "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n"),
         ];
         let mut rng = Rng::new(5);

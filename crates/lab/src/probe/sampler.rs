@@ -10,7 +10,9 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::context::Context;
 use super::cpu::Cpu;
+use super::disk::Disk;
 use super::distance::Distance;
+use super::flows::Flows;
 use super::host::Hosts;
 use super::interrupts::Interrupts;
 use super::kernel::KernelProbe;
@@ -81,7 +83,7 @@ struct Sampling {
 
 impl Sampling {
     fn open(config: &Config) -> Self {
-        let Config { interval, origin, cpu, hosts, distance } = config;
+        let Config { interval, origin, cpu, hosts, distance, flows } = config;
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
@@ -106,6 +108,10 @@ impl Sampling {
         sampling.add("softnet", Softnet::open());
         sampling.add("hosts", Hosts::open(hosts));
         sampling.add("pressure", Pressure::open());
+        sampling.add("disks", Disk::open());
+        if *flows {
+            sampling.add("flows", Flows::open(hosts));
+        }
         sampling.add("cpu_distance", Distance::open(distance));
         sampling
     }

@@ -20,9 +20,9 @@ pub use kernel::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, StackRecord,
 };
 pub use probes::{
-    CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
-    InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu,
-    StageRecord, WorkerActivity,
+    CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
+    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER,
+    SoftnetCpu, StageRecord, Throttling, WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,

@@ -58,6 +58,12 @@ pub struct Probes {
     /// Pressure stall information by resource: `cpu`, `memory`, `io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<BTreeMap<String, Pressure>>,
+    /// Disks that were busy, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disks: Option<BTreeMap<String, DiskCounters>>,
+    /// How long a CPU quota held the ends back; filled in by who started them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttling: Option<Throttling>,
     /// Idle states of every CPU inside the window, filled in by the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_states: Option<Vec<IdleCpu>>,
@@ -82,6 +88,27 @@ pub struct EndsOnCpus {
     pub shares: BTreeMap<String, BTreeMap<u32, f64>>,
     /// Times that either end went to another CPU.
     pub moves: u64,
+}
+
+/// A disk, over all samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskCounters {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Milliseconds with a request outstanding.
+    pub busy_ms: u64,
+}
+
+/// What a CPU quota took from the ends of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Throttling {
+    /// Time that the group which was held back longest had to wait, of all its CPUs together.
+    pub throttled_s: f64,
+    /// The file that holds its quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_file: Option<String>,
 }
 
 /// The idle states of one CPU.
@@ -366,6 +393,9 @@ pub struct InterfaceCounters {
     pub tx_dropped: u64,
     /// Overruns of the send ring.
     pub tx_fifo: u64,
+    /// Largest IP packet; 0 where it was not read.
+    #[serde(default)]
+    pub mtu_bytes: u32,
     /// Bytes in per step.
     #[serde(default)]
     pub rx_bytes_series: Vec<u64>,
