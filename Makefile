@@ -11,11 +11,12 @@ SCHEDULE_SECONDS ?= 900
 SCHEDULE_SEED ?= 1
 DEMO_FLAGS ?=
 COMPARE_FLAGS ?=
+TRUTH_FLAGS ?=
 MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: bpf demo compare test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf demo compare truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -57,6 +58,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/attack_cost_test.py --quiet
 	python3 scripts/audit_test.py --quiet
 	python3 scripts/mutants_test.py --quiet
+	python3 scripts/truth_test.py --quiet
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
@@ -110,3 +112,8 @@ peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=
 	@scripts/need python3:python3
 	peers/peers.py $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(WORKLOAD),--workload "$(WORKLOAD)") \
 	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WINDOW),--window $(WINDOW)) $(if $(NO_BUILD),--no-build)
+
+truth: build     ## whether investigate names causes that are made on purpose (TRUTH_FLAGS: --quick, --cases NAMES, --minutes N, --seed N)
+	@SOFT=1 scripts/need ip:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool
+	@scripts/need python3:python3 cc:gcc
+	scripts/truth $(TRUTH_FLAGS)
