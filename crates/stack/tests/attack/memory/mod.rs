@@ -6,7 +6,7 @@ mod world;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use millstream::{DropReason, MemoryPressure};
+use millstream::{DropReason, MemoryPressure, MemoryUse};
 use world::{CHARGEN, DISCARD, UNREAD, World};
 
 use super::KEPT;
@@ -77,6 +77,7 @@ fn beside(
             world.pongs,
         );
         assert!(share >= KEPT, "{name}, {v6}: {share:.2} of the rate");
+        within_limit(name, &usage);
         // by then those that do nothing have given way
         world.run(Duration::from_secs(2), |_| {});
         assert_eq!(world.pongs, pings, "{name}: pings");
@@ -93,6 +94,12 @@ fn beside(
         let used = world.frames.stats().used_frames;
         assert!(used < 200, "{name}: {used} frames used");
     }
+}
+
+/// All queues together hold no more than they may, whoever fills them.
+fn within_limit(name: &str, usage: &MemoryUse) {
+    let (most, limit) = (usage.held_most_bytes, usage.limit_bytes);
+    assert!(most <= limit, "{name}: {most} bytes held of {limit}");
 }
 
 /// What fills the pool must come to where something gives way, or it is no attack.
@@ -172,22 +179,38 @@ fn many_connections() {
     );
 }
 
+/// Of `count` peers in turn, each sends what comes next, up to `most` bytes of what it may.
+fn send_on(world: &mut World, step: usize, count: usize, most: usize) {
+    for index in some(world, step, count) {
+        let peer = world.peers[index];
+        let left = peer.window.saturating_sub(peer.seq.distance_from(peer.acked) as usize);
+        let len = left.min(most);
+        world.send(index, |_| {}, &[b'f'; 700][..len]);
+        // what was dropped comes again
+        world.peers[index].seq = if len == 0 { peer.acked } else { peer.seq + len };
+    }
+}
+
 #[test]
 fn in_order_and_never_read() {
     beside(
         "bytes in order that nobody reads",
         |world| world.open(UNREAD, 100),
-        |world, step| {
-            for index in some(world, step, 32) {
-                let peer = world.peers[index];
-                let left = peer.window.saturating_sub(peer.seq.distance_from(peer.acked) as usize);
-                let len = left.min(700);
-                world.send(index, |_| {}, &[b'f'; 700][..len]);
-                // what was dropped comes again
-                world.peers[index].seq = if len == 0 { peer.acked } else { peer.seq + len };
-            }
-        },
+        |world, step| send_on(world, step, 32, 700),
         was_pressed,
+    );
+}
+
+#[test]
+fn single_bytes_in_order_and_never_read() {
+    beside(
+        "single bytes in order that nobody reads",
+        |world| world.open(UNREAD, 330),
+        |world, step| send_on(world, step, 64, 1),
+        |world| {
+            // in frames this had been more than the host has
+            assert!(world.far.memory_use().held_bytes < 330 * 250 * 300);
+        },
     );
 }
 
