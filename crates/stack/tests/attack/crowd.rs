@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use millstream::packet::Instant;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::frames::{self, Ends};
@@ -76,7 +77,7 @@ impl Crowd {
             mss: Some(1400),
             window_scale: Some(7),
             sack_permitted: true,
-            timestamps: Some(Timestamps { value: clock(net), echo: 0 }),
+            timestamps: Some(Timestamps { value: clock(net.now), echo: 0 }),
             ..TcpOptions::NONE
         };
         let window = if self.habit == Habit::Shut { 0 } else { 65_535 };
@@ -122,7 +123,7 @@ impl Peer {
         (flags, window): (TcpFlags, u16),
         payload: &[u8],
     ) {
-        let timestamps = Some(Timestamps { value: clock(net), echo: self.echo });
+        let timestamps = Some(Timestamps { value: clock(net.now), echo: self.echo });
         let options = TcpOptions { timestamps, ..TcpOptions::NONE };
         let (seq, ack) = (self.seq, self.ack);
         let header = TcpHeader { seq, ack, flags, window, options, ..TcpHeader::default() };
@@ -176,6 +177,6 @@ impl Peer {
 }
 
 /// The peers' clock, in milliseconds.
-fn clock(net: &Net) -> u32 {
-    (net.now.as_nanos() / 1_000_000) as u32
+pub fn clock(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
 }

@@ -1,7 +1,8 @@
 //! A peer that opened a connection in earnest and plays with it from then on.
 
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
+use super::crowd::clock;
 use super::frames::{self, Ends};
 use super::net::Net;
 
@@ -16,6 +17,8 @@ pub struct Puppet {
     pub seen: SeqNumber,
     /// What the far host acknowledged.
     pub acked: SeqNumber,
+    /// The far host's clock, as last seen.
+    echo: u32,
     pub sent: u64,
 }
 
@@ -32,22 +35,25 @@ impl Puppet {
     pub fn knock(net: &mut Net, v6: bool, port: u16, own_port: u16) -> Puppet {
         let ends = Ends { from: Net::attacker(v6, own_port), to: Net::far_addr(v6, port) };
         let isn = SeqNumber(0x7fff_0000);
-        net.inject(true, &syn(ends, isn));
+        net.inject(true, &syn(ends, isn, clock(net.now)));
         net.step();
         let (answer, _) = net.take_heard(ends).expect("a SYN-ACK");
         assert!(answer.flags.syn() && answer.flags.ack());
+        let echo = answer.options.timestamps.expect("it agrees to timestamps").value;
         let begin = answer.seq + 1;
         let seq = isn + 1;
-        Puppet { ends, seq, ack: begin, seen: begin, acked: seq, sent: 0 }
+        Puppet { ends, seq, ack: begin, seen: begin, acked: seq, echo, sent: 0 }
     }
 
-    /// Sends a segment: an ACK of what it acknowledged so far, unless `change` makes it another.
+    /// Sends a segment: an ACK of what it acknowledged so far, with right timestamps, unless `change` makes it another.
     pub fn send(&mut self, net: &mut Net, change: impl FnOnce(&mut TcpHeader), payload: &[u8]) {
+        let timestamps = Some(Timestamps { value: clock(net.now), echo: self.echo });
         let mut header = TcpHeader {
             seq: self.seq,
             ack: self.ack,
             flags: TcpFlags::ACK,
             window: 512,
+            options: TcpOptions { timestamps, ..TcpOptions::NONE },
             ..TcpHeader::default()
         };
         change(&mut header);
@@ -60,6 +66,7 @@ impl Puppet {
         for packet in std::mem::take(&mut net.heard) {
             let Some((ends, header, len)) = frames::read(&packet) else { continue };
             if ends == self.ends.back() {
+                self.echo = header.options.timestamps.map_or(self.echo, |stamps| stamps.value);
                 self.seen = self.seen.max(header.seq + header.sequence_len(len));
                 self.acked = self.acked.max(header.ack);
             }
@@ -67,12 +74,13 @@ impl Puppet {
     }
 }
 
-/// The SYN of an attacker that offers SACK and a scaled window.
-pub fn syn(ends: Ends, isn: SeqNumber) -> Vec<u8> {
+/// The SYN of an attacker that offers SACK, a scaled window and, at this time of its clock, timestamps.
+pub fn syn(ends: Ends, isn: SeqNumber, value: u32) -> Vec<u8> {
     let options = TcpOptions {
         mss: Some(1400),
         window_scale: Some(7),
         sack_permitted: true,
+        timestamps: Some(Timestamps { value, echo: 0 }),
         ..TcpOptions::NONE
     };
     let (flags, window) = (TcpFlags::SYN, 65_535);

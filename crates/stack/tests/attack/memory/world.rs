@@ -11,11 +11,12 @@ use millstream::route::{LinkId, Route};
 use millstream::tcp::State;
 use millstream::wire::icmp::{self, Icmp};
 use millstream::wire::ip::{self, IpHeader, Version};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 use millstream::{Engine, SocketId};
 
 use crate::common::device::Device;
 use crate::common::{FAR, NEAR, config, engine, pool};
+use crate::crowd::clock;
 use crate::frames::{self, Ends};
 use crate::puppet::syn;
 
@@ -44,6 +45,8 @@ pub struct Peer {
     pub seen: SeqNumber,
     /// What it acknowledges.
     pub ack: SeqNumber,
+    /// The host's clock, as last seen.
+    pub echo: u32,
     /// What the host acknowledged, and by how much it may be sent more.
     pub acked: SeqNumber,
     pub window: usize,
@@ -215,11 +218,19 @@ impl World {
             let isn = SeqNumber(0x7000_0000 + index as u32);
             let zero = SeqNumber(0);
             let seq = isn + 1;
-            let peer =
-                Peer { ends, seq, seen: zero, ack: zero, acked: seq, window: 0, is_open: false };
+            let peer = Peer {
+                ends,
+                seq,
+                seen: zero,
+                ack: zero,
+                acked: seq,
+                echo: 0,
+                window: 0,
+                is_open: false,
+            };
             self.by_port.insert(own, index);
             self.peers.push(peer);
-            self.inject(&syn(ends, isn));
+            self.inject(&syn(ends, isn, clock(self.now)));
             if index % 100 == 99 || index + 1 == first + count {
                 // The answer comes in the first, and is acknowledged.
                 self.step();
@@ -228,11 +239,19 @@ impl World {
         }
     }
 
-    /// The attacker sends a segment of connection `index`: an ACK, unless `change` makes it another.
+    /// The attacker sends a segment of connection `index`: an ACK with right timestamps, unless `change`
+    /// makes it another.
     pub fn send(&mut self, index: usize, change: impl FnOnce(&mut TcpHeader), payload: &[u8]) {
-        let Peer { ends, seq, ack, .. } = self.peers[index];
-        let mut header =
-            TcpHeader { seq, ack, flags: TcpFlags::ACK, window: 65_535, ..TcpHeader::default() };
+        let Peer { ends, seq, ack, echo, .. } = self.peers[index];
+        let timestamps = Some(Timestamps { value: clock(self.now), echo });
+        let mut header = TcpHeader {
+            seq,
+            ack,
+            flags: TcpFlags::ACK,
+            window: 65_535,
+            options: TcpOptions { timestamps, ..TcpOptions::NONE },
+            ..TcpHeader::default()
+        };
         change(&mut header);
         self.inject(&frames::segment(ends, header, payload));
     }
@@ -359,6 +378,7 @@ impl World {
             peer.is_open = false;
             return;
         }
+        peer.echo = header.options.timestamps.map_or(peer.echo, |stamps| stamps.value);
         if header.flags.syn() {
             peer.is_open = true;
             (peer.seen, peer.ack) = (header.seq + 1, header.seq + 1);
