@@ -65,6 +65,32 @@ impl Engine {
         self.claim(link, prefix);
         Ok(())
     }
+
+    /// Takes an address from a link, be it used, checked yet, or found to be another's; its connections are reset, and the
+    /// route to its prefix goes unless the link has another address in it. Sockets that are bound to it stay, and can send
+    /// again when it comes back.
+    ///
+    /// # Errors
+    /// [`Error::AddrNotAvailable`] when the link has no such address; [`Error::Invalid`] for a link that is not in use.
+    pub fn remove_address(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
+        self.check_link(link)?;
+        let claims = &self.out.addresses.claims;
+        let own = self.out.addresses.of_link(link).find(|own| own.addr == ip);
+        let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
+        let own = own.or_else(|| claimed().map(|info| info.prefix));
+        let own = own.ok_or(Error::AddrNotAvailable)?;
+        self.out.addresses.claims.forget(ip);
+        self.lose_address(link, ip);
+        let is_same = |other: Prefix| other.network() == own.network();
+        let claims = &self.out.addresses.claims;
+        let is_used = self.out.addresses.of_link(link).any(is_same)
+            || claims.iter().any(|info| info.link == link && is_same(info.prefix));
+        if !is_used {
+            self.out.table.remove(own.network(), link, None);
+            self.out.routes.refresh();
+        }
+        Ok(())
+    }
 }
 
 /// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,

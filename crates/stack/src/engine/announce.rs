@@ -112,7 +112,7 @@ impl Engine {
 
     /// The address is not used any more: its connections are reset (RFC 5227, 2.4).
     #[cold]
-    fn lose_address(&mut self, link: LinkId, ip: IpAddr) {
+    pub(super) fn lose_address(&mut self, link: LinkId, ip: IpAddr) {
         let sockets = self.tcp.sockets.iter();
         let ids: Vec<SocketId> = sockets
             .filter(|(_, socket)| socket.conn.ends().local.ip() == ip)

@@ -213,7 +213,8 @@ impl Claims {
         self.find_next();
     }
 
-    fn forget(&mut self, ip: IpAddr) {
+    /// Nobody here claims an address any more.
+    pub fn forget(&mut self, ip: IpAddr) {
         self.list.retain(|claim| claim.prefix.addr != ip);
     }
 

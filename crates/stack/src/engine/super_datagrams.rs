@@ -13,7 +13,7 @@ use super::output::{NextHop, with_header};
 use super::{Engine, Serial};
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::udp::Datagram;
+use crate::socket::udp::{Datagram, Marks};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
@@ -56,7 +56,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: SocketId,
-        (hop, hop_limit): (NextHop, u8),
+        (hop, marks): (NextHop, Marks),
         (local, remote): (SocketAddr, SocketAddr),
         (mut packet, size): (Packet, usize),
     ) -> Result<(), Error> {
@@ -69,7 +69,7 @@ impl Engine {
             return Err(Error::WouldBlock);
         }
         let mut ip = ip_len(packet.len());
-        ip.hop_limit = hop_limit;
+        marks.write(&mut ip);
         let most = self.out.links[hop.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
             return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link));

@@ -112,6 +112,11 @@ impl UdpSocket {
         Ok(self.stack.engine().udp_set_hop_limits(self.id, to_hosts, to_groups)?)
     }
 
+    /// The traffic class of what it sends; see [`Engine::udp_set_traffic_class`](crate::Engine::udp_set_traffic_class).
+    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_traffic_class(self.id, class)?)
+    }
+
     /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation).
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         Ok(self.stack.engine().udp_set_fragmentation(self.id, fragmentation)?)

@@ -104,6 +104,17 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
+    /// The traffic class of what it sends; see [`Engine::udp_set_traffic_class`](crate::Engine::udp_set_traffic_class). It
+    /// holds for what is sent after it.
+    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_traffic_class(id, class)
+        };
+        Ok(self.door().ask(set)??)
+    }
+
     /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation). It holds
     /// for what is sent after it.
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {

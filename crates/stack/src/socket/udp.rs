@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
 use millstream_route::{Generations, HeaderTemplate, LinkId};
+use millstream_wire::ip::IpHeader;
 
 use super::udp_flows::Flows;
 use super::udp_ports::Ports;
@@ -34,6 +35,24 @@ pub enum Fragmentation {
     Anybody,
 }
 
+/// What the application chose for the IP header of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks {
+    hop_limit: u8,
+    traffic_class: u8,
+}
+
+impl Marks {
+    /// Whether the ECN field is 0.
+    pub fn is_plain(self) -> bool {
+        self.traffic_class & 3 == 0
+    }
+
+    pub fn write(self, ip: &mut IpHeader) {
+        (ip.hop_limit, ip.traffic_class) = (self.hop_limit, self.traffic_class);
+    }
+}
+
 pub(crate) struct UdpSocket {
     pub id: SocketId,
     /// The address may be unspecified: any of ours.
@@ -52,6 +71,7 @@ pub(crate) struct UdpSocket {
     pub route: Option<Box<DatagramRoute>>,
     /// Of what is sent to one host, and to groups.
     pub hop_limits: [u8; 2],
+    pub traffic_class: u8,
     pub fragmentation: Fragmentation,
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
     pub wants_room: u64,
@@ -172,6 +192,7 @@ impl UdpTable {
             route: None,
             // RFC 1112, 6.1; RFC 3493, 5.2.
             hop_limits: [64, 1],
+            traffic_class: 0,
             fragmentation: Fragmentation::default(),
             wants_room: 0,
         };
@@ -294,9 +315,10 @@ impl UdpSocket {
         Some(datagram)
     }
 
-    /// The hop limit of what is sent to `remote`.
-    pub fn hop_limit(&self, remote: IpAddr) -> u8 {
-        self.hop_limits[usize::from(remote.is_multicast())]
+    /// What the application chose for the IP headers of what is sent to `remote`.
+    pub fn marks(&self, remote: IpAddr) -> Marks {
+        let hop_limit = self.hop_limits[usize::from(remote.is_multicast())];
+        Marks { hop_limit, traffic_class: self.traffic_class }
     }
 
     /// Whether the socket can send to `remote`'s family.

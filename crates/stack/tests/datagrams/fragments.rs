@@ -326,3 +326,61 @@ fn a_flood_of_fragments_holds_no_more_than_it_may() {
         assert!(wire.engine.stats().dropped(DropReason::FragmentMemory) > 2000);
     }
 }
+
+#[test]
+fn an_address_that_is_removed_is_nobodys() {
+    for (ours, theirs, _) in ENDS {
+        let (mut near, mut far) = two(PairConfig::default());
+        let link = millstream::route::LinkId(0);
+        let listener = far.tcp_listen(SocketAddr::new(addr(theirs).ip(), 80), 4).expect("listen");
+        let server = SocketAddr::new(addr(theirs).ip(), 80);
+        let client = near.tcp_connect(server).expect("connect");
+        settle(&mut near, &mut far);
+        far.tcp_accept(listener).expect("accept");
+        let socket = near.udp_bind(addr(ours)).expect("bind");
+        near.udp_send(socket, b"x", Some(addr(theirs))).expect("send");
+        let ip = addr(ours).ip();
+        assert_eq!(near.remove_address(link, addr(theirs).ip()), Err(Error::AddrNotAvailable));
+        near.remove_address(link, ip).expect("removed");
+        assert_eq!(near.remove_address(link, ip), Err(Error::AddrNotAvailable));
+        assert!(near.tcp_write(client, b"x").is_err(), "its connections are reset");
+        let sent = near.udp_send(socket, b"x", Some(addr(theirs)));
+        assert_eq!(sent, Err(Error::NetworkUnreachable), "the route is gone");
+        settle(&mut near, &mut far);
+        // What comes for it is for nobody.
+        let sink = far.udp_bind(addr(theirs)).expect("bind");
+        far.udp_send(sink, b"x", Some(addr(ours))).expect("send");
+        settle(&mut near, &mut far);
+        let others = near.stats().dropped(DropReason::OtherAddress);
+        let unheard = near.stats().dropped(DropReason::NeighborIgnored);
+        assert!(others + unheard >= 1, "{:?}", near.stats().drops_by_name().collect::<Vec<_>>());
+        // It may come back.
+        let prefix = NEAR[usize::from(ip.is_ipv6())].parse().expect("a prefix");
+        near.add_address(link, prefix).expect("an address");
+        near.udp_send(socket, b"back", Some(addr(theirs))).expect("send");
+        settle(&mut near, &mut far);
+        assert_eq!(heard(&mut far, sink).pop().expect("a datagram").0, b"back");
+    }
+}
+
+#[test]
+fn datagrams_have_the_traffic_class_that_is_set() {
+    for v6 in [false, true] {
+        let (ours, theirs, _) = ENDS[usize::from(v6)];
+        let mut wire = Wire::new();
+        let socket = wire.engine.udp_bind(addr(ours)).expect("bind");
+        for class in [0, 0xb9] {
+            wire.engine.udp_set_traffic_class(socket, class).expect("a socket");
+            // By headers built for it, by those kept ready, and in fragments.
+            for len in [9, 9, 9, 2000] {
+                wire.engine.udp_send(socket, &vec![7; len], Some(addr(theirs))).expect("send");
+                let sent = wire.sent();
+                assert_eq!(sent.len(), 1 + len / 1500);
+                for bytes in sent {
+                    let ip = ip::parse(&bytes, bytes.len()).expect("a packet");
+                    assert_eq!(ip.traffic_class, class);
+                }
+            }
+        }
+    }
+}

@@ -21,7 +21,7 @@ use super::super_datagrams::datagram_size;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::socket::tcp::plain;
-use crate::socket::udp::{DatagramRoute, Fragmentation};
+use crate::socket::udp::{DatagramRoute, Fragmentation, Marks};
 use crate::tuning::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
@@ -146,13 +146,13 @@ impl Output {
         hop: NextHop,
         local: SocketAddr,
         remote: SocketAddr,
-        hop_limit: u8,
+        marks: Marks,
     ) -> Option<DatagramRoute> {
         let ethernet = self.ethernet(now, hop, remote.ip())?;
         // Being used can change the table's generation.
         let generations = self.datagram_generations();
         let mut ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
-        ip.hop_limit = hop_limit;
+        marks.write(&mut ip);
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
         self.stats.templates_built += 1;
@@ -240,6 +240,15 @@ impl Engine {
     ) -> Result<(), Error> {
         let socket = self.udp.by_id(id)?;
         socket.fragmentation = fragmentation;
+        socket.route = None;
+        Ok(())
+    }
+
+    /// What the socket's datagrams have in the traffic class field (`IP_TOS`, `IPV6_TCLASS`), 0 at first: differentiated
+    /// services in the upper six bits (RFC 2474), ECN in the lower two (RFC 3168).
+    pub fn udp_set_traffic_class(&mut self, id: SocketId, class: u8) -> Result<(), Error> {
+        let socket = self.udp.by_id(id)?;
+        socket.traffic_class = class;
         socket.route = None;
         Ok(())
     }
@@ -376,7 +385,7 @@ impl Engine {
         let local = socket.local;
         let last = socket.scope;
         let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
-        let hop_limit = socket.hop_limit(remote.ip());
+        let marks = socket.marks(remote.ip());
         let fragmentation = socket.fragmentation;
         let hop = self.out.datagram_next_hop(now, remote.ip(), scope);
         let hop = hop.ok_or(Error::NetworkUnreachable)?;
@@ -392,14 +401,16 @@ impl Engine {
         };
         if let Some(size) = datagram_size(&packet) {
             let ends = (SocketAddr::new(src, local.port()), remote);
-            return self.udp_send_super(now, id, (hop, hop_limit), ends, (packet, size));
+            return self.udp_send_super(now, id, (hop, marks), ends, (packet, size));
         }
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
-        if again && !is_scoped(remote.ip()) && fragmentation != Fragmentation::Anybody {
+        // Headers kept ready have no ECN field and no identification of their own.
+        let is_plain = marks.is_plain() && fragmentation != Fragmentation::Anybody;
+        if again && !is_scoped(remote.ip()) && is_plain {
             let local = SocketAddr::new(src, local.port());
-            let found = self.out.datagram_route(now, hop, local, remote, hop_limit);
+            let found = self.out.datagram_route(now, hop, local, remote, marks);
             // The memory of one to another peer, which is of no use any more.
             match (found, &mut socket.route) {
                 (Some(found), Some(route)) => **route = found,
@@ -409,7 +420,7 @@ impl Engine {
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let len = packet.len() + udp::HEADER_LEN;
         let mut ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
-        ip.hop_limit = hop_limit;
+        marks.write(&mut ip);
         let is_long = ip.packet_len() > hop.mtu;
         if packet.len() > longest_payload(ip.version())
             || is_long && fragmentation == Fragmentation::Never
