@@ -13,6 +13,8 @@
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
 
+#![warn(missing_debug_implementations)]
+
 mod barrier;
 mod doorbell;
 mod error;

@@ -11,6 +11,7 @@
 //! Nothing here does input or output or reads a clock: `now` is an argument.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod address;
 mod family;

@@ -51,6 +51,13 @@ impl PackedKey {
 #[derive(Clone, Copy)]
 pub struct HashKey(pub u64, pub u64);
 
+/// The key is a secret.
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
 impl HashKey {
     /// The flow's hash under this key.
     pub fn flow(&self, key: &FlowKey) -> u32 {
@@ -92,6 +99,12 @@ pub struct FlowTable {
     entries: Vec<u64>,
     mask: usize,
     len: usize,
+}
+
+impl std::fmt::Debug for FlowTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowTable").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 /// The table has no place for one more flow within reach of its home.

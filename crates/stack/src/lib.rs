@@ -25,6 +25,7 @@
 //! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`].
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod clock;
 pub mod demux;

@@ -95,6 +95,12 @@ pub struct Wheel {
     armed: usize,
 }
 
+impl std::fmt::Debug for Wheel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wheel").finish_non_exhaustive()
+    }
+}
+
 impl Wheel {
     /// Memory for each timer.
     pub const TIMER_BYTES: usize = size_of::<Node>();

@@ -7,6 +7,7 @@
 //! has made long enough, and panics when it is not.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod arp;
 mod bytes;

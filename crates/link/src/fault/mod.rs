@@ -168,6 +168,12 @@ pub struct Fault<L> {
     closed: usize,
 }
 
+impl<L: std::fmt::Debug> std::fmt::Debug for Fault<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fault").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
 impl<L: Link> Fault<L> {
     /// Wraps `inner`. A direction without faults costs nothing.
     pub fn new(inner: L, config: FaultConfig) -> Self {

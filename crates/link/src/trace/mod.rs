@@ -53,6 +53,16 @@ pub struct Trace<L, W: Write> {
     captured: u64,
 }
 
+impl<L: std::fmt::Debug, W: Write> std::fmt::Debug for Trace<L, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace")
+            .field("inner", &self.inner)
+            .field("config", &self.config)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A packet, in one piece or as [`Link::receive_into`] laid it out.
 struct Parts<'a> {
     head: &'a Packet,

@@ -71,6 +71,15 @@ pub struct Heard {
     pub displaced: u32,
 }
 
+impl std::fmt::Debug for Heard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heard")
+            .field("change", &self.change)
+            .field("displaced", &self.displaced)
+            .finish_non_exhaustive()
+    }
+}
+
 impl NeighborTable {
     /// Takes in that `ip` on `link` has said to have the address `mac`; `None` for a neighbour
     /// advertisement without one.

@@ -112,6 +112,12 @@ pub struct NeighborTable {
     stats: NeighborStats,
 }
 
+impl std::fmt::Debug for NeighborTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NeighborTable").field("entries", &self.index.len()).finish_non_exhaustive()
+    }
+}
+
 impl NeighborTable {
     /// An empty table. The key must be secret and random: strangers choose what is hashed.
     pub fn new(config: NeighborConfig, key: [u64; 2]) -> Self {

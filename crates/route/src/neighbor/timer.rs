@@ -10,6 +10,7 @@ use super::{NeighborTable, State};
 use crate::prefix::LinkId;
 
 /// What the caller must do because time has passed.
+#[derive(Debug)]
 pub enum Action {
     /// Ask for the address of a neighbour: an ARP request or a neighbour solicitation.
     Solicit {

@@ -118,6 +118,19 @@ pub struct EngineConfig {
     pub clock: Clock,
 }
 
+impl std::fmt::Debug for EngineConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineConfig")
+            .field("limits", &self.limits)
+            .field("tcp", &self.tcp)
+            .field("busy_poll", &self.busy_poll)
+            .field("idle_latency", &self.idle_latency)
+            .field("addresses", &self.addresses)
+            .field("stage_sample", &self.stage_sample)
+            .finish_non_exhaustive()
+    }
+}
+
 impl EngineConfig {
     /// The default configuration over a pool.
     pub fn new(pool: Pool) -> Self {
@@ -233,6 +246,16 @@ pub struct Engine {
     /// Its part of the flows, when it shares its links' devices.
     share: Share,
     random: Random,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("links", &self.out.links.used_count())
+            .field("connections", &self.tcp.sockets.len())
+            .field("now", &self.time)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a port or identifier of another engine is refused with.

@@ -130,6 +130,12 @@ impl<E: Event> Bell<E> {
 #[derive(Clone)]
 pub struct Waker(Arc<Bell<EventFd>>);
 
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waker").finish_non_exhaustive()
+    }
+}
+
 impl Waker {
     pub(super) fn of(bell: &Arc<Bell<EventFd>>) -> Self {
         Self(Arc::clone(bell))

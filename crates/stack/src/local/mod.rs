@@ -57,6 +57,12 @@ pub struct Stack {
     shared: Rc<Shared>,
 }
 
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
 /// What the handles of one engine have in common.
 struct Shared {
     engine: RefCell<Engine>,

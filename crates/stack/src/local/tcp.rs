@@ -21,6 +21,12 @@ pub struct TcpListener {
     mode: Modes,
 }
 
+impl std::fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpListener").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 impl TcpListener {
     /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
@@ -84,6 +90,12 @@ pub struct Incoming<'a> {
     listener: &'a TcpListener,
 }
 
+impl std::fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
 impl Iterator for Incoming<'_> {
     type Item = io::Result<TcpStream>;
 
@@ -103,6 +115,12 @@ pub struct TcpStream {
     write_mode: Modes,
     /// The reading side was shut down.
     read_shut: Cell<bool>,
+}
+
+impl std::fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpStream").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl TcpStream {

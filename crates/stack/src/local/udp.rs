@@ -18,6 +18,12 @@ pub struct UdpSocket {
     write_mode: Modes,
 }
 
+impl std::fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpSocket").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 impl UdpSocket {
     /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {

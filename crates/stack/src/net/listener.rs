@@ -23,6 +23,15 @@ pub struct TcpListener {
     inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpListener")
+            .field("id", &self.inner.id)
+            .field("local", &self.inner.local)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What all clones of a listener are.
 struct Inner {
     handle: Arc<Handle>,
@@ -154,6 +163,12 @@ impl TcpListener {
 /// The connections of a listener, see [`TcpListener::incoming`].
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
+}
+
+impl std::fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("listener", &self.listener).finish_non_exhaustive()
+    }
 }
 
 impl Iterator for Incoming<'_> {

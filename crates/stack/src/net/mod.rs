@@ -205,6 +205,12 @@ pub struct Stack {
     handle: Arc<Handle>,
 }
 
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
 impl Stack {
     /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it. Fails as
     /// `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind, and inside

@@ -20,6 +20,12 @@ pub struct Poller {
     entries: Side<Entries>,
 }
 
+impl std::fmt::Debug for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poller").finish_non_exhaustive()
+    }
+}
+
 /// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
 /// there were sockets when that was done last: what an addition costs does not grow with their number.
 #[derive(Default)]

@@ -36,6 +36,12 @@ pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpStream").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
 /// What all clones of a stream are.
 pub(super) struct Inner {
     pub(super) handle: Arc<Handle>,

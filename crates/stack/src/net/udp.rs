@@ -31,6 +31,12 @@ pub struct UdpSocket {
     inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpSocket").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
 /// What all clones of a socket are.
 struct Inner {
     handle: Arc<Handle>,

@@ -228,11 +228,11 @@ fn what_waits_to_be_sent_is_counted_in_memory_held() {
 #[test]
 fn refused_and_timed_out() {
     let (near, _far) = stacks(PairConfig::default());
-    let error = TcpStream::connect(&near, far_addr(1)).err().expect("nobody listens");
+    let error = TcpStream::connect(&near, far_addr(1)).expect_err("nobody listens");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     let gone = SocketAddr::new("10.9.0.77".parse().expect("an address"), 80);
     let patience = Duration::from_millis(50);
-    let error = TcpStream::connect_timeout(&near, gone, patience).err().expect("nobody there");
+    let error = TcpStream::connect_timeout(&near, gone, patience).expect_err("nobody there");
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
 
