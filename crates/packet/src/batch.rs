@@ -206,6 +206,12 @@ pub struct Filling<'a> {
     len: usize,
 }
 
+impl core::fmt::Debug for Filling<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Filling").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
 impl Filling<'_> {
     /// As [`PacketBatch::push`].
     ///
@@ -251,6 +257,12 @@ pub struct DrainFront<'a> {
     left: usize,
     /// Packets inside before.
     len: usize,
+}
+
+impl core::fmt::Debug for DrainFront<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DrainFront").field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl DrainFront<'_> {

@@ -72,6 +72,7 @@
 //! packet.make_head_mut(&pool).unwrap()[0] = b'S';
 //! assert_eq!((packet.head(), view.head()), (&b"Shared"[..], &b"shared"[..]));
 //! ```
+#![warn(missing_debug_implementations)]
 
 mod arena;
 mod batch;

@@ -4,6 +4,7 @@ mod expiry;
 mod pacing;
 mod sides;
 
+use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -66,6 +67,25 @@ pub struct Connection {
     pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
     /// Latest `now` seen, for calls of the application that carry none.
     pub(crate) clock: Instant,
+}
+
+impl fmt::Debug for Connection {
+    /// Where it stands; all of it: [`info`](Self::info).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tuple, state, error, snd, rcv, window, .. } = self;
+        f.debug_struct("Connection")
+            .field("local", &tuple.local)
+            .field("remote", &tuple.remote)
+            .field("state", state)
+            .field("error", error)
+            .field("una", &snd.una())
+            .field("nxt", &snd.nxt())
+            .field("written", &snd.data_end())
+            .field("received", &rcv.nxt)
+            .field("unread", &rcv.queue.len())
+            .field("cwnd_bytes", &window.cwnd_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Connection {

@@ -17,6 +17,13 @@ pub struct IsnGenerator {
     key: [u8; 16],
 }
 
+impl core::fmt::Debug for IsnGenerator {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("IsnGenerator").finish_non_exhaustive()
+    }
+}
+
 impl IsnGenerator {
     /// A generator from a secret `key`, drawn once per start of the stack.
     pub fn new(key: [u8; 16]) -> Self {

@@ -16,6 +16,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod acceptable;
 mod ack;

@@ -6,6 +6,7 @@ use crate::connection::{Connection, NO_FIN};
 use crate::state::State;
 
 /// Payload of a segment.
+#[derive(Debug)]
 pub enum Payload<'a> {
     /// There is none.
     None,
@@ -17,6 +18,7 @@ pub enum Payload<'a> {
 
 /// Payload that lies in the memory of a reader that waits (direct placement). It stays there if it is the next of the
 /// stream and the receive queue is empty; else it is copied into frames.
+#[derive(Debug)]
 pub struct Placed<'a> {
     /// The first bytes; never empty.
     pub bytes: &'a [u8],

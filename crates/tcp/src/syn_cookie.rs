@@ -44,6 +44,13 @@ pub struct SynCookies {
     key: [u8; 16],
 }
 
+impl core::fmt::Debug for SynCookies {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SynCookies").finish_non_exhaustive()
+    }
+}
+
 impl SynCookies {
     /// Cookies from a secret `key`, drawn once per start of the stack and used for nothing else.
     pub fn new(key: [u8; 16]) -> Self {

@@ -82,6 +82,7 @@ impl TransmitLimits {
 
 /// The segments of one decision: one, or several that differ only in their sequence numbers, in PSH and FIN, which the
 /// last one has, and CWR, which the first one has.
+#[derive(Debug)]
 pub struct Segment {
     /// The header of the first one, with the flags of all; the checksum is the caller's.
     pub header: TcpHeader,

@@ -49,6 +49,15 @@ pub struct FastOpenCache {
     limit: usize,
 }
 
+impl core::fmt::Debug for FastOpenCache {
+    /// Without its cookies.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FastOpenCache")
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl FastOpenCache {
     /// Room for `limit` pairs of addresses.
     pub fn new(limit: usize) -> Self {

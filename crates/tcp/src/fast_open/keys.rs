@@ -25,6 +25,13 @@ pub struct FastOpenKeys {
     previous: Option<[u8; 16]>,
 }
 
+impl core::fmt::Debug for FastOpenKeys {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FastOpenKeys").finish_non_exhaustive()
+    }
+}
+
 impl FastOpenKeys {
     /// Cookies from a secret `key`, used for nothing else. Servers that share an address must share the key.
     pub fn new(key: [u8; 16]) -> Self {

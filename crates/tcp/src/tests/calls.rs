@@ -226,3 +226,16 @@ fn within_a_machine_a_send_buffer_stays_small_unless_it_is_what_the_writer_waits
         assert!(limit > 512 << 10 && limit < 2 << 20, "{round_trips:?}, {waited:?}: {limit}");
     }
 }
+
+#[test]
+fn what_is_printed_of_a_key_does_not_tell_it() {
+    let key = [0xab; 16];
+    let printed = [
+        format!("{:?}", crate::IsnGenerator::new(key)),
+        format!("{:?}", crate::SynCookies::new(key)),
+        format!("{:?}", crate::FastOpenKeys::new(key)),
+    ];
+    for text in printed {
+        assert!(!text.contains("171") && !text.contains("ab"), "{text}");
+    }
+}
