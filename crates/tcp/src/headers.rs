@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// A segment without data.
-    pub(crate) fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
+    pub(crate) fn empty_segment(&mut self, now: Instant, seq: SeqNumber) -> Segment {
         let header = self.header(now, seq, TcpFlags::ACK);
         self.counters.segments_out += 1;
         Segment { header, payload_len: 0, segment_size: self.snd.mss() as u16, ecn: 0 }

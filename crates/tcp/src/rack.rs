@@ -54,8 +54,8 @@ impl Connection {
         if rack.1 == 0 {
             return 0;
         }
-        let patience = Duration::from_nanos(self.recovery.rack_rtt_ns) + self.reordering_window();
-        let judged = self.board.detect_lost(rack, patience, now);
+        let wait = Duration::from_nanos(self.recovery.rack_rtt_ns) + self.reordering_window();
+        let judged = self.board.detect_lost(rack, wait, now);
         if let Some(at) = judged.again {
             self.timers.arm_retransmit(at, Expiry::Reorder);
         }

@@ -168,7 +168,7 @@ impl Recovery {
         }
     }
 
-    fn settle_short(&mut self) {
+    fn forget_short(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.short_bytes = 0;
         }
@@ -182,7 +182,7 @@ impl Connection {
         if ack.echoed {
             self.counters.rare().delivered_ce_bytes += ack.delivery.bytes;
         }
-        self.recovery.settle_short();
+        self.recovery.forget_short();
         self.note_dsack(ack.dsack_bytes);
         self.end_probe(now, ack);
         self.note_reordering(ack);
@@ -299,7 +299,7 @@ impl Connection {
         let head = (una + mss).min(nxt);
         if ack.acked > 0 {
             self.recovery.duplicate_acks = 0;
-            self.board.settle_duplicates(ack.acked.saturating_sub(mss));
+            self.board.take_off_duplicates(ack.acked.saturating_sub(mss));
             // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost too
             if self.recovery.phase == Phase::Recovery && una < self.recovery.recover {
                 self.recovery.force_resend = true;
@@ -470,7 +470,7 @@ impl Connection {
         self.tell_lost(now, newly, self.board.oldest_at());
         self.window.cwnd_bytes = u64::from(self.snd.mss());
         let recovery = &mut self.recovery;
-        recovery.settle_short();
+        recovery.forget_short();
         recovery.frto = if frto { Frto::First } else { Frto::Off };
         recovery.phase = Phase::Loss;
         recovery.recover = nxt;

@@ -213,7 +213,7 @@ impl Scoreboard {
     }
 
     /// New data was acknowledged without SACK: `acked` bytes, some of which the duplicates stood for.
-    pub(crate) fn settle_duplicates(&mut self, acked: u64) {
+    pub(crate) fn take_off_duplicates(&mut self, acked: u64) {
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(acked);
     }
 
@@ -394,7 +394,7 @@ impl Scoreboard {
     pub(crate) fn detect_lost(
         &mut self,
         newest: (Instant, u64),
-        patience: Duration,
+        wait: Duration,
         now: Instant,
     ) -> Judged {
         if self.exceptions.is_none() {
@@ -415,7 +415,7 @@ impl Scoreboard {
             if record.at > newest.0 || start >= end {
                 break;
             }
-            let due = record.at + patience;
+            let due = record.at + wait;
             if due > now {
                 if !board.sacked.covers(start, end) {
                     again = Some(due);
@@ -434,7 +434,7 @@ impl Scoreboard {
             if record.at > newest.0 || record.start >= end {
                 break;
             }
-            let due = record.at + patience;
+            let due = record.at + wait;
             if due > now {
                 again = Some(again.map_or(due, |seen| seen.min(due)));
                 break;

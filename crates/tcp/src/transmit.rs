@@ -194,11 +194,11 @@ impl Connection {
         if self.snd.take_probe_due() {
             // one before the first unacknowledged byte: unacceptable, so it is answered
             let seq = self.snd_seq(self.snd.una()) - 1;
-            return Some(self.bare(now, seq));
+            return Some(self.empty_segment(now, seq));
         }
         if self.ack.is_owed() {
             let seq = self.snd_seq(self.snd.nxt());
-            return Some(self.bare(now, seq));
+            return Some(self.empty_segment(now, seq));
         }
         None
     }

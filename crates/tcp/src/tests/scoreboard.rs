@@ -117,16 +117,16 @@ fn rack_judges_what_was_sent_before_the_newest_delivered() {
     let mut board = ten();
     let mut delivery = Delivery::default();
     board.on_sack(401, 501, &mut delivery);
-    let patience = Duration::from_millis(10);
-    assert_eq!(judge(board.detect_lost((at(4), 501), patience, at(12))), (300, Some(at(13))));
-    assert_eq!(judge(board.detect_lost((at(4), 501), patience, at(13))), (100, None));
+    let wait = Duration::from_millis(10);
+    assert_eq!(judge(board.detect_lost((at(4), 501), wait, at(12))), (300, Some(at(13))));
+    assert_eq!(judge(board.detect_lost((at(4), 501), wait, at(13))), (100, None));
     assert_eq!(board.next_lost(), Some((1, 401)));
     // sent again, and lost again
     board.on_resend(1, 101, at(14));
     board.on_resend(101, 401, at(15));
     assert_eq!(board.next_lost(), None);
     board.on_sack(101, 401, &mut delivery);
-    assert_eq!(judge(board.detect_lost((at(15), 401), patience, at(25))), (600, None));
+    assert_eq!(judge(board.detect_lost((at(15), 401), wait, at(25))), (600, None));
     assert_eq!(board.next_lost(), Some((1, 101)));
 }
 
@@ -184,12 +184,12 @@ fn with_nothing_out_of_order_what_was_sent_before_what_went_again_is_lost() {
     board.on_cumulative(1, 201, &mut Delivery::default());
     assert!(board.is_plain());
     let newest = (at(20), 101);
-    let patience = Duration::from_millis(25);
+    let wait = Duration::from_millis(25);
     // nothing sent before it: nothing is looked at
-    assert_eq!(judge(board.detect_lost((at(2), 201), patience, at(90))), (0, None));
+    assert_eq!(judge(board.detect_lost((at(2), 201), wait, at(90))), (0, None));
     assert!(board.is_plain());
-    assert_eq!(judge(board.detect_lost(newest, patience, at(28))), (200, Some(at(29))));
-    assert_eq!(judge(board.detect_lost(newest, patience, at(34))), (600, None));
+    assert_eq!(judge(board.detect_lost(newest, wait, at(28))), (200, Some(at(29))));
+    assert_eq!(judge(board.detect_lost(newest, wait, at(34))), (600, None));
     assert_eq!(board.next_lost(), Some((201, 1001)));
 }
 
