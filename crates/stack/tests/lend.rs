@@ -536,3 +536,87 @@ fn what_was_lent_arrives_whatever_happens_to_it() {
         assert!(stats.tcp_tx_lent_bytes > 0, "seed {seed}: nothing was lent");
     }
 }
+
+/// Payload with its sequence number.
+type Numbered = Vec<(u32, Vec<u8>)>;
+
+/// Keeps the payload of each segment sent over IPv4, with its sequence number; the first is that of the SYN.
+struct Recorded {
+    inner: Placing,
+    sent: Arc<std::sync::Mutex<Numbered>>,
+}
+
+impl Recorded {
+    fn record(&self, head: &Packet, payload: &[u8]) {
+        let mut frame = vec![0; head.len()];
+        head.copy_to(0, &mut frame);
+        frame.extend_from_slice(payload);
+        // Ethernet, its type; IPv4, the header's length and the protocol; TCP, the number and the header's length.
+        if frame[12..14] != [8, 0] || frame[23] != 6 {
+            return;
+        }
+        let tcp = 14 + usize::from(frame[14] & 15) * 4;
+        let number = frame[tcp + 4..tcp + 8].try_into().map(u32::from_be_bytes).expect("4 bytes");
+        let data = tcp + usize::from(frame[tcp + 12] >> 4) * 4;
+        self.sent.lock().expect("no panic").push((number, frame[data..].to_vec()));
+    }
+}
+
+impl Link for Recorded {
+    forward_link!(
+        self => self.inner;
+        capabilities, receive, has_more, borrows, wait_fd, prepare_sleep, stats, name
+    );
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        batch.iter().for_each(|packet| self.record(packet, &[]));
+        self.inner.transmit(now, pool, batch)
+    }
+
+    fn transmit_from(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head: Packet,
+        payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        self.record(&head, payload);
+        self.inner.transmit_from(now, pool, head, payload)
+    }
+}
+
+/// The stream as the segments of a writer carry it, with zero-copy send or without. The reader (`written`) has compared
+/// what its application saw.
+fn stream_sent(is_zero_copy: bool) -> Vec<u8> {
+    let total = 3 << 20;
+    let sent = Arc::default();
+    let link = |end| -> Box<dyn Link> {
+        Box::new(Recorded { inner: Placing::new(end), sent: Arc::clone(&sent) })
+    };
+    let with = |config: &mut EngineConfig| {
+        if !is_zero_copy {
+            config.limits.tuning.zero_copy_bytes = usize::MAX;
+        }
+    };
+    let stats = written(link, with, (total, 1 << 20, 64 << 10), 0);
+    assert_eq!(stats.tcp_tx_lent_bytes > 0, is_zero_copy);
+    let sent = sent.lock().expect("no panic");
+    let mut stream = vec![None; total];
+    for (number, data) in &sent[1..] {
+        let at = number.wrapping_sub(sent[0].0).wrapping_sub(1) as usize;
+        for (place, &byte) in stream.iter_mut().skip(at).zip(data) {
+            assert_eq!(*place.get_or_insert(byte), byte, "what is sent again is the same");
+        }
+    }
+    stream.into_iter().map(|byte| byte.expect("all was sent")).collect()
+}
+
+#[test]
+fn segments_carry_the_same_with_zero_copy_send_and_without() {
+    assert!(stream_sent(true) == stream_sent(false));
+}
