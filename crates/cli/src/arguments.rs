@@ -43,6 +43,12 @@ pub enum Command {
     /// Say by the exit status whether one kept set of runs is worse than another, for CI and `git bisect run`
     #[command(after_long_help = crate::gate::HELP)]
     Gate(crate::gate::Arguments),
+    /// Compare two kept sets of runs: results and every counter, with what could have been seen
+    #[command(after_long_help = crate::compare::HELP)]
+    Compare(crate::compare::Compare),
+    /// Say what kept runs show of their causes, without running anything
+    #[command(after_long_help = crate::compare::EXPLAIN_HELP)]
+    Explain(crate::compare::Explain),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
     /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases

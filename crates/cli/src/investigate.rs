@@ -197,7 +197,7 @@ fn of_workload(
 }
 
 /// Those that are built in and those of a folder, which go before built-in ones of the same name.
-fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
+pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     let mut causes = built_in();
     let Some(folder) = folder else { return Ok(causes) };
     let named = || format!("--causes {}", folder.display());

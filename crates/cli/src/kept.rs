@@ -68,7 +68,7 @@ pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
 /// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
 /// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
 /// as it is, and so is a file in a folder that takes no other.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     // What a link means is written, and the link stays.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = target.metadata();

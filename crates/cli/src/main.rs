@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod compare;
 mod doctor;
 mod forget;
 mod gate;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Probe(one) => probe::probe(&one),
         Command::Doctor(one) => doctor::doctor(&one),
         Command::Gate(gate) => gate::gate(&gate),
+        Command::Compare(one) => compare::compare(&one),
+        Command::Explain(one) => compare::explain_kept(&one),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),

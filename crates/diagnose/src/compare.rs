@@ -86,7 +86,8 @@ fn distance(a: &mut [f64], b: &mut [f64]) -> f64 {
 }
 
 /// Permutation test of the sum of ranks (Wilcoxon, Mann and Whitney): the runs dealt anew into two sets of the same sizes.
-fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
+/// The chance of ranks as far apart as these.
+pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let mut ranks = ranks(&all);
     let expected = (all.len() - 1) as f64 / 2.0 * first.len() as f64;
@@ -142,6 +143,60 @@ mod tests {
         let changed = changed.count();
         // 5 % of 200 is 10; more than 20 has a chance of 1 in 500.
         assert!(changed <= 20, "{changed} of 200");
+    }
+
+    /// Results of a recording, of each workload.
+    fn recorded() -> [Vec<f64>; 2] {
+        ["tcp_rr ", "tcp_stream "].map(|workload| {
+            let lines = include_str!("noise.txt").lines();
+            let values = lines.filter_map(|line| line.strip_prefix(workload)?.parse().ok());
+            values.collect()
+        })
+    }
+
+    /// Two sets of so many runs, drawn from one recording without putting any back.
+    fn drawn(from: &[f64], runs: usize, rng: &mut Rng) -> (Vec<f64>, Vec<f64>) {
+        let mut all = from.to_vec();
+        rng.shuffle(&mut all);
+        (all[..runs].to_vec(), all[runs..2 * runs].to_vec())
+    }
+
+    #[test]
+    fn two_sets_of_recorded_noise_differ_no_more_often_than_stated() {
+        let mut rng = Rng::new(3);
+        for recording in recorded() {
+            assert!(recording.len() >= 60, "{}", recording.len());
+            let changed = (0..200).filter(|&seed| {
+                let (a, b) = drawn(&recording, 10, &mut rng);
+                chance(&a, &b, seed) < P_CHANGE
+            });
+            let changed = changed.count();
+            // As above: 10 are expected.
+            assert!(changed <= 20, "{changed} of 200");
+        }
+    }
+
+    #[test]
+    fn five_percent_in_recorded_noise_are_found_or_said_to_be_invisible() {
+        let mut rng = Rng::new(4);
+        for recording in recorded() {
+            let (mut visible, mut found, mut invisible) = (0, 0, 0);
+            for seed in 0..8 {
+                let (a, b) = drawn(&recording, 20, &mut rng);
+                // Before the second set is there: from the first alone.
+                if least_seen(&a, &a, seed) > 0.05 {
+                    invisible += 1;
+                    continue;
+                }
+                visible += 1;
+                let b: Vec<f64> = b.iter().map(|value| value * 0.95).collect();
+                found += u32::from(chance(&a, &b, seed) < P_CHANGE);
+            }
+            assert_eq!(visible + invisible, 8);
+            // Four times out of five, less three standard errors of so few.
+            let least = 0.8 * f64::from(visible) - 3.0 * (0.16 * f64::from(visible)).sqrt();
+            assert!(f64::from(found) >= least, "{found} of {visible} that could be seen");
+        }
     }
 
     #[test]

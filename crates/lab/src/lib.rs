@@ -4,6 +4,7 @@
 
 pub mod record;
 
+pub mod compare;
 pub mod environment;
 pub mod error;
 pub mod experiment;

@@ -5,6 +5,7 @@
 //! randomised blocks; the verdict says what that proves.
 
 mod command;
+mod explain;
 mod features;
 mod html;
 mod placement;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use command::family;
 pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
+pub use explain::explain;
 pub use features::features;
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 
