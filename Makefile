@@ -51,7 +51,7 @@ audit:           ## licences and sources of all dependencies; with cargo-deny ba
 	scripts/audit
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
-	cargo test --locked --workspace --exclude millstream --quiet
+	cargo test --locked --workspace --exclude millstream --exclude millstream-tcp --quiet
 	cargo test --locked -p millstream --doc --quiet
 	@scripts/need python3:python3
 	python3 scripts/need_test.py --quiet
@@ -62,10 +62,12 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
-	cargo test --locked -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
+	cargo test --locked --profile simulated -p millstream-tcp --quiet
+	cargo test --locked --profile simulated -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
 
 slow-path:       ## the stack's behaviour with every fast path of what is received off
-	MILLSTREAM_SLOW_PATH=1 cargo test --locked -p millstream --quiet --test behaviour --test held_acks --test pair_local \
+	MILLSTREAM_SLOW_PATH=1 cargo test --locked --profile simulated -p millstream --quiet \
+	  --test behaviour --test held_acks --test pair_local \
 	  --test accept --test options --test time_wait --test fast_open --test icmp_errors --test malformed
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
