@@ -93,6 +93,47 @@ pub struct Tuning {
     pub transmit_connections: usize,
     /// Timers fired in one turn.
     pub timers: usize,
+    /// The shortcuts of what is received.
+    pub fast_path: FastPath,
+}
+
+/// Which shortcuts a received segment may take. Each changes what the segment costs, and nothing that a peer or an
+/// application sees: tests compare, and measurements tell what each is worth. [`millstream_tcp::Config::fast_path`]
+/// turns off all of them, and those of what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FastPath {
+    /// The headers of known flows are compared, not parsed. Without it there is none of the next three either: they are
+    /// for segments of known flows.
+    pub flow_cache: bool,
+    /// Segments of a batch that continue each other are joined (GRO).
+    pub gro: bool,
+    /// What is in a frame is copied straight to a reader that waits, in the pass that verifies it.
+    pub copy_to_reader: bool,
+    /// A link puts payload straight into the buffer of a read that waits.
+    pub direct_placement: bool,
+    /// A segment that is just what its connection expects is not looked at any further; of connections with the engine's
+    /// own configuration.
+    pub header_prediction: bool,
+}
+
+impl FastPath {
+    /// All of them.
+    pub const ALL: Self = Self {
+        flow_cache: true,
+        gro: true,
+        copy_to_reader: true,
+        direct_placement: true,
+        header_prediction: true,
+    };
+    /// None of them.
+    pub const NONE: Self = Self {
+        flow_cache: false,
+        gro: false,
+        copy_to_reader: false,
+        direct_placement: false,
+        header_prediction: false,
+    };
 }
 
 impl Default for Tuning {
@@ -125,6 +166,7 @@ impl Default for Tuning {
             windows_bytes: under_way_bytes(millstream_tcp::limits::WINDOWS_BASE_BYTES),
             transmit_connections: 64,
             timers: 256,
+            fast_path: FastPath::ALL,
         }
     }
 }

@@ -145,6 +145,9 @@ pub struct Config {
     /// For tests that compare. For the owner, too: then it reads each header by itself.
     #[doc(hidden)]
     pub fast_path: bool,
+    /// Of that, header prediction alone.
+    #[doc(hidden)]
+    pub header_prediction: bool,
 }
 
 #[cfg(test)]
@@ -195,6 +198,7 @@ impl Default for Config {
             user_timeout_ms: None,
             min_rto_ms: 200,
             fast_path: fast_path(),
+            header_prediction: true,
         }
     }
 }

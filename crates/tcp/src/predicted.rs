@@ -57,6 +57,7 @@ impl Connection {
             && snd.takes_window_of(rcv.nxt)
             && !self.congestion.governs()
             && self.config.fast_path
+            && self.config.header_prediction
     }
 
     /// Takes the segment that was [predicted](Self::predicts), which acknowledges `acked` bytes. How many bytes of its

@@ -276,9 +276,9 @@ impl Engine {
     pub fn new(config: EngineConfig) -> io::Result<Self> {
         let EngineConfig {
             pool,
-            limits,
+            mut limits,
             seed,
-            tcp,
+            mut tcp,
             busy_poll,
             idle_latency,
             addresses,
@@ -286,6 +286,10 @@ impl Engine {
             clock,
         } = config;
         limits.check()?;
+        if !tcp.fast_path {
+            limits.tuning.fast_path = tuning::FastPath::NONE;
+        }
+        tcp.header_prediction &= limits.tuning.fast_path.header_prediction;
         let seed = match seed {
             Some(seed) => seed,
             None => system_seed()?,

@@ -57,16 +57,19 @@ impl Engine {
         link: LinkId,
         mut reader: Option<&mut Reader<'_>>,
     ) -> usize {
-        reader = reader.filter(|_| self.config.fast_path);
-        if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams()) {
+        let fast_path = self.limits.tuning.fast_path;
+        reader = reader.filter(|_| fast_path.flow_cache);
+        if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams())
+            && fast_path.direct_placement
+        {
             let shown = self.receive_shown(now, link, read);
             if shown != 0 {
                 return shown;
             }
         }
         let placed = match &mut reader {
-            Some(reader) => self.receive_placed(now, link, reader),
-            None => None,
+            Some(reader) if fast_path.direct_placement => self.receive_placed(now, link, reader),
+            _ => None,
         };
         let count = match placed {
             Some(_) => self.received.len(),
@@ -144,7 +147,7 @@ impl Engine {
         packet: Packet,
         reader: &mut Option<&mut Reader<'_>>,
     ) {
-        if !self.config.fast_path {
+        if !self.limits.tuning.fast_path.flow_cache {
             self.hand_up(now, None);
             return self.link_input(now, link, packet);
         }
@@ -177,6 +180,10 @@ impl Engine {
         hit: &Hit,
         reader: &mut Option<&mut Reader<'_>>,
     ) -> Result<(), Packet> {
+        let fast_path = self.limits.tuning.fast_path;
+        if !fast_path.gro {
+            self.gro.end_runs(hit.place / WAYS * WAYS);
+        }
         let flow = self.flows.flow(hit.place);
         let socket = self.tcp.sockets.get(flow.socket.slot());
         let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
@@ -186,7 +193,8 @@ impl Engine {
         let ends = socket.conn.ends();
         // What lies in several frames, and needs no sum, is copied by the read as well as here.
         let wants = |reader: &Reader<'_>| {
-            reader.sole() == Some(flow.socket)
+            fast_path.copy_to_reader
+                && reader.sole() == Some(flow.socket)
                 && (hit.end <= packet.head().len() || !is_trusted(&packet))
         };
         if let Some(reader) = reader.as_deref_mut().filter(|reader| wants(reader))

@@ -1,5 +1,5 @@
-//! Two hosts, one with the fast path and one without, are sent the same: their applications read the same, and they send
-//! the same.
+//! Two hosts, one with the fast path and one without, or with all shortcuts but one, are sent the same: their applications
+//! read the same, and they send the same.
 //!
 //! Where packets come one in a turn, and no reader waits, every segment sent is compared, whole. Elsewhere two things may
 //! differ lawfully. The window: data in a reader's memory hold none of the receive buffer's. And when and how often data
@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use millstream::tuning::FastPath;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use proptest::prelude::*;
 
@@ -32,6 +33,28 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(events, writes, reads, posted)| Step { events, writes, reads, posted })
 }
 
+/// Every shortcut off alone, with its name.
+fn each_off() -> [(&'static str, FastPath); 5] {
+    let off = |name, turn_off: fn(&mut FastPath)| {
+        let mut fast_path = FastPath::ALL;
+        turn_off(&mut fast_path);
+        (name, fast_path)
+    };
+    [
+        off("flow cache", |path| path.flow_cache = false),
+        off("GRO", |path| path.gro = false),
+        off("copy to reader", |path| path.copy_to_reader = false),
+        off("direct placement", |path| path.direct_placement = false),
+        off("header prediction", |path| path.header_prediction = false),
+    ]
+}
+
+/// What the second host does without: everything, or one shortcut.
+fn other() -> impl Strategy<Value = Option<FastPath>> {
+    let each = each_off().map(|(_, fast_path)| Some(fast_path));
+    prop_oneof![2 => Just(None), 5 => prop::sample::select(each.to_vec())]
+}
+
 /// Both hosts, the peer's stream, and how much of theirs the peer has.
 struct Two {
     hosts: [Host; 2],
@@ -40,9 +63,12 @@ struct Two {
 }
 
 impl Two {
-    fn new(v6: bool) -> Self {
+    /// One with all shortcuts, and one with those of `other`, or without a fast path.
+    fn new(v6: bool, other: Option<FastPath>) -> Self {
         let pool = common::pool();
-        let hosts = [Host::new(&pool, v6), Host::without_fast_path(&pool, v6)];
+        let with = |fast_path| Host::with_shortcuts(&pool, v6, fast_path, false);
+        let other = other.map_or_else(|| Host::without_fast_path(&pool, v6), with);
+        let hosts = [with(FastPath::ALL), other];
         Self { hosts, stream: Stream::default(), written: 0 }
     }
 
@@ -57,6 +83,17 @@ impl Two {
             }
         }
         packets
+    }
+
+    /// Over links with offloads.
+    fn offloaded(v6: bool, other: FastPath) -> Self {
+        let pool = common::pool();
+        let hosts = [FastPath::ALL, other].map(|fast_path| {
+            let mut host = Host::with_shortcuts(&pool, v6, fast_path, true);
+            host.wait(Duration::from_millis(10));
+            host
+        });
+        Self { hosts, stream: Stream::default(), written: 0 }
     }
 
     fn write(&mut self, len: usize) {
@@ -102,9 +139,10 @@ proptest! {
     #[test]
     fn one_by_one_the_same_segments_are_sent(
         v6: bool,
+        other in other(),
         steps in prop::collection::vec(step(), 1..6),
     ) {
-        let mut two = Two::new(v6);
+        let mut two = Two::new(v6, other);
         for Step { events, writes, reads, .. } in steps {
             let packets = two.packets(&events);
             two.write(writes);
@@ -138,9 +176,10 @@ proptest! {
     #[test]
     fn many_at_once_come_to_the_same(
         v6: bool,
+        other in other(),
         steps in prop::collection::vec(step(), 1..10),
     ) {
-        let mut two = Two::new(v6);
+        let mut two = Two::new(v6, other);
         let mut last = [None; 2];
         for Step { events, writes, reads, posted } in steps {
             let packets = two.packets(&events);
@@ -160,24 +199,72 @@ proptest! {
         let [fast, slow] = two.hosts;
         prop_assert!(fast.got == slow.got && fast.got == bytes(0, fast.got.len()));
         let stats = slow.engine.stats();
-        prop_assert_eq!((stats.tcp_rx_merged, stats.tcp_rx_copied_bytes), (0, 0));
+        if other.is_none() {
+            prop_assert_eq!((stats.tcp_rx_merged, stats.tcp_rx_copied_bytes), (0, 0));
+        }
     }
 }
 
-/// The comparison is one: with the fast path segments are joined and placed, and without it none is.
-#[test]
-fn the_switch_turns_all_of_it_off() {
-    let mut two = Two::new(false);
-    let events = vec![(Event::Data(MSS, false), false); 20];
-    for _ in 0..3 {
-        let packets = two.packets(&events);
-        two.each_with(packets, |host, sent| host.step_waiting(&sent, 10_300));
-    }
-    let counted = two.each(|host| {
+/// What both hosts count of their shortcuts: segments joined, bytes copied to the reader and put there by the link.
+fn counted(two: &mut Two) -> [(u64, u64, u64); 2] {
+    two.each(|host| {
         let stats = host.engine.stats();
-        (stats.tcp_rx_merged, stats.tcp_rx_copied_bytes)
-    });
-    assert!(counted[0].0 > 20 && counted[0].1 > 10_000, "{counted:?}");
-    assert_eq!(counted[1], (0, 0));
-    assert!(two.hosts[0].got == two.hosts[1].got && two.hosts[0].got.len() == 60 * MSS);
+        (stats.tcp_rx_merged, stats.tcp_rx_copied_bytes, stats.tcp_rx_direct_bytes)
+    })
+}
+
+/// The comparison is one: with the fast path segments are joined and placed, and without it none is, nor are they where
+/// that alone is off.
+#[test]
+fn the_switches_turn_off_what_they_name() {
+    let counts = |other| {
+        let mut two = Two::new(false, other);
+        let events = vec![(Event::Data(MSS, false), false); 20];
+        for _ in 0..3 {
+            let packets = two.packets(&events);
+            two.each_with(packets, |host, sent| host.step_waiting(&sent, 10_300));
+        }
+        assert!(two.hosts[0].got == two.hosts[1].got && two.hosts[0].got.len() == 60 * MSS);
+        let [(merged, copied, _), other] = counted(&mut two);
+        assert!(merged > 20 && copied > 10_000, "{merged} joined, {copied} bytes copied");
+        (other.0, other.1)
+    };
+    assert_eq!(counts(None), (0, 0));
+    for (name, fast_path) in each_off() {
+        let (merged, copied) = counts(Some(fast_path));
+        assert_eq!(merged > 0, fast_path.flow_cache && fast_path.gro, "without {name}");
+        assert_eq!(copied > 0, fast_path.flow_cache && fast_path.copy_to_reader, "without {name}");
+    }
+}
+
+/// Super-segments over a link that puts them where a read waits: the same is read and acknowledged without each shortcut.
+#[test]
+fn what_a_link_places_comes_to_the_same() {
+    let sizes = [20_000, 40_000, 20_500, 700, 30_000, 60_000, 20_000, 17_000];
+    for ((name, fast_path), v6) in
+        each_off().into_iter().flat_map(|off| [(off, false), (off, true)])
+    {
+        let mut two = Two::offloaded(v6, fast_path);
+        for (step, len) in sizes.into_iter().chain(sizes).enumerate() {
+            let mut events = vec![(Event::Data(len, false), false)];
+            match step {
+                3 => events.insert(0, (Event::Twice, false)),
+                5 => events.insert(0, (Event::Lose(300), false)),
+                6 => events.push((Event::Again, false)),
+                _ => {}
+            }
+            let packets = two.packets(&events);
+            two.write(100);
+            let said = two.each_with(packets, |host, sent| host.step_waiting(&sent, 100_000));
+            let ends = said.map(|said| said.concat().pop());
+            assert_eq!(ends[0], ends[1], "without {name}, step {step}");
+            assert!(two.hosts[0].got == two.hosts[1].got, "without {name}, step {step}");
+        }
+        let whole = 2 * sizes.iter().sum::<usize>() + 300;
+        assert!(two.hosts[0].got == bytes(0, whole), "{} bytes", two.hosts[0].got.len());
+        let [(.., with), (.., without)] = counted(&mut two);
+        assert!(with > 100_000, "{with} bytes placed");
+        let places = fast_path.flow_cache && fast_path.direct_placement;
+        assert_eq!(without > 0, places, "without {name}");
+    }
 }

@@ -3,8 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
-use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::link::{Link, Medium, PairConfig, PairEnd, Placing, pair};
+use millstream::packet::{
+    Checksum, Instant, Packet, PacketBatch, Pool, Segmentation, SegmentationKind,
+};
+use millstream::tuning::FastPath;
 use millstream::wire::checksum;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{Engine, EngineConfig, SocketId};
@@ -34,25 +37,39 @@ pub struct Host {
     pub got: Vec<u8>,
     /// Bytes that its reader has room for while it waits; 0: it does not wait.
     pub posted: usize,
+    /// Whether its link vouches for checksums, takes super-segments, and puts data where they are read.
+    is_offloaded: bool,
 }
 
 impl Host {
     pub fn new(pool: &Pool, v6: bool) -> Self {
-        Self::with(common::config(pool, 2), v6)
+        Self::with(common::config(pool, 2), v6, false)
     }
 
     /// One that reads and takes each segment by itself: nothing is known of its flow, joined, placed or predicted.
     pub fn without_fast_path(pool: &Pool, v6: bool) -> Self {
         let mut config = common::config(pool, 2);
         config.tcp.fast_path = false;
-        Self::with(config, v6)
+        Self::with(config, v6, false)
     }
 
-    fn with(engine_config: EngineConfig, v6: bool) -> Self {
+    /// One with these shortcuts, over a link with offloads or without.
+    pub fn with_shortcuts(pool: &Pool, v6: bool, fast_path: FastPath, is_offloaded: bool) -> Self {
+        let mut config = common::config(pool, 2);
+        config.tcp.fast_path = true;
+        config.limits.tuning.fast_path = fast_path;
+        Self::with(config, v6, is_offloaded)
+    }
+
+    fn with(engine_config: EngineConfig, v6: bool, is_offloaded: bool) -> Self {
         let pool = engine_config.pool.clone();
-        let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
+        let config =
+            PairConfig { offload: is_offloaded, medium: Medium::Ip, ..PairConfig::default() };
         let (wire, end) = pair(config).expect("a pair");
-        let mut engine = common::engine(engine_config, end, &common::FAR);
+        let mut engine = match is_offloaded {
+            true => common::engine(engine_config, Placing::new(end), &common::FAR),
+            false => common::engine(engine_config, end, &common::FAR),
+        };
         let any: SocketAddr = "[::]:80".parse().expect("any");
         let listener = engine.tcp_listen(any, 8).expect("listen");
         let [from, to] = if v6 { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
@@ -60,7 +77,8 @@ impl Host {
         let ends = Ends { from: address(from, 4000), to: address(to, 80) };
         let (now, socket) = (engine.now(), listener);
         let (begin, got) = (SeqNumber(0), Vec::new());
-        let mut host = Self { pool, engine, wire, ends, socket, begin, now, got, posted: 0 };
+        let mut host =
+            Self { pool, engine, wire, ends, socket, begin, now, got, posted: 0, is_offloaded };
         let mut options =
             TcpOptions { mss: Some(MSS as u16), window_scale: Some(7), ..TcpOptions::NONE };
         options.sack_permitted = true;
@@ -108,7 +126,11 @@ impl Host {
         self.now += STEP;
         let mut batch = PacketBatch::new();
         for packet in packets {
-            batch.push(Packet::from_slice(&self.pool, 64, packet).expect("frames")).expect("room");
+            let mut packet = Packet::from_slice(&self.pool, 64, packet).expect("frames");
+            if self.is_offloaded {
+                self.offload(&mut packet);
+            }
+            batch.push(packet).expect("room");
         }
         self.wire.transmit(self.now, &self.pool, &mut batch).expect("sent");
         self.take_turn();
@@ -120,6 +142,20 @@ impl Host {
             }
         }
         answers
+    }
+
+    /// What a link with offloads says of a packet.
+    fn offload(&self, packet: &mut Packet) {
+        packet.meta_mut().checksum = Checksum::Verified;
+        let (kind, header_len) = match self.ends.from.is_ipv6() {
+            true => (SegmentationKind::TcpV6, 60),
+            false => (SegmentationKind::TcpV4, 40),
+        };
+        if packet.len() > header_len + MSS {
+            let size = MSS as u16;
+            packet.meta_mut().segmentation =
+                Some(Segmentation { kind, ecn: false, size, header_len: header_len as u16 });
+        }
     }
 
     /// Time passes.
