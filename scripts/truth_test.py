@@ -37,6 +37,43 @@ class Truth(unittest.TestCase):
             self.assertEqual(truth.tell([], [("c", "no nft")]), 2)
         self.assertIn("NOT RUN: no nft", said.getvalue())
 
+    def test_what_can_be_made_and_is_not_measured_or_fails_counts_as_wrong(self):
+        case = truth.Case("c", ["packet-filter"], "stream")
+        found = {"suspects": [suspect("send-buffer")], "not_judged": [["packet-filter", ["filter_share"]], ["x", ["y"]]]}
+        row = truth.judged("c", case, True, lambda: found)
+        self.assertEqual((row["first"], row["right"], row["why"]), ("not measured", False, "not measured: filter_share"))
+
+        def fails():
+            raise truth.Failed("no such file")
+        row = truth.judged("c", case, True, fails)
+        self.assertEqual((row["first"], row["right"], row["why"]), ("failed", False, "no such file"))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(truth.tell([row], []), 1)
+        self.assertIn("0 of 1 named", said.getvalue())
+
+        def lacks():
+            raise RuntimeError("ip: not permitted")
+        self.assertRaises(RuntimeError, truth.judged, "c", case, True, lacks)
+
+    def test_the_error_rate_of_counterparts_is_said_with_its_upper_end(self):
+        case = {"case": "c", "made": "a", "first": "a", "right": True, "wrong": [], "is_case": True}
+        without = {"case": "w", "made": "none", "first": "none", "right": False, "wrong": [], "is_case": False}
+
+        def said(*rows):
+            with contextlib.redirect_stdout(io.StringIO()) as text:
+                status = truth.tell([case, *rows], [])
+            return status, text.getvalue()
+        status, text = said(*[without] * 10)
+        self.assertEqual(status, 0)
+        self.assertIn("Of 10 counterparts without a cause 0 have a confirmed one: an error rate of 0 %, at most 26 %", text)
+        status, text = said(*[without] * 9, dict(without, wrong=["b"]))
+        self.assertEqual(status, 1)
+        self.assertIn("Of 10 counterparts without a cause 1 have a confirmed one: an error rate of 10 %, at most 39 %", text)
+        status, text = said(dict(without, first="failed"))
+        self.assertEqual(status, 1)
+        self.assertIn("Of 0 counterparts", text)
+        self.assertEqual(truth.at_most(3, 3), 1)
+
     def test_every_case_expects_a_cause_of_the_catalogue(self):
         causes = os.path.join(os.path.dirname(PATH), "..", "crates", "diagnose", "src", "causes")
         known = {name[:-5] for name in os.listdir(causes) if name.endswith(".toml")}
