@@ -1,6 +1,6 @@
 //! Names of the kernel's functions for every thread of this process, from one thread that has read them once.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock};
 
 use crate::symbols::Symbols;
@@ -10,42 +10,64 @@ type Question = (Option<u32>, Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
 
 /// Names of stacks in the kernel, each the innermost function first, without those of the probe that took it.
 pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
-    ask(None, stacks)
+    ask(None, stacks).wait()
 }
 
-/// Names of stacks in a living process, each the innermost function first.
-pub fn process_stacks(process: u32, stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
+/// Asks for the names of stacks in a living process, each the innermost function first.
+///
+/// The first names of a program can take a second, for its files are read: whoever samples does not wait for them.
+pub fn process_stacks(process: u32, stacks: Vec<Vec<u64>>) -> Named {
     ask(Some(process), stacks)
 }
 
-fn ask(process: Option<u32>, stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
+/// Names that were asked for and may not have come yet.
+#[derive(Debug)]
+pub struct Named {
+    stacks: Vec<Vec<u64>>,
+    answer: Receiver<Vec<Vec<String>>>,
+}
+
+impl Named {
+    /// The names of `stacks` that `answer` brings.
+    pub fn new(stacks: Vec<Vec<u64>>, answer: Receiver<Vec<Vec<String>>>) -> Self {
+        Self { stacks, answer }
+    }
+
+    /// The stacks whose names were asked for.
+    pub fn stacks(&self) -> &[Vec<u64>] {
+        &self.stacks
+    }
+
+    /// Waits for the names, one list for each stack. Addresses in hexadecimal where nobody answers.
+    pub fn wait(self) -> Vec<Vec<String>> {
+        let Self { stacks, answer } = self;
+        let of = |stack: &Vec<u64>| stack.iter().map(|address| format!("{address:#x}")).collect();
+        answer.recv().unwrap_or_else(|_| stacks.iter().map(of).collect())
+    }
+}
+
+fn ask(process: Option<u32>, stacks: Vec<Vec<u64>>) -> Named {
     static THREAD: OnceLock<Option<Mutex<Sender<Question>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
         let (questions, inbox) = channel::<Question>();
         let answer = move || {
             let mut symbols = Symbols::new();
             for (process, stacks, back) in inbox {
-                let names = |stack: &Vec<u64>| match process {
-                    None => symbols.kernel_stack(stack),
-                    Some(process) => symbols.process(process, stack),
+                let names = match process {
+                    None => stacks.iter().map(|stack| symbols.kernel_stack(stack)).collect(),
+                    Some(process) => symbols.process(process, &stacks),
                 };
-                let names = stacks.iter().map(names).collect();
                 let _ = back.send(names);
             }
         };
         let thread = std::thread::Builder::new().name("symbols".into()).spawn(answer);
         thread.ok().map(|_| Mutex::new(questions))
     });
-    let hexadecimal = |stacks: &[Vec<u64>]| -> Vec<Vec<String>> {
-        let of = |stack: &Vec<u64>| stack.iter().map(|address| format!("{address:#x}")).collect();
-        stacks.iter().map(of).collect()
-    };
     let (back, answer) = channel();
-    let copy = stacks.clone();
-    let asked = thread.as_ref().and_then(|thread| {
-        thread.lock().ok().and_then(|thread| thread.send((process, stacks, back)).ok())
-    });
-    asked.and_then(|()| answer.recv().ok()).unwrap_or_else(|| hexadecimal(&copy))
+    if let Some(Ok(thread)) = thread.as_ref().map(Mutex::lock) {
+        let _ = thread.send((process, stacks.clone(), back));
+    }
+    Named { stacks, answer }
 }
 
 /// Whether a function only takes locks or waits: who asked for the lock is further out.

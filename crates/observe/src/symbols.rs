@@ -60,24 +60,23 @@ impl Symbols {
         names.skip_while(of_probe).collect()
     }
 
-    /// Names of functions of a living process; `[unknown]` where there is none.
-    pub fn process(&self, pid: u32, stack: &[u64]) -> Vec<String> {
+    /// Names of stacks of a living process, whose maps are read once for all of them; `[unknown]` where there is none.
+    pub fn process(&self, pid: u32, stacks: &[Vec<u64>]) -> Vec<Vec<String>> {
         let mut source = Process::new(Pid::from(pid));
         // Files are found by their names: the links in map_files need more rights.
         source.map_files = false;
         source.debug_syms = true;
         source.perf_map = true;
         let source = Source::Process(source);
-        match self.symbolizer.symbolize(&source, Input::AbsAddr(stack)) {
-            Ok(found) => found
-                .iter()
-                .map(|one| match one.as_sym() {
-                    Some(symbol) => symbol.name.clone().into_owned(),
-                    None => "[unknown]".to_owned(),
-                })
-                .collect(),
-            Err(_) => vec!["[unknown]".to_owned(); stack.len()],
-        }
+        let addresses = stacks.concat();
+        let found = self.symbolizer.symbolize(&source, Input::AbsAddr(&addresses));
+        let found = found.unwrap_or_default();
+        let name = |at: usize| match found.get(at).and_then(|one| one.as_sym()) {
+            Some(symbol) => symbol.name.clone().into_owned(),
+            None => "[unknown]".to_owned(),
+        };
+        let mut names = (0..addresses.len()).map(name);
+        stacks.iter().map(|stack| names.by_ref().take(stack.len()).collect()).collect()
     }
 
     fn look_up(&self, source: &Source<'_>, address: u64) -> Option<String> {
@@ -98,9 +97,10 @@ mod tests {
         }
         let mut symbols = Symbols::new();
         let address = here_it_is as *const () as u64;
-        let names = symbols.process(std::process::id(), &[address, 1]);
-        assert!(names[0].contains("here_it_is"), "{names:?}");
-        assert_eq!(names[1], "[unknown]");
+        let names = symbols.process(std::process::id(), &[vec![1], vec![], vec![address, 1]]);
+        assert_eq!((names[0].as_slice(), names[1].len()), (&["[unknown]".to_owned()][..], 0));
+        assert!(names[2][0].contains("here_it_is"), "{names:?}");
+        assert_eq!(names[2][1], "[unknown]");
         assert_eq!(symbols.kernel(1), "0x1");
     }
 }

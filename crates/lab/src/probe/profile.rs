@@ -1,12 +1,13 @@
 //! Where the CPUs are, by samples of the CPU clock.
 //!
-//! Names of a program's functions are looked up at each sample, while the process lives.
+//! Names of a program's functions are asked for at each sample, while the process lives, and waited for at the end: a sample
+//! that waited would hold up all other probes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 
 use millstream_observe::bpf::{Kernel, Sample};
-use millstream_observe::names::{kernel_stacks, process_stacks};
+use millstream_observe::names::{Named, kernel_stacks, process_stacks};
 
 use super::{limits, rise};
 use crate::record::StackRecord;
@@ -14,13 +15,30 @@ use crate::record::StackRecord;
 /// Identity of a stack: process, kernel's part, program's part.
 type Key = (u32, Vec<u64>, Vec<u64>);
 
-#[derive(Default)]
+/// Who names the stacks of a process.
+type Ask = Box<dyn Fn(u32, Vec<Vec<u64>>) -> Named + Send>;
+
 pub(super) struct Profile {
     before: HashMap<Key, Vec<u64>>,
     now: Vec<Sample>,
-    /// Names of what was met in a process.
-    names: HashMap<(u32, Vec<u64>), Vec<String>>,
+    ask: Ask,
+    /// What was met in a process and whose names were asked for.
+    asked: HashSet<(u32, Vec<u64>)>,
+    answers: Vec<(u32, Named)>,
     processes: HashMap<u32, String>,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            before: HashMap::new(),
+            now: Vec::new(),
+            ask: Box::new(process_stacks),
+            asked: HashSet::new(),
+            answers: Vec::new(),
+            processes: HashMap::new(),
+        }
+    }
 }
 
 impl Profile {
@@ -29,31 +47,35 @@ impl Profile {
         self.before = added(&samples);
     }
 
-    /// Takes what there is, and names what is new of living processes.
+    /// Takes what there is, and asks for the names of what is new of living processes.
     pub(super) fn look(&mut self, kernel: &Kernel) {
-        let Ok(samples) = kernel.samples() else { return };
+        if let Ok(samples) = kernel.samples() {
+            self.take(samples);
+        }
+    }
+
+    fn take(&mut self, samples: Vec<Sample>) {
         let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
         for one in &samples {
             self.processes.entry(one.process).or_insert_with(|| name_of(one.process));
-            if !one.user.is_empty() && !self.names.contains_key(&(one.process, one.user.clone())) {
-                let of_process = fresh.entry(one.process).or_default();
-                if !of_process.contains(&one.user) {
-                    of_process.push(one.user.clone());
-                }
+            if !one.user.is_empty() && self.asked.insert((one.process, one.user.clone())) {
+                fresh.entry(one.process).or_default().push(one.user.clone());
             }
         }
         for (process, stacks) in fresh {
-            let names = process_stacks(process, stacks.clone());
-            for (stack, names) in stacks.into_iter().zip(names) {
-                self.names.insert((process, stack), names);
-            }
+            self.answers.push((process, (self.ask)(process, stacks)));
         }
         self.now = samples;
     }
 
     /// The stacks that were met since the beginning, the most first.
     pub(super) fn finish(self, cpus: &[u32]) -> Vec<StackRecord> {
-        let Self { before, now, names, processes } = self;
+        let Self { before, now, ask: _, asked: _, answers, processes } = self;
+        let mut names: HashMap<(u32, Vec<u64>), Vec<String>> = HashMap::new();
+        for (process, named) in answers {
+            let stacks = named.stacks().to_vec();
+            names.extend(stacks.into_iter().map(|stack| (process, stack)).zip(named.wait()));
+        }
         let mut all: Vec<(Key, Vec<u64>)> = added(&now)
             .into_iter()
             .map(|(key, counts)| {
@@ -128,5 +150,35 @@ mod tests {
         assert_eq!((found[0].count(), found[0].stack.last().unwrap().as_str()), (9, "0x3_[k]"));
         assert_eq!((&found[1].by_cpu[..], found[1].count()), (&[1, 5][..], 6));
         assert_eq!(found[1].stack[1..], ["0x1_[k]", "0x2_[k]"]);
+    }
+
+    #[test]
+    fn a_sample_does_not_wait_for_names_and_asks_for_each_once() {
+        let (to_answer, asked) = std::sync::mpsc::channel();
+        let ask: Ask = Box::new(move |process, stacks: Vec<Vec<u64>>| {
+            let (back, answer) = std::sync::mpsc::channel();
+            to_answer.send((process, stacks.clone(), back)).unwrap();
+            Named::new(stacks, answer)
+        });
+        let mut profile = Profile { ask, ..Profile::default() };
+        let sample = |user: u64, count| Sample {
+            process: u32::MAX,
+            thread: 1,
+            kernel: vec![],
+            user: vec![user],
+            by_cpu: vec![count],
+        };
+        profile.take(vec![sample(1, 5)]);
+        profile.take(vec![sample(1, 6), sample(2, 3), sample(3, 1)]);
+        // Only now is anything answered, and of the second question nothing.
+        let (process, stacks, back) = asked.recv().unwrap();
+        assert_eq!((process, stacks), (u32::MAX, vec![vec![1]]));
+        back.send(vec![vec!["slow".to_owned()]]).unwrap();
+        let (_, stacks, back) = asked.recv().unwrap();
+        assert_eq!(stacks, [[2], [3]]);
+        drop(back);
+        let found = profile.finish(&[0]);
+        let names: Vec<&str> = found.iter().map(|one| one.stack.last().unwrap().as_str()).collect();
+        assert_eq!(names, ["slow", "0x2", "0x3"]);
     }
 }

@@ -100,6 +100,10 @@ impl Sampling {
             record,
             last: Instant::now(),
         };
+        // The connections first: they may end at any moment, and what comes after them takes time.
+        if *flows {
+            sampling.add("flows", Flows::open(hosts));
+        }
         sampling.add("kernel", KernelProbe::open());
         sampling.add("cpu", Cpu::open(tick_s));
         sampling.add("interrupts", Interrupts::open());
@@ -109,9 +113,6 @@ impl Sampling {
         sampling.add("hosts", Hosts::open(hosts));
         sampling.add("pressure", Pressure::open());
         sampling.add("disks", Disk::open());
-        if *flows {
-            sampling.add("flows", Flows::open(hosts));
-        }
         sampling.add("cpu_distance", Distance::open(distance));
         sampling
     }
@@ -228,6 +229,13 @@ mod tests {
         }
         assert!(probes.workers.as_ref().unwrap().contains_key("test"));
         assert!(probes.own_cpu_s > 0.0);
+    }
+
+    #[test]
+    fn connections_are_asked_for_before_what_takes_time() {
+        let config = Config { flows: true, ..Config::new(Instant::now()) };
+        let sampling = Sampling::open(&config);
+        assert_eq!(sampling.probes[0].name(), "flows");
     }
 
     #[test]
