@@ -63,6 +63,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
 	cargo test --locked --profile simulated -p millstream-tcp --quiet
+	cargo test --locked --profile simulated -p millstream-tcp --features tracing --lib --quiet -- tests::tracing
 	cargo test --locked --profile simulated -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
 
 slow-path:       ## the stack's behaviour with every fast path of what is received off

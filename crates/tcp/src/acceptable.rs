@@ -9,6 +9,7 @@ use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, TIMESTAMP_AGE_LIMIT_S};
 use crate::state::State;
 use crate::ticks::seconds;
+use crate::trace::trace;
 
 /// What lies within two windows of what is expected is near, and within twice this at least.
 const NEAR_BYTES: i64 = 65_535;
@@ -58,9 +59,11 @@ impl Connection {
         if !self.timestamp_is_acceptable(now, header, len) {
             if header.options.timestamps.is_none() {
                 // RFC 7323 3.2: dropped silently
+                trace!(self, TRACE, "segment dropped", reason = "no timestamp");
                 self.counters.rare().without_timestamp += 1;
                 return false;
             }
+            trace!(self, TRACE, "segment dropped", reason = "old timestamp");
             self.counters.rare().paws_rejected += 1;
             // RFC 7323 5.3 R1: answered, not taken. What was late and has been sent again meanwhile is a duplicate all
             // the same, and the peer learns of it, as from Linux
@@ -69,6 +72,7 @@ impl Connection {
             return false;
         }
         if !self.is_acceptable(span) {
+            trace!(self, TRACE, "segment dropped", reason = "outside the window");
             self.counters.rare().out_of_window += 1;
             if !header.flags.rst() {
                 self.note_duplicate(header, span);
@@ -83,12 +87,14 @@ impl Connection {
         }
         if span.has_syn {
             // RFC 5961 4.2: whatever its sequence number
+            trace!(self, TRACE, "segment dropped", reason = "SYN");
             self.counters.rare().challenged_syns += 1;
             self.challenge(now);
             return false;
         }
         if !header.flags.ack() {
             // fifth: dropped
+            trace!(self, TRACE, "segment dropped", reason = "no ACK");
             self.counters.rare().without_ack += 1;
         }
         header.flags.ack()
@@ -157,6 +163,7 @@ impl Connection {
     /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
     fn on_reset(&mut self, now: Instant, start: i64) {
         if start != self.rcv.nxt as i64 {
+            trace!(self, TRACE, "segment dropped", reason = "RST of another number");
             self.counters.rare().challenged_resets += 1;
             self.challenge(now);
             return;

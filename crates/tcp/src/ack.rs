@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;
 use crate::state::State;
+use crate::trace::trace;
 
 impl Connection {
     /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place. False: what it
@@ -22,6 +23,7 @@ impl Connection {
     ) -> bool {
         let offset = self.snd.offset_of(header.ack);
         if !self.snd.may_acknowledge(offset) {
+            trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
             self.counters.rare().unacceptable_acks += 1;
             self.challenge(now);
             return false;
@@ -131,8 +133,7 @@ impl Connection {
         }
         self.rtt.reset_backoff();
         self.restart_retransmit(now);
-        self.board.mark_lost(una, nxt);
-        self.recovery.force_resend = true;
+        self.send_all_again();
     }
 
     /// Everything below `ack` has arrived.
@@ -251,7 +252,7 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 // RFC 9293 3.10.7.4, FIN-WAIT-1
-                self.state = State::FinWait2;
+                self.set_state(State::FinWait2);
                 self.timers.stop_close();
                 self.arm_fin_wait_2(now);
             }

@@ -26,6 +26,7 @@ use crate::scoreboard::Scoreboard;
 use crate::sender::Sender;
 use crate::state::{Events, State};
 use crate::timers::{Expiry, Timers};
+use crate::trace::trace;
 pub(crate) use sides::{NO_FIN, Negotiated, ReceiveSide};
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
@@ -101,7 +102,7 @@ impl Connection {
         let config = config.into();
         let kind = config.congestion;
         let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
-        connection.state = State::SynSent;
+        connection.set_state(State::SynSent);
         connection.snd.set_syn_due(true);
         connection
     }
@@ -131,7 +132,7 @@ impl Connection {
         now: Instant,
     ) -> Connection {
         let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
-        connection.state = State::SynReceived;
+        connection.set_state(State::SynReceived);
         connection.passive = true;
         connection.take_syn(now, syn);
         connection.snd.set_syn_due(true);
@@ -250,6 +251,11 @@ impl Connection {
         self.state
     }
 
+    pub(crate) fn set_state(&mut self, to: State) {
+        trace!(self, DEBUG, "state", from = self.state.name(), to = to.name());
+        self.state = to;
+    }
+
     /// The two ends.
     pub fn tuple(&self) -> FourTuple {
         self.tuple
@@ -303,7 +309,10 @@ impl Connection {
             (State::CloseWait, Some(ConnError::Reset)) => Some(ConnError::Closed),
             _ => error,
         };
-        self.state = State::Closed;
+        if let Some(error) = error {
+            trace!(self, DEBUG, "connection failed", error = error.to_string().as_str());
+        }
+        self.set_state(State::Closed);
         self.timers = Timers::default();
         self.pacer = Pacer::default();
         self.ack.clear();
@@ -355,7 +364,7 @@ impl Connection {
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
     pub(crate) fn enter_time_wait(&mut self, now: Instant) {
-        self.state = State::TimeWait;
+        self.set_state(State::TimeWait);
         self.timers.stop_retransmit();
         self.timers.stop_keepalive();
         self.timers.arm_close(now + self.config.time_wait());

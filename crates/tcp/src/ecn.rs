@@ -127,8 +127,10 @@ impl Connection {
             return;
         }
         if self.recovery.phase == Phase::Open {
+            let before = self.window.cwnd_bytes;
             self.congestion.on_mark(&mut self.window, now, in_flight);
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
+            self.trace_window("congestion mark", before);
             self.recovery.forget_undo();
             self.counters.rare().ecn_reductions += 1;
         }

@@ -10,6 +10,7 @@ use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTE
 use crate::payload::Payload;
 use crate::state::State;
 use crate::ticks::seconds;
+use crate::trace::trace;
 
 impl Connection {
     /// Learns the peer's sequence number and options from its SYN.
@@ -71,6 +72,7 @@ impl Connection {
             let offset = self.snd.offset_of(header.ack);
             if offset <= 0 || offset > self.snd.nxt() as i64 {
                 // first: an ACK of something else
+                trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
                 if !flags.rst() {
                     self.reset_due = Some((header.ack, None));
                 }
@@ -91,7 +93,7 @@ impl Connection {
         if !flags.ack() {
             // RFC 9293 3.5 figure 7: simultaneous open
             self.give_up_deferral();
-            self.state = State::SynReceived;
+            self.set_state(State::SynReceived);
             self.snd.set_syn_due(true);
             return;
         }
@@ -119,6 +121,7 @@ impl Connection {
         let offset = self.snd.offset_of(header.ack);
         if offset <= 0 || offset > self.snd.nxt() as i64 {
             // <SEQ=SEG.ACK><CTL=RST>
+            trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
             self.reset_due = Some((header.ack, None));
             return false;
         }
@@ -133,7 +136,7 @@ impl Connection {
     }
 
     fn establish(&mut self, now: Instant, header: &TcpHeader) {
-        self.state = State::Established;
+        self.set_state(State::Established);
         self.snd.set_syn_due(false);
         self.timers.stop_retransmit();
         let waiting_since = self.snd.waiting_since();
@@ -174,7 +177,7 @@ impl Connection {
         }
         if self.snd.is_fin_queued() {
             // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)
-            self.state = State::FinWait1;
+            self.set_state(State::FinWait1);
         }
     }
 }

@@ -14,6 +14,9 @@
 //!                 |   ack --+--> scoreboard ---------+
 //!            reassembly          congestion
 //! ```
+//!
+//! With the feature `tracing`, events of a connection's life go to the subscriber of the crate `tracing`, under the
+//! target `millstream::tcp`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -58,6 +61,7 @@ mod syn_cookie;
 mod ticks;
 mod time_wait;
 mod timers;
+mod trace;
 mod transmit;
 mod urgent;
 mod window;

@@ -89,9 +89,7 @@ impl Connection {
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.obey(now, claim);
         if self.state.is_synchronized() && self.snd.una() < self.snd.nxt() {
-            let (una, nxt) = (self.snd.una(), self.snd.nxt());
-            self.board.mark_lost(una, nxt);
-            self.recovery.force_resend = true;
+            self.send_all_again();
         }
     }
 
@@ -188,8 +186,7 @@ impl Connection {
         if self.state.is_synchronized() {
             self.set_mss();
             if mss < before.min(peer) && una < nxt {
-                self.board.mark_lost(una, nxt);
-                self.recovery.force_resend = true;
+                self.send_all_again();
             }
         }
     }

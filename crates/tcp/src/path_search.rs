@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::limits::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
 use crate::recovery::Phase;
 use crate::state::State;
+use crate::trace::trace;
 
 /// Packet sizes that links and tunnels have: likely ends of the search (RFC 4821 7.3, RFC 1191 section 7).
 const COMMON_MTUS: [u16; 16] = [
@@ -277,7 +278,8 @@ impl Connection {
         let (start, end) = (search.start, search.end);
         search.high = mss;
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
-        self.board.mark_lost(start, end);
+        let bytes = self.board.mark_lost(start, end);
+        trace!(self, TRACE, "segments marked lost", bytes = bytes);
         self.recovery.force_resend = true;
     }
 }

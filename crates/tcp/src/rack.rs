@@ -104,8 +104,10 @@ impl Connection {
             // it did: one congestion response
             self.recovery.probe_end = 0;
             if self.recovery.phase == Phase::Open {
+                let before = self.window.cwnd_bytes;
                 self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
                 self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
+                self.trace_window("loss that a probe repaired", before);
                 self.ecn_reduced();
             }
         } else if ack.duplicate {

@@ -11,6 +11,7 @@ use crate::payload::{Payload, Placed};
 use crate::reassembly::{Ready, Reassembly};
 use crate::state::State;
 use crate::ticks::ticks;
+use crate::trace::trace;
 
 impl Connection {
     pub(crate) fn on_segment_synchronized(
@@ -124,6 +125,7 @@ impl Connection {
     ) -> usize {
         if !self.state.may_receive_data() {
             // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
+            trace!(self, TRACE, "data dropped", reason = "after the end");
             self.challenge(now);
             return 0;
         }
@@ -221,6 +223,7 @@ impl Connection {
     /// Data in the window found no memory: they are dropped, and the peer learns at once how far it got.
     #[cold]
     fn refuse_data(&mut self) {
+        trace!(self, TRACE, "data dropped", reason = "no memory");
         self.counters.rare().memory_drops += 1;
         self.ack.send_at_once();
     }
@@ -251,6 +254,7 @@ impl Connection {
         while self.memory_in() + packet.held_alone_bytes() > 2 * most {
             let Some(reassembly) = self.rcv.reassembly.as_mut() else { return false };
             self.counters.rare().memory_drops += 1;
+            trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
             if !reassembly.drop_highest() {
                 self.rcv.reassembly = None;
             }
@@ -332,6 +336,7 @@ impl Connection {
         let outcome = reassembly.insert(start, packet, memory, pool);
         let gained = reassembly.bytes().saturating_sub(before);
         if outcome.dropped {
+            trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
             self.counters.rare().memory_drops += 1;
             self.note_refused();
         }
@@ -373,8 +378,8 @@ impl Connection {
         self.events.peer_closed = true;
         self.events.readable = true;
         match self.state {
-            State::Established => self.state = State::CloseWait,
-            State::FinWait1 => self.state = State::Closing,
+            State::Established => self.set_state(State::CloseWait),
+            State::FinWait1 => self.set_state(State::Closing),
             State::FinWait2 => self.enter_time_wait(now),
             _ => {}
         }

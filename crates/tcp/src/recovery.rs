@@ -7,12 +7,13 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::congestion::{AckSample, DeliverySample, LossSample};
+use crate::congestion::{AckSample, DeliverySample, LossSample, Window};
 use crate::connection::Connection;
 use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use crate::path_search::ProbeLoss;
 use crate::scoreboard::Delivery;
 use crate::timers::Expiry;
+use crate::trace::trace;
 use spurious::{Frto, Undo};
 
 /// Where the sender stands. Recovery and loss last until `Recovery::recover` is acknowledged.
@@ -233,8 +234,30 @@ impl Connection {
         }
     }
 
+    /// All that is outstanding is to be sent again, and the congestion control is not told: the network lost nothing.
+    pub(crate) fn send_all_again(&mut self) {
+        let bytes = self.board.mark_lost(self.snd.una(), self.snd.nxt());
+        trace!(self, TRACE, "segments marked lost", bytes = bytes);
+        self.recovery.force_resend = true;
+    }
+
+    /// The congestion window was `before`, and `cause` changed it.
+    pub(crate) fn trace_window(&self, cause: &'static str, before: u64) {
+        let Window { cwnd_bytes, ssthresh_bytes, .. } = self.window;
+        trace!(
+            self,
+            DEBUG,
+            "congestion window",
+            cause = cause,
+            before_bytes = before,
+            cwnd_bytes = cwnd_bytes,
+            ssthresh_bytes = ssthresh_bytes
+        );
+    }
+
     /// Tells a controller that governs the window what was judged lost.
     pub(crate) fn tell_lost(&mut self, now: Instant, bytes: u64, sent_at: Option<Instant>) {
+        trace!(self, TRACE, "segments marked lost", bytes = bytes);
         if self.congestion.governs() {
             let loss = LossSample { now, bytes, sent_at, sack: self.negotiated.sack };
             self.congestion.on_lost(&mut self.window, &loss);
@@ -335,7 +358,8 @@ impl Connection {
         self.save_undo(false);
         let flight = self.snd.outstanding() + acked;
         // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
-        let used = flight.min(self.window.cwnd_bytes);
+        let before = self.window.cwnd_bytes;
+        let used = flight.min(before);
         self.congestion.on_congestion(&mut self.window, now, used);
         self.ecn_reduced();
         // RFC 9937 section 5, RecoverFS: what was selectively acknowledged before is not delivered while recovering
@@ -359,6 +383,7 @@ impl Connection {
         if !self.congestion.governs() {
             self.reduce_proportionally(delivered, false);
         }
+        self.trace_window("loss", before);
     }
 
     /// RFC 9937 section 5: sends in proportion to what is delivered, so that the window reaches the threshold by the
@@ -454,6 +479,7 @@ impl Connection {
     pub(crate) fn enter_loss(&mut self, now: Instant) {
         self.end_mtu_probe(now, ProbeLoss::TimedOut);
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
+        let before = self.window.cwnd_bytes;
         let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
         if self.has_peer_reneged() {
             self.board.forget_sacked();
@@ -469,6 +495,7 @@ impl Connection {
         let newly = self.board.mark_all_lost(una, nxt);
         self.tell_lost(now, newly, self.board.oldest_at());
         self.window.cwnd_bytes = u64::from(self.snd.mss());
+        self.trace_window("time-out", before);
         let recovery = &mut self.recovery;
         recovery.forget_short();
         recovery.frto = if frto { Frto::First } else { Frto::Off };

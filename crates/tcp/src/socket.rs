@@ -128,11 +128,11 @@ impl Connection {
             State::SynSent | State::SynReceived => self.snd.queue_fin(),
             State::Established => {
                 self.snd.queue_fin();
-                self.state = State::FinWait1;
+                self.set_state(State::FinWait1);
             }
             State::CloseWait => {
                 self.snd.queue_fin();
-                self.state = State::LastAck;
+                self.set_state(State::LastAck);
             }
             _ => {}
         }

@@ -10,6 +10,7 @@ use crate::error::ConnError;
 use crate::limits::{MAX_RTO_MS, R1_TIMEOUTS};
 use crate::state::State;
 use crate::timers::Expiry;
+use crate::trace::trace;
 
 impl Connection {
     /// When [`on_timer`](Self::on_timer) must be called at the latest; none when nothing is pending.
@@ -93,6 +94,14 @@ impl Connection {
             // RFC 9293 3.8.3: R1 reached
             self.events.delivery_problem = true;
         }
+        trace!(
+            self,
+            DEBUG,
+            "retransmission time-out",
+            rto_ns = self.rtt.rto_ns(),
+            backoff = self.rtt.backoff(),
+            outstanding_bytes = self.snd.outstanding()
+        );
         self.counters.rare().timeouts += 1;
         self.counters.begin_timed_out(now);
         if !self.state.is_synchronized() {

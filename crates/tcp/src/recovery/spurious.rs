@@ -96,9 +96,11 @@ impl Connection {
     pub(super) fn undo(&mut self) {
         let undo = self.recovery.episode.as_mut().and_then(|episode| episode.undo.take());
         let Some(undo) = undo else { return };
-        self.window.cwnd_bytes = self.window.cwnd_bytes.max(undo.cwnd_bytes);
+        let before = self.window.cwnd_bytes;
+        self.window.cwnd_bytes = before.max(undo.cwnd_bytes);
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
         self.congestion.on_undo();
+        self.trace_window("nothing was lost", before);
         self.recovery.reordering_seen |= !undo.timeout;
         self.counters.rare().spurious_recoveries += 1;
     }

@@ -15,5 +15,7 @@ mod schedule;
 mod script;
 mod short_ways;
 mod tables;
+#[cfg(feature = "tracing")]
+mod tracing;
 mod transfer;
 mod windows;
