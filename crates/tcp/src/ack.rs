@@ -84,7 +84,7 @@ impl Connection {
         let is_ahead = event.acked > 0;
         if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {
             // RFC 8985 6.2: RACK looks at what is outstanding with every ACK
-            if self.negotiated.sack && !self.board.is_plain() {
+            if self.negotiated.sack && !self.board.is_in_order() {
                 self.judge_by_time(now);
             }
             return;

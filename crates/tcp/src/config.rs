@@ -140,7 +140,7 @@ pub struct Config {
     pub user_timeout_ms: Option<u32>,
     /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
     pub min_rto_ms: u16,
-    /// Segments that are common may take the short ways, which do the same; false has all of them looked at closely, and
+    /// Common segments may take the fast path, which does the same; false has all of them looked at closely, and
     /// sends one at a time, none from the memory of the writer, with headers looked up anew.
     /// For tests that compare. For the owner, too: then it reads each header by itself.
     #[doc(hidden)]
@@ -153,13 +153,13 @@ pub struct Config {
 #[cfg(test)]
 thread_local! {
     /// Connections that this thread configures have no fast path.
-    pub(crate) static LONG_WAY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    pub(crate) static SLOW_PATH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Whether there is a fast path by default: always, but for tests that compare.
 fn fast_path() -> bool {
     #[cfg(test)]
-    return !LONG_WAY.get();
+    return !SLOW_PATH.get();
     #[cfg(not(test))]
     true
 }

@@ -377,9 +377,9 @@ impl Connection {
         self.snd.check();
         debug_assert!(
             !self.negotiated.sack
-                || !self.board.is_plain()
+                || !self.board.is_in_order()
                 || self.board.oldest_at().is_none_or(|at| at >= self.recovery.rack.0),
-            "plain, though RACK waits for something (the short ways do not ask it)"
+            "in order, though RACK waits for something (the fast path does not ask it)"
         );
         debug_assert!(
             self.rcv.nxt <= self.rcv.edge + 2,

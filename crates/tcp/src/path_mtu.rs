@@ -147,7 +147,7 @@ impl Connection {
     /// set. No segment is larger from now on, and what is outstanding in larger ones is sent again. Where it takes more
     /// again segments grow, up to what they were to be when the connection was opened.
     #[inline]
-    pub fn fit_way(&mut self, now: Instant, mtu_bytes: usize) {
+    pub fn set_link_mtu(&mut self, now: Instant, mtu_bytes: usize) {
         let fits = mtu_bytes.saturating_sub(usize::from(self.ip_headers()));
         let fits = u16::try_from(fits).unwrap_or(u16::MAX);
         // Without a link's limit they were opened with what they are, are to become again, or may be found to be

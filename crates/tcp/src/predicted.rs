@@ -51,7 +51,7 @@ impl Connection {
             && rcv.reassembly.is_none()
             && rcv.fin == NO_FIN
             && negotiated.sack
-            && board.is_plain()
+            && board.is_in_order()
             && recovery.phase == Phase::Open
             && recovery.probe_end == 0
             && snd.takes_window_of(rcv.nxt)
@@ -116,7 +116,7 @@ impl Connection {
     fn take_predicted_ack(&mut self, now: Instant, echo: Option<u32>, ack: u64) {
         let acked = ack - self.snd.una();
         let in_flight = self.snd.outstanding();
-        let sent_at = self.board.on_plain(ack);
+        let sent_at = self.board.on_cumulative_in_order(ack);
         // what is asked for again and again: it does not change here
         let data_end = self.data_end();
         self.advance_to(now, ack, data_end);

@@ -304,6 +304,6 @@ impl Reassembly {
 
 /// What [`Reassembly::take_ready`] gives: bytes, or a queue of them.
 pub(crate) enum Ready<'a> {
-    Few(&'a [u8]),
+    Bytes(&'a [u8]),
     Queue(&'a mut ByteQueue),
 }

@@ -290,7 +290,7 @@ impl Connection {
         let Some(reassembly) = reassembly.as_mut() else { return };
         let mut duplicate = None;
         let mut take = |ready: Ready<'_>, pool: &Pool| match ready {
-            Ready::Few(bytes) => queue.write(pool, bytes),
+            Ready::Bytes(bytes) => queue.write(pool, bytes),
             Ready::Queue(more) => {
                 let len = more.len();
                 queue.concat(more);
@@ -308,11 +308,11 @@ impl Connection {
         }
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
         self.ack.send_at_once();
-        self.put_aside_reassembly();
+        self.release_empty_reassembly();
     }
 
     /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is kept, if little.
-    pub(crate) fn put_aside_reassembly(&mut self) {
+    pub(crate) fn release_empty_reassembly(&mut self) {
         if self.rcv.reassembly.as_ref().is_some_and(|r| r.is_empty()) {
             self.rcv.spare = self.rcv.reassembly.take().filter(|r| r.is_small());
         }
@@ -340,7 +340,7 @@ impl Connection {
             self.counters.rare().memory_drops += 1;
             self.note_refused();
         }
-        self.put_aside_reassembly();
+        self.release_empty_reassembly();
         self.tune_for_early_data(gained);
         if let Some(duplicate) = outcome.duplicate.filter(|_| self.negotiated.sack) {
             self.rcv.dsack.set(duplicate);

@@ -130,7 +130,7 @@ impl Scoreboard {
 
     /// Nothing is known to be lost, sent again, or delivered out of order.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn is_in_order(&self) -> bool {
         self.exceptions.is_none() && self.duplicate_bytes == 0
     }
 
@@ -262,8 +262,8 @@ impl Scoreboard {
 
     /// The same where nothing is known to be lost, sent again or out of order: when the last of what arrived was sent.
     #[inline]
-    pub(crate) fn on_plain(&mut self, ack: u64) -> Option<Instant> {
-        debug_assert!(self.is_plain());
+    pub(crate) fn on_cumulative_in_order(&mut self, ack: u64) -> Option<Instant> {
+        debug_assert!(self.is_in_order());
         self.take_sent(ack)
     }
 

@@ -100,12 +100,14 @@ impl Connection {
     /// vain.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.sends_plainly() || self.ack.is_at_once() || self.snd.nxt() != self.data_end()
+        !self.sends_only_data_and_acks()
+            || self.ack.is_at_once()
+            || self.snd.nxt() != self.data_end()
     }
 
     /// Whether there is nothing to send but new data and ACKs.
     #[inline]
-    pub(crate) fn sends_plainly(&self) -> bool {
+    pub(crate) fn sends_only_data_and_acks(&self) -> bool {
         let Self { state, snd, recovery, board, congestion, reset_due, .. } = self;
         *state == State::Established
             && !snd.is_fin_queued()
@@ -155,7 +157,7 @@ impl Connection {
         match limits.payload {
             PayloadSource::View => self.snd.send_views(),
             PayloadSource::Frames { headroom } => self.snd.send_frames(headroom),
-            PayloadSource::Borrowed if !self.sends_plainly() => return None,
+            PayloadSource::Borrowed if !self.sends_only_data_and_acks() => return None,
             PayloadSource::Borrowed => {}
         }
         self.set_clock(now);

@@ -26,7 +26,7 @@ impl Connection {
     /// transmission.
     pub fn may_borrow(&self) -> bool {
         self.config.fast_path
-            && self.sends_plainly()
+            && self.sends_only_data_and_acks()
             && !self.ack.is_at_once()
             && self.snd.queue().whole() != 0
     }

@@ -361,7 +361,7 @@ fn look_up(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Rea
     let TcpSocket { conn, route, scope, .. } = socket;
     let (ready, mtu) = out.find_route(now, conn.ends(), *scope, Marks::of(conn), route)?;
     // Another link than the one before may take less, and so may the same one by now.
-    conn.fit_way(now, mtu);
+    conn.set_link_mtu(now, mtu);
     Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
 }
 

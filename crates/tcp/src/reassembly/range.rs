@@ -7,13 +7,13 @@ use crate::memory::put_tight;
 use crate::stream::queue_limits;
 
 /// Bytes that a range has room for in the place of a queue.
-const FEW_BYTES: usize = 176;
+const INLINE_BYTES: usize = 176;
 
 /// Bytes without a gap. Few of them lie here and hold no frame: a peer that sends a byte here and a byte there would
 /// have a frame for each. More lie in frames, each of a queue with what fits into it; what holds far more memory than
 /// its bytes, as the rest of a packet that came before does, is copied.
 pub(super) enum Range {
-    Few { len: u8, bytes: [u8; FEW_BYTES] },
+    Inline { len: u8, bytes: [u8; INLINE_BYTES] },
     Queue(ByteQueue),
 }
 
@@ -30,10 +30,10 @@ impl Range {
     /// The bytes of `packet`, if they take no more memory than `room` bytes and there are frames.
     pub(super) fn of(packet: Packet, room: usize, pool: &Pool) -> Option<Range> {
         let len = packet.len();
-        if len <= FEW_BYTES {
-            let mut bytes = [0; FEW_BYTES];
+        if len <= INLINE_BYTES {
+            let mut bytes = [0; INLINE_BYTES];
             packet.copy_to(0, &mut bytes[..len]);
-            return Some(Range::Few { len: len as u8, bytes });
+            return Some(Range::Inline { len: len as u8, bytes });
         }
         let mut range = queue();
         put_tight(&mut range, packet, room, pool).then_some(Range::Queue(range))
@@ -41,7 +41,7 @@ impl Range {
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Range::Few { len, .. } => usize::from(*len),
+            Range::Inline { len, .. } => usize::from(*len),
             Range::Queue(queue) => queue.len(),
         }
     }
@@ -49,7 +49,7 @@ impl Range {
     /// Memory beside the range itself.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
-            Range::Few { .. } => 0,
+            Range::Inline { .. } => 0,
             // As a receive queue counts views.
             Range::Queue(queue) => queue.held_bytes().max(queue.len()),
         }
@@ -59,7 +59,7 @@ impl Range {
     pub(super) fn grow(&mut self, packet: Packet, room: usize, pool: &Pool) -> bool {
         match self {
             Range::Queue(queue) => put_tight(queue, packet, room, pool),
-            Range::Few { len, bytes } => {
+            Range::Inline { len, bytes } => {
                 let (have, more) = (usize::from(*len), packet.len());
                 if let Some(free) = bytes[have..].get_mut(..more) {
                     packet.copy_to(0, free);
@@ -84,7 +84,7 @@ impl Range {
     pub(super) fn join(&mut self, above: &mut Range, pool: &Pool) -> bool {
         match (&mut *self, above) {
             (Range::Queue(queue), Range::Queue(above)) => queue.concat(above),
-            (Range::Queue(queue), Range::Few { len, bytes }) => {
+            (Range::Queue(queue), Range::Inline { len, bytes }) => {
                 let bytes = &bytes[..usize::from(*len)];
                 if bytes.len() <= queue.room_behind() {
                     queue.write(pool, bytes);
@@ -97,7 +97,7 @@ impl Range {
                 }
                 queue.concat(&mut copy);
             }
-            (Range::Few { len, bytes }, Range::Queue(above)) => {
+            (Range::Inline { len, bytes }, Range::Queue(above)) => {
                 let mut joined = queue();
                 joined.concat(above);
                 if !joined.write_front(pool, &bytes[..usize::from(*len)]) {
@@ -106,7 +106,7 @@ impl Range {
                 }
                 *self = Range::Queue(joined);
             }
-            (Range::Few { len, bytes }, Range::Few { len: more, bytes: those }) => {
+            (Range::Inline { len, bytes }, Range::Inline { len: more, bytes: those }) => {
                 let (have, more) = (usize::from(*len), usize::from(*more));
                 if let Some(free) = bytes[have..].get_mut(..more) {
                     free.copy_from_slice(&those[..more]);
@@ -128,9 +128,9 @@ impl Range {
     /// What is left behind the first `known` bytes, if anything is.
     pub(super) fn ready_behind(&mut self, known: usize) -> Option<Ready<'_>> {
         match self {
-            Range::Few { len, bytes } => {
+            Range::Inline { len, bytes } => {
                 let rest = bytes[..usize::from(*len)].get(known..)?;
-                (!rest.is_empty()).then_some(Ready::Few(rest))
+                (!rest.is_empty()).then_some(Ready::Bytes(rest))
             }
             Range::Queue(queue) => {
                 queue.discard(known);

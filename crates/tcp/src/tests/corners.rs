@@ -288,12 +288,12 @@ fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened(
     for (link, carried) in
         [(1500, 1500), (1400, 1400), (9000, 1500), (800, 800), (1300, 1300), (1500, 1500)]
     {
-        connection.fit_way(now, link);
+        connection.set_link_mtu(now, link);
         assert_eq!(connection.info().path_mtu_bytes, carried);
     }
     connection.write(&pool, &[1; 6000]).expect("room");
     assert_eq!(drain(&mut connection, now, &pool)[0].payload_len, 1448);
-    connection.fit_way(now, 1000);
+    connection.set_link_mtu(now, 1000);
     // What the link has refused meanwhile is sent again in segments that it takes.
     let mut again = Vec::new();
     while again.iter().sum::<u32>() < 1448 {
@@ -311,7 +311,7 @@ fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
     let pool = pool();
     let config = Config { congestion: CongestionKind::NEW_RENO, ..Config::default() };
     let (mut connection, now) = established(&pool, config);
-    connection.fit_way(now, 600);
+    connection.set_link_mtu(now, 600);
     connection.write(&pool, &[1; 4 * 548]).expect("room");
     assert_eq!(drain(&mut connection, now, &pool).len(), 4);
     let now = now + Duration::from_millis(10);
@@ -320,7 +320,7 @@ fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
     connection.on_segment(now, &lost, Payload::None, 0, &pool);
     assert_eq!(drain(&mut connection, now, &pool).len(), 1);
     assert_eq!(connection.info().ssthresh_bytes, 2 * 548);
-    connection.fit_way(now, 1500);
+    connection.set_link_mtu(now, 1500);
     let mut all = header(1, 1 + 4 * 548, TcpFlags::ACK);
     // It answers what was sent again.
     all.options.timestamps = Some(Timestamps { value: 1, echo: 1020 });
@@ -340,7 +340,7 @@ fn what_is_known_of_the_path_behind_the_link_stays_while_that_changes() {
     connection.set_path_mtu(now, SeqNumber(1), 1200);
     assert_eq!(mtu(&connection), 1200);
     for link in [1400, 1500, 1300] {
-        connection.fit_way(now, link);
+        connection.set_link_mtu(now, link);
         assert_eq!(mtu(&connection), 1200, "{link}");
     }
     drain(&mut connection, now, &pool);
@@ -351,7 +351,7 @@ fn what_is_known_of_the_path_behind_the_link_stays_while_that_changes() {
     drain(&mut connection, later, &pool);
     connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), Payload::None, 0, &pool);
     assert_eq!(mtu(&connection), 1300);
-    connection.fit_way(later, 1500);
+    connection.set_link_mtu(later, 1500);
     assert_eq!(mtu(&connection), 1500);
 }
 
@@ -364,7 +364,7 @@ fn fragments_end_ten_minutes_after_a_router_asked_for_them_whatever_the_link_doe
     connection.set_path_mtu(now, SeqNumber(1), 300);
     // The link makes segments no larger than those that were to be fragmented: they still are.
     for link in [552, 400, 1500, 500, 552] {
-        connection.fit_way(now, link);
+        connection.set_link_mtu(now, link);
         assert!(connection.may_be_fragmented(), "{link}");
     }
     drain(&mut connection, now, &pool);
@@ -385,7 +385,7 @@ fn a_search_above_what_is_known_to_arrive_ends_at_the_link() {
     let known = connection.info().path_mtu_bytes;
     assert!(known < 1400);
     for (link, carried) in [(1400, known), (1000, 1000), (1500, 1500), (1200, 1200)] {
-        connection.fit_way(now, link);
+        connection.set_link_mtu(now, link);
         assert_eq!(connection.info().path_mtu_bytes, carried, "{link}");
     }
 }

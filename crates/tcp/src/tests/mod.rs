@@ -5,6 +5,7 @@ mod alone;
 mod calls;
 mod channel;
 mod corners;
+mod fast_path;
 mod goodput;
 pub(crate) mod harness;
 mod memory;
@@ -13,7 +14,6 @@ mod random;
 mod rfc;
 mod schedule;
 mod script;
-mod short_ways;
 mod tables;
 #[cfg(feature = "tracing")]
 mod tracing;

@@ -63,7 +63,7 @@ fn the_search_goes_on_while_the_link_is_looked_at_again() {
     let mut rounds = 0;
     while !net.run_until(Duration::from_millis(50), Net::all_read) {
         let now = net.now;
-        net.side(0).fit_way(now, 8000);
+        net.side(0).set_link_mtu(now, 8000);
         rounds += 1;
         assert!(rounds < 10_000, "{:?}", net.side(0).info());
     }

@@ -77,7 +77,7 @@ fn segments_acknowledged_as_expected_may_not_be_named_any_more() {
     for i in 0..1000 {
         let end = 1101 + i * 100;
         board.on_send(end - 100, end, 1, at(10 + i));
-        assert_eq!(board.on_plain(end - 1000), Some(at(i)));
+        assert_eq!(board.on_cumulative_in_order(end - 1000), Some(at(i)));
     }
     let (una, nxt) = (100_001, 101_001);
     let mut delivery = Delivery::default();
@@ -182,12 +182,12 @@ fn with_nothing_out_of_order_what_was_sent_before_what_went_again_is_lost() {
     board.mark_lost(1, 101);
     board.on_resend(1, 101, at(20));
     board.on_cumulative(1, 201, &mut Delivery::default());
-    assert!(board.is_plain());
+    assert!(board.is_in_order());
     let newest = (at(20), 101);
     let wait = Duration::from_millis(25);
     // nothing sent before it: nothing is looked at
     assert_eq!(judge(board.detect_lost((at(2), 201), wait, at(90))), (0, None));
-    assert!(board.is_plain());
+    assert!(board.is_in_order());
     assert_eq!(judge(board.detect_lost(newest, wait, at(28))), (200, Some(at(29))));
     assert_eq!(judge(board.detect_lost(newest, wait, at(34))), (600, None));
     assert_eq!(board.next_lost(), Some((201, 1001)));

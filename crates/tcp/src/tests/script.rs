@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Each is played with the ends of both families, over a link that takes segments as they are made and one that wants
-//! them cut, and with the short ways of `predicted` and without.
+//! them cut, and with the fast path of `predicted` and without.
 
 mod look;
 mod notation;
@@ -90,8 +90,8 @@ impl Script {
     fn fail(&self, what: impl std::fmt::Display) -> ! {
         let state = self.connection.as_ref().map(|c| c.info());
         let Script { v6, parts, .. } = self;
-        let long = crate::config::LONG_WAY.get();
-        let variant = format!("v6 {v6}, parts {parts}, long way {long}");
+        let slow = crate::config::SLOW_PATH.get();
+        let variant = format!("v6 {v6}, parts {parts}, slow path {slow}");
         panic!(
             "{} line {} ({variant}): {what}\nwaiting: {:?}\n{state:?}",
             self.name, self.line, self.out
@@ -358,8 +358,8 @@ impl Script {
 /// Runs one conversation in all its variants.
 fn run(name: &str, text: &str, pool: &Pool) {
     for variant in 0..8 {
-        let [v6, parts, long] = [1, 2, 4].map(|bit| variant & bit > 0);
-        crate::config::LONG_WAY.set(long);
+        let [v6, parts, slow] = [1, 2, 4].map(|bit| variant & bit > 0);
+        crate::config::SLOW_PATH.set(slow);
         let mut script = Script::new(name, pool, v6, parts);
         for (index, line) in text.lines().enumerate() {
             script.line = index + 1;

@@ -304,7 +304,7 @@ fn check_sender(connection: &Connection) {
     assert!(window.cwnd_bytes >= u64::from(window.mss_bytes.min(88)), "no congestion window");
     if outstanding == 0 && connection.state.is_synchronized() {
         assert_eq!(connection.recovery.phase, Phase::Open, "nothing is outstanding");
-        assert!(board.is_plain(), "something exceptional, and nothing outstanding");
+        assert!(board.is_in_order(), "something exceptional, and nothing outstanding");
     }
     let rto = rtt.rto().as_millis() as u64;
     assert!(rto <= u64::from(MAX_RTO_MS), "a time-out of {rto} ms");
