@@ -103,67 +103,207 @@ fn a_command_ends_with_the_laboratory_that_is_killed_also_what_left_its_session(
     common::wait_for("the end of what it started", || !lives(orphan));
 }
 
-#[test]
-fn a_sysctl_that_a_killed_investigation_has_changed_is_put_back_by_undo() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: sysctls are root's");
-        return;
+/// A network namespace with a view of its own of `/sys`, which lives as long as this.
+struct Namespace {
+    holder: std::process::Child,
+    folder: std::path::PathBuf,
+}
+
+impl Namespace {
+    /// `None` where none can be made.
+    fn new(place: &Place) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: settings are root's");
+            return None;
+        }
+        // The control groups stay where they are in the new view.
+        let (aside, ready) = (place.folder.join("groups"), place.folder.join("ready"));
+        std::fs::create_dir(&aside).unwrap();
+        let script = format!(
+            "mount --rbind /sys/fs/cgroup {0} && mount -t sysfs none /sys && mount --rbind {0} /sys/fs/cgroup || exit 1; \
+             ip link set lo up; ip link add ms-a type veth peer name ms-b; ip link set ms-a up; \
+             echo >{1}; exec sleep 600",
+            aside.display(),
+            ready.display()
+        );
+        let words = ["-n", "-m", "sh", "-c", &script];
+        let mut holder = std::process::Command::new("unshare").args(words).spawn().unwrap();
+        let mut has_ended = false;
+        common::wait_for("a namespace", || {
+            has_ended = holder.try_wait().unwrap().is_some();
+            has_ended || ready.exists()
+        });
+        if has_ended {
+            eprintln!("skipped: no namespace with a view of /sys can be made");
+            return None;
+        }
+        Some(Self { holder, folder: place.folder.clone() })
     }
-    let place = Place::new("investigate-undo");
-    let (name, path) =
-        ("sysctl.net.ipv4.tcp_notsent_lowat", "/proc/sys/net/ipv4/tcp_notsent_lowat");
+
+    fn inside(&self, command: &std::process::Command) -> std::process::Command {
+        let mut entered = std::process::Command::new("nsenter");
+        let at = format!("/proc/{}/ns", self.holder.id());
+        entered.args([format!("--net={at}/net"), format!("--mount={at}/mnt")]);
+        entered.arg(command.get_program()).args(command.get_args());
+        entered.env("XDG_RUNTIME_DIR", &self.folder);
+        entered
+    }
+
+    /// What a line of a shell says.
+    fn shell(&self, line: &str) -> Option<String> {
+        let output = self.inside(std::process::Command::new("sh").args(["-c", line])).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(said)
+    }
+
+    fn undo(&self) -> Output {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_millstream"));
+        self.inside(command.arg("undo")).output().unwrap()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// A setting that is forced: the factor and its level, the line that reads it, what that says then, what runs do before.
+struct Forced<'a> {
+    factor: &'a str,
+    level: &'a str,
+    read: &'a str,
+    then: &'a str,
+    before: &'a str,
+}
+
+/// Has a setting forced, sees it changed for a run, back for the next, and put back by `undo` after a kill.
+fn is_forced_and_put_back(place: &Place, at: &Namespace, forced: &Forced<'_>) {
+    let Forced { factor, level, read, then, before } = forced;
     place.write(
         "always.toml",
         &format!(
             "id = \"always\"\ntitle = \"x\"\nkind = \"limits\"\nneeds = []\nwhen = \"true\"\nevidence = \"x\"\n\
-             remedy = \"x\"\nsource = \"x\"\n[force]\nfactor = \"{name}\"\nlevels = [\"keep\", \"123456\"]\nfree = \"keep\"\n"
+             remedy = \"x\"\nsource = \"x\"\n[[force]]\nfactor = \"{factor}\"\nlevels = [\"keep\", \"{level}\"]\nfree = \"keep\"\n"
         ),
     );
-    // In a network namespace of its own, which lives as long as this process.
-    let mut holder =
-        std::process::Command::new("unshare").args(["-n", "sleep", "600"]).spawn().unwrap();
-    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let at = format!("/proc/{}/ns/net", holder.id());
-    common::wait_for("a namespace", || std::fs::read_link(&at).is_ok_and(|link| link != own));
-    let inside = |command: &std::process::Command| {
-        let mut entered = std::process::Command::new("nsenter");
-        entered.arg(format!("--net={at}")).arg(command.get_program()).args(command.get_args());
-        entered.env("XDG_RUNTIME_DIR", &place.folder);
-        entered
-    };
-    let value = || {
-        let output = inside(std::process::Command::new("cat").arg(path)).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
-    let before = value();
-    // The changed level stays until it is killed; the others end at once.
-    let said = place.folder.join("pid");
+    let own = at.shell(read).unwrap();
+    assert_ne!(own, *then, "{factor}");
+    // The third time that it is changed it stays so until the kill: a run that keeps it lies between that and the first.
+    let (said, seen) = (place.folder.join("pid"), place.folder.join("seen"));
     let script = format!(
-        "if grep -q 123456 {path}; then echo $$ >{0}.part; mv {0}.part {0}; sleep 600; fi; echo rate=10",
-        said.display()
+        "{before}\nnow=$({read}); echo \"$now\" >>{1}\n\
+         if [ \"$now\" = '{then}' ] && [ $(grep -cxe '{then}' {1}) = 3 ]; then\n\
+         echo $$ >{0}.part; mv {0}.part {0}; sleep 600; fi\necho rate=10",
+        said.display(),
+        seen.display()
     );
     let folder = place.folder.to_str().unwrap();
-    let options =
-        ["investigate", "--figure", r"rate=(\d+)", "--runs", "8", "--force", "--causes", folder];
-    let mut command = place.command(&options);
+    let mut command = place.command(&["investigate", "--figure", r"rate=(\d+)", "--no-bpf"]);
+    command.args(["--runs", "8", "--forced-runs", "3", "--force", "--causes", folder]);
     command.arg("--out").arg(place.folder.join("out")).args(["--", "sh", "-c", &script]);
-    let mut command = inside(&command);
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut command = at.inside(&command);
+    let log = std::fs::File::create(place.folder.join("log")).unwrap();
+    command.stdout(log.try_clone().unwrap()).stderr(log);
     let mut child = command.spawn().unwrap();
-    common::wait_for("the forced run", || said.exists());
-    assert_eq!(value(), "123456");
+    let mut ended = None;
+    common::wait_for("the forced run", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some() || said.exists()
+    });
+    let log = std::fs::read_to_string(place.folder.join("log")).unwrap();
+    assert_eq!(ended, None, "{factor} was not forced: {log}");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(value(), "123456");
-    let undo = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_millstream"));
-        command.arg("undo");
-        inside(&command).output().unwrap()
+    assert_eq!(at.shell(read).unwrap(), *then, "{factor}");
+    let seen = std::fs::read_to_string(&seen).unwrap();
+    let first = seen.lines().position(|line| line == *then).unwrap();
+    assert!(first >= 8 && seen.lines().skip(first).any(|line| line == own), "{factor}: {seen}");
+    let output = at.undo();
+    assert!(output.status.success(), "{}", words(&output));
+    assert_eq!(at.shell(read).unwrap(), own, "{factor}: {}", words(&output));
+    assert!(words(&at.undo()).contains("nothing to undo"));
+}
+
+#[test]
+fn a_sysctl_is_forced_and_put_back_also_after_a_kill() {
+    let place = Place::new("investigate-undo");
+    let Some(at) = Namespace::new(&place) else { return };
+    let forced = Forced {
+        factor: "sysctl.net.ipv4.tcp_notsent_lowat",
+        level: "123456",
+        read: "cat /proc/sys/net/ipv4/tcp_notsent_lowat",
+        then: "123456",
+        before: "",
     };
-    let output = undo();
-    assert!(output.status.success() && words(&output).contains(path), "{}", words(&output));
-    assert_eq!(value(), before);
-    assert!(words(&undo()).contains("nothing to undo"));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    is_forced_and_put_back(&place, &at, &forced);
+}
+
+#[test]
+fn a_steering_mask_is_forced_and_put_back_also_after_a_kill() {
+    let place = Place::new("investigate-rps");
+    let Some(at) = Namespace::new(&place) else { return };
+    let mask = "/sys/class/net/lo/queues/rx-0/rps_cpus";
+    if at.shell(&format!("echo 1 >{mask}")).is_none() {
+        return eprintln!("skipped: this kernel does not steer");
+    }
+    // However many CPUs the mask is written for.
+    let read = format!("tr -d 0,'\\n' <{mask}");
+    let forced = Forced { factor: "rps", level: "off", read: &read, then: "", before: "" };
+    is_forced_and_put_back(&place, &at, &forced);
+}
+
+#[test]
+fn offloads_are_forced_and_put_back_also_after_a_kill() {
+    let place = Place::new("investigate-offload");
+    let Some(at) = Namespace::new(&place) else { return };
+    if at.shell("ethtool -K ms-a tso off").is_none() {
+        return eprintln!("skipped: no ethtool, or no veth to set");
+    }
+    let forced = Forced {
+        factor: "offload",
+        level: "on",
+        read: "ethtool -k ms-a | grep '^tcp-segmentation-offload' | cut -d' ' -f2",
+        then: "on",
+        before: "",
+    };
+    is_forced_and_put_back(&place, &at, &forced);
+}
+
+/// Its runs take a third of a second each, for the quota has to hold them back.
+#[test]
+fn a_cpu_quota_is_forced_and_put_back_also_after_a_kill() {
+    let place = Place::new("investigate-quota");
+    let Some(at) = Namespace::new(&place) else { return };
+    let name = format!("mst-test-{}", std::process::id());
+    // A tenth of a CPU, by version 1 and by version 2.
+    let one = format!("/sys/fs/cgroup/cpu/{name}");
+    let two = format!("/sys/fs/cgroup/{name}");
+    let made = [
+        (&one, format!("echo 10000 >{one}/cpu.cfs_period_us && echo 1000 >{one}/cpu.cfs_quota_us")),
+        (&two, format!("echo 1000 10000 >{two}/cpu.max")),
+    ];
+    let is_made = |(folder, line): &&(&String, String)| {
+        at.shell(&format!("mkdir {folder} && {{ {line}; }} || {{ rmdir {folder}; false; }}"))
+            .is_some()
+    };
+    let Some((folder, _)) = made.iter().find(is_made) else {
+        return eprintln!("skipped: no control group with a CPU quota can be made");
+    };
+    let (file, then) = match **folder == one {
+        true => ("cpu.cfs_quota_us", "-1"),
+        false => ("cpu.max", "max"),
+    };
+    let read = format!("cut -d' ' -f1 {folder}/{file}");
+    let before = format!(
+        "echo $$ >{folder}/cgroup.procs; n=0; while [ $n -lt 20000 ]; do n=$((n + 1)); done"
+    );
+    let forced = Forced { factor: "cpu_quota", level: "none", read: &read, then, before: &before };
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        is_forced_and_put_back(&place, &at, &forced);
+    }));
+    common::wait_for("an empty group", || at.shell(&format!("rmdir {folder}")).is_some());
+    done.unwrap_or_else(|why| std::panic::resume_unwind(why));
 }
