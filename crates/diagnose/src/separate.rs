@@ -82,6 +82,11 @@ pub struct Separation {
 ///
 /// When a feature or the blocks have another number of runs than the outcome.
 pub fn separate(outcome: Outcome<'_>, features: &[Feature], seed: u64) -> Separation {
+    separate_by(outcome, features, (seed, EXCHANGES))
+}
+
+/// With so many exchanges of that seed; p is as right with fewer, and coarser.
+fn separate_by(outcome: Outcome<'_>, features: &[Feature], draws: (u64, usize)) -> Separation {
     let runs = outcome.values.len();
     assert_eq!(outcome.blocks.len(), runs, "a block for each run");
     let mut separation = Separation::default();
@@ -100,7 +105,7 @@ pub fn separate(outcome: Outcome<'_>, features: &[Feature], seed: u64) -> Separa
         }
     }
     separation.looked_at = usable.len();
-    let strongest = strongest_by_chance(outcome, &target, &usable, seed);
+    let strongest = strongest_by_chance(outcome, &target, &usable, draws);
     // Rounded, so that features of equal strength are chosen between by how near they are to a cause.
     let rank =
         |one: &Usable<'_>| ((one.strength.abs() * 50.0).round() as i64, one.feature.distance);
@@ -154,7 +159,7 @@ fn strongest_by_chance(
     outcome: Outcome<'_>,
     target: &[f64],
     usable: &[Usable<'_>],
-    seed: u64,
+    (seed, exchanges): (u64, usize),
 ) -> Vec<f64> {
     let mut blocks: Vec<Vec<usize>> = Vec::new();
     let mut order: Vec<usize> = (0..target.len()).collect();
@@ -176,7 +181,7 @@ fn strongest_by_chance(
         }
         usable.iter().map(|one| dot(&one.unit, &exchanged).abs()).fold(0.0, f64::max)
     };
-    (0..EXCHANGES).map(|_| one()).collect()
+    (0..exchanges).map(|_| one()).collect()
 }
 
 fn medians_by_outcome(outcome: &[f64], values: &[f64]) -> Vec<f64> {
@@ -265,8 +270,8 @@ mod tests {
             let blocks: Vec<usize> = (0..16).map(|run| run / 4).collect();
             let features: Vec<Feature> =
                 (0..30).map(|n| noise(&mut rng, &format!("{n}"), 16)).collect();
-            let found = separate(Outcome { values: &result, blocks: &blocks }, &features, seed);
-            found.findings[0].is_shown()
+            let outcome = Outcome { values: &result, blocks: &blocks };
+            separate_by(outcome, &features, (seed, 199)).findings[0].is_shown()
         });
         let shown = shown.count();
         // 5 % of 100; more than 12 has a chance of 1 in 1,000.

@@ -1,6 +1,7 @@
 //! Statistics that need no assumption about a distribution, and are the same on every machine.
 
 mod bootstrap;
+pub mod normal;
 mod quantile;
 mod ranks;
 mod rng;

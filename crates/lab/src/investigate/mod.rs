@@ -310,7 +310,7 @@ fn look(
         left_out,
         median: median(&results).unwrap_or(f64::NAN),
         interval: bootstrap.median(&results).map(|interval| (interval.low, interval.high)),
-        least_seen: least_seen(&results, &results, options.seed),
+        least_seen: least_seen(&results, &results),
         modes: groups,
         contrast,
         separation,
