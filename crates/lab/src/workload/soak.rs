@@ -312,7 +312,11 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::ops::Range;
+
     use super::*;
+    use crate::transport::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Ready};
 
     #[test]
     fn a_byte_out_of_place_is_found_wherever_it_is() {
@@ -327,6 +331,140 @@ mod tests {
                 assert_eq!(wrong(2, at, &data), 1);
                 data[place] ^= 4;
             }
+        }
+    }
+
+    /// A network of which each wait gives pieces that do not follow each other: with gaps, the later one in front, and two
+    /// connections in turns, as a stack may leave them.
+    struct Scattered {
+        at: [u64; 2],
+        waits: usize,
+        spoil: Option<usize>,
+    }
+
+    impl Scattered {
+        const WAITS: usize = 20;
+
+        fn put(&mut self, conn: ConnId, memory: &mut [u8]) {
+            fill(conn as u64 + 1, self.at[conn], memory);
+            self.at[conn] += memory.len() as u64;
+        }
+    }
+
+    const NOT_ASKED: &str = "a receiver asks for no such thing";
+
+    impl Network for Scattered {
+        fn wait_read(
+            &mut self,
+            _timeout: Duration,
+            memory: &mut [u8],
+            ready: &mut Vec<Ready>,
+            received: &mut Vec<(ConnId, Range<usize>)>,
+        ) -> io::Result<()> {
+            memory.fill(0xee);
+            ready.clear();
+            received.clear();
+            self.waits += 1;
+            if self.waits > Self::WAITS {
+                let end = |conn| Ready { conn, readable: true, writable: false };
+                ready.extend([0, 1].map(end));
+                return Ok(());
+            }
+            let pieces = [(0, 5_000..6_448), (1, 7_000..7_001), (0, 100..1_548), (1, 6_448..7_000)];
+            for (conn, piece) in pieces {
+                self.put(conn, &mut memory[piece.clone()]);
+                received.push((conn, piece));
+            }
+            if self.spoil == Some(self.waits) {
+                memory[101] ^= 1;
+            }
+            Ok(())
+        }
+
+        fn read(&mut self, _conn: ConnId, _buffer: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn watch(&mut self, _: ConnId, _readable: bool, _writable: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn close(&mut self, _conn: ConnId) {}
+        fn listen(&mut self, _: SocketAddr, _: usize) -> io::Result<(ListenerId, SocketAddr)> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn accept(&mut self, _: ListenerId) -> io::Result<ConnId> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn connect(&mut self, _: SocketAddr) -> io::Result<ConnId> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn write(&mut self, _: ConnId, _: &[u8]) -> io::Result<usize> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn wait(&mut self, _: Duration, _: &mut Vec<Ready>) -> io::Result<()> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn shutdown_write(&mut self, _: ConnId) -> io::Result<()> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn bind_datagrams(&mut self, _: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn connect_datagrams(&mut self, _: DatagramId, _: SocketAddr) -> io::Result<()> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn send_datagrams(&mut self, _: DatagramId, _: &[&[u8]]) -> io::Result<usize> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn receive_datagram_from(
+            &mut self,
+            _: DatagramId,
+            _: &mut [u8],
+            _: Duration,
+        ) -> io::Result<Option<(usize, SocketAddr)>> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn receive_datagrams(
+            &mut self,
+            _: DatagramId,
+            _: &mut [u8],
+            _: Duration,
+        ) -> io::Result<(usize, usize)> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn another(&mut self, _: DatagramId) -> io::Result<Another> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn tcp_info(&mut self, _: &[ConnId]) -> Vec<Option<ConnInfo>> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn set_nodelay(&mut self, _: ConnId, _: bool) -> io::Result<()> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn set_buffers(&mut self, _: Option<usize>) {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn set_congestion(&mut self, _: &str) -> io::Result<()> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn finish(&mut self, _: Duration) {
+            unreachable!("{NOT_ASKED}")
+        }
+    }
+
+    /// A reader that takes what it was given as one piece, from the start of the memory or from the end of the piece before, finds
+    /// bytes that are wrong here.
+    #[test]
+    fn each_piece_is_taken_from_where_it_lies() {
+        let lanes = [0, 1].map(|conn| Lane { conn, sends: false });
+        for spoil in [None, Some(7)] {
+            let mut network = Scattered { at: [0; 2], waits: 0, spoil };
+            let progress = Progress::default();
+            let outcome = run(&mut network, End::Far, &lanes, (4_096, 0), &progress).unwrap();
+            let sent: u64 = network.at.iter().sum();
+            assert_eq!(outcome.counters["checked_bytes"], sent as f64);
+            assert_eq!(outcome.counters["wrong_bytes"], f64::from(u8::from(spoil.is_some())));
         }
     }
 }
