@@ -85,9 +85,9 @@ pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
 /// Test of the sum of ranks (Wilcoxon, Mann and Whitney): the chance of ranks as far apart as these where the runs could
 /// as well be of one set.
 ///
-/// From [`RUNS_FOR_NORMAL`] runs of each set on, by the normal distribution with the correction for equal values. For
+/// From `RUNS_FOR_NORMAL` runs of each set on, by the normal distribution with the correction for equal values. For
 /// fewer, and where more than an eighth of all values is one and the same, the runs are dealt anew into two sets of the same
-/// sizes until [`ENOUGH`] deals were as far apart (Besag and Clifford, 1991), [`EXCHANGES`] times at most: a value that did not
+/// sizes until `ENOUGH` deals were as far apart (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not
 /// change costs some hundred deals. Sets of like size so far apart that the normal distribution errs to the safe side are
 /// not dealt.
 pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
