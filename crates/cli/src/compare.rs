@@ -1,5 +1,6 @@
 //! `millstream compare` and `millstream explain`: what kept runs say, without running anything.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,7 +25,8 @@ Of sets that do not differ at most 5 % are said to differ in a result; of the ot
 pub const EXPLAIN_HELP: &str = "\
 Groups of the results, the features that go with them, and the causes of the catalogue that fit: the first half of
 `investigate`, of runs that are kept. Nothing is run, so nothing is forced and no cause is confirmed. The runs have to be
-of one workload, stack and level of each factor; eight at least.";
+of one workload, stack and level of each factor; eight at least. Of a set with several, --only chooses one:
+  millstream explain first-look --only tcp_rr --only kernel";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -45,6 +47,10 @@ pub struct Compare {
 pub struct Explain {
     /// Id, beginning of an id, or name of the experiment, several if they are of one thing [default: the last one]
     which: Vec<String>,
+    /// Only runs of which a word of the configuration is this: the workload, the stack, or FACTOR=LEVEL; each one given
+    /// has to be there
+    #[arg(long, value_name = "WORD")]
+    only: Vec<String>,
     /// A folder with causes of your own, one TOML file each
     #[arg(long, value_name = "DIR")]
     causes: Option<PathBuf>,
@@ -68,9 +74,27 @@ pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
 pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     let parts = kept::find(&arguments.which, &arguments.database)?;
     let causes = crate::investigate::catalogue(arguments.causes.as_deref())?;
-    let mut found = explain(&kept::as_kept(&parts), &causes, &Options::default())?;
+    let runs = only(kept::as_kept(&parts), &arguments.only)?;
+    let mut found = explain(&runs, &causes, &Options::default())?;
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();
     tell(&found.text(), to_string(&found), arguments.json.as_deref())
+}
+
+/// The runs whose configuration has each of `words`; where there are none, what there is.
+fn only(runs: Vec<RunRecord>, words: &[String]) -> Result<Vec<RunRecord>, Error> {
+    let name = |run: &RunRecord| format!("{} {}", run.configuration(), run.stack);
+    let is_meant = |run: &RunRecord| {
+        let name = name(run);
+        words.iter().all(|word| name.split(' ').any(|one| one == word))
+    };
+    let configurations: BTreeSet<String> = runs.iter().map(name).collect();
+    let meant: Vec<RunRecord> = runs.into_iter().filter(is_meant).collect();
+    if meant.is_empty() && !words.is_empty() {
+        let there: Vec<String> = configurations.into_iter().collect();
+        let (words, there) = (words.join(" --only "), there.join("; "));
+        return Err(Error::Refused(format!("--only {words}: no such runs; there are: {there}")));
+    }
+    Ok(meant)
 }
 
 fn tell(
@@ -90,4 +114,34 @@ fn tell(
         kept::write_whole(file, json.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_chosen_by_whole_words_of_their_configuration() {
+        let run = |workload: &str, streams: &str, stack: &str| {
+            let mut run = RunRecord::new(format!("{workload}-{streams}-{stack}"));
+            (run.workload, run.stack) = (workload.into(), stack.into());
+            run.factors.insert("streams".into(), streams.into());
+            run
+        };
+        let all = vec![
+            run("tcp_stream", "1", "kernel"),
+            run("tcp_stream", "16", "kernel"),
+            run("tcp_stream", "1", "millstream"),
+        ];
+        let chosen = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            only(all.clone(), &words).map(|runs| runs.into_iter().map(|run| run.id).collect())
+        };
+        let ids = |words: &[&str]| -> Vec<String> { chosen(words).unwrap() };
+        assert_eq!(ids(&[]).len(), 3);
+        assert_eq!(ids(&["streams=1", "kernel"]), ["tcp_stream-1-kernel"]);
+        assert_eq!(ids(&["kernel"]).len(), 2);
+        let refused = chosen(&["tcp"]).unwrap_err().to_string();
+        assert!(refused.contains("tcp_stream streams=16 kernel"), "{refused}");
+    }
 }

@@ -58,7 +58,9 @@ pub fn explain(
     };
     let said = name(first);
     if let Some(other) = runs.iter().map(name).find(|other| *other != said) {
-        let why = format!("the runs are of several things, as {said} and {other}; explain one");
+        let why = format!(
+            "the runs are of several things, as {said} and {other}; explain one of them (--only)"
+        );
         return Err(Error::Refused(why));
     }
     let key = match Workload::of(&first.workload) {
