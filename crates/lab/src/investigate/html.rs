@@ -74,6 +74,21 @@ impl Investigation {
                 }
             })
             .collect();
+        let lists: Vec<_> = (self.met.lists().into_iter())
+            .map(|(name, title, list)| {
+                let rows: Vec<_> = (list.iter())
+                    .map(|one| {
+                        context! {
+                            who => one.who,
+                            per_s => plain(one.per_s),
+                            groups => one.groups(),
+                            stack => one.stack.join(" ← "),
+                        }
+                    })
+                    .collect();
+                context! { title, rows, absent => self.met.absent.get(name) }
+            })
+            .collect();
         let page = environment.get_template("page.html").expect("the page").render(context! {
             found => self,
             verdict => self.verdict(),
@@ -86,6 +101,9 @@ impl Investigation {
             suspects,
             groups,
             findings,
+            lists,
+            flames => self.met.flames(),
+            no_flames => self.met.absent.get("profile"),
         });
         page.expect("a page")
     }

@@ -8,6 +8,7 @@ mod command;
 mod explain;
 mod features;
 mod html;
+mod met;
 mod placement;
 mod quota;
 mod subject;
@@ -27,6 +28,7 @@ pub(crate) use command::family;
 pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
 pub use explain::explain;
 pub use features::features;
+pub use met::{Met, Rate};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 
 use crate::error::Error;
@@ -87,6 +89,9 @@ pub struct Investigation {
     pub separation: Separation,
     /// Causes of the catalogue that fit.
     pub suspects: Vec<Suspect>,
+    /// Who sent interrupts to other CPUs, who waited for locks, and where the CPUs were.
+    #[serde(default)]
+    pub met: Met,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
     /// What a reader has to know of it.
@@ -300,6 +305,7 @@ fn look(
         .enumerate()
         .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
         .collect();
+    let met = Met::of(&valid, &contrast);
     Ok(Investigation {
         format: FORMAT_VERSION,
         subject: subject.name(),
@@ -315,6 +321,7 @@ fn look(
         contrast,
         separation,
         suspects,
+        met,
         not_judged,
         notes,
     })
@@ -504,6 +511,12 @@ mod tests {
         assert_eq!(first.forced.iter().map(|(_, runs)| runs.len()).collect::<Vec<_>>(), [10, 10]);
         assert!(found.text().contains("confirmed"), "{}", found.text());
         assert!(found.html().contains("confirmed"));
+        let why = "ot measured, because no run looked at the kernel";
+        assert_eq!((found.text().matches(why).count(), found.html().matches(why).count()), (2, 3));
+        let rate = met::Rate { who: "udp_<recv>".into(), per_s: 2.0, ..Default::default() };
+        let met = Met { waiters: vec![rate], ..Met::default() };
+        let page = Investigation { met, ..found.clone() }.html();
+        assert!(page.contains("udp_&lt;recv&gt;") && page.contains("<p>None.</p>"), "{page}");
         // Causes of which nothing was measured are named, not passed over.
         let not_judged: BTreeMap<_, _> = found.not_judged.iter().cloned().collect();
         assert_eq!(not_judged["steal"], ["steal_share"]);

@@ -86,6 +86,7 @@ impl Investigation {
         for suspect in &self.suspects {
             suspect.tell(&mut text, &scale);
         }
+        self.met.tell(&mut text);
         if !self.not_judged.is_empty() {
             let of = |(cause, missing): &(String, Vec<String>)| {
                 format!("{cause} ({})", missing.join(", "))

@@ -1,0 +1,296 @@
+//! What the observed runs met in the kernel: who sent interrupts to other CPUs, who waited for locks, where the CPUs were.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use millstream_diagnose::modes::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::record::{KernelActivity, RunRecord, StackRecord};
+use crate::report::flame::{flame_difference, flame_graph};
+use crate::report::units::significant;
+
+/// Senders and waiters that are told.
+const SHOWN: usize = 5;
+/// Those that are kept.
+const KEPT: usize = 20;
+/// Stacks that are kept of a profile, those met most.
+const STACKS: usize = 500;
+
+/// What the runs met, over all of them and by group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Met {
+    /// Who sent interrupts to other CPUs, the most first: interrupts in a second.
+    pub senders: Vec<Rate>,
+    /// Who waited for locks, the longest first: seconds of waiting in a second, of all threads together.
+    pub waiters: Vec<Rate>,
+    /// Where the CPUs were, over all runs.
+    pub profile: Vec<StackRecord>,
+    /// Where they were in the lowest and in the highest group, where there are groups.
+    pub profile_ends: Option<(Vec<StackRecord>, Vec<StackRecord>)>,
+    /// `senders`, `waiters`, `profile` → why it was not measured.
+    pub absent: BTreeMap<String, String>,
+}
+
+/// One of a list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Who.
+    pub who: String,
+    /// In a second, over all runs.
+    pub per_s: f64,
+    /// In a second, by group, the lowest first; empty where there are no groups.
+    pub by_group: Vec<f64>,
+    /// The way that led there, the innermost function first.
+    pub stack: Vec<String>,
+}
+
+impl Met {
+    /// What `runs` met; `groups` are their members by place.
+    pub(super) fn of(runs: &[&RunRecord], groups: &[Mode]) -> Self {
+        let mut met = Self::default();
+        let looked: Vec<(usize, &KernelActivity, f64)> = (runs.iter().enumerate())
+            .filter_map(|(at, run)| {
+                let times = &run.probes.times_s;
+                Some((at, run.probes.kernel.as_ref()?, times.last()? - times.first()?))
+            })
+            .filter(|(.., seconds)| *seconds > 0.0)
+            .collect();
+        let Some((_, first, _)) = looked.first() else {
+            let why = runs.iter().find_map(|run| run.probes.absent.get("kernel"));
+            let why = why.map_or("no run looked at the kernel", String::as_str);
+            for name in ["senders", "waiters", "profile"] {
+                met.absent.insert(name.to_owned(), why.to_owned());
+            }
+            return met;
+        };
+        for (name, counter) in [("senders", "call_ipis"), ("waiters", "lock_waits")] {
+            if let Some(why) = first.absent.get(counter) {
+                met.absent.insert(name.to_owned(), why.clone());
+            }
+        }
+        let groups = if groups.len() < 2 { &[] } else { groups };
+        met.senders = rates(&looked, groups, |kernel| {
+            let who = |sender: &str, callback: &str| match callback {
+                "" => sender.to_owned(),
+                _ => format!("{sender}, for {callback}"),
+            };
+            let of = kernel.cross_calls.iter();
+            of.map(|one| (who(&one.sender, &one.callback), one.count as f64, &one.stack)).collect()
+        });
+        met.waiters = rates(&looked, groups, |kernel| {
+            let of = kernel.lock_waits.iter();
+            of.map(|one| (format!("{} ({})", one.caller, one.kind), one.total_s, &one.stack))
+                .collect()
+        });
+        met.profile = merged(looked.iter().map(|(_, kernel, _)| *kernel));
+        if met.profile.is_empty() {
+            met.absent.insert("profile".to_owned(), "no samples were taken".to_owned());
+        }
+        if let ([lowest, .., highest], false) = (groups, met.profile.is_empty()) {
+            let of = |group: &Mode| {
+                let of_group = looked.iter().filter(|(at, ..)| group.members.contains(at));
+                merged(of_group.map(|(_, kernel, _)| *kernel))
+            };
+            met.profile_ends = Some((of(lowest), of(highest)));
+        }
+        met
+    }
+
+    /// Both lists in words.
+    pub(super) fn tell(&self, text: &mut String) {
+        for (name, title, list) in self.lists() {
+            if let Some(why) = self.absent.get(name) {
+                let _ = writeln!(text, "\n{title}: not measured, because {why}");
+                continue;
+            }
+            let _ = writeln!(text, "\n{title}:{}", if list.is_empty() { " none" } else { "" });
+            for one in list.iter().take(SHOWN) {
+                let groups = match one.groups() {
+                    groups if groups.is_empty() => groups,
+                    groups => format!(" (lowest to highest results: {groups})"),
+                };
+                let _ = writeln!(text, "  {} {}{groups}", significant(one.per_s), one.who);
+            }
+        }
+    }
+
+    /// Key, title and entries of both lists.
+    pub(super) fn lists(&self) -> [(&'static str, &'static str, &[Rate]); 2] {
+        [
+            ("senders", "Interrupts to other CPUs in a second, by who sent them", &self.senders),
+            ("waiters", "Seconds of waiting for locks in a second, by who waited", &self.waiters),
+        ]
+    }
+
+    /// The flame graphs that can be drawn: of all runs, and of the highest group against the lowest.
+    pub(super) fn flames(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if !self.profile.is_empty() {
+            all.push(flame_graph("CPU clock, all runs", &self.profile));
+        }
+        if let Some((lowest, highest)) = &self.profile_ends
+            && !lowest.is_empty()
+            && !highest.is_empty()
+        {
+            let title = "The highest group: red has more of the time than in the lowest, blue less";
+            all.push(flame_difference(title, lowest, highest));
+        }
+        all
+    }
+}
+
+impl Rate {
+    /// The values by group.
+    pub(super) fn groups(&self) -> String {
+        let values: Vec<String> = self.by_group.iter().map(|one| significant(*one)).collect();
+        values.join(" → ")
+    }
+}
+
+/// Who, how much, on which way.
+type Entry<'a> = (String, f64, &'a Vec<String>);
+
+/// What `list` gives of each run, by who, in a second. Entries of the same name are added up; the way of the largest stays.
+fn rates<'a>(
+    looked: &[(usize, &'a KernelActivity, f64)],
+    groups: &[Mode],
+    list: impl Fn(&'a KernelActivity) -> Vec<Entry<'a>>,
+) -> Vec<Rate> {
+    struct Sum<'a> {
+        by_run: Vec<f64>,
+        largest: f64,
+        stack: &'a [String],
+    }
+    let mut sums: BTreeMap<String, Sum<'a>> = BTreeMap::new();
+    for (place, (_, kernel, _)) in looked.iter().enumerate() {
+        for (who, amount, stack) in list(kernel) {
+            let sum = sums.entry(who).or_insert_with(|| Sum {
+                by_run: vec![0.0; looked.len()],
+                largest: 0.0,
+                stack,
+            });
+            sum.by_run[place] += amount;
+            if amount > sum.largest {
+                (sum.largest, sum.stack) = (amount, stack);
+            }
+        }
+    }
+    let per_s = |by_run: &[f64], counts: &dyn Fn(usize) -> bool| {
+        let of_run = |(amount, (at, _, seconds)): (&f64, &(usize, &KernelActivity, f64))| {
+            counts(*at).then_some((*amount, *seconds))
+        };
+        let both = by_run.iter().zip(looked).filter_map(of_run);
+        let (amount, seconds) = both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if seconds > 0.0 { amount / seconds } else { 0.0 }
+    };
+    let mut all: Vec<Rate> = sums
+        .into_iter()
+        .map(|(who, sum)| Rate {
+            who,
+            per_s: per_s(&sum.by_run, &|_| true),
+            by_group: (groups.iter())
+                .map(|group| per_s(&sum.by_run, &|at| group.members.contains(&at)))
+                .collect(),
+            stack: sum.stack.to_vec(),
+        })
+        .collect();
+    all.sort_by(|a, b| b.per_s.total_cmp(&a.per_s));
+    all.truncate(KEPT);
+    all
+}
+
+/// Profiles of several runs in one, the stacks met most first.
+fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<StackRecord> {
+    let mut sums: BTreeMap<&[String], Vec<u64>> = BTreeMap::new();
+    for one in all.flat_map(|kernel| &kernel.profile) {
+        let sum = sums.entry(&one.stack).or_default();
+        if sum.len() < one.by_cpu.len() {
+            sum.resize(one.by_cpu.len(), 0);
+        }
+        sum.iter_mut().zip(&one.by_cpu).for_each(|(sum, count)| *sum += count);
+    }
+    let record =
+        |(stack, by_cpu): (&[String], Vec<u64>)| StackRecord { stack: stack.to_vec(), by_cpu };
+    let mut all: Vec<StackRecord> = sums.into_iter().map(record).collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.count()));
+    all.truncate(STACKS);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{CrossCallRecord, LockWaitRecord};
+
+    fn run(sent: u64, waited_s: f64, function: &str) -> RunRecord {
+        let mut run = RunRecord::new("run");
+        run.probes.times_s = vec![1.0, 2.0, 3.0];
+        let call = |callback: &str, count| CrossCallRecord {
+            sender: "ttwu".to_owned(),
+            callback: callback.to_owned(),
+            count,
+            ..CrossCallRecord::default()
+        };
+        let wait = LockWaitRecord {
+            caller: "udp_<recv>".to_owned(),
+            kind: "spin".to_owned(),
+            total_s: waited_s,
+            ..LockWaitRecord::default()
+        };
+        let stack =
+            StackRecord { stack: vec!["p".to_owned(), function.to_owned()], by_cpu: vec![3, 4] };
+        run.probes.kernel = Some(KernelActivity {
+            cross_calls: vec![call("", sent), call("flush", 2)],
+            lock_waits: vec![wait],
+            profile: vec![stack],
+            ..KernelActivity::default()
+        });
+        run
+    }
+
+    fn mode(members: &[usize]) -> Mode {
+        Mode { median: 1.0, range: (1.0, 1.0), members: members.to_vec() }
+    }
+
+    #[test]
+    fn senders_and_waiters_are_by_second_over_all_runs_and_by_group() {
+        let runs = [run(10, 1.0, "a"), run(10, 0.0, "a"), run(40, 3.0, "b")];
+        let runs: Vec<&RunRecord> = runs.iter().collect();
+        let met = Met::of(&runs, &[mode(&[0, 1]), mode(&[2])]);
+        let senders: Vec<_> = met.senders.iter().map(|one| (one.who.as_str(), one.per_s)).collect();
+        assert_eq!(senders, [("ttwu", 10.0), ("ttwu, for flush", 1.0)]);
+        assert_eq!(met.senders[0].by_group, [5.0, 20.0]);
+        assert_eq!(met.waiters[0].by_group, [0.25, 1.5]);
+        let mut text = String::new();
+        met.tell(&mut text);
+        assert!(text.contains("  10.0 ttwu (lowest to highest results: 5.00 → 20.0)"), "{text}");
+        assert!(
+            text.contains("udp_<recv> (spin) (lowest to highest results: 0.250 → 1.50)"),
+            "{text}"
+        );
+        assert_eq!(met.profile.iter().map(StackRecord::count).collect::<Vec<_>>(), [14, 7]);
+        let (lowest, highest) = met.profile_ends.clone().unwrap();
+        assert_eq!((lowest[0].count(), highest[0].stack[1].as_str()), (14, "b"));
+        assert_eq!(met.flames().len(), 2);
+        let one_group = Met::of(&runs, &[mode(&[0, 1, 2])]);
+        assert!(one_group.senders[0].by_group.is_empty() && one_group.flames().len() == 1);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_and_is_not_none() {
+        let mut unseen = RunRecord::new("run");
+        unseen.probes.absent.insert("kernel".to_owned(), "no BPF".to_owned());
+        let mut text = String::new();
+        Met::of(&[&unseen], &[]).tell(&mut text);
+        assert_eq!(text.matches("not measured, because no BPF").count(), 2, "{text}");
+        let mut quiet = run(1, 1.0, "a");
+        let kernel = quiet.probes.kernel.as_mut().unwrap();
+        (kernel.cross_calls, kernel.lock_waits) = (vec![], vec![]);
+        kernel.absent.insert("lock_waits".to_owned(), "no tracepoint".to_owned());
+        let mut text = String::new();
+        Met::of(&[&quiet], &[]).tell(&mut text);
+        assert!(text.contains("by who sent them: none\n"), "{text}");
+        assert!(text.contains("by who waited: not measured, because no tracepoint"), "{text}");
+    }
+}
