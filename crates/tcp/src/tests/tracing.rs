@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ::tracing::field::{Field, Visit};
 use ::tracing::span::{Attributes, Id, Record};
-use ::tracing::{Event, Metadata, Subscriber, subscriber};
+use ::tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use super::harness::{Net, Path};
@@ -53,6 +53,16 @@ impl Visit for Line {
 }
 
 impl Lines {
+    /// What `run` has to tell.
+    fn told_by(run: impl FnOnce()) -> Lines {
+        let lines = Lines::default();
+        // Where there is one subscriber, a place that another thread comes to first is taken for one that nobody listens
+        // to; where there are two, both are asked.
+        let _second = Dispatch::new(Lines::default());
+        dispatcher::with_default(&Dispatch::new(lines.clone()), run);
+        lines
+    }
+
     /// The events of the end at `local` of what is called `what`, in their order.
     fn of(&self, local: &str, what: &str) -> Vec<String> {
         let (what, local) = (format!("{what}:"), format!(" local={local} "));
@@ -71,8 +81,7 @@ const SERVER: &str = "10.0.0.2:1002";
 
 #[test]
 fn a_subscriber_sees_states_losses_time_outs_and_drops() {
-    let lines = Lines::default();
-    subscriber::with_default(lines.clone(), || {
+    let lines = Lines::told_by(|| {
         let mut net = Net::new(Path { loss: 0.03, ..Path::default() }, 5);
         net.transfer([300_000, 0], Duration::from_secs(60));
         net.path.loss = 1.0;
@@ -102,8 +111,7 @@ fn a_subscriber_sees_states_losses_time_outs_and_drops() {
 
 #[test]
 fn nothing_is_traced_of_data_in_order() {
-    let lines = Lines::default();
-    subscriber::with_default(lines.clone(), || {
+    let lines = Lines::told_by(|| {
         Net::new(Path::default(), 6).transfer([1 << 20, 0], Duration::from_secs(30));
     });
     let all = lines.0.lock().expect("lines");
