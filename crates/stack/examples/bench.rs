@@ -485,8 +485,8 @@ fn show_engine(s: &millstream::EngineStats) {
         s.tcp_rx_merged,
         s.tcp_rx_direct_bytes,
         s.tcp_rx_direct_missed,
-        s.tcp_tx_lent_bytes,
-        s.tcp_tx_lent_copied_bytes,
+        s.tcp_tx_zero_copy_bytes,
+        s.tcp_tx_zero_copy_copied_bytes,
         s.drops_by_name().collect::<Vec<_>>()
     );
 }

@@ -184,7 +184,7 @@ const SHORTCUTS: &[Shortcut] = &[
 /// No ACK waits for more data than RFC 9293 has one wait for.
 fn no_held_acks(config: &mut EngineConfig) {
     let tuning = &mut config.limits.tuning;
-    (tuning.held_ack_bytes, tuning.lent_ack_bytes, tuning.gathered_ack_bytes) = (0, 0, 0);
+    (tuning.held_ack_bytes, tuning.tap_held_ack_bytes, tuning.gathered_ack_bytes) = (0, 0, 0);
 }
 
 /// One side of a pair: a stack of its own over a device of its own, with connections to the kernel's sockets.

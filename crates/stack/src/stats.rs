@@ -270,10 +270,10 @@ pub struct EngineStats {
     /// Bytes that were copied from their frames into the buffers of reads that waited, in one pass with their
     /// checksums.
     pub tcp_rx_copied_bytes: u64,
-    /// Bytes that links took straight from the memory of writes that lent them, when they were sent first.
-    pub tcp_tx_lent_bytes: u64,
-    /// Bytes of what writes lent that were not acknowledged when the write ended: copied.
-    pub tcp_tx_lent_copied_bytes: u64,
+    /// Bytes of zero-copy writes that links took straight from the writer's memory, when they were sent first.
+    pub tcp_tx_zero_copy_bytes: u64,
+    /// Bytes of zero-copy writes that were not acknowledged when the write ended: copied.
+    pub tcp_tx_zero_copy_copied_bytes: u64,
     /// TCP segments (super-segments count as one) sent.
     pub tcp_tx_segments: u64,
     /// TCP segments sent without payload.
@@ -444,8 +444,8 @@ impl EngineStats {
             tcp_rx_direct_bytes: 0,
             tcp_rx_direct_missed: 0,
             tcp_rx_copied_bytes: 0,
-            tcp_tx_lent_bytes: 0,
-            tcp_tx_lent_copied_bytes: 0,
+            tcp_tx_zero_copy_bytes: 0,
+            tcp_tx_zero_copy_copied_bytes: 0,
             tcp_tx_segments: 0,
             tcp_tx_pure: 0,
             tcp_resets: 0,

@@ -76,12 +76,12 @@ pub struct Tuning {
     pub held_ack_turns: u32,
     /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which
     /// their ACK gives back (a TAP device with super-segments).
-    pub lent_ack_bytes: usize,
+    pub tap_held_ack_bytes: usize,
     /// What it grows to, an eighth of it with each ACK that was for so much, where one connection is busy and its peer
-    /// does not stop before that ([`LENT_ACK_PAUSE`]); below [`lent_ack_bytes`](Self::lent_ack_bytes) it does not grow.
-    pub lent_ack_most_bytes: usize,
+    /// does not stop before that ([`TAP_HELD_ACK_PAUSE`]); below [`tap_held_ack_bytes`](Self::tap_held_ack_bytes) it does not grow.
+    pub tap_held_ack_most_bytes: usize,
     /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
-    pub lent_ack_turns: u32,
+    pub tap_held_ack_turns: u32,
     /// Bytes that come while the ACKs of several busy connections are gathered there, to be sent together; 256 of them
     /// go at once. 0: each is sent by itself. 16 MiB, or a fifth of the processor's last cache where that is less
     /// ([`UNDER_WAY_CACHE_PART`]).
@@ -159,9 +159,9 @@ impl Default for Tuning {
             zero_copy_wait: Duration::from_micros(100),
             held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
-            lent_ack_bytes: 1 << 20,
-            lent_ack_most_bytes: 3 << 20,
-            lent_ack_turns: 128,
+            tap_held_ack_bytes: 1 << 20,
+            tap_held_ack_most_bytes: 3 << 20,
+            tap_held_ack_turns: 128,
             gathered_ack_bytes: under_way_bytes(16 << 20) as u64,
             windows_bytes: under_way_bytes(millstream_tcp::limits::WINDOWS_BASE_BYTES),
             transmit_connections: 64,
@@ -278,12 +278,12 @@ pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
 /// A write up to this size on a connection with nothing unsent waits for others only where one before it does.
 pub const SMALL_WRITE_BYTES: usize = 4096;
 
-/// How long the links must have been empty before an ACK is sent that waits for more data lent by the peer
-/// ([`Tuning::lent_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the
+/// How long the links must have been empty before an ACK is sent that waits for more data of such a link
+/// ([`Tuning::tap_held_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the
 /// next super-segment.
-pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
+pub const TAP_HELD_ACK_PAUSE: Duration = Duration::from_micros(15);
 
-/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Tuning::gathered_ack_bytes`]): longer than the interrupt that
+/// As [`TAP_HELD_ACK_PAUSE`], for ACKs that are gathered ([`Tuning::gathered_ack_bytes`]): longer than the interrupt that
 /// the last ones were to the peer's core keeps it from sending.
 pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use common::{FAR, NEAR, config, engine, pool};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
-use millstream::tuning::{GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
+use millstream::tuning::{
+    GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, TAP_HELD_ACK_PAUSE,
+};
 use millstream::{Engine, EngineConfig, SocketId};
 
 /// A pair's end that says of itself what it is told to.
@@ -269,10 +271,10 @@ fn of_what_is_lent_an_ack_waits_while_the_link_is_empty_for_a_moment() {
     hosts.send();
     assert_eq!(hosts.far_turn(), 0);
     let received = hosts.time;
-    hosts.time = received + (LENT_ACK_PAUSE - Duration::from_nanos(1));
+    hosts.time = received + (TAP_HELD_ACK_PAUSE - Duration::from_nanos(1));
     assert!(hosts.far.turn(hosts.time).progress, "it must not sleep");
     assert_ne!(hosts.unacknowledged(), 0);
-    hosts.time = received + LENT_ACK_PAUSE;
+    hosts.time = received + TAP_HELD_ACK_PAUSE;
     assert_eq!(hosts.far_turn(), 1);
     assert_eq!(hosts.unacknowledged(), 0);
 }
@@ -305,8 +307,8 @@ fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
 fn lent_by_segments() -> Hosts {
     let (hosts, _) = lent_to(|config| {
         config.limits.tuning.held_ack_bytes = PART;
-        config.limits.tuning.lent_ack_bytes = 2 * PART;
-        config.limits.tuning.lent_ack_most_bytes = 4 * PART;
+        config.limits.tuning.tap_held_ack_bytes = 2 * PART;
+        config.limits.tuning.tap_held_ack_most_bytes = 4 * PART;
     });
     hosts.says(true);
     hosts
@@ -343,7 +345,7 @@ fn where_the_peer_stops_the_ack_comes_before_it_has_to() {
             assert_eq!(hosts.far_turn(), 0);
             hosts.read();
         }
-        hosts.time += LENT_ACK_PAUSE;
+        hosts.time += TAP_HELD_ACK_PAUSE;
         assert_eq!(hosts.far_turn(), 1, "nothing more came");
         assert_eq!(hosts.unacknowledged(), 0);
     }
@@ -386,9 +388,9 @@ fn acks_of_several_are_gathered_once_their_windows_may_double() {
         assert_ne!(hosts.unacknowledged(), 0);
         hosts.swap(&mut other);
     }
-    hosts.time += LENT_ACK_PAUSE;
+    hosts.time += TAP_HELD_ACK_PAUSE;
     assert_eq!(hosts.far_turn(), 0, "the peer may be at the last ones");
-    hosts.time += GATHERED_ACK_PAUSE - LENT_ACK_PAUSE;
+    hosts.time += GATHERED_ACK_PAUSE - TAP_HELD_ACK_PAUSE;
     assert_eq!(hosts.far_turn(), 2, "when nothing more comes");
     for _ in 0..2 {
         assert_eq!(hosts.unacknowledged(), 0);

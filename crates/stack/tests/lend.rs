@@ -152,7 +152,7 @@ fn as_it_is(_: &mut EngineConfig) {}
 fn a_large_write_is_sent_from_where_it_lies() {
     for end in [0, 1] {
         let stats = written(plain, as_it_is, (24 << 20, 2 << 20, 128 << 10), end);
-        assert!(stats.tcp_tx_lent_bytes > 1 << 20, "{}", stats.tcp_tx_lent_bytes);
+        assert!(stats.tcp_tx_zero_copy_bytes > 1 << 20, "{}", stats.tcp_tx_zero_copy_bytes);
     }
 }
 
@@ -295,8 +295,8 @@ fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
         }
     }
     let stats = near.stats();
-    assert!(stats.tcp_tx_lent_bytes > 4 << 20, "{}", stats.tcp_tx_lent_bytes);
-    (stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes)
+    assert!(stats.tcp_tx_zero_copy_bytes > 4 << 20, "{}", stats.tcp_tx_zero_copy_bytes);
+    (stats.tcp_tx_zero_copy_bytes, stats.tcp_tx_zero_copy_copied_bytes)
 }
 
 #[test]
@@ -335,9 +335,11 @@ fn a_reset_that_comes_while_a_write_lends_is_told() {
         let data = &*DATA;
         let (mut at, mut lent) = (0, 0);
         let error = loop {
-            let before = near.stats().tcp_tx_lent_bytes;
+            let before = near.stats().tcp_tx_zero_copy_bytes;
             match near.tcp_send(conn, &data[at..at + (1 << 20)]) {
-                Ok(written) => (at, lent) = (at + written, near.stats().tcp_tx_lent_bytes - before),
+                Ok(written) => {
+                    (at, lent) = (at + written, near.stats().tcp_tx_zero_copy_bytes - before)
+                }
                 Err(Error::WouldBlock) => turn(&mut near),
                 Err(error) => break error,
             }
@@ -392,14 +394,14 @@ fn a_write_that_lends_ends_whatever_arrives() {
     }
     let data = &*DATA;
     let mut at = 0;
-    while near.stats().tcp_tx_lent_bytes == 0 {
+    while near.stats().tcp_tx_zero_copy_bytes == 0 {
         at += near.tcp_send(conn, &data[at..at + (1 << 20)]).unwrap_or(0);
         (0..16).for_each(|_| turn(&mut near));
     }
     flood.store(true, Ordering::Relaxed);
-    let (lent, before) = (near.stats().tcp_tx_lent_bytes, looks.load(Ordering::Relaxed));
+    let (lent, before) = (near.stats().tcp_tx_zero_copy_bytes, looks.load(Ordering::Relaxed));
     assert_ne!(near.tcp_send(conn, &data[at..]), Ok(0));
-    assert_ne!(near.stats().tcp_tx_lent_bytes, lent, "it lent");
+    assert_ne!(near.stats().tcp_tx_zero_copy_bytes, lent, "it lent");
     let looked = looks.load(Ordering::Relaxed) - before;
     assert!(looked < 100_000, "{looked} looks");
 }
@@ -502,12 +504,12 @@ fn turn(engine: &mut Engine) {
 #[test]
 fn small_writes_and_other_links_are_copied() {
     let stats = written(plain, as_it_is, (4 << 20, 100_000, 128 << 10), 0);
-    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+    assert_eq!((stats.tcp_tx_zero_copy_bytes, stats.tcp_tx_zero_copy_copied_bytes), (0, 0));
     let stats = written(|end| Box::new(end), as_it_is, (8 << 20, 1 << 20, 128 << 10), 0);
-    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+    assert_eq!((stats.tcp_tx_zero_copy_bytes, stats.tcp_tx_zero_copy_copied_bytes), (0, 0));
     let never = |config: &mut EngineConfig| config.limits.tuning.zero_copy_bytes = usize::MAX;
     let stats = written(plain, never, (8 << 20, 1 << 20, 128 << 10), 0);
-    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+    assert_eq!((stats.tcp_tx_zero_copy_bytes, stats.tcp_tx_zero_copy_copied_bytes), (0, 0));
 }
 
 /// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the bytes that were
@@ -533,7 +535,7 @@ fn what_was_lent_arrives_whatever_happens_to_it() {
         let chunk = [1_000, 64 << 10, 300_000][seed as usize % 3];
         let call = [150_000, 1 << 20, 333_333][seed as usize / 4];
         let stats = written(bad, with, (6 << 20, call, chunk), seed as usize % 2);
-        assert!(stats.tcp_tx_lent_bytes > 0, "seed {seed}: nothing was lent");
+        assert!(stats.tcp_tx_zero_copy_bytes > 0, "seed {seed}: nothing was lent");
     }
 }
 
@@ -604,7 +606,7 @@ fn stream_sent(is_zero_copy: bool) -> Vec<u8> {
         }
     };
     let stats = written(link, with, (total, 1 << 20, 64 << 10), 0);
-    assert_eq!(stats.tcp_tx_lent_bytes > 0, is_zero_copy);
+    assert_eq!(stats.tcp_tx_zero_copy_bytes > 0, is_zero_copy);
     let sent = sent.lock().expect("no panic");
     let mut stream = vec![None; total];
     for (number, data) in &sent[1..] {

@@ -142,8 +142,9 @@ pub(super) fn engine_record(
         ("tcp_rx_direct_bytes", stats.tcp_rx_direct_bytes),
         ("tcp_rx_copied_bytes", stats.tcp_rx_copied_bytes),
         ("tcp_rx_direct_missed", stats.tcp_rx_direct_missed),
-        ("tcp_tx_lent_bytes", stats.tcp_tx_lent_bytes),
-        ("tcp_tx_lent_copied_bytes", stats.tcp_tx_lent_copied_bytes),
+        // As records have them since there are any.
+        ("tcp_tx_lent_bytes", stats.tcp_tx_zero_copy_bytes),
+        ("tcp_tx_lent_copied_bytes", stats.tcp_tx_zero_copy_copied_bytes),
         ("tcp_tx_pure", stats.tcp_tx_pure),
         ("write_grants", stats.write_grants),
         ("write_starvations", stats.write_starvations),

@@ -3,7 +3,7 @@
 //! The ACK gives the peer its memory back, and the peer writes into what came back last. As long as that still lies in
 //! the cache of the core that has read it, each line of the peer's copy waits for that cache to give it up; what an ACK
 //! for a few times the cache gives back is there no longer. So the ACK is to go for much
-//! ([`Tuning::lent_ack_most_bytes`](crate::tuning::Tuning)).
+//! ([`Tuning::tap_held_ack_most_bytes`](crate::tuning::Tuning)).
 //!
 //! A peer whose socket has a smaller buffer, or whose congestion window is smaller, stops before that, and a process
 //! that sleeps for room is woken when the ACK comes: dearer by far than what is gained. That it stopped shows as a link
@@ -80,8 +80,8 @@ impl Range {
         let bytes = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
         Self {
             least: bytes(limits.tuning.held_ack_bytes),
-            first: bytes(limits.tuning.lent_ack_bytes),
-            most: bytes(limits.tuning.lent_ack_most_bytes),
+            first: bytes(limits.tuning.tap_held_ack_bytes),
+            most: bytes(limits.tuning.tap_held_ack_most_bytes),
         }
     }
 }

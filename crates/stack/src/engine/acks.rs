@@ -12,8 +12,8 @@
 //! What comes from the kernel of the same machine ([`Link::places`](millstream_link::Link::places)) lies in its memory,
 //! which the ACK gives back. It writes what follows into the memory that came back last, and the copy takes a multiple
 //! of the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
-//! an ACK for every super-segment. So an ACK there goes for more ([`Tuning::lent_ack_bytes`](crate::tuning::Tuning)), and waits
-//! while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too, as long as it is for little of what comes in a round
+//! an ACK for every super-segment. So an ACK there goes for more ([`Tuning::tap_held_ack_bytes`](crate::tuning::Tuning)), and waits
+//! while the link is empty for a moment ([`TAP_HELD_ACK_PAUSE`]), too, as long as it is for little of what comes in a round
 //! trip: the peer is not to wait for it. Where one connection is busy it goes for as much as the peer can do without
 //! ([`AckHold`]), and a read that lets the window double does not send it either, as it would elsewhere: where half of
 //! the window is less than our cache, that would be too soon. Of several, whose windows are a share each, such an ACK
@@ -40,7 +40,7 @@ use super::Engine;
 use super::ack_hold::{AckHold, Range, Stop};
 use crate::limits::Limits;
 use crate::tuning::{
-    GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE,
+    GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, TAP_HELD_ACK_PAUSE,
 };
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
@@ -160,7 +160,7 @@ impl HeldAcks {
     ) -> bool {
         match (self.lent, shares) {
             (false, _) => is_all || bytes as usize >= limits.tuning.held_ack_bytes,
-            (true, true) => is_all || bytes as usize >= limits.tuning.lent_ack_bytes,
+            (true, true) => is_all || bytes as usize >= limits.tuning.tap_held_ack_bytes,
             (true, false) => self.lone.is_enough(slot, bytes, is_all, Range::of(limits)),
         }
     }
@@ -258,9 +258,9 @@ impl Engine {
     }
 
     fn release_for_lent(&mut self, now: Instant, busy: u64) {
-        let is_dry = self.held.is_dry_for(LENT_ACK_PAUSE, now);
+        let is_dry = self.held.is_dry_for(TAP_HELD_ACK_PAUSE, now);
         let (turn, turns) =
-            (self.held.fruitful, busy.max(self.limits.tuning.lent_ack_turns.into()));
+            (self.held.fruitful, busy.max(self.limits.tuning.tap_held_ack_turns.into()));
         while let Some(Held { slot, since, .. }) =
             HeldAcks::next_over(&mut self.held.for_lent, is_dry, turn, turns, now)
         {

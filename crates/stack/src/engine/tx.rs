@@ -467,7 +467,7 @@ impl Output {
             stats.batches.transmit_packets.add(1);
             stats.tx_packets += 1;
             stats.tx_bytes += len as u64;
-            stats.tcp_tx_lent_bytes += payload.len() as u64;
+            stats.tcp_tx_zero_copy_bytes += payload.len() as u64;
             return;
         };
         match Packet::bulk_from_slice(&self.pool, payload, borrowed.piece) {

@@ -255,7 +255,7 @@ impl Drop for BorrowedWrite<'_> {
         }
         let copied = socket.conn.fill_borrowed(&data[..*reserved]);
         socket.settle_memory(&mut engine.account);
-        engine.out.stats.tcp_tx_lent_copied_bytes += copied as u64;
+        engine.out.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
         engine.out.stats.stages.mark(Stage::Write, 1);
         engine.tcp.collect_events(slot, &mut engine.events);
         engine.tcp.touch(slot);

@@ -143,12 +143,12 @@ fn from_the_writers_memory(ip: Ip) -> Outcome {
         stream.shutdown(Shutdown::Write)?;
         receive(&stream, theirs, bytes);
         let stats = stack.engine().stats().clone();
-        assert!(stats.tcp_tx_lent_bytes > bytes / 4, "{} lent", stats.tcp_tx_lent_bytes);
+        assert!(stats.tcp_tx_zero_copy_bytes > bytes / 4, "{} lent", stats.tcp_tx_zero_copy_bytes);
         say(&format!(
             "{}; {} MiB lent, {} of them copied",
             rate(bytes, start),
-            stats.tcp_tx_lent_bytes >> 20,
-            stats.tcp_tx_lent_copied_bytes >> 20
+            stats.tcp_tx_zero_copy_bytes >> 20,
+            stats.tcp_tx_zero_copy_copied_bytes >> 20
         ));
     }
     kernel.join().expect("the kernel's side");
