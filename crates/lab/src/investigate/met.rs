@@ -136,7 +136,8 @@ impl Met {
             let title = "The highest group: red has more of the time than in the lowest, blue less";
             all.push(flame_difference(title, lowest, highest));
         }
-        all
+        // Inside a page a drawing needs no name space, and a page that needs no network names no address.
+        all.iter().map(|svg| svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")).collect()
     }
 }
 
@@ -273,6 +274,7 @@ mod tests {
         let (lowest, highest) = met.profile_ends.clone().unwrap();
         assert_eq!((lowest[0].count(), highest[0].stack[1].as_str()), (14, "b"));
         assert_eq!(met.flames().len(), 2);
+        assert!(met.flames().iter().all(|svg| svg.starts_with("<svg ") && !svg.contains("http")));
         let one_group = Met::of(&runs, &[mode(&[0, 1, 2])]);
         assert!(one_group.senders[0].by_group.is_empty() && one_group.flames().len() == 1);
     }
