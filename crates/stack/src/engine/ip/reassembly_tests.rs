@@ -173,6 +173,26 @@ fn overlaps_end_their_datagram_and_it_alone() {
     }
 }
 
+/// Of what is there the same bytes again are dropped; whatever else touches it, from either side or around it, ends the
+/// datagram, even where the bytes in common are the same.
+#[test]
+fn what_reaches_over_an_edge_is_no_duplicate() {
+    for v6 in [false, true] {
+        let ip = World::header(v6, 1);
+        let data = World::whole(v6, 80);
+        // 24 to 48 is there.
+        for (from, to) in [(16, 32), (40, 56), (16, 56), (16, 48), (24, 56)] {
+            let mut world = World::new(1 << 20);
+            let now = Instant::ZERO;
+            assert!(matches!(world.give(now, ip, 1, 24, &data[24..48], true), Outcome::Kept));
+            let again = world.give(now, ip, 1, 32, &data[32..40], true);
+            assert_eq!(refused(again), Some(DropReason::FragmentDuplicate));
+            let over = world.give(now, ip, 1, from, &data[from..to], true);
+            assert_eq!(refused(over), Some(DropReason::FragmentOverlap), "{from} to {to}");
+        }
+    }
+}
+
 #[test]
 fn two_ends_and_data_behind_the_end_are_invalid() {
     let ends: [&[(usize, usize, bool)]; 3] = [
