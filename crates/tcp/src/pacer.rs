@@ -10,8 +10,11 @@ use crate::timers::Deadline;
 /// wakes threads.
 const MOST_LATE: Duration = Duration::from_millis(5);
 
-/// The earliest time of the next segment with data.
+/// The earliest time of the next segment with data. Packed, as are its neighbours [`Timers`](crate::timers::Timers) and
+/// [`Congestion`](crate::congestion::Congestion): what each would be filled up with makes an idle connection longer than a
+/// kibibyte.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(packed)]
 pub(crate) struct Pacer {
     next: Instant,
     /// Something waits for that moment.
@@ -36,7 +39,7 @@ impl Pacer {
     /// Releases what was held back, if it is time. True while there is to be waited.
     #[inline]
     pub(crate) fn end_hold(&mut self, now: Instant) -> bool {
-        let early = self.next > now;
+        let early = { self.next } > now;
         if self.is_holding && !early {
             self.is_holding = false;
             self.is_released = true;
@@ -61,7 +64,7 @@ impl Pacer {
             true => self.next + took,
             false => self.next.max(now) + (took - late.min(took / 2)),
         };
-        self.is_released &= self.next <= now;
+        self.is_released &= { self.next } <= now;
     }
 }
 

@@ -63,8 +63,10 @@ impl Deadline {
     }
 }
 
-/// The deadlines of a connection. All optional; the earliest is the connection's.
+/// The deadlines of a connection. All optional; the earliest is the connection's. Packed as
+/// [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug)]
+#[repr(packed)]
 pub(crate) struct Timers {
     retransmit: Deadline,
     delayed_ack: Deadline,
@@ -118,7 +120,9 @@ impl Timers {
     /// An ACK is to go by `at`, if none is to go before.
     #[inline]
     pub(crate) fn delay_ack(&mut self, at: Instant) {
-        self.delayed_ack.set_if_none(at);
+        let mut deadline = self.delayed_ack;
+        deadline.set_if_none(at);
+        self.delayed_ack = deadline;
     }
 
     #[inline(always)]

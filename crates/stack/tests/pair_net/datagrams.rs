@@ -7,7 +7,7 @@ use millstream::link::PairConfig;
 use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{CHUNK_FRAMES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
 use millstream::tuning::DATAGRAMS_TURN;
-use millstream::{DatagramToSend, DropReason};
+use millstream::{DatagramToSend, DropReason, Fragmentation};
 
 use super::waits::{PATIENCE, hold, told};
 use super::{bytes_of, common, far_addr, stacks, stacks_of};
@@ -174,6 +174,7 @@ fn a_datagram_socket_tells_an_error_once_and_goes_on() {
     assert_eq!(&bytes[..len], b"and now?");
     server.send_to(b"yes", from).expect("send");
     assert_eq!(client.recv(&mut bytes).expect("receive"), 3);
+    client.set_fragmentation(Fragmentation::Never).expect("a choice");
     // What no datagram can be is refused at once; what the path cannot carry by the next call.
     assert_eq!(told(client.send(&vec![0; 65_528])), Some(io::ErrorKind::InvalidInput));
     client.send(&[0; 9_000]).expect("a ring takes it");

@@ -271,8 +271,8 @@ fn percent(n: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// The control of a connection, and what is asked of it often.
-#[derive(Debug)]
+/// The control of a connection, and what is asked of it often. Packed as [`Pacer`](crate::pacer::Pacer) is.
+#[repr(packed)]
 pub(crate) struct Congestion {
     control: Box<dyn Controller + Send + Sync>,
     governs: bool,
@@ -316,6 +316,12 @@ impl Congestion {
     pub(crate) fn downcast_mut<C: Controller>(&mut self) -> Option<&mut C> {
         let control: &mut dyn Any = &mut *self.control;
         control.downcast_mut()
+    }
+}
+
+impl fmt::Debug for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.deref().fmt(f)
     }
 }
 
