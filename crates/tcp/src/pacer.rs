@@ -14,7 +14,7 @@ const MOST_LATE: Duration = Duration::from_millis(5);
 /// [`Congestion`](crate::congestion::Congestion): what each would be filled up with makes an idle connection longer than a
 /// kibibyte.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Pacer {
     next: Instant,
     /// Something waits for that moment.

@@ -66,7 +66,7 @@ impl Deadline {
 /// The deadlines of a connection. All optional; the earliest is the connection's. Packed as
 /// [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Timers {
     retransmit: Deadline,
     delayed_ack: Deadline,

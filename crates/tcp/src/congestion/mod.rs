@@ -272,7 +272,7 @@ fn percent(n: u64, percent: u64) -> u64 {
 }
 
 /// The control of a connection, and what is asked of it often. Packed as [`Pacer`](crate::pacer::Pacer) is.
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Congestion {
     control: Box<dyn Controller + Send + Sync>,
     governs: bool,
