@@ -14,7 +14,7 @@ COMPARE_FLAGS ?=
 TRUTH_FLAGS ?=
 MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
-STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
+STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
 
 .PHONY: bpf demo compare truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
