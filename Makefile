@@ -32,7 +32,7 @@ compare: build   ## the built-in experiment first-look: kernel beside Millstream
 	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)
 
 # Each target for less than alone, unless one says otherwise.
-test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),25)
+test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),15)
 test: lint unit slow-path trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
