@@ -67,7 +67,7 @@ fn run(pool: &Pool, input: &mut Input<'_>) {
             fragment: fragment.filter(|_| choice & 0x70 != 0x70),
             dont_fragment: false,
             traffic_class: choice >> 6,
-            hop_limit: 1 + last,
+            hop_limit: last.max(1),
             ..IpHeader::new(src, dst, protocols[usize::from(choice >> 2) % 4], len)
         };
         let mut bytes = vec![0; header.emit_len()];
