@@ -137,8 +137,8 @@ fn case(
     }
 }
 
-/// Benjamini and Hochberg's procedure over rows of growing p: each has the least of what is allowed at its place or a
-/// later one.
+/// Benjamini and Hochberg's procedure. The rows are sorted by p, the smallest first. The corrected p of a row is the least
+/// of p times the number of rows over the rank, taken over this row and all behind it.
 fn step_up(rows: &mut [Row]) {
     let (count, mut least) = (rows.len() as f64, 1.0f64);
     for (place, row) in rows.iter_mut().enumerate().rev() {

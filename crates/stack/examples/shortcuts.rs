@@ -50,7 +50,7 @@ const WORTH: f64 = 1.03;
 /// Longer than a delayed ACK waits: none is left to wait in an engine that is not asked for a while.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is done in a window.
+/// What the two ends do during a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Receive,

@@ -109,7 +109,7 @@ fn of_stat(text: &str) -> Option<f64> {
     })
 }
 
-/// What is written to a quota's file to have none.
+/// The text which, written to the file of a control group's quota, lifts the quota.
 pub(super) fn no_quota(file: &Path) -> &'static str {
     match file.file_name().is_some_and(|name| name == "cpu.max") {
         true => "max",

@@ -22,7 +22,7 @@ pub(super) struct Profile {
     before: HashMap<Key, Vec<u64>>,
     now: Vec<Sample>,
     ask: Ask,
-    /// What was met in a process and whose names were asked for.
+    /// Processes and parts of their stacks for which this probe has asked for names.
     asked: HashSet<(u32, Vec<u64>)>,
     answers: Vec<(u32, Named)>,
     processes: HashMap<u32, String>,
@@ -47,7 +47,7 @@ impl Profile {
         self.before = added(&samples);
     }
 
-    /// Takes what there is, and asks for the names of what is new of living processes.
+    /// Takes the samples so far, and asks for names of the stacks that are new, of processes that still live.
     pub(super) fn look(&mut self, kernel: &Kernel) {
         if let Ok(samples) = kernel.samples() {
             self.take(samples);

@@ -17,14 +17,12 @@ use nix::sys::socket::{
     connect, listen, recvmmsg, sendmmsg, setsockopt, socket, sockopt,
 };
 
+use super::datagrams::DATAGRAMS;
 use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
 use crate::netlink::{self, TcpSocket};
 
 /// Events taken from epoll in one call.
 const EVENTS: usize = 64;
-/// Datagrams of one call.
-const DATAGRAMS: usize = 32;
-
 /// See the module's promise.
 pub struct KernelNetwork {
     listeners: Vec<TcpListener>,
@@ -272,7 +270,7 @@ impl Network for KernelNetwork {
     ) -> io::Result<(usize, usize)> {
         let one = self.datagrams(socket)?;
         let flags = one.waits(wait)?;
-        // What is longer than its piece is cut, and its bytes are told all the same.
+        // The kernel cuts a datagram that is longer than its piece, and still tells its whole length.
         let flags = flags | MsgFlags::MSG_TRUNC;
         let mut pieces = memory.chunks_mut(memory.len().div_ceil(DATAGRAMS).max(1));
         let mut slices: [_; DATAGRAMS] =

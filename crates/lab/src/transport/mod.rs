@@ -1,6 +1,7 @@
 //! One face over the kernel's sockets and over Millstream, so that both are
 //! measured by the same code.
 
+mod datagrams;
 mod info;
 mod kernel;
 mod local;

@@ -5,10 +5,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 
-use super::rr::{latencies, read_exact, write_all};
-use super::{Outcome, Progress, Tracker, monotonic_ns};
+use super::rr::{read_exact, write_all};
+use super::transactions::Transactions;
+use super::{Outcome, Progress, monotonic_ns};
 use crate::transport::{ListenerId, Network};
 
 /// Connections that may wait to be accepted; one does at most, beside those that ended meanwhile.
@@ -24,9 +24,7 @@ pub(super) fn ask(
 ) -> io::Result<Outcome> {
     let request = vec![0x5a; request_bytes];
     let mut response = vec![0; response_bytes];
-    let mut latency = latencies();
-    let mut transactions = 0;
-    let mut tracker = Tracker::new();
+    let mut transactions = Transactions::asked(progress, request_bytes, response_bytes);
     while !progress.stopping() {
         let begin = monotonic_ns();
         let conn = network.connect(peer)?;
@@ -35,22 +33,13 @@ pub(super) fn ask(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         network.close(conn);
-        let end = monotonic_ns();
-        if progress.in_window(begin, end) {
-            latency.saturating_record(end - begin);
-        }
-        tracker.look();
-        transactions += 1;
-        progress.transactions.store(transactions, Ordering::Relaxed);
-        progress.sent_bytes.store(transactions * request_bytes as u64, Ordering::Relaxed);
-        progress.received_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
+        transactions.end(begin);
     }
     let last = network.connect(peer)?;
     network.shutdown_write(last)?;
     while network.read(last, &mut response)? > 0 {}
     network.close(last);
-    let whereabouts = tracker.finish();
-    Ok(Outcome { latency_ns: Some(latency), whereabouts, ..Outcome::default() })
+    Ok(transactions.finish())
 }
 
 /// The answering end: until the asking end is done.
@@ -63,22 +52,18 @@ pub(super) fn answer(
 ) -> io::Result<Outcome> {
     let response = vec![0xa5; response_bytes];
     let mut request = vec![0; request_bytes];
-    let mut transactions = 0;
-    let mut tracker = Tracker::new();
+    let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     loop {
         let conn = network.accept(listener)?;
         let asked = read_exact(network, conn, &mut request)?;
-        tracker.look();
+        transactions.look();
         if !asked {
             network.close(conn);
             break;
         }
         write_all(network, conn, &response)?;
         network.close(conn);
-        transactions += 1;
-        progress.transactions.store(transactions, Ordering::Relaxed);
-        progress.received_bytes.store(transactions * request_bytes as u64, Ordering::Relaxed);
-        progress.sent_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
+        transactions.add();
     }
-    Ok(Outcome { whereabouts: tracker.finish(), ..Outcome::default() })
+    Ok(transactions.finish())
 }

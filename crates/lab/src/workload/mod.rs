@@ -5,6 +5,7 @@ mod datagrams;
 mod rr;
 mod soak;
 mod stream;
+mod transactions;
 mod udp_rr;
 mod whereabouts;
 
@@ -83,7 +84,7 @@ pub enum Task {
     },
 }
 
-/// What is counted of a task: which results follow.
+/// What a task counts, from which its results follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Payload that arrived.
@@ -275,7 +276,7 @@ pub struct Listening {
 }
 
 impl Task {
-    /// What is counted of it.
+    /// What this task counts.
     pub fn measure(self) -> Measure {
         match self {
             Task::Stream { near_sends, far_sends, .. }

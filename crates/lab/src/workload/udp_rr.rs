@@ -1,17 +1,16 @@
-//! Request and response in datagrams, one outstanding. What is lost is asked again after [`PATIENCE`]: its transaction
-//! takes that long, and is counted.
+//! Request and response in datagrams, one outstanding. When no response has come after [`REPEAT_AFTER`], the asking end
+//! sends its request once more: that transaction takes so much longer, and is counted.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::datagrams::GREETING;
-use super::rr::latencies;
-use super::{Outcome, Progress, Tracker, monotonic_ns};
+use super::transactions::Transactions;
+use super::{Outcome, Progress, monotonic_ns};
 use crate::transport::{DatagramId, Network};
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
+const REPEAT_AFTER: Duration = Duration::from_millis(200);
 /// How long the answering end waits before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -26,40 +25,28 @@ pub(super) fn ask(
 ) -> io::Result<Outcome> {
     let mut request = vec![0x5a; request_bytes];
     let mut response = vec![0; response_bytes + 1];
-    let mut latency = latencies();
-    let (mut transactions, mut asked, mut repeated) = (0, 0, 0u64);
-    let mut tracker = Tracker::new();
+    let mut transactions = Transactions::asked(progress, request_bytes, response_bytes);
     'next: while !progress.stopping() {
         // Never that of the greeting, which may come late, too.
-        request[0] = (transactions % 250) as u8;
+        request[0] = (transactions.count() % 250) as u8;
         let begin = monotonic_ns();
         network.send_datagrams(socket, &[&request])?;
-        asked += 1;
         loop {
-            match network.receive_datagram(socket, &mut response, PATIENCE)? {
+            match network.receive_datagram(socket, &mut response, REPEAT_AFTER)? {
                 Some(bytes) if bytes == response_bytes && response[0] == request[0] => break,
                 Some(_) => {}
                 None if progress.stopping() => break 'next,
                 None => {
-                    repeated += 1;
-                    asked += 1;
+                    transactions.repeat();
                     network.send_datagrams(socket, &[&request])?;
                 }
             }
         }
-        let end = monotonic_ns();
-        if progress.in_window(begin, end) {
-            latency.saturating_record(end - begin);
-        }
-        tracker.look();
-        transactions += 1;
-        progress.transactions.store(transactions, Ordering::Relaxed);
-        progress.sent_bytes.store(asked * request_bytes as u64, Ordering::Relaxed);
-        progress.received_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
+        transactions.end(begin);
     }
-    let counters = [("transactions_repeated".to_owned(), repeated as f64)].into();
-    let whereabouts = tracker.finish();
-    Ok(Outcome { latency_ns: Some(latency), whereabouts, counters, ..Outcome::default() })
+    let repeated = transactions.repeated() as f64;
+    let counters = [("transactions_repeated".to_owned(), repeated)].into();
+    Ok(Outcome { counters, ..transactions.finish() })
 }
 
 /// The answering end: until it is told to stop and nobody has asked for a while.
@@ -72,8 +59,7 @@ pub(super) fn answer(
 ) -> io::Result<Outcome> {
     let mut response = vec![0xa5; response_bytes];
     let mut request = vec![0; request_bytes.max(GREETING.len()) + 1];
-    let mut transactions = 0;
-    let mut tracker = Tracker::new();
+    let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     loop {
         match network.receive_datagram(socket, &mut request, LOOK)? {
             None if progress.stopping() => break,
@@ -81,13 +67,10 @@ pub(super) fn answer(
             Some(bytes) if request[..bytes] == *GREETING => continue,
             Some(_) => {}
         }
-        tracker.look();
+        transactions.look();
         response[0] = request[0];
         network.send_datagrams(socket, &[&response])?;
-        transactions += 1;
-        progress.transactions.store(transactions, Ordering::Relaxed);
-        progress.received_bytes.store(transactions * request_bytes as u64, Ordering::Relaxed);
-        progress.sent_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
+        transactions.add();
     }
-    Ok(Outcome { whereabouts: tracker.finish(), ..Outcome::default() })
+    Ok(transactions.finish())
 }

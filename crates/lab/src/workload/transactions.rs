@@ -1,0 +1,95 @@
+//! What either end of a workload of request and response counts.
+
+use std::sync::atomic::Ordering;
+
+use hdrhistogram::Histogram;
+
+use super::{Outcome, Progress, Tracker, monotonic_ns};
+
+/// Longest latency that is told apart from longer ones.
+const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
+/// Significant decimal digits of a latency.
+const DIGITS: u8 = 3;
+
+/// The transactions of one end, so far. Payload is counted as its end sees it.
+pub(super) struct Transactions<'a> {
+    progress: &'a Progress,
+    sent_bytes: u64,
+    received_bytes: u64,
+    count: u64,
+    /// Requests that were sent once more.
+    repeated: u64,
+    /// Of the asking end.
+    latency: Option<Histogram<u64>>,
+    tracker: Tracker,
+}
+
+impl<'a> Transactions<'a> {
+    /// Those of the asking end, which takes their latencies.
+    pub(super) fn asked(progress: &'a Progress, request: usize, response: usize) -> Self {
+        let latency =
+            Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order");
+        Self { latency: Some(latency), ..Self::answered(progress, response, request) }
+    }
+
+    /// Those of the answering end.
+    pub(super) fn answered(progress: &'a Progress, request: usize, response: usize) -> Self {
+        Self {
+            progress,
+            sent_bytes: response as u64,
+            received_bytes: request as u64,
+            count: 0,
+            repeated: 0,
+            latency: None,
+            tracker: Tracker::new(),
+        }
+    }
+
+    /// How many are over.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many requests were sent once more.
+    pub(super) fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// A request was sent once more.
+    pub(super) fn repeat(&mut self) {
+        self.repeated += 1;
+    }
+
+    /// To be called where the thread has just run.
+    pub(super) fn look(&mut self) {
+        self.tracker.look();
+    }
+
+    /// The asking end has the response to a request that it made at `begin`. When that was.
+    pub(super) fn end(&mut self, begin: u64) -> u64 {
+        let end = monotonic_ns();
+        if let Some(latency) = &mut self.latency
+            && self.progress.in_window(begin, end)
+        {
+            latency.saturating_record(end - begin);
+        }
+        self.look();
+        self.add();
+        end
+    }
+
+    /// One more is over.
+    pub(super) fn add(&mut self) {
+        self.count += 1;
+        let sent = (self.count + self.repeated) * self.sent_bytes;
+        self.progress.transactions.store(self.count, Ordering::Relaxed);
+        self.progress.sent_bytes.store(sent, Ordering::Relaxed);
+        self.progress.received_bytes.store(self.count * self.received_bytes, Ordering::Relaxed);
+    }
+
+    /// Latencies, and where the thread ran.
+    pub(super) fn finish(self) -> Outcome {
+        let whereabouts = self.tracker.finish();
+        Outcome { latency_ns: self.latency, whereabouts, ..Outcome::default() }
+    }
+}
