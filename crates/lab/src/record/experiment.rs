@@ -1,6 +1,7 @@
 //! An experiment: the question, the design and the surroundings of a set of runs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,9 +69,11 @@ pub struct Difference {
 }
 
 impl ExperimentRecord {
-    /// A record with name, seed, a fresh id (of name, second, seed and process) and the format filled in.
+    /// A record with name, seed, a fresh id and the format filled in. The id is made of the name, the second, the seed, the
+    /// process, and how many records this process has made.
     pub fn new(name: &str, seed: u64, started_at: Timestamp) -> Self {
-        let tail = tail(seed, std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let tail = tail(seed, std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         Self {
             format: FORMAT_VERSION,
             id: format!("{name}-{}-{tail:04x}", started_at.compact()),
@@ -89,9 +92,10 @@ impl ExperimentRecord {
 
 /// What tells experiments of one name and second apart: those of one seed by their processes, those of seeds and
 /// processes that both follow each other, as slices of a design have, because a seed is scattered first (Fibonacci
-/// hashing).
-fn tail(seed: u64, process: u32) -> u16 {
-    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 ^ process as u16
+/// hashing); and those of one process, whose runs may all end within the second, by their number.
+fn tail(seed: u64, process: u32, number: u32) -> u16 {
+    let of_number = (number as u16).wrapping_mul(0x9e37);
+    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 ^ process as u16 ^ of_number
 }
 
 #[cfg(test)]
@@ -103,7 +107,15 @@ mod tests {
     fn neither_seeds_nor_processes_that_follow_each_other_share_a_tail() {
         let pairs =
             (0..16).flat_map(|seed| (0..16).map(move |process| (3000 + seed, 500 + process)));
-        let tails: BTreeSet<u16> = pairs.map(|(seed, process)| tail(seed, process)).collect();
+        let tails: BTreeSet<u16> = pairs.map(|(seed, process)| tail(seed, process, 0)).collect();
         assert_eq!(tails.len(), 16 * 16);
+    }
+
+    #[test]
+    fn experiments_of_one_process_and_second_have_ids_of_their_own() {
+        let at = Timestamp::from_unix_ms(1_795_213_459_123);
+        let ids: BTreeSet<String> =
+            (0..1000).map(|_| ExperimentRecord::new("x", 1, at).id).collect();
+        assert_eq!(ids.len(), 1000);
     }
 }
