@@ -2,21 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::signal::{Signal, killpg};
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use regex::Regex;
 
+use super::figure::Figure;
 use super::placement::Watch;
 use super::quota::{Quotas, no_quota};
+use super::running::{Running, bind, family};
 use super::subject::{KEEP, Subject};
 use crate::error::Error;
 use crate::journal::{Journal, sysctl_path};
@@ -24,126 +21,15 @@ use crate::leftovers::StateDir;
 use crate::netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
-use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window, keys};
+use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use crate::runner::{Interrupt, WorkerProgram};
 use crate::stats::Rng;
-
-/// Bytes of a command's output that are looked at.
-const OUTPUT_LIMIT: u64 = 4 << 20;
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Until a guard must have ended its command.
-const GUARD_PATIENCE: Duration = Duration::from_secs(3);
-
 /// Until a server has to listen before its client starts.
 const SERVER_LEAD: Duration = Duration::from_millis(300);
-
-/// Where the figure of a command is in its output.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// Key of the result, its unit at the end.
-    pub key: String,
-    /// Whether more of it is better.
-    pub higher_is_better: bool,
-    place: Place,
-}
-
-#[derive(Clone, Debug)]
-enum Place {
-    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G).
-    Pattern(Regex, f64),
-    /// The first of these paths of a JSON document that is a number.
-    Json(Vec<String>),
-}
-
-/// How the figure of a known program is read: name, key, whether more is better, pattern, factor.
-const KNOWN: &[(&str, &str, bool, &str, f64)] = &[
-    ("iperf3", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
-    ("iperf", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec", 1.0),
-    ("netperf", "figure", true, r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0),
-    ("tcp_stream", "throughput_bits_per_s", true, r"(?m)^throughput=([\d.]+)", 1e6),
-    ("tcp_rr", keys::TRANSACTIONS, true, r"(?m)^throughput=([\d.]+)", 1.0),
-    ("wrk", "requests_per_s", true, r"Requests/sec:\s*([\d.]+)", 1.0),
-    ("ab", "requests_per_s", true, r"Requests per second:\s*([\d.]+)", 1.0),
-    ("sockperf", "latency_us", false, r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0),
-];
-
-/// Where iperf3 has its figure with `-J`: TCP, then UDP.
-const IPERF3_JSON: [&str; 2] = ["end.sum_received.bits_per_second", "end.sum.bits_per_second"];
-
-/// The figure of a known program, by its name and words.
-pub fn known_figure(command: &[String]) -> Option<Figure> {
-    let program = command.first()?.rsplit('/').next()?;
-    if program == "iperf3" && command.iter().any(|word| word == "-J" || word == "--json") {
-        return Some(Figure {
-            key: keys::THROUGHPUT.to_owned(),
-            higher_is_better: true,
-            place: Place::Json(IPERF3_JSON.map(str::to_owned).to_vec()),
-        });
-    }
-    let (_, key, higher_is_better, pattern, factor) =
-        KNOWN.iter().find(|(name, ..)| *name == program)?;
-    Some(Figure {
-        key: (*key).to_owned(),
-        higher_is_better: *higher_is_better,
-        place: Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor),
-    })
-}
-
-impl Figure {
-    /// By what the user says: `json:a.b.0` or a regular expression whose first group is the number.
-    pub fn parse(text: &str, higher_is_better: bool) -> Result<Self, Error> {
-        let key = "figure".to_owned();
-        let place = match text.strip_prefix("json:") {
-            Some(path) => Place::Json(vec![path.to_owned()]),
-            None => {
-                let refuse = |why: String| Error::Refused(format!("--figure {text}: {why}"));
-                let pattern = Regex::new(text).map_err(|error| {
-                    let why = error.to_string();
-                    refuse(why.lines().last().unwrap_or("no regular expression").to_owned())
-                })?;
-                if pattern.captures_len() < 2 {
-                    return Err(refuse("it has no group around the number: (…)".to_owned()));
-                }
-                Place::Pattern(pattern, 1.0)
-            }
-        };
-        Ok(Self { key, higher_is_better, place })
-    }
-
-    /// The figure in an output; `None` where there is none.
-    pub fn read(&self, output: &str) -> Option<f64> {
-        match &self.place {
-            Place::Pattern(pattern, factor) => {
-                let found = pattern.captures_iter(output).last()?;
-                let prefix = match found.get(2).map_or("", |group| group.as_str()) {
-                    "K" => 1e3,
-                    "M" => 1e6,
-                    "G" => 1e9,
-                    "T" => 1e12,
-                    _ => 1.0,
-                };
-                let number: f64 = found.get(1)?.as_str().parse().ok()?;
-                Some(number * prefix * factor).filter(|value| value.is_finite())
-            }
-            Place::Json(paths) => {
-                let document: serde_json::Value = serde_json::from_str(output).ok()?;
-                paths.iter().find_map(|path| {
-                    let mut at = &document;
-                    for step in path.split('.') {
-                        at = match step.parse::<usize>() {
-                            Ok(number) if at.is_array() => at.get(number)?,
-                            _ => at.get(step)?,
-                        };
-                    }
-                    at.as_f64()
-                })
-            }
-        }
-    }
-}
 
 /// Who keeps the runs of a command.
 pub trait CommandRuns {
@@ -474,24 +360,6 @@ fn rps_masks() -> Vec<PathBuf> {
     masks
 }
 
-/// Binds every thread of these processes to a CPU, unless it is.
-fn bind(pids: &[u32], cpu: usize) {
-    let mut set = CpuSet::new();
-    if set.set(cpu).is_err() {
-        return;
-    }
-    for pid in pids {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-        for tid in tids.map(Pid::from_raw) {
-            // One that has ended meanwhile needs none.
-            if sched_getaffinity(tid).is_ok_and(|now| now != set) {
-                let _ = sched_setaffinity(tid, &set);
-            }
-        }
-    }
-}
-
 /// CPUs of a level: `free`, `same`, `split`, of those that this process may use.
 fn placement(level: &str) -> Result<Placement, Error> {
     if level == "free" {
@@ -509,176 +377,9 @@ fn placement(level: &str) -> Result<Placement, Error> {
     }
 }
 
-/// A process in a group of its own, which ends with this value.
-struct Running {
-    child: Child,
-    is_guarded: bool,
-}
-
-impl Running {
-    /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
-    /// CPUs and the priority of the thread that starts it.
-    fn start(
-        words: &[String],
-        (cpu, raised): (Option<usize>, bool),
-        output: Stdio,
-        guard: Option<&WorkerProgram>,
-    ) -> Result<Self, Error> {
-        let Some((program, arguments)) = words.split_first() else {
-            return Err(Error::Refused("no command was given".to_owned()));
-        };
-        let mut command = match guard {
-            Some(guard) => {
-                may_be_started(program)?;
-                let mut command = Command::new(&guard.path);
-                command.args(&guard.arguments).arg("--").args(words).stdin(Stdio::piped());
-                command
-            }
-            None => {
-                let mut command = Command::new(program);
-                command.args(arguments).stdin(Stdio::null());
-                command
-            }
-        };
-        command.process_group(0).stdout(output).stderr(Stdio::null());
-        let spawn = move || -> std::io::Result<Child> {
-            if let Some(cpu) = cpu {
-                let mut set = CpuSet::new();
-                set.set(cpu)?;
-                sched_setaffinity(Pid::from_raw(0), &set)?;
-            }
-            if raised {
-                priority::raise(None).map_err(std::io::Error::other)?;
-            }
-            command.spawn()
-        };
-        // A thread of its own, so that nobody else's CPUs change.
-        let started = std::thread::spawn(spawn).join();
-        let child = started.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
-        let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
-        Ok(Self { child, is_guarded: guard.is_some() })
-    }
-
-    /// The command and what it has started.
-    fn processes(&self) -> Vec<u32> {
-        family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
-    }
-
-    /// The network namespace of its process, where that is another than ours.
-    fn elsewhere(&self) -> Option<Host> {
-        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-        let own = of("self");
-        let mut pids = self.processes().into_iter();
-        let pid = pids.find(|pid| of(&pid.to_string()).is_some_and(|one| Some(one) != own))?;
-        Some(Host { name: "server".to_owned(), net: NetSource::Process(pid) })
-    }
-
-    /// Reads its output to the end in a thread, so that it never waits for us.
-    fn output(&mut self) -> Option<std::thread::JoinHandle<String>> {
-        let pipe = self.child.stdout.take()?;
-        Some(std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let mut limited = pipe.take(OUTPUT_LIMIT);
-            let _ = limited.read_to_end(&mut bytes);
-            // What is beyond is read and forgotten: a full pipe would stop the command.
-            let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
-            String::from_utf8_lossy(&bytes).into_owned()
-        }))
-    }
-}
-
-/// Whether there is such a program, which the guard would tell nobody.
-fn may_be_started(program: &str) -> Result<(), Error> {
-    let is_program = |path: &Path| {
-        fs::metadata(path)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    let found = match program.contains('/') {
-        true => is_program(Path::new(program)),
-        false => std::env::var_os("PATH").is_some_and(|folders| {
-            std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
-        }),
-    };
-    match found {
-        true => Ok(()),
-        false => Err(Error::Refused(format!("{program}: there is no such program"))),
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Told so, a guard ends also what has left its group.
-        if self.child.stdin.take().is_some() {
-            let deadline = Instant::now() + GUARD_PATIENCE;
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
-            let _ = self.child.wait();
-        } else {
-            // Children of its own that it left.
-            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
-        }
-    }
-}
-
-/// A process and its descendants, itself first.
-pub(crate) fn family(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let mut at = 0;
-    while at < all.len() && all.len() < 256 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
-        for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        }
-        at += 1;
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn figures_of_known_programs_are_read() {
-        let of = |command: &str, output: &str| known_figure(&words(command))?.read(output);
-        let iperf3 = "[  5]   0.00-1.00   sec  3.12 GBytes  26.8 Gbits/sec    0             sender\n\
-                      [  5]   0.00-1.00   sec  3.11 GBytes  26.7 Gbits/sec                  receiver\n";
-        assert_eq!(of("/usr/bin/iperf3 -c 192.0.2.1", iperf3), Some(26.7e9));
-        let json = r#"{"end":{"sum_received":{"bits_per_second":2.5e9}}}"#;
-        assert_eq!(of("iperf3 -J -c 192.0.2.1", json), Some(2.5e9));
-        let udp = r#"{"end":{"sum":{"bits_per_second":1e6}}}"#;
-        assert_eq!(of("iperf3 -u -J -c 192.0.2.1", udp), Some(1e6));
-        let netperf = "Socket  Socket  Message  Elapsed\n bytes\n\n131072  16384  16384    10.00    9412.37   \n";
-        assert_eq!(of("netperf -H 192.0.2.1", netperf), Some(9412.37));
-        assert_eq!(of("wrk -c 9 http://x", "Requests/sec:  12345.67\n"), Some(12_345.67));
-        assert_eq!(of("ab -n 9 http://x/", "Requests per second:    99.5 [#/sec]"), Some(99.5));
-        assert_eq!(of("sockperf pp", "sockperf: Summary: Latency is 7.25 usec"), Some(7.25));
-        assert_eq!(of("tcp_rr -c", "throughput=1234.5\n"), Some(1234.5));
-        assert!(known_figure(&words("somebody -x")).is_none());
-        assert_eq!(of("wrk", "no such line"), None);
-    }
-
-    #[test]
-    fn a_figure_is_named_by_a_pattern_or_a_path() {
-        let figure = Figure::parse(r"rate=(\d+)", true).unwrap();
-        assert_eq!(figure.read("rate=1 rate=22"), Some(22.0));
-        let path = Figure::parse("json:a.1.b", false).unwrap();
-        assert_eq!(path.read(r#"{"a":[0,{"b":7}]}"#), Some(7.0));
-        assert_eq!(path.read("{}"), None);
-        for bad in ["rate=(", "rate"] {
-            let error = Figure::parse(bad, true).unwrap_err().to_string();
-            assert!(error.starts_with("--figure") && error.lines().count() == 1, "{error}");
-        }
-    }
 
     /// Keeps the runs in memory.
     #[derive(Default)]

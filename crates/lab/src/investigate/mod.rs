@@ -7,10 +7,12 @@
 mod command;
 mod explain;
 mod features;
+mod figure;
 mod html;
 mod met;
 mod placement;
 mod quota;
+mod running;
 mod subject;
 mod text;
 
@@ -24,11 +26,12 @@ use millstream_diagnose::verdict::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use command::family;
-pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
+pub use command::{CommandRuns, CommandSubject};
 pub use explain::explain;
 pub use features::features;
+pub use figure::{Figure, known_figure};
 pub use met::{Met, Rate};
+pub(crate) use running::family;
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 
 use crate::error::Error;

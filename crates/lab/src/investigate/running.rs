@@ -1,0 +1,172 @@
+//! A command that runs: started bound and guarded, found with all that it has started, and ended.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::error::Error;
+use crate::priority;
+use crate::probe::{Host, NetSource};
+use crate::runner::WorkerProgram;
+
+/// Bytes of a command's output that are looked at.
+const OUTPUT_LIMIT: u64 = 4 << 20;
+
+/// Until a guard must have ended its command.
+const GUARD_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A process in a group of its own, which ends with this value.
+pub(super) struct Running {
+    pub(super) child: Child,
+    is_guarded: bool,
+}
+
+impl Running {
+    /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
+    /// CPUs and the priority of the thread that starts it.
+    pub(super) fn start(
+        words: &[String],
+        (cpu, raised): (Option<usize>, bool),
+        output: Stdio,
+        guard: Option<&WorkerProgram>,
+    ) -> Result<Self, Error> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Error::Refused("no command was given".to_owned()));
+        };
+        let mut command = match guard {
+            Some(guard) => {
+                may_be_started(program)?;
+                let mut command = Command::new(&guard.path);
+                command.args(&guard.arguments).arg("--").args(words).stdin(Stdio::piped());
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                command.args(arguments).stdin(Stdio::null());
+                command
+            }
+        };
+        command.process_group(0).stdout(output).stderr(Stdio::null());
+        let spawn = move || -> std::io::Result<Child> {
+            if let Some(cpu) = cpu {
+                let mut set = CpuSet::new();
+                set.set(cpu)?;
+                sched_setaffinity(Pid::from_raw(0), &set)?;
+            }
+            if raised {
+                priority::raise(None).map_err(std::io::Error::other)?;
+            }
+            command.spawn()
+        };
+        // A thread of its own, so that nobody else's CPUs change.
+        let started = std::thread::spawn(spawn).join();
+        let child = started.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
+        let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
+        Ok(Self { child, is_guarded: guard.is_some() })
+    }
+
+    /// The command and what it has started.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
+    }
+
+    /// The network namespace of its process, where that is another than ours.
+    pub(super) fn elsewhere(&self) -> Option<Host> {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let own = of("self");
+        let mut pids = self.processes().into_iter();
+        let pid = pids.find(|pid| of(&pid.to_string()).is_some_and(|one| Some(one) != own))?;
+        Some(Host { name: "server".to_owned(), net: NetSource::Process(pid) })
+    }
+
+    /// Reads its output to the end in a thread, so that it never waits for us.
+    pub(super) fn output(&mut self) -> Option<std::thread::JoinHandle<String>> {
+        let pipe = self.child.stdout.take()?;
+        Some(std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let mut limited = pipe.take(OUTPUT_LIMIT);
+            let _ = limited.read_to_end(&mut bytes);
+            // What is beyond is read and forgotten: a full pipe would stop the command.
+            let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
+            String::from_utf8_lossy(&bytes).into_owned()
+        }))
+    }
+}
+
+/// Whether there is such a program, which the guard would tell nobody.
+fn may_be_started(program: &str) -> Result<(), Error> {
+    let is_program = |path: &Path| {
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let found = match program.contains('/') {
+        true => is_program(Path::new(program)),
+        false => std::env::var_os("PATH").is_some_and(|folders| {
+            std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
+        }),
+    };
+    match found {
+        true => Ok(()),
+        false => Err(Error::Refused(format!("{program}: there is no such program"))),
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Told so, a guard ends also what has left its group.
+        if self.child.stdin.take().is_some() {
+            let deadline = Instant::now() + GUARD_PATIENCE;
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+            let _ = self.child.wait();
+        } else {
+            // Children of its own that it left.
+            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+        }
+    }
+}
+
+/// A process and its descendants, itself first.
+pub(crate) fn family(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while at < all.len() && all.len() < 256 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    all
+}
+
+/// Binds every thread of these processes to a CPU, unless it is.
+pub(super) fn bind(pids: &[u32], cpu: usize) {
+    let mut set = CpuSet::new();
+    if set.set(cpu).is_err() {
+        return;
+    }
+    for pid in pids {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+        for tid in tids.map(Pid::from_raw) {
+            // One that has ended meanwhile needs none.
+            if sched_getaffinity(tid).is_ok_and(|now| now != set) {
+                let _ = sched_setaffinity(tid, &set);
+            }
+        }
+    }
+}
