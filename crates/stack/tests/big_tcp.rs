@@ -205,7 +205,7 @@ fn long_ones_arrive_whole(is_v6: bool) {
         let Some((longest, takes)) = written(kind, call, is_v6, Some(BIG)) else { return };
         assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
         // As long as there is something to send, and the kernel's window allows it.
-        assert!(takes <= 65_535 || longest > 65_600, "{longest} of {takes} in calls of {call}");
+        assert!(takes <= 65_535 || longest > 3 * 65_536, "{longest} of {takes} in calls of {call}");
     }
 }
 
@@ -383,10 +383,14 @@ fn written_by(by: By, is_v6: bool) -> Option<(usize, u32)> {
 
 fn long_ones_leave(by: By) {
     for is_v6 in [false, true] {
-        let Some((longest, takes)) = written_by(by, is_v6) else { return };
-        println!("IPv6 {is_v6}: {longest} of {takes}");
-        assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
-        assert!(takes <= 65_535 || longest > 65_600, "{longest}");
+        // What is lost on a busy machine can keep the congestion window below the longest.
+        let mut tries = (0..5).map(|_| {
+            let Some((longest, takes)) = written_by(by, is_v6) else { return true };
+            println!("IPv6 {is_v6}: {longest} of {takes}");
+            assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
+            takes <= 65_535 || longest > 3 * 65_536
+        });
+        assert!(tries.any(|sent_long| sent_long), "no long one was sent");
     }
 }
 
