@@ -74,7 +74,6 @@ slow-path:       ## the stack's behaviour with every fast path of what is receiv
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2
 	cargo test --locked --release -p millstream --test kernel_judge
-	cargo test --locked --release -p millstream-cli --test impaired
 
 matrix:          ## the kernel as judge: every control, loss, delay and reordering; four hours
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
