@@ -86,8 +86,7 @@ impl Engine {
         let is_used = self.out.addresses.of_link(link).any(is_same)
             || claims.iter().any(|info| info.link == link && is_same(info.prefix));
         if !is_used {
-            self.out.table.remove(own.network(), link, None);
-            self.out.routes.refresh();
+            self.out.routing.remove(own.network(), link);
         }
         Ok(())
     }
@@ -302,6 +301,7 @@ mod tests {
     use millstream_route::RouteTable;
 
     use super::*;
+    use crate::engine::routing::Routing;
     use crate::{EngineConfig, Limits};
 
     fn addresses() -> Addresses {
@@ -370,8 +370,7 @@ mod tests {
         let limits = Limits { addresses, ..Limits::default() };
         let mut engine =
             Engine::new(EngineConfig { limits, ..EngineConfig::new(pool) }).expect("an engine");
-        engine.out.table = RouteTable::with_limit(routes);
-        engine.out.routes = engine.out.table.reader();
+        engine.out.routing = Routing::over(RouteTable::with_limit(routes));
         let (near, far) =
             pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).expect("a pair");
         for (number, end) in [near, far].into_iter().enumerate() {
@@ -391,7 +390,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
         }
-        assert_eq!((engine.out.addresses.len(), engine.out.table.len()), (1, 1));
+        assert_eq!((engine.out.addresses.len(), engine.out.routing.table().len()), (1, 1));
         assert!(!engine.out.addresses.owns("10.1.0.2".parse().expect("an address")));
         // One that needs no further route.
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));

@@ -123,7 +123,7 @@ impl Engine {
         }
         self.out.addresses.lose(link, ip);
         // Routes are looked up anew.
-        self.out.link_changes = self.out.link_changes.wrapping_add(1);
+        self.out.routing.note_link_change();
         self.forget_flows();
     }
 }

@@ -131,14 +131,14 @@ impl Output {
     /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
-        let routes = self.routes.generation().wrapping_add(self.link_changes);
+        let routes = self.routing.generation();
         Generations::new(routes, self.neighbors.generation())
     }
 
     /// The same for datagrams, whose next hop also changes with what routers said of their size.
     #[inline]
     pub fn datagram_generations(&self) -> Generations {
-        let routes = self.routes.generation().wrapping_add(self.link_changes);
+        let routes = self.routing.generation();
         let routes = routes.wrapping_add(self.path_mtus.generation);
         Generations::new(routes, self.neighbors.generation())
     }

@@ -8,18 +8,34 @@ use super::Engine;
 use super::links::capabilities_of;
 use crate::tuning::LINK_LOOK_PAUSE;
 
+/// When they are looked at.
+pub(super) struct Follow {
+    due: Instant,
+}
+
+impl Follow {
+    pub fn new(now: Instant) -> Self {
+        Self { due: now + LINK_LOOK_PAUSE }
+    }
+
+    /// When links are asked next what their interfaces are now.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+}
+
 impl Engine {
     /// Looks now and then whether MTU or address of an interface have been changed, and goes by them.
     #[inline]
     pub(super) fn follow_links(&mut self, now: Instant) {
-        if now >= self.links_due {
+        if now >= self.follow.due {
             self.look_at_links(now);
         }
     }
 
     #[cold]
     fn look_at_links(&mut self, now: Instant) {
-        self.links_due = now + LINK_LOOK_PAUSE;
+        self.follow.due = now + LINK_LOOK_PAUSE;
         let mut place = 0;
         while let Some(link) = self.out.links.at(place) {
             self.look_at_link(now, link);
@@ -42,7 +58,7 @@ impl Engine {
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
         // Routes and headers are looked up anew, and what is known of flows' headers is learnt again.
-        self.out.link_changes = self.out.link_changes.wrapping_add(1);
+        self.out.routing.note_link_change();
         self.forget_flows();
         if has_moved && before.medium == Medium::Ethernet {
             // RFC 5227 section 3, RFC 4861 section 7.2.6: who sends to the one before is not heard.

@@ -33,6 +33,7 @@ mod reader;
 mod reclaim;
 mod reserved;
 mod room;
+mod routing;
 mod rx;
 mod segment_headers;
 mod show;
@@ -54,13 +55,10 @@ use std::time::Duration;
 
 use millstream_link::sys::POLL_LIMIT;
 use millstream_link::{Link, Medium, Share};
-use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
-use millstream_route::{
-    LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteError, RouteTable,
-};
+use millstream_packet::{Instant, Pool, PoolConfig};
+use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable};
 use millstream_tcp::Config;
 
-use addresses::Addresses;
 use claims::Claims;
 
 use crate::clock::{Clock, CountedClock};
@@ -81,7 +79,6 @@ pub(crate) use links::Serial;
 pub(crate) use output::NextHop;
 use output::Output;
 pub(crate) use random::Random;
-use rate::AnswerLimit;
 pub(crate) use reader::Reader;
 pub use reader::Received;
 pub(crate) use super_datagrams::datagrams_of;
@@ -213,30 +210,18 @@ pub struct Engine {
     clock: CountedClock,
     /// The time of the turn or call under way.
     time: Instant,
-    /// The batch a link fills; empty between links.
-    received: PacketBatch,
-    /// Headers of flows as they came last.
-    flows: flow_cache::FlowCache,
-    /// TCP segments of the batch; empty between links.
-    gro: gro::Gro,
-    /// Payload of the segments of one decision, or what a reader had from one batch; empty between them.
-    parts: PacketBatch,
-    /// The connection that bulk came for last.
-    bulk: Option<rx::Bulk>,
+    /// The way up.
+    rx: rx::Ingress,
+    /// The way down: who is served when.
+    tx: tx::TransmitScheduler,
     /// Connections whose links take nothing.
     parked: parked::Parked,
     /// ACKs that wait for what comes next.
     held: acks::HeldAcks,
-    /// Set while a link or the pool keeps connections from being served.
-    blocked: bool,
-    /// Set when it was the pool.
-    starved: bool,
-    /// Bytes that writes may still send at once before the next turn.
-    push_left: usize,
     /// Who may write how much before the next turn.
-    admission: writes::Admission,
-    /// When links are asked next what their interfaces are now.
-    links_due: Instant,
+    writes: writes::WriteScheduler,
+    /// Links whose interfaces somebody sets.
+    follow: follow::Follow,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
     /// What its queues hold.
@@ -296,35 +281,22 @@ impl Engine {
         };
         let [key0, key1, ..] = words(&seed, 0);
         let (random, answers) = (words(&seed, 2), words(&seed, 6));
-        let table = RouteTable::new();
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
         let account = Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes);
         Ok(Self {
-            out: Output {
-                routes: table.reader(),
-                table,
-                neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
-                addresses: Addresses::new(Claims::new(addresses, words(&seed, 4)[0])),
-                path_mtus: Default::default(),
-                identifications: ip::Identifications::new((answers[1] ^ key1, answers[0] ^ key0)),
-                stats: EngineStats::new(clock, stage_sample),
-                icmp_errors: AnswerLimit::new(
-                    limits.tuning.icmp_errors_per_s,
-                    limits.tuning.icmp_errors_per_address_s,
-                    (answers[0], answers[1]),
-                ),
-                resets: AnswerLimit::new(
-                    limits.tuning.resets_per_s,
-                    limits.tuning.resets_per_address_s,
-                    (answers[2], answers[3]),
-                ),
-                links: Default::default(),
-                link_changes: 0,
-                waiting: false,
-                full: None,
+            out: Output::new(
                 pool,
-            },
+                EngineStats::new(clock, stage_sample),
+                Claims::new(addresses, words(&seed, 4)[0]),
+                &limits,
+                output::Keys {
+                    neighbors: [key0, key1],
+                    identifications: (answers[1] ^ key1, answers[0] ^ key0),
+                    icmp_errors: (answers[0], answers[1]),
+                    resets: (answers[2], answers[3]),
+                },
+            ),
             tcp: TcpTable::new(
                 &limits,
                 [1, 3, 5].map(|purpose| words(&seed, purpose)).each_ref(),
@@ -339,21 +311,15 @@ impl Engine {
             forwards: false,
             events: EventQueue::default(),
             config: tcp,
-            admission: writes::Admission::new(&limits),
+            writes: writes::WriteScheduler::new(&limits),
             limits,
             clock: CountedClock::new(clock),
             time: now,
-            received: PacketBatch::new(),
-            flows: flow_cache::FlowCache::new(),
-            gro: gro::Gro::new(millstream_packet::BATCH_LIMIT),
-            parts: PacketBatch::new(),
-            bulk: None,
+            rx: rx::Ingress::new(),
+            tx: Default::default(),
             parked: Default::default(),
             held: Default::default(),
-            blocked: false,
-            starved: false,
-            push_left: 0,
-            links_due: now + tuning::LINK_LOOK_PAUSE,
+            follow: follow::Follow::new(now),
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             account,
@@ -393,7 +359,7 @@ impl Engine {
         if share != Share::ALL {
             self.share = share;
         }
-        self.out.link_changes = self.out.link_changes.wrapping_add(1);
+        self.out.routing.note_link_change();
         let capabilities = &self.out.links[id.index()].capabilities;
         let (medium, mac, mtu) = (capabilities.medium, capabilities.mac, capabilities.mtu);
         // RFC 8200, 5: IPv6 needs an MTU of 1280.
@@ -441,7 +407,7 @@ impl Engine {
     /// What is known about the headers of flows may not hold any more: an address was added, a link's has changed, or
     /// the link is gone.
     fn forget_flows(&mut self) {
-        self.flows.forget();
+        self.rx.forget_flows();
         self.udp.flows.forget();
     }
 
@@ -463,9 +429,7 @@ impl Engine {
     /// cannot be one, and for a link that is not in use. Nothing has changed then.
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
         self.check_link(route.link)?;
-        let added = self.out.table.insert(prefix, route);
-        self.out.routes.refresh();
-        added.map(drop).map_err(|error| match error {
+        self.out.routing.insert(prefix, route).map_err(|error| match error {
             RouteError::Full { .. } => Error::Limit("routes"),
             RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
             RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
@@ -480,7 +444,7 @@ impl Engine {
 
     /// The route table, for changes beyond [`Engine::add_route`]. They hold from the next turn on.
     pub fn routes(&mut self) -> &mut RouteTable {
-        &mut self.out.table
+        self.out.routing.table()
     }
 
     /// The pool its packets come from.

@@ -3,21 +3,24 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
-use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, Pool};
-use millstream_route::{LinkId, NeighborTable, Resolved, RouteTable, Routes};
+use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Resolved};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
+use super::claims::Claims;
 use super::ip::Identifications;
 use super::links::{Links, RemovedLink, Serial};
 use super::path_mtus::PathMtus;
 use super::rate::AnswerLimit;
 use super::reserved::is_no_destination;
+use super::routing::Routing;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::stats::{DropReason, EngineStats};
-use crate::tuning::HEADROOM_BYTES;
+use crate::tuning::{HEADROOM_BYTES, Tuning};
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +34,7 @@ pub(crate) struct NextHop {
 pub(crate) struct Output {
     pub pool: Pool,
     pub links: Links,
-    /// Times that one of them came, went, or changed what it can do.
-    pub link_changes: u32,
-    /// Packets may wait for a link.
-    pub waiting: bool,
-    /// The link whose queue was last found to have no room.
-    pub full: Option<LinkId>,
-    pub table: RouteTable,
-    pub routes: Routes,
+    pub routing: Routing,
     pub neighbors: NeighborTable,
     pub addresses: Addresses,
     /// Of datagrams.
@@ -46,14 +42,67 @@ pub(crate) struct Output {
     /// Of what may be fragmented.
     pub identifications: Identifications,
     pub stats: EngineStats,
-    pub icmp_errors: AnswerLimit,
-    pub resets: AnswerLimit,
+    /// Packets may wait for a link.
+    waiting: bool,
+    /// The link whose queue was last found to have no room.
+    full: Option<LinkId>,
+    icmp_errors: AnswerLimit,
+    resets: AnswerLimit,
+}
+
+/// Secrets of what an [`Output`] draws and limits.
+pub(super) struct Keys {
+    pub neighbors: [u64; 2],
+    pub identifications: (u64, u64),
+    pub icmp_errors: (u64, u64),
+    pub resets: (u64, u64),
 }
 
 /// Where an IPv4 header has its protocol.
 const IPV4_PROTOCOL_AT: usize = 9;
 
 impl Output {
+    /// Without links and routes, by keys that come from the engine's seed.
+    pub fn new(
+        pool: Pool,
+        stats: EngineStats,
+        claims: Claims,
+        limits: &Limits,
+        keys: Keys,
+    ) -> Self {
+        let Tuning { icmp_errors_per_s, icmp_errors_per_address_s, .. } = limits.tuning;
+        let Tuning { resets_per_s, resets_per_address_s, .. } = limits.tuning;
+        Self {
+            pool,
+            links: Default::default(),
+            routing: Routing::new(),
+            neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
+            addresses: Addresses::new(claims),
+            path_mtus: Default::default(),
+            identifications: Identifications::new(keys.identifications),
+            stats,
+            waiting: false,
+            full: None,
+            icmp_errors: AnswerLimit::new(
+                icmp_errors_per_s,
+                icmp_errors_per_address_s,
+                keys.icmp_errors,
+            ),
+            resets: AnswerLimit::new(resets_per_s, resets_per_address_s, keys.resets),
+        }
+    }
+
+    /// Whether packets may wait for a link.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// The link whose queue was last found to have no room.
+    pub fn last_full(&self) -> Option<LinkId> {
+        self.full
+    }
+
     /// Whether `to` is sent one more ICMP error.
     pub fn may_tell(&mut self, now: Instant, to: IpAddr) -> bool {
         let allowed = self.icmp_errors.allow(now, to, self.stats.rx_packets);
@@ -83,7 +132,7 @@ impl Output {
             let mtu = self.links.used_slot(link)?.capabilities.mtu;
             return Some(NextHop { link, address: destination, mtu });
         }
-        let route = self.routes.lookup(destination)?;
+        let route = self.routing.lookup(destination)?;
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
@@ -165,10 +214,7 @@ impl Output {
     /// them and that other links may reach, until another link gets them, or room is needed for others; but those that
     /// only mean something on the link go.
     fn end_link(&mut self, link: LinkId, why: DropReason) {
-        self.table.remove_link(link);
-        self.routes.refresh();
-        // Also those that go by no route.
-        self.link_changes = self.link_changes.wrapping_add(1);
+        self.routing.remove_link(link);
         self.addresses.end_link(link);
         let waited = self.neighbors.stats().pending_packets;
         self.neighbors.remove_link(link);
@@ -286,9 +332,19 @@ impl Output {
         }
     }
 
+    /// The same with a batch of them.
+    #[inline(always)]
+    pub fn put_all(&mut self, link: LinkId, batch: &mut PacketBatch) {
+        self.waiting = true;
+        self.links[link.index()].queue.append(batch);
+        while let Some(packet) = batch.pop() {
+            self.refused(&packet);
+        }
+    }
+
     /// One that was counted as handed to its link found no room in the queue.
     #[cold]
-    pub(super) fn refused(&mut self, packet: &Packet) {
+    fn refused(&mut self, packet: &Packet) {
         self.stats.tx_packets -= 1;
         self.stats.tx_bytes -= packet.len() as u64;
         self.stats.drop(DropReason::TransmitQueueFull);

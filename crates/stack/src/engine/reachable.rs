@@ -7,7 +7,7 @@ impl Engine {
     /// Changes when reachability may have: with the routes, and when a link comes or goes.
     #[inline]
     pub(crate) fn reachability(&self) -> (u32, u32) {
-        (self.out.routes.generation(), self.out.link_changes)
+        self.out.routing.generations()
     }
 
     /// Whether a link is in use.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use millstream_packet::Instant;
-use millstream_tcp::{State, TransmitLimits};
+use millstream_tcp::State;
 
 use super::Engine;
 use crate::socket::SocketId;
@@ -191,8 +191,7 @@ impl Engine {
         socket.conn.abort();
         if !is_silent
             && let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(scope))
-            && let Some(reset) =
-                socket.conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut self.parts)
+            && let Some(reset) = self.tx.last_segment(&self.out.pool, socket, now)
         {
             self.out.stats.tcp_resets += 1;
             self.out.send_bare(now, hop, &tuple, &reset.header);

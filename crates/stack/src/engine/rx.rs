@@ -9,12 +9,12 @@
 //! Datagrams and what is neither leave this way at 2.
 
 use millstream_link::{LinkError, Medium, Placed};
-use millstream_packet::{BATCH_LIMIT, Instant, Packet};
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::LinkId;
 
 use super::Engine;
-use super::flow_cache::{Hit, Look, WAYS};
-use super::gro::Data;
+use super::flow_cache::{FlowCache, Hit, Look, WAYS};
+use super::gro::{Data, Gro};
 use super::reader::Reader;
 use super::tcp_input::{PlacedAt, Segment};
 use crate::headers::is_trusted;
@@ -24,7 +24,7 @@ use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS}
 
 /// A connection whose data came last, and as bulk: a link may put its next data where they are read.
 #[derive(Clone, Copy)]
-pub(super) struct Bulk {
+struct Bulk {
     slot: u32,
     /// Small segments more until it is none.
     patience: u8,
@@ -33,8 +33,60 @@ pub(super) struct Bulk {
 impl Bulk {
     /// What a segment of `len` bytes for the socket in `slot` tells, if that is bulk.
     #[inline]
-    pub fn of(slot: u32, len: usize) -> Option<Self> {
+    fn of(slot: u32, len: usize) -> Option<Self> {
         (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_SMALL_SEGMENTS })
+    }
+}
+
+/// What the walk keeps from packet to packet and from batch to batch.
+pub(super) struct Ingress {
+    /// The batch that a link fills; empty between links.
+    batch: PacketBatch,
+    /// Headers of flows as they came last.
+    flows: FlowCache,
+    /// TCP segments of the batch; empty between links.
+    gro: Gro,
+    /// Packets of the batch whose payload a reader has; empty between links.
+    copied: PacketBatch,
+    /// The connection that bulk came for last.
+    bulk: Option<Bulk>,
+}
+
+impl Ingress {
+    pub fn new() -> Self {
+        Self {
+            batch: PacketBatch::new(),
+            flows: FlowCache::new(),
+            gro: Gro::new(BATCH_LIMIT),
+            copied: PacketBatch::new(),
+            bulk: None,
+        }
+    }
+
+    /// What is known of flows' headers may not hold any more.
+    pub fn forget_flows(&mut self) {
+        self.flows.forget();
+    }
+
+    /// A segment that was parsed waits for the end of the batch; its flow is known from now on.
+    pub fn add(&mut self, segment: Segment, ip_len: usize, header_len: usize) {
+        let place = self.flows.learn(&segment, ip_len, header_len);
+        self.gro.push(place, segment);
+    }
+
+    /// `len` bytes came for the connection in `slot`.
+    #[inline]
+    pub fn note_bulk(&mut self, slot: u32, len: usize) {
+        if let Some(bulk) = Bulk::of(slot, len) {
+            self.bulk = Some(bulk);
+        }
+    }
+
+    /// The next packet of the batch, if `read` finds in it what the caller looks for, and that.
+    #[inline]
+    pub fn next_if<T>(&mut self, read: impl FnOnce(&Packet) -> Option<T>) -> Option<(Packet, T)> {
+        let found = read(self.batch.front()?)?;
+        self.batch.pop_ahead().map(|packet| (packet, found))
     }
 }
 
@@ -72,7 +124,7 @@ impl Engine {
             _ => None,
         };
         let count = match placed {
-            Some(_) => self.received.len(),
+            Some(_) => self.rx.batch.len(),
             None => self.take_from(now, link),
         };
         self.carry_up(now, link, count, reader);
@@ -83,7 +135,7 @@ impl Engine {
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
         let slot = &mut self.out.links[link.index()];
-        let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
+        let count = match slot.link.receive(now, &self.out.pool, &mut self.rx.batch) {
             Ok(count) => count,
             Err(error) => return self.receive_failed(link, error),
         };
@@ -98,7 +150,7 @@ impl Engine {
     fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
         self.out.fail(link, error);
         self.held.begin_batch(false, false);
-        self.received.len()
+        self.rx.batch.len()
     }
 
     /// Carries a batch of `count` packets up.
@@ -122,8 +174,8 @@ impl Engine {
         }
         let medium = self.out.links[link.index()].capabilities.medium;
         let mut bytes = 0;
-        self.received.look_ahead();
-        while let Some(packet) = self.received.pop_ahead() {
+        self.rx.batch.look_ahead();
+        while let Some(packet) = self.rx.batch.pop_ahead() {
             bytes += packet.len();
             self.classify(now, (link, medium), packet, &mut reader);
         }
@@ -134,7 +186,7 @@ impl Engine {
         self.hand_up(now, reader);
         // What was copied to the reader. Not between two copies: an exchange of counters would wait for the one before
         // to reach the cache.
-        self.parts.clear();
+        self.rx.copied.clear();
         self.out.stats.stages.mark(Stage::Tcp, count);
     }
 
@@ -151,15 +203,15 @@ impl Engine {
             self.hand_up(now, None);
             return self.link_input(now, link, packet);
         }
-        match self.flows.look(packet.head(), packet.len(), link, medium) {
+        match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
             Look::Hit(hit) => {
                 let Err(packet) = self.coalesce(packet, &hit, reader) else { return };
                 // `wire` finds and counts what is wrong with it.
-                self.gro.end_runs(hit.place / WAYS * WAYS);
+                self.rx.gro.end_runs(hit.place / WAYS * WAYS);
                 self.link_input(now, link, packet);
             }
             Look::Miss(place) => {
-                self.gro.end_runs(place);
+                self.rx.gro.end_runs(place);
                 self.link_input(now, link, packet);
             }
             Look::Other => self.datagram_or_other(now, link, medium, packet),
@@ -182,12 +234,12 @@ impl Engine {
     ) -> Result<(), Packet> {
         let fast_path = self.limits.tuning.fast_path;
         if !fast_path.gro {
-            self.gro.end_runs(hit.place / WAYS * WAYS);
+            self.rx.gro.end_runs(hit.place / WAYS * WAYS);
         }
-        let flow = self.flows.flow(hit.place);
+        let flow = self.rx.flows.flow(hit.place);
         let socket = self.tcp.sockets.get(flow.socket.slot());
         let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
-            self.flows.forget_flow(hit.place);
+            self.rx.flows.forget_flow(hit.place);
             return Err(packet);
         };
         let ends = socket.conn.ends();
@@ -200,37 +252,37 @@ impl Engine {
         if let Some(reader) = reader.as_deref_mut().filter(|reader| wants(reader))
             && let Some(memory) = reader.room_for(hit.header.seq.0, hit.len())
         {
-            if !self.flows.copy_out(&packet, hit, memory) {
+            if !self.rx.flows.copy_out(&packet, hit, memory) {
                 return Err(packet);
             }
             let part = packet.meta().segmentation.map_or(hit.len() as u16, |parts| parts.size);
             let data = Data::Placed(reader.place(hit.len(), part));
-            self.out.stats.tcp_rx_merged += u64::from(self.gro.add(ends, flow, hit, data));
+            self.out.stats.tcp_rx_merged += u64::from(self.rx.gro.add(ends, flow, hit, data));
             // There is room: as much as in the batch that it comes from.
-            let _ = self.parts.push(packet);
+            let _ = self.rx.copied.push(packet);
             return Ok(());
         }
-        if !self.flows.verifies(&packet, hit) {
+        if !self.rx.flows.verifies(&packet, hit) {
             return Err(packet);
         }
-        let joined = self.gro.add(ends, flow, hit, Data::Packet(packet));
+        let joined = self.rx.gro.add(ends, flow, hit, Data::Packet(packet));
         self.out.stats.tcp_rx_merged += u64::from(joined);
         Ok(())
     }
 
     /// Hands the segments of the batch so far to their connections.
     pub(super) fn hand_up(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) {
-        if self.gro.is_empty() {
+        if self.rx.gro.is_empty() {
             return;
         }
-        let (mut segments, count) = self.gro.take();
+        let (mut segments, count) = self.rx.gro.take();
         for segment in &mut segments[..count] {
             let taken = self.tcp_input(now, segment, reader.as_deref_mut());
             self.out.stats.tcp_rx_copied_bytes += taken as u64;
             // Of one that was refused.
             segment.payload = None;
         }
-        self.gro.put_back(segments);
+        self.rx.gro.put_back(segments);
         if let Some(reader) = reader {
             // What follows in the batch is queued.
             reader.begin_batch(None);
@@ -247,7 +299,7 @@ impl Engine {
         link: LinkId,
         reader: &mut Reader<'_>,
     ) -> Option<usize> {
-        let slot = self.bulk?.slot;
+        let slot = self.rx.bulk?.slot;
         let head_len = self.expected_head_len(slot, link, reader)?;
         let least = reader.least_room(&self.limits);
         reader.next_start(least)?;
@@ -255,7 +307,7 @@ impl Engine {
         let is_for_many = reader.is_for_many();
         self.held.begin_batch(is_for_many, true);
         let (mut packets, mut more) = (0, is_for_many);
-        while self.bulk.is_some() {
+        while self.rx.bulk.is_some() {
             let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
             let Some(start) = start.filter(|_| packets < BATCH_LIMIT) else { break };
             let target = &mut self.out.links[link.index()];
@@ -316,13 +368,13 @@ impl Engine {
         let total = placed.total_len();
         let medium = self.out.links[link.index()].capabilities.medium;
         let is_whole = placed.bytes != 0 && placed.head.len() == head_len;
-        let look = self.flows.look(placed.head.head(), total, link, medium);
+        let look = self.rx.flows.look(placed.head.head(), total, link, medium);
         let Look::Hit(hit) = look else { return Err(placed) };
         let is_whole = is_whole && hit.start == head_len && hit.end == total;
         if !is_whole || !is_trusted(&placed.head) {
             return Err(placed);
         }
-        let flow = self.flows.flow(hit.place);
+        let flow = self.rx.flows.flow(hit.place);
         let socket = self.tcp.sockets.get(flow.socket.slot());
         let Some(socket) = socket else { return Err(placed) };
         let is_next = socket.id == flow.socket
@@ -355,20 +407,20 @@ impl Engine {
     /// those after it are received without a guess.
     #[cold]
     fn not_expected(&mut self, placed: Placed, memory: &mut [u8]) {
-        self.bulk = None;
+        self.rx.bulk = None;
         self.out.stats.tcp_rx_direct_missed += 1;
         match placed.into_packet(&self.out.pool, memory) {
-            Some(packet) => drop(self.received.push(packet)),
+            Some(packet) => drop(self.rx.batch.push(packet)),
             None => self.out.stats.drop(DropReason::PoolExhausted),
         }
     }
 
     /// The bulk is over after a number of small segments: the next packet is received without a guess.
     fn note_small(&mut self, len: usize) {
-        let Some(bulk) = self.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
+        let Some(bulk) = self.rx.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
         bulk.patience -= 1;
         if bulk.patience == 0 {
-            self.bulk = None;
+            self.rx.bulk = None;
         }
     }
 }

@@ -209,11 +209,11 @@ impl Engine {
         let due = self.events.told() != told
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
-            || !self.admission.is_idle()
+            || !self.writes.is_idle()
             || self.may_tell_starved()
             || self.udp.refused.links != 0
             || self.parked_have_room(self.time)
-            || self.out.waiting;
+            || self.out.has_waiting();
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.time) {
             return None;
@@ -262,12 +262,12 @@ impl Engine {
         if self.may_tell_starved() {
             return Ok(());
         }
-        let dry = self.starved || is_dry;
+        let dry = self.tx.is_starved() || is_dry;
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,
             self.memory.rest(now, &self.out.pool),
-            (dry || self.admission.has_starved()).then_some(DRY_PAUSE),
+            (dry || self.writes.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
@@ -378,7 +378,7 @@ mod tests {
         // As while a large write waits for ACKs.
         let now = near.refresh_time();
         near.out.flush(now);
-        assert!(!near.out.waiting && !near.parked.is_empty());
+        assert!(!near.out.has_waiting() && !near.parked.is_empty());
         (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
         while near.next_event().is_some() {}
         assert_eq!(near.sleeps_before_turn(), None);

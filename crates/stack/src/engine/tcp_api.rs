@@ -285,16 +285,15 @@ impl Engine {
         self.out.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
-        let admitted =
-            self.admission.admit(socket, data.len(), self.limits.tuning.unsent_bytes, room);
+        let admitted = self.writes.admit(socket, data.len(), self.limits.tuning.unsent_bytes, room);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
         let result = write(&mut socket.conn, &self.out.pool, &data[..admitted]);
         socket.settle_memory(&mut self.account);
-        self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
+        self.writes.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
         if matches!(result, Err(ConnError::NoMemory)) {
-            self.admission.wait_for_frames(socket, &mut self.out.stats);
+            self.writes.wait_for_frames(socket, &mut self.out.stats);
         }
         // What was written is to be sent, and then it shows whether it can be.
         if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
@@ -323,9 +322,9 @@ impl Engine {
         let result = socket.conn.write_packet(packet);
         socket.settle_memory(&mut self.account);
         match &result {
-            Ok(()) => self.admission.charge(socket, len, len),
+            Ok(()) => self.writes.charge(socket, len, len),
             Err(refused) if refused.why == ConnError::NoMemory => {
-                self.admission.wait_for_frames(socket, &mut self.out.stats);
+                self.writes.wait_for_frames(socket, &mut self.out.stats);
             }
             Err(_) => {}
         }

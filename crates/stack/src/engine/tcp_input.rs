@@ -15,7 +15,6 @@ use super::addresses::Destination;
 use super::icmp_meaning::{self, Meaning};
 use super::ingress::{Arrival, checksum_holds, gather};
 use super::reader::Reader;
-use super::rx::Bulk;
 use crate::demux::PackedKey;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
@@ -123,8 +122,7 @@ impl Engine {
         let payload = (!packet.is_empty()).then_some(packet);
         let placed = PlacedAt::NOWHERE;
         let segment = Segment { tuple, header, placed, payload, ecn: ip.ecn(), link, socket };
-        let place = self.flows.learn(&segment, ip_len, header_len);
-        self.gro.push(place, segment);
+        self.rx.add(segment, ip_len, header_len);
     }
 
     /// Hands a segment to its connection or listener, or answers it. How many bytes of what the reader's memory has of it
@@ -155,9 +153,7 @@ impl Engine {
             return 0;
         }
         self.out.stats.tcp_rx_segments += 1;
-        if let Some(bulk) = Bulk::of(slot, segment.len()) {
-            self.bulk = Some(bulk);
-        }
+        self.rx.note_bulk(slot, segment.len());
         let sharers = self.tcp.quiet.len() as u32;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return 0 };
         socket.brief(sharers, &mut self.account, now);

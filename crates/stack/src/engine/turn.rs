@@ -67,10 +67,8 @@ impl Engine {
         let now = self.time;
         self.out.stats.stages.begin_turn();
         self.out.stats.turns += 1;
-        self.out.routes.refresh();
-        self.blocked = false;
-        self.starved = false;
-        self.push_left = self.limits.tuning.transmit_turn_bytes;
+        self.out.routing.refresh();
+        self.tx.begin_turn(&self.limits);
         self.memory.lend_reserve(&self.out.pool);
         self.look_at_memory(now);
         let mut progress = self.out.flush(now);
@@ -109,7 +107,7 @@ impl Engine {
     pub fn flush(&mut self) {
         let now = self.time;
         self.out.stats.stages.mark(Stage::Application, 0);
-        self.blocked = false;
+        self.tx.resume();
         self.transmit(now);
         self.out.flush(now);
     }
@@ -120,7 +118,7 @@ impl Engine {
         if due {
             self.flush();
         }
-        due && !self.blocked
+        due && !self.tx.is_paused()
     }
 
     /// Tells the sleeper that there was work.
@@ -136,7 +134,7 @@ impl Engine {
 
     /// Whether packets wait in a link's queue for the link to take them.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.out.waiting || self.out.neighbors.stats().pending_packets != 0
+        self.out.has_waiting() || self.out.neighbors.stats().pending_packets != 0
     }
 
     /// Resets all connections that are left: nobody answers for them any more.
@@ -242,7 +240,7 @@ impl Engine {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.
             if slot.was_down {
-                first = first.min(ns(Some(self.links_due)));
+                first = first.min(ns(Some(self.follow.due())));
             }
         }
         (first != u64::MAX).then_some(Instant::from_nanos(first))

@@ -16,7 +16,7 @@
 //! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
 //! several links one that takes nothing keeps its own connections alone (`parked`).
 
-use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 use millstream_route::{LinkId, TransportChecksum};
 use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
@@ -24,6 +24,7 @@ use super::Engine;
 use super::cached_route::{CachedRoute, Marks, Ready};
 use super::output::Output;
 use super::segment_headers::{Refused, SegmentHeaders};
+use crate::limits::Limits;
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stages::Stage;
@@ -79,6 +80,80 @@ impl Borrowed<'_> {
         !self.rest.is_empty()
             && ready.is_some_and(|ready| ready.link == self.link)
             && out.links[self.link.index()].queue.is_empty()
+    }
+}
+
+/// What serving keeps between two connections and between two turns.
+#[derive(Default)]
+pub(super) struct TransmitScheduler {
+    /// Payload of the segments of one decision; empty between them.
+    batch: PacketBatch,
+    /// A link or the pool keeps connections from being served.
+    paused: bool,
+    /// It is the pool.
+    starved: bool,
+    /// Bytes that writes may still send at once before the next turn.
+    push_left: usize,
+}
+
+impl TransmitScheduler {
+    /// A turn begins: links and pool may give something again, and writes have a turn's bytes.
+    pub fn begin_turn(&mut self, limits: &Limits) {
+        (self.paused, self.starved) = (false, false);
+        self.grant_turn(limits);
+    }
+
+    /// Connections may be served again.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// Whether a link or the pool keeps connections from being served.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether it was the pool, in this turn.
+    pub fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Writes may send as much at once as one turn does.
+    pub fn grant_turn(&mut self, limits: &Limits) {
+        self.push_left = limits.tuning.transmit_turn_bytes;
+    }
+
+    /// Writes may send `bytes` at once, at least.
+    pub fn grant(&mut self, bytes: usize) {
+        self.push_left = self.push_left.max(bytes);
+    }
+
+    /// Whether a write may send anything before the next turn.
+    pub fn may_push(&self) -> bool {
+        self.push_left != 0
+    }
+
+    /// Sends out of turn what a write has made ready, `budget` bytes of it, out of what writes may send; how it ended.
+    pub fn push(
+        &mut self,
+        out: &mut Output,
+        socket: &mut TcpSocket,
+        now: Instant,
+        budget: usize,
+        borrowed: Option<&mut Borrowed<'_>>,
+    ) -> Served {
+        let budget = (budget, &mut self.push_left);
+        serve(out, &mut self.batch, socket, now, budget, borrowed).2
+    }
+
+    /// The segment that ends a connection, a reset above all.
+    pub fn last_segment(
+        &mut self,
+        pool: &Pool,
+        socket: &mut TcpSocket,
+        now: Instant,
+    ) -> Option<Segment> {
+        socket.conn.poll(now, pool, &TransmitLimits::ONE, &mut self.batch)
     }
 }
 
@@ -140,7 +215,7 @@ impl Engine {
         }
         let budget = usize::from(socket.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
         let (sent, any, served) =
-            serve(&mut self.out, &mut self.parts, socket, now, (budget, left), None);
+            serve(&mut self.out, &mut self.tx.batch, socket, now, (budget, left), None);
         socket.deficit = match served {
             Served::Done => 0,
             _ => left_of(socket.deficit, sent),
@@ -168,9 +243,9 @@ impl Engine {
     /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
     #[inline(always)]
     fn pause_serving(&mut self, slot: u32) {
-        self.blocked = true;
         let socket = self.tcp.sockets.get(slot);
-        self.starved = self.out.pool.is_dry()
+        self.tx.paused = true;
+        self.tx.starved = self.out.pool.is_dry()
             || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
@@ -193,12 +268,11 @@ impl Engine {
             true => unflushed - whole + 1,
             false => usize::MAX,
         };
-        if self.push_left == 0 {
+        if !self.tx.may_push() {
             return;
         }
-        self.blocked = false;
-        let budget = (budget, &mut self.push_left);
-        let (_, _, served) = serve(&mut self.out, &mut self.parts, socket, now, budget, None);
+        self.tx.resume();
+        let served = self.tx.push(&mut self.out, socket, now, budget, None);
         let is_done = matches!(served, Served::Done);
         if is_done && self.tcp.dirty.back() == Some(&slot) {
             // The write has put it there, and the next turn need not look at it.
@@ -216,7 +290,7 @@ impl Engine {
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
     pub(super) fn has_output(&self) -> bool {
-        !self.tcp.dirty.is_empty() && !self.blocked || !self.held.is_empty()
+        !self.tcp.dirty.is_empty() && !self.tx.is_paused() || !self.held.is_empty()
     }
 
     /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the
@@ -273,7 +347,7 @@ impl Engine {
 
 /// Sends what a connection has to send, of what is `borrowed` if it is, up to `budget` bytes of payload or one segment
 /// beyond, as long as something is `left` of the turn's. Returns the payload sent, whether anything was, and how it ended.
-pub(super) fn serve(
+fn serve(
     out: &mut Output,
     batch: &mut PacketBatch,
     socket: &mut TcpSocket,
@@ -400,11 +474,7 @@ impl Output {
         let bytes: usize = batch.iter().map(Packet::len).sum();
         self.stats.tx_packets += batch.len() as u64;
         self.stats.tx_bytes += bytes as u64;
-        self.waiting = true;
-        self.links[link.index()].queue.append(batch);
-        while let Some(packet) = batch.pop() {
-            self.refused(&packet);
-        }
+        self.put_all(link, batch);
     }
 
     /// The packets of `batch` wait for the address of the neighbour.

@@ -31,7 +31,7 @@ pub(super) struct Room<'a> {
 }
 
 /// See the module text.
-pub(super) struct Admission {
+pub(super) struct WriteScheduler {
     /// Bytes that whoever comes first may still write before the next turn.
     left: usize,
     /// What is granted at least.
@@ -89,7 +89,7 @@ fn lone_share(limits: &Limits) -> usize {
     limits.tuning.unsent_bytes.clamp(1, limits.tuning.write_turn_bytes.max(1))
 }
 
-impl Admission {
+impl WriteScheduler {
     /// Nobody stands in line, and as much may be written before the first turn as between two.
     pub fn new(limits: &Limits) -> Self {
         let left = limits.tuning.write_turn_bytes;
@@ -122,7 +122,7 @@ impl Admission {
     }
 }
 
-impl Admission {
+impl WriteScheduler {
     /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most, `room` what memory it may take.
     #[inline]
     pub fn admit(
@@ -239,7 +239,7 @@ impl Engine {
         let limit = self.limits.tuning.unsent_bytes;
         let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
         match self.tcp.by_id(id) {
-            Some((_, socket)) => self.admission.admit(socket, wanted, limit, room),
+            Some((_, socket)) => self.writes.admit(socket, wanted, limit, room),
             // The call has its error to tell.
             None => wanted,
         }
@@ -248,20 +248,20 @@ impl Engine {
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
     /// told of frames.
     pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
-        self.admission.left = self.limits.tuning.write_turn_bytes;
+        self.writes.left = self.limits.tuning.write_turn_bytes;
         let told = self.may_tell_starved() && self.tell_starved(now);
-        if self.admission.is_idle() {
-            self.admission.pace.last = None;
+        if self.writes.is_idle() {
+            self.writes.pace.last = None;
             return told;
         }
-        let share = self.admission.next_share(&self.limits);
+        let share = self.writes.next_share(&self.limits);
         let mut granted = 0;
         // Also of those that have gone meanwhile a turn looks at so many.
         for _ in 0..self.limits.tuning.transmit_connections {
-            if granted != 0 && self.admission.left < share {
+            if granted != 0 && self.writes.left < share {
                 break;
             }
-            let Some(id) = self.admission.line.pop_front() else { break };
+            let Some(id) = self.writes.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             if socket.detached {
                 // Nothing follows, and nobody is told.
@@ -270,11 +270,11 @@ impl Engine {
                 self.tcp.touch(slot);
                 continue;
             }
-            self.admission.last = Some(id);
+            self.writes.last = Some(id);
             // A share that ended between two calls would leave the begun one to go alone, after others' turns.
-            let bytes = self.admission.ending_whole(socket, socket.conn.unsent_bytes(), share);
+            let bytes = self.writes.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.grant = grant_of(bytes);
-            self.admission.left = self.admission.left.saturating_sub(bytes);
+            self.writes.left = self.writes.left.saturating_sub(bytes);
             self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
@@ -282,9 +282,9 @@ impl Engine {
             granted += bytes;
         }
         if granted != 0 {
-            self.admission.pace.granted(now, granted);
+            self.writes.pace.granted(now, granted);
             // It may all be sent before the next turn.
-            self.push_left = self.push_left.max(share);
+            self.tx.grant(share);
         }
         self.out.stats.write_grants += u64::from(granted != 0);
         true
@@ -293,31 +293,30 @@ impl Engine {
     /// Whether somebody was refused for want of a frame, or of memory, and there may be some for him.
     #[inline]
     pub(super) fn may_tell_starved(&mut self) -> bool {
-        self.admission.has_starved() && self.may_have_room()
+        self.writes.has_starved() && self.may_have_room()
     }
 
     #[cold]
     fn may_have_room(&mut self) -> bool {
         if self.account.take_released() || !self.account.is_pressed() {
-            self.admission.unseen = self.admission.starved.len();
+            self.writes.unseen = self.writes.starved.len();
         }
-        self.admission.unseen != 0 && !self.out.pool.is_dry()
+        self.writes.unseen != 0 && !self.out.pool.is_dry()
     }
 
     /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
     #[cold]
     fn tell_starved(&mut self, now: Instant) -> bool {
-        let Self { admission, account, tcp, events, limits, .. } = self;
-        let count =
-            admission.unseen.min(admission.starved.len()).min(limits.tuning.transmit_connections);
-        admission.unseen -= count;
+        let Self { writes, account, tcp, events, limits, .. } = self;
+        let count = writes.unseen.min(writes.starved.len()).min(limits.tuning.transmit_connections);
+        writes.unseen -= count;
         let mut told = false;
         for _ in 0..count {
-            let Some(id) = admission.starved.pop_front() else { break };
+            let Some(id) = writes.starved.pop_front() else { break };
             let Some((_, socket)) = tcp.by_id(id) else { continue };
             let waits = socket.starved == Starved::Waits && !socket.detached;
             if waits && !socket.has_room_again(account, now) {
-                admission.starved.push_back(id);
+                writes.starved.push_back(id);
                 continue;
             }
             socket.starved = Starved::No;
@@ -345,9 +344,9 @@ impl Engine {
     /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
     /// granted, when others stand in line.
     pub(super) fn renew_writes(&mut self) -> bool {
-        let alone = self.admission.is_idle();
+        let alone = self.writes.is_idle();
         if alone {
-            self.admission.left = self.limits.tuning.write_turn_bytes;
+            self.writes.left = self.limits.tuning.write_turn_bytes;
         }
         alone
     }
@@ -375,14 +374,14 @@ mod tests {
 
     /// What each of so many in line is granted in the end where a byte takes so long.
     fn settled(limits: &Limits, waiting: usize, byte_ps: u64) -> usize {
-        let mut admission = Admission::new(limits);
+        let mut writes = WriteScheduler::new(limits);
         let mut now = Instant::ZERO;
         for _ in 0..100 {
-            let share = admission.share(limits, waiting);
-            admission.pace.granted(now, share);
+            let share = writes.share(limits, waiting);
+            writes.pace.granted(now, share);
             now += Duration::from_nanos(share as u64 * byte_ps / 1000);
         }
-        admission.share(limits, waiting)
+        writes.share(limits, waiting)
     }
 
     #[test]
@@ -399,16 +398,16 @@ mod tests {
     #[test]
     fn one_of_two_has_as_much_as_the_other_though_it_stands_in_line_by_itself() {
         let limits = Limits::default();
-        let mut admission = Admission::new(&limits);
+        let mut writes = WriteScheduler::new(&limits);
         let id = |slot| SocketId::new(SocketKind::Tcp, slot, 0);
-        admission.line.push_back(id(1));
-        assert_eq!(admission.next_share(&limits), limits.tuning.write_turn_bytes);
-        admission.last = Some(id(1));
-        assert_eq!(admission.next_share(&limits), limits.tuning.write_turn_bytes);
-        admission.last = Some(id(2));
-        assert_eq!(admission.next_share(&limits), limits.tuning.write_share_bytes);
-        admission.line.push_back(id(2));
-        assert_eq!(admission.next_share(&limits), limits.tuning.write_share_bytes);
+        writes.line.push_back(id(1));
+        assert_eq!(writes.next_share(&limits), limits.tuning.write_turn_bytes);
+        writes.last = Some(id(1));
+        assert_eq!(writes.next_share(&limits), limits.tuning.write_turn_bytes);
+        writes.last = Some(id(2));
+        assert_eq!(writes.next_share(&limits), limits.tuning.write_share_bytes);
+        writes.line.push_back(id(2));
+        assert_eq!(writes.next_share(&limits), limits.tuning.write_share_bytes);
     }
 
     #[test]
@@ -445,7 +444,7 @@ mod tests {
             t.write_turn_bytes = 10_240;
             t.write_share_bytes = 1;
         });
-        let admission = Admission::new(&limits);
-        assert_eq!([2, 65_536].map(|waiting| admission.share(&limits, waiting)), [10_240; 2]);
+        let writes = WriteScheduler::new(&limits);
+        assert_eq!([2, 65_536].map(|waiting| writes.share(&limits, waiting)), [10_240; 2]);
     }
 }

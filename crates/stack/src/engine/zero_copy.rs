@@ -19,7 +19,7 @@ use millstream_tcp::{PayloadSource, Widened};
 use super::Engine;
 use super::ack_wait::AckWait;
 use super::cached_route::Ready;
-use super::tx::{Borrowed, serve};
+use super::tx::Borrowed;
 use super::writes::Room;
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -147,7 +147,7 @@ impl Engine {
             return None;
         }
         let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
-        (limits.payload == PayloadSource::View && self.push_left != 0).then_some(Terms {
+        (limits.payload == PayloadSource::View && self.tx.may_push()).then_some(Terms {
             link,
             whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
             piece,
@@ -179,13 +179,13 @@ impl BorrowedWrite<'_> {
         // It does not grow cold in a queue, however much it is.
         let limit = engine.limits.tuning.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
-        engine.admission.make_room_to_borrow(wanted);
+        engine.writes.make_room_to_borrow(wanted);
         let room =
             Room { account: &mut engine.account, stats: &mut engine.out.stats, now: engine.time };
-        let admitted = terms.whole(engine.admission.admit(socket, wanted, limit, room));
+        let admitted = terms.whole(engine.writes.admit(socket, wanted, limit, room));
         let given = socket.conn.reserve_borrowed(&engine.out.pool, admitted);
         socket.settle_memory(&mut engine.account);
-        engine.admission.charge(socket, given, wanted);
+        engine.writes.charge(socket, given, wanted);
         ack_wait.reserved(given);
         *reserved += given;
     }
@@ -200,15 +200,11 @@ impl BorrowedWrite<'_> {
     fn send(&mut self, terms: &Terms) {
         let Self { engine, id, data, reserved, sent, .. } = self;
         let now = engine.time;
-        let Engine { out, tcp, push_left, parts, .. } = &mut **engine;
-        let Some((_, socket)) = tcp.by_id(*id) else { return };
-        if *push_left == 0 {
-            return;
-        }
+        let Engine { out, tcp, tx, .. } = &mut **engine;
+        let Some((_, socket)) = tcp.by_id(*id).filter(|_| tx.may_push()) else { return };
         let (link, piece) = (terms.link, terms.piece);
         let mut borrowed = Borrowed { rest: &data[*sent..*reserved], link, piece };
-        let budget = (usize::MAX, push_left);
-        serve(out, parts, socket, now, budget, Some(&mut borrowed));
+        tx.push(out, socket, now, usize::MAX, Some(&mut borrowed));
         *sent = *reserved - borrowed.rest.len();
     }
 
@@ -239,7 +235,7 @@ impl BorrowedWrite<'_> {
         if others || is_due || is_told || !engine.renew_writes() {
             return false;
         }
-        engine.push_left = engine.limits.tuning.transmit_turn_bytes;
+        engine.tx.grant_turn(&engine.limits);
         true
     }
 }

@@ -82,11 +82,8 @@ impl Engine {
                 Ok(()) => taken += 1,
                 Err(_) => refused += 1,
             }
-            let Some(packet) = self.received.front() else { break };
-            if let Some(data) = flow.read(packet, packet.head(), link) {
-                bytes += packet.len();
-                next = self.received.pop_ahead().map(|packet| (packet, data));
-            }
+            next = self.rx.next_if(|packet| flow.read(packet, packet.head(), link));
+            bytes += next.as_ref().map_or(0, |(packet, _)| packet.len());
         }
         if taken != 0 {
             let serial = self.out.links[link.index()].serial;

@@ -21,7 +21,7 @@ impl Engine {
     fn udp_wants_room(&mut self, id: SocketId) {
         let UdpTable { sockets, refused, .. } = &mut self.udp;
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        if let (Some(socket), Some(link)) = (socket, self.out.full) {
+        if let (Some(socket), Some(link)) = (socket, self.out.last_full()) {
             refused.add(socket, link);
             let waits = |id: &SocketId| {
                 let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);
