@@ -3,8 +3,8 @@
 //!
 //! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many
 //! bytes at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's
-//! segments (`engine::flow_cache`) and datagrams (`socket::udp_flows`); headers are written by the same places
-//! (`engine::parts`).
+//! segments (`engine::rx::flow_cache`) and datagrams (`engine::datagram::udp_flows`); headers are written by
+//! `engine::tx::segment_headers`.
 //!
 //! Places count from the beginning of each header.
 

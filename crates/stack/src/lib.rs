@@ -46,7 +46,7 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,
-    ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
+    Fragmentation, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
 };
 pub use error::Error;
 pub use limits::Limits;
@@ -55,7 +55,6 @@ pub use millstream_packet as packet;
 pub use millstream_route as route;
 pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
-pub use socket::udp::Fragmentation;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{

@@ -1,54 +1,18 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
-mod account;
-mod ack_hold;
-mod ack_wait;
-mod acks;
-mod addresses;
-mod admit;
-mod announce;
-pub(crate) mod cached_route;
-mod claims;
 mod datagram;
-mod ended;
-pub(crate) mod ending;
-pub(crate) mod fast_open;
-mod flow_cache;
-mod follow;
-mod gro;
-mod icmp;
-mod icmp_meaning;
-mod ingress;
 mod ip;
 mod links;
 mod memory;
-mod neighbor;
-mod output;
-mod parked;
-mod path_mtus;
 mod random;
-mod rate;
-mod reachable;
-mod reader;
-mod reclaim;
-mod reserved;
-mod room;
-mod routing;
 mod rx;
-mod segment_headers;
 mod show;
 mod sleep;
-mod super_datagrams;
-mod tcp_api;
-mod tcp_input;
-mod tcp_options;
-mod time_wait;
+pub(crate) mod tcp;
 mod turn;
 mod tx;
 mod waker;
-mod writes;
 mod yielding;
-mod zero_copy;
 
 use std::io;
 use std::time::Duration;
@@ -59,31 +23,32 @@ use millstream_packet::{Instant, Pool, PoolConfig};
 use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable};
 use millstream_tcp::Config;
 
-use claims::Claims;
+use ip::claims::Claims;
 
 use crate::clock::{Clock, CountedClock};
+use crate::engine::datagram::echo_table::IcmpTable;
+use crate::engine::datagram::udp_table::UdpTable;
+use crate::engine::tcp::table::TcpTable;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::socket::icmp::IcmpTable;
-use crate::socket::tcp::TcpTable;
-use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
-pub(crate) use account::{Account, Held, Passed};
-pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub(crate) use datagram::copy_many;
+pub(crate) use datagram::super_datagrams::datagrams_of;
+pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
+pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
-pub(crate) use output::NextHop;
-use output::Output;
+pub(crate) use memory::account::{Account, Held, Passed};
 pub(crate) use random::Random;
-pub(crate) use reader::Reader;
-pub use reader::Received;
-pub(crate) use super_datagrams::datagrams_of;
+pub(crate) use rx::reader::Reader;
+pub use rx::reader::Received;
+pub(crate) use tx::output::NextHop;
+use tx::output::Output;
 
-pub use tcp_options::TcpSocketOptions;
+pub use tcp::options::TcpSocketOptions;
 pub use turn::Turn;
 pub use waker::Waker;
 
@@ -215,19 +180,19 @@ pub struct Engine {
     /// The way down: who is served when.
     tx: tx::TransmitScheduler,
     /// Connections whose links take nothing.
-    parked: parked::Parked,
+    parked: tx::parked::Parked,
     /// ACKs that wait for what comes next.
-    held: acks::HeldAcks,
+    held: tcp::acks::HeldAcks,
     /// Who may write how much before the next turn.
-    writes: writes::WriteScheduler,
+    writes: tcp::writes::WriteScheduler,
     /// Links whose interfaces somebody sets.
-    follow: follow::Follow,
+    follow: links::follow::Follow,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
     /// What its queues hold.
     account: Account,
     /// Where it takes memory back from them.
-    reclaim: reclaim::Reclaim,
+    reclaim: memory::reclaim::Reclaim,
     /// Its part of the flows, when it shares its links' devices.
     share: Share,
     random: Random,
@@ -290,7 +255,7 @@ impl Engine {
                 EngineStats::new(clock, stage_sample),
                 Claims::new(addresses, words(&seed, 4)[0]),
                 &limits,
-                output::Keys {
+                tx::output::Keys {
                     neighbors: [key0, key1],
                     identifications: (answers[1] ^ key1, answers[0] ^ key0),
                     icmp_errors: (answers[0], answers[1]),
@@ -311,7 +276,7 @@ impl Engine {
             forwards: false,
             events: EventQueue::default(),
             config: tcp,
-            writes: writes::WriteScheduler::new(&limits),
+            writes: tcp::writes::WriteScheduler::new(&limits),
             limits,
             clock: CountedClock::new(clock),
             time: now,
@@ -319,7 +284,7 @@ impl Engine {
             tx: Default::default(),
             parked: Default::default(),
             held: Default::default(),
-            follow: follow::Follow::new(now),
+            follow: links::follow::Follow::new(now),
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             account,

@@ -18,7 +18,7 @@ use super::shared::{CONNECTED, OVER, READ_END, Shared, TAKEN, WRITE_END};
 use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
-use crate::engine::ending::Lingering;
+use crate::engine::tcp::ending::Lingering;
 use crate::tuning::{GOODBYE, LINGER_LOOK};
 use crate::{Engine, Error, Readiness, SocketId, SocketKind, Undelivered};
 

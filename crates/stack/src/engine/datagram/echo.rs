@@ -7,13 +7,13 @@ use millstream_wire::icmp::{self, Icmp};
 use millstream_wire::ip::{self, IpHeader};
 
 use super::longest_payload;
-use crate::engine::addresses::{Destination, TO_ITSELF};
-use crate::engine::ingress::Arrival;
-use crate::engine::output::with_header;
+use crate::engine::datagram::echo_table::Echo;
+use crate::engine::ip::addresses::{Destination, TO_ITSELF};
+use crate::engine::rx::ingress::Arrival;
+use crate::engine::tx::output::with_header;
 use crate::engine::{Engine, FOREIGN};
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::icmp::Echo;
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use millstream_packet::Instant;
 
 use crate::engine::Engine;
-use crate::engine::output::Output;
+use crate::engine::datagram::udp_table::DatagramRoute;
+use crate::engine::tx::output::Output;
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::udp::DatagramRoute;
 
 /// A datagram to send by [`Engine::udp_send_many`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

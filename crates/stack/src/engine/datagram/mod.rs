@@ -1,10 +1,15 @@
 //! Datagram sockets: UDP, opened and sent from here, and ICMP echo.
 
 mod echo;
+pub(in crate::engine) mod echo_table;
 mod many;
 mod receive;
 mod refused;
 mod shown;
+pub(in crate::engine) mod super_datagrams;
+pub(in crate::engine) mod udp_flows;
+mod udp_ports;
+pub(in crate::engine) mod udp_table;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,14 +19,14 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
-use super::addresses::{TO_ITSELF, is_link_local};
 use super::links::Serial;
-use super::output::{NextHop, Output, is_broadcast, with_header};
-use super::super_datagrams::datagram_size;
+use crate::engine::datagram::super_datagrams::datagram_size;
+use crate::engine::datagram::udp_table::{DatagramRoute, Fragmentation, Marks};
+use crate::engine::ip::addresses::{TO_ITSELF, is_link_local};
+use crate::engine::tcp::table::plain;
+use crate::engine::tx::output::{NextHop, Output, is_broadcast, with_header};
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::tcp::plain;
-use crate::socket::udp::{DatagramRoute, Fragmentation, Marks};
 use crate::tuning::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;

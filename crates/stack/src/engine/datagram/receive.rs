@@ -11,13 +11,13 @@ use millstream_wire::ip::{self, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::Engine;
-use crate::engine::addresses::is_link_local;
-use crate::engine::ingress::{Arrival, checksum_holds, gather};
-use crate::engine::super_datagrams::datagram_size;
+use crate::engine::datagram::super_datagrams::datagram_size;
+use crate::engine::datagram::udp_flows::Place;
+use crate::engine::datagram::udp_table::{Datagram, UdpTable};
+use crate::engine::ip::addresses::is_link_local;
+use crate::engine::rx::ingress::{Arrival, checksum_holds, gather};
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::udp::{Datagram, UdpTable};
-use crate::socket::udp_flows::Place;
 use crate::stats::DropReason;
 
 /// A datagram that [`Engine::udp_recv_many`] has copied.

@@ -3,8 +3,8 @@
 use millstream_packet::Instant;
 
 use crate::engine::Engine;
+use crate::engine::datagram::udp_table::{Refused, UdpTable};
 use crate::error::Error;
-use crate::socket::udp::{Refused, UdpTable};
 use crate::socket::{Readiness, SocketId};
 
 impl Engine {

@@ -12,9 +12,9 @@ use millstream_route::LinkId;
 
 use super::ReceivedDatagram;
 use crate::engine::Engine;
-use crate::engine::reader::DatagramRead;
-use crate::socket::udp::{UdpSocket, UdpTable};
-use crate::socket::udp_flows::{Flow, Place};
+use crate::engine::datagram::udp_flows::{Flow, Place};
+use crate::engine::datagram::udp_table::{UdpSocket, UdpTable};
+use crate::engine::rx::reader::DatagramRead;
 use crate::stages::Stage;
 
 impl Engine {

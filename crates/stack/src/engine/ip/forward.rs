@@ -13,10 +13,10 @@ use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::udp;
 
 use crate::engine::Engine;
-use crate::engine::addresses::{Destination, is_link_local};
-use crate::engine::ingress::Arrival;
-use crate::engine::output::NextHop;
-use crate::engine::reserved::is_no_destination;
+use crate::engine::ip::addresses::{Destination, is_link_local};
+use crate::engine::ip::reserved::is_no_destination;
+use crate::engine::rx::ingress::Arrival;
+use crate::engine::tx::output::NextHop;
 use crate::stats::DropReason;
 
 /// Where a TCP header says how long it is.

@@ -10,9 +10,9 @@ use siphasher::sip::SipHasher13;
 
 use super::reassembly::{Expired, Outcome, Part};
 use crate::engine::Engine;
-use crate::engine::addresses::is_link_local;
-use crate::engine::ingress::{Arrival, PULL_UP_BYTES, gather};
-use crate::engine::output::{NextHop, Output, with_header};
+use crate::engine::ip::addresses::is_link_local;
+use crate::engine::rx::ingress::{Arrival, PULL_UP_BYTES, gather};
+use crate::engine::tx::output::{NextHop, Output, with_header};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 

@@ -22,8 +22,8 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::ip::{self, Fragment, IpHeader, Protocol, Version};
 use siphasher::sip::SipHasher13;
 
-use crate::engine::account::{Account, Held};
 use crate::engine::links::Serial;
+use crate::engine::memory::account::{Account, Held};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::stats::DropReason;
 use crate::tuning::{FRAGMENT_RUNS, FRAGMENTED_DATAGRAMS, REASSEMBLY_TIME_V4, REASSEMBLY_TIME_V6};

@@ -1,0 +1,116 @@
+//! ICMP echo sockets: ping as a socket. An echo request goes out under the socket's identifier; replies
+//! with that identifier come in.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use millstream_packet::Packet;
+
+use crate::engine::{Account, Held};
+use crate::error::Error;
+use crate::slab::Slab;
+use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
+
+/// A reply that waits to be read.
+pub(crate) struct Echo {
+    pub from: IpAddr,
+    pub seq: u16,
+    pub packet: Packet,
+}
+
+pub(crate) struct IcmpSocket {
+    pub id: SocketId,
+    pub identifier: u16,
+    pub queue: VecDeque<Echo>,
+    pub held_bytes: usize,
+    pub limit_bytes: usize,
+    pub pending: Readiness,
+}
+
+/// All echo sockets. There are few: they are found by looking at each.
+pub(crate) struct IcmpTable {
+    pub sockets: Slab<IcmpSocket>,
+    limit_bytes: usize,
+}
+
+impl IcmpTable {
+    pub fn new(limit: usize, limit_bytes: usize) -> Self {
+        Self { sockets: Slab::new(limit), limit_bytes }
+    }
+
+    /// A socket with an identifier that no other has.
+    pub fn bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
+        if self.find(identifier).is_some() {
+            return Err(Error::AddrInUse);
+        }
+        let socket = IcmpSocket {
+            id: SocketId::new(SocketKind::Icmp, 0, 0),
+            identifier,
+            queue: VecDeque::new(),
+            held_bytes: 0,
+            limit_bytes: self.limit_bytes,
+            pending: Readiness::default(),
+        };
+        let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("icmp_sockets"))?;
+        let id = SocketId::new(SocketKind::Icmp, slot, self.sockets.generation(slot));
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.id = id;
+        }
+        Ok(id)
+    }
+
+    pub fn by_id(&mut self, id: SocketId) -> Result<&mut IcmpSocket, Error> {
+        self.sockets.get_mut(id.slot()).filter(|socket| socket.id == id).ok_or(Error::NoSuchSocket)
+    }
+
+    pub fn find(&self, identifier: u16) -> Option<u32> {
+        self.sockets
+            .iter()
+            .find(|(_, socket)| socket.identifier == identifier)
+            .map(|(slot, _)| slot)
+    }
+
+    pub fn remove(&mut self, id: SocketId, account: &mut Account) {
+        if self.by_id(id).is_ok()
+            && let Some(socket) = self.sockets.remove(id.slot())
+        {
+            account.sub(Held::Datagrams, socket.held_bytes);
+        }
+    }
+
+    /// Queues a reply; gives it back when the socket's memory is used up.
+    pub fn deliver(
+        &mut self,
+        slot: u32,
+        echo: Echo,
+        account: &mut Account,
+        events: &mut EventQueue,
+    ) -> Result<(), Echo> {
+        let Some(socket) = self.sockets.get_mut(slot) else { return Err(echo) };
+        let held = echo.packet.held_alone_bytes() + size_of::<Echo>();
+        if socket.held_bytes + held > socket.limit_bytes
+            || !account.admit_datagram(socket.held_bytes, held)
+        {
+            return Err(echo);
+        }
+        socket.held_bytes += held;
+        let was_empty = socket.queue.is_empty();
+        socket.queue.push_back(echo);
+        if was_empty {
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(socket.id, &mut socket.pending, readable);
+        }
+        Ok(())
+    }
+}
+
+impl IcmpSocket {
+    /// The next reply.
+    pub fn take(&mut self, account: &mut Account) -> Option<Echo> {
+        let echo = self.queue.pop_front()?;
+        let held = echo.packet.held_alone_bytes() + size_of::<Echo>();
+        self.held_bytes -= held;
+        account.sub(Held::Datagrams, held);
+        Some(echo)
+    }
+}

@@ -1,0 +1,329 @@
+//! UDP sockets.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_packet::Packet;
+use millstream_route::{Generations, HeaderTemplate, LinkId};
+use millstream_wire::ip::IpHeader;
+
+use super::udp_flows::Flows;
+use super::udp_ports::Ports;
+use crate::engine::{Account, Held, NextHop, Serial};
+use crate::error::Error;
+use crate::slab::Slab;
+use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::tuning::EVENTS_UNTRIMMED;
+
+/// A datagram that waits to be read.
+pub(crate) struct Datagram {
+    pub from: SocketAddr,
+    pub packet: Packet,
+}
+
+/// Who may cut what a UDP socket sends (`IP_MTU_DISCOVER` of Linux). Over IPv6 routers never do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fragmentation {
+    /// Nobody (`IP_PMTUDISC_DO`): a datagram longer than its way carries is refused
+    /// ([`Error::MessageTooLong`]).
+    Never,
+    /// The sender (`IP_PMTUDISC_WANT`): what is longer than its way carries, as far as that is known, is sent in
+    /// fragments. What is not may not be cut by routers, so that they tell.
+    #[default]
+    Sender,
+    /// Anybody (`IP_PMTUDISC_DONT`): routers, too, cut what they cannot pass on whole.
+    Anybody,
+}
+
+/// What the application chose for the IP header of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks {
+    hop_limit: u8,
+    traffic_class: u8,
+}
+
+impl Marks {
+    /// Whether the ECN field is 0.
+    pub fn is_plain(self) -> bool {
+        self.traffic_class & 3 == 0
+    }
+
+    pub fn write(self, ip: &mut IpHeader) {
+        (ip.hop_limit, ip.traffic_class) = (self.hop_limit, self.traffic_class);
+    }
+}
+
+pub(crate) struct UdpSocket {
+    pub id: SocketId,
+    /// The address may be unspecified: any of ours.
+    pub local: SocketAddr,
+    pub remote: Option<SocketAddr>,
+    pub queue: VecDeque<Datagram>,
+    pub held_bytes: usize,
+    pub limit_bytes: usize,
+    pub pending: Readiness,
+    /// An ICMP error not told yet; only connected sockets hear of them (RFC 1122, 4.1.3.3).
+    pub error: Option<Error>,
+    /// The link of the last datagram, for link-local peers.
+    pub scope: Option<Serial>,
+    /// Whom the last datagram went to that had no headers ready.
+    pub last_remote: Option<SocketAddr>,
+    pub route: Option<Box<DatagramRoute>>,
+    /// Of what is sent to one host, and to groups.
+    pub hop_limits: [u8; 2],
+    pub traffic_class: u8,
+    pub fragmentation: Fragmentation,
+    /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
+    pub wants_room: u64,
+}
+
+/// Headers kept ready for the peer that datagrams go to.
+pub(crate) struct DatagramRoute {
+    pub remote: SocketAddr,
+    pub hop: NextHop,
+    /// It holds while these are the present ones.
+    pub generations: Generations,
+    pub template: HeaderTemplate,
+}
+
+impl DatagramRoute {
+    /// Whether a datagram with so many bytes of data is no longer than the way allows.
+    #[inline]
+    pub fn fits(&self, len: usize) -> bool {
+        self.template.header_len() - self.template.link_header_len() + len <= self.hop.mtu
+    }
+}
+
+/// Who was refused for want of room on a link.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// Links for which there is somebody, a bit each.
+    pub links: u64,
+    /// By the link's bit, oldest first; each socket is there once. Sockets that are gone may still be named.
+    by_bit: Vec<VecDeque<SocketId>>,
+}
+
+impl Refused {
+    /// The bit of a link. As many links as there are bits may be in use; beside ones that have failed two may share one.
+    pub fn bit(link: LinkId) -> usize {
+        link.index() % u64::BITS as usize
+    }
+
+    /// Remembers a socket, unless it is for this link.
+    pub fn add(&mut self, socket: &mut UdpSocket, link: LinkId) {
+        let bit = Self::bit(link);
+        if socket.wants_room & 1 << bit != 0 {
+            return;
+        }
+        socket.wants_room |= 1 << bit;
+        self.links |= 1 << bit;
+        if self.by_bit.len() <= bit {
+            self.by_bit.resize_with(bit + 1, VecDeque::new);
+        }
+        self.by_bit[bit].push_back(socket.id);
+    }
+
+    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are `sockets`: who is
+    /// closed and opened again and again while a link is full would stand there each time.
+    pub fn trim(&mut self, link: LinkId, sockets: usize, waits: impl FnMut(&SocketId) -> bool) {
+        let Some(list) = self.by_bit.get_mut(Self::bit(link)) else { return };
+        if list.len() > 2 * sockets + EVENTS_UNTRIMMED {
+            list.retain(waits);
+        }
+    }
+
+    /// How many sockets are named, for all links.
+    #[cfg(test)]
+    pub fn named(&self) -> usize {
+        self.by_bit.iter().map(VecDeque::len).sum()
+    }
+
+    /// Who was refused first on the link with this bit.
+    pub fn pop(&mut self, bit: usize) -> Option<SocketId> {
+        let id = self.by_bit.get_mut(bit).and_then(VecDeque::pop_front);
+        if self.by_bit.get(bit).is_none_or(VecDeque::is_empty) {
+            self.links &= !(1 << bit);
+        }
+        id
+    }
+}
+
+/// All UDP sockets.
+pub(crate) struct UdpTable {
+    pub sockets: Slab<UdpSocket>,
+    ports: Ports,
+    limit_bytes: usize,
+    /// Forgotten when a socket changes.
+    pub flows: Flows,
+    pub refused: Refused,
+}
+
+impl UdpTable {
+    pub fn new(limit: usize, limit_bytes: usize) -> Self {
+        Self {
+            sockets: Slab::new(limit),
+            ports: Ports::default(),
+            limit_bytes,
+            flows: Flows::new(),
+            refused: Refused::default(),
+        }
+    }
+
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.ports.is_used(port)
+    }
+
+    /// Adds a socket on an address that no other unconnected socket has.
+    pub fn bind(&mut self, local: SocketAddr) -> Result<SocketId, Error> {
+        if self.ports.is_taken(local) {
+            return Err(Error::AddrInUse);
+        }
+        let socket = UdpSocket {
+            id: SocketId::new(SocketKind::Udp, 0, 0),
+            local,
+            remote: None,
+            queue: VecDeque::new(),
+            held_bytes: 0,
+            limit_bytes: self.limit_bytes,
+            pending: Readiness::default(),
+            error: None,
+            scope: None,
+            last_remote: None,
+            route: None,
+            // RFC 1112, 6.1; RFC 3493, 5.2.
+            hop_limits: [64, 1],
+            traffic_class: 0,
+            fragmentation: Fragmentation::default(),
+            wants_room: 0,
+        };
+        let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
+        self.ports.add(slot, local, None);
+        self.flows.forget();
+        let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.id = id;
+        }
+        Ok(id)
+    }
+
+    pub fn by_id(&mut self, id: SocketId) -> Result<&mut UdpSocket, Error> {
+        self.sockets.get_mut(id.slot()).filter(|socket| socket.id == id).ok_or(Error::NoSuchSocket)
+    }
+
+    pub fn remove(&mut self, id: SocketId, account: &mut Account) {
+        if self.by_id(id).is_err() {
+            return;
+        }
+        let Some(socket) = self.sockets.remove(id.slot()) else { return };
+        account.sub(Held::Datagrams, socket.held_bytes);
+        self.flows.forget();
+        self.ports.remove(id.slot(), socket.local, socket.remote);
+    }
+
+    /// See [`Ports::find`].
+    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        self.ports.find(local, remote)
+    }
+
+    /// Fixes (and names) the address of a socket and its peer.
+    pub fn connect(
+        &mut self,
+        id: SocketId,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.flows.forget();
+        let Self { sockets, ports, .. } = self;
+        let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
+        let socket = socket.ok_or(Error::NoSuchSocket)?;
+        ports.remove(id.slot(), socket.local, socket.remote);
+        socket.local.set_ip(local);
+        socket.remote = Some(remote);
+        socket.route = None;
+        ports.add(id.slot(), socket.local, socket.remote);
+        Ok(())
+    }
+
+    /// Queues a datagram; gives it back when the socket's memory is used up.
+    pub fn deliver(
+        &mut self,
+        slot: u32,
+        datagram: Datagram,
+        link: Serial,
+        account: &mut Account,
+        events: &mut EventQueue,
+    ) -> Result<(), Datagram> {
+        let Some(socket) = self.sockets.get_mut(slot) else { return Err(datagram) };
+        let was_empty = socket.queue.is_empty();
+        socket.push(datagram, account)?;
+        socket.delivered(link, was_empty, events);
+        Ok(())
+    }
+
+    /// Tells a connected socket of an ICMP error; whether there is such a socket.
+    pub fn icmp_error(
+        &mut self,
+        events: &mut EventQueue,
+        local: SocketAddr,
+        remote: SocketAddr,
+        error: Option<Error>,
+    ) -> bool {
+        let Some(slot) = self.find(local, remote) else { return false };
+        let Some(socket) = self.sockets.get_mut(slot) else { return false };
+        if socket.remote == Some(remote) && error.is_some() {
+            socket.error = error;
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(socket.id, &mut socket.pending, readable);
+        }
+        true
+    }
+}
+
+impl UdpSocket {
+    /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to
+    /// follow.
+    #[inline]
+    pub fn push(&mut self, datagram: Datagram, account: &mut Account) -> Result<(), Datagram> {
+        let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();
+        if self.held_bytes + held > self.limit_bytes
+            || !account.admit_datagram(self.held_bytes, held)
+        {
+            return Err(datagram);
+        }
+        self.held_bytes += held;
+        self.queue.push_back(datagram);
+        Ok(())
+    }
+
+    /// Datagrams from `link` were queued; whoever waits is told, if there were none before.
+    #[inline]
+    pub fn delivered(&mut self, link: Serial, was_empty: bool, events: &mut EventQueue) {
+        self.scope = Some(link);
+        if was_empty {
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(self.id, &mut self.pending, readable);
+        }
+    }
+
+    /// The next datagram.
+    #[inline]
+    pub fn take(&mut self, account: &mut Account) -> Option<Datagram> {
+        let datagram = self.queue.pop_front()?;
+        let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();
+        self.held_bytes -= held;
+        account.sub(Held::Datagrams, held);
+        Some(datagram)
+    }
+
+    /// What the application chose for the IP headers of what is sent to `remote`.
+    pub fn marks(&self, remote: IpAddr) -> Marks {
+        let hop_limit = self.hop_limits[usize::from(remote.is_multicast())];
+        Marks { hop_limit, traffic_class: self.traffic_class }
+    }
+
+    /// Whether the socket can send to `remote`'s family.
+    pub fn reaches(&self, remote: IpAddr) -> bool {
+        let local = self.local.ip();
+        local.is_ipv4() == remote.is_ipv4() || (local.is_ipv6() && local.is_unspecified())
+    }
+}

@@ -1,0 +1,431 @@
+//! The engine's own addresses.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use millstream_route::{LinkId, Prefix, Route};
+
+use super::claims::Claims;
+use super::reserved::{is_no_host, is_no_source};
+use crate::engine::{Engine, NO_PREFIX};
+use crate::error::Error;
+
+/// Why no socket has a peer at one of the engine's own addresses.
+pub(crate) const TO_ITSELF: &str = "an engine does not talk to itself: no peer has its own address";
+
+/// What a destination address means to this engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// One of its own.
+    Own,
+    /// A broadcast or a multicast group it belongs to.
+    Group,
+    /// Somebody else's.
+    Other,
+    /// The same, of a packet that was to be handed on.
+    Forwarded,
+}
+
+impl Engine {
+    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
+    /// that has failed or was removed goes over to this one, with the connections that have it.
+    ///
+    /// Where there may be other stations on the link it is announced, and checked, as
+    /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
+    ///
+    /// # Errors
+    /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
+    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
+    /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
+    /// use. Nothing has changed then. That somebody else has it shows later ([`Engine::address_infos`]).
+    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
+        if !prefix.is_valid() {
+            return Err(Error::Invalid(NO_PREFIX));
+        }
+        if is_no_host(prefix.addr) {
+            return Err(Error::Invalid("not an address that a host has on a link"));
+        }
+        self.check_link(link)?;
+        let addresses = &self.out.addresses;
+        if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
+            return Err(Error::AddrInUse);
+        }
+        let count = addresses.len() + addresses.claims.unused();
+        let to_go = match addresses.owns(prefix.addr) {
+            true => 0,
+            false => (count + 1).saturating_sub(self.limits.addresses),
+        };
+        if addresses.over_count() < to_go {
+            return Err(Error::Limit("addresses"));
+        }
+        // The last that can fail.
+        self.add_route(prefix.network(), Route::on_link(link))?;
+        for _ in 0..to_go {
+            self.out.addresses.forget_one();
+        }
+        self.claim(link, prefix);
+        Ok(())
+    }
+
+    /// Takes an address from a link, be it used, checked yet, or found to be another's; its connections are reset, and the
+    /// route to its prefix goes unless the link has another address in it. Sockets that are bound to it stay, and can send
+    /// again when it comes back.
+    ///
+    /// # Errors
+    /// [`Error::AddrNotAvailable`] when the link has no such address; [`Error::Invalid`] for a link that is not in use.
+    pub fn remove_address(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
+        self.check_link(link)?;
+        let claims = &self.out.addresses.claims;
+        let own = self.out.addresses.of_link(link).find(|own| own.addr == ip);
+        let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
+        let own = own.or_else(|| claimed().map(|info| info.prefix));
+        let own = own.ok_or(Error::AddrNotAvailable)?;
+        self.out.addresses.claims.forget(ip);
+        self.lose_address(link, ip);
+        let is_same = |other: Prefix| other.network() == own.network();
+        let claims = &self.out.addresses.claims;
+        let is_used = self.out.addresses.of_link(link).any(is_same)
+            || claims.iter().any(|info| info.link == link && is_same(info.prefix));
+        if !is_used {
+            self.out.routing.remove(own.network(), link);
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
+/// 3.3.4.2).
+#[derive(Default)]
+pub(crate) struct Addresses {
+    /// Of no link are those of links that were removed.
+    list: Vec<(Option<LinkId>, Prefix)>,
+    /// As many at its end are of links that are over.
+    over: usize,
+    /// Sorted, for look-ups, each family by itself.
+    own_v4: Vec<u32>,
+    own_v6: Vec<u128>,
+    /// What becomes of those of links in use, and those that are not used yet, or not any more.
+    pub claims: Claims,
+}
+
+impl Addresses {
+    pub fn new(claims: Claims) -> Self {
+        Self { claims, ..Self::default() }
+    }
+
+    /// Gives up an address of a link in use.
+    pub fn lose(&mut self, link: LinkId, ip: IpAddr) {
+        let end = self.list.len() - self.over;
+        let is_it = |(of, own): &(_, Prefix)| *of == Some(link) && own.addr == ip;
+        if let Some(at) = self.list[..end].iter().position(is_it) {
+            let (_, own) = self.list.remove(at);
+            self.disown(own);
+        }
+    }
+
+    /// Adds an address; false when another link has it. One that is over gives it up.
+    pub fn add(&mut self, link: LinkId, prefix: Prefix) -> bool {
+        let is_new = match prefix.addr {
+            IpAddr::V4(ip) => insert(&mut self.own_v4, ip.to_bits()),
+            IpAddr::V6(ip) => insert(&mut self.own_v6, ip.to_bits()),
+        };
+        let end = self.list.len() - self.over;
+        if !is_new {
+            let same = |(_, own): &(_, Prefix)| own.addr == prefix.addr;
+            let Some(at) = self.list[end..].iter().position(same) else { return false };
+            self.list.remove(end + at);
+            self.over -= 1;
+        }
+        self.list.insert(end, (Some(link), prefix));
+        true
+    }
+
+    /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
+    pub fn end_link(&mut self, link: LinkId) {
+        self.claims.end_link(link);
+        let link = Some(link);
+        let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
+        while let Some(at) = self.list.iter().position(is_bound) {
+            let (_, own) = self.list.remove(at);
+            self.disown(own);
+        }
+        let end = self.list.len() - self.over;
+        self.list[..end].sort_by_key(|(of, _)| *of == link);
+        self.over += self.list[..end].iter().filter(|(of, _)| *of == link).count();
+    }
+
+    /// The number of a link that is over may be another's: its addresses are of no link.
+    pub fn forget_link(&mut self, link: LinkId) {
+        let of_it = self.list.iter_mut().filter(|(of, _)| *of == Some(link));
+        of_it.for_each(|(of, _)| *of = None);
+    }
+
+    /// Makes room by an address of the link that is over for longest, if one is.
+    pub fn forget_one(&mut self) {
+        if self.over != 0
+            && let Some((_, own)) = self.list.pop()
+        {
+            self.over -= 1;
+            self.disown(own);
+        }
+    }
+
+    /// It is in the list no more.
+    fn disown(&mut self, prefix: Prefix) {
+        match prefix.addr {
+            IpAddr::V4(ip) => self.own_v4.retain(|&own| own != ip.to_bits()),
+            IpAddr::V6(ip) => self.own_v6.retain(|&own| own != ip.to_bits()),
+        }
+    }
+
+    /// Whether a link that is not over has `ip`.
+    pub fn is_held(&self, ip: IpAddr) -> bool {
+        let end = self.list.len() - self.over;
+        self.list[..end].iter().any(|(_, own)| own.addr == ip)
+    }
+
+    /// How many are of links that are over.
+    pub fn over_count(&self) -> usize {
+        self.over
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// All, in the order they were added; those of links that are over come last.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
+        self.list.iter().copied()
+    }
+
+    /// Whether `ip` is one of them.
+    #[inline]
+    pub fn owns(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.own_v4.binary_search(&ip.to_bits()).is_ok(),
+            IpAddr::V6(ip) => self.own_v6.binary_search(&ip.to_bits()).is_ok(),
+        }
+    }
+
+    /// Whether `ip` is the broadcast address of a network that the link is in (RFC 1122 section 3.2.1.3).
+    pub fn is_broadcast_of(&self, link: LinkId, ip: IpAddr) -> bool {
+        let IpAddr::V4(ip) = ip else { return false };
+        self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
+    }
+
+    /// What a packet that came from `link` for `ip` is to this engine.
+    #[inline]
+    pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {
+        if self.owns(ip) {
+            return Destination::Own;
+        }
+        let group = match ip {
+            IpAddr::V4(ip) => {
+                ip.is_broadcast()
+                    || ip == Ipv4Addr::new(224, 0, 0, 1)
+                    || self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
+            }
+            IpAddr::V6(ip) => {
+                ip == millstream_route::ALL_NODES
+                    || (ip.is_multicast()
+                        && self
+                            .of_link(link)
+                            .map(|prefix| prefix.addr)
+                            .chain(self.claims.tentative_of(link))
+                            .any(|own| match own {
+                                IpAddr::V6(own) => millstream_route::solicited_node(own) == ip,
+                                IpAddr::V4(_) => false,
+                            }))
+            }
+        };
+        if group { Destination::Group } else { Destination::Other }
+    }
+
+    /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
+    /// network's, whose answer would be everybody's, or nobody's (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.5.3). One
+    /// without an address yet speaks to groups alone.
+    #[inline]
+    pub fn is_martian(&self, link: LinkId, src: IpAddr, destination: Destination) -> bool {
+        is_no_source(src)
+            || src.is_unspecified() && destination == Destination::Own
+            || self.owns(src)
+            || self.is_broadcast_of(link, src)
+    }
+
+    /// The addresses of one link.
+    pub fn of_link(&self, link: LinkId) -> impl Iterator<Item = Prefix> {
+        self.list.iter().filter(move |(of, _)| *of == Some(link)).map(|(_, prefix)| *prefix)
+    }
+
+    /// The address to send from: on the outgoing link, of the destination's family and scope; one whose
+    /// prefix covers the next hop or the destination before others (after RFC 6724 section 5, rules 2 and
+    /// 8); else one of another link.
+    pub fn source(&self, link: LinkId, next_hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+        let scope = is_link_local(destination);
+        let fits = |prefix: &Prefix| {
+            prefix.addr.is_ipv4() == destination.is_ipv4() && is_link_local(prefix.addr) == scope
+        };
+        let on_link = || self.of_link(link).filter(fits);
+        on_link()
+            .find(|prefix| prefix.contains(destination))
+            .or_else(|| on_link().find(|prefix| prefix.contains(next_hop)))
+            .or_else(|| on_link().next())
+            .or_else(|| self.list.iter().map(|(_, prefix)| *prefix).find(fits))
+            .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
+            .map(|prefix| prefix.addr)
+    }
+}
+
+/// Puts `value` into a sorted list; false when it was there.
+fn insert<T: Ord>(list: &mut Vec<T>, value: T) -> bool {
+    let place = list.binary_search(&value);
+    if let Err(place) = place {
+        list.insert(place, value);
+    }
+    place.is_err()
+}
+
+/// Whether an address means something on one link only. Multicast counts by its scope.
+pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) if ip.is_multicast() => ip.octets()[1] & 0xf == 2,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_link::{Medium, PairConfig, pair};
+    use millstream_packet::{Pool, PoolConfig};
+    use millstream_route::RouteTable;
+
+    use super::*;
+    use crate::engine::ip::routing::Routing;
+    use crate::{EngineConfig, Limits};
+
+    fn addresses() -> Addresses {
+        let mut addresses = Addresses::default();
+        for (link, prefix) in
+            [(0, "10.0.0.2/24"), (0, "fe80::1/64"), (0, "fd00::2/64"), (1, "10.1.0.2/16")]
+        {
+            assert!(addresses.add(LinkId(link), prefix.parse().expect("a prefix")));
+        }
+        addresses
+    }
+
+    #[test]
+    fn tells_own_groups_and_others() {
+        let addresses = addresses();
+        let class =
+            |link, ip: &str| addresses.classify(LinkId(link), ip.parse().expect("an address"));
+        assert_eq!(class(0, "10.0.0.2"), Destination::Own);
+        assert_eq!(class(1, "10.0.0.2"), Destination::Own);
+        assert_eq!(class(0, "10.0.0.255"), Destination::Group);
+        assert_eq!(class(1, "10.0.0.255"), Destination::Other);
+        assert_eq!(class(0, "255.255.255.255"), Destination::Group);
+        assert_eq!(class(0, "ff02::1"), Destination::Group);
+        assert_eq!(class(0, "ff02::1:ff00:2"), Destination::Group);
+        assert_eq!(class(0, "ff02::1:ff00:3"), Destination::Other);
+        assert_eq!(class(0, "10.0.0.3"), Destination::Other);
+    }
+
+    #[test]
+    fn a_link_that_is_over_sends_last_and_gives_its_addresses_up() {
+        let mut addresses = addresses();
+        let list = |addresses: &Addresses| -> Vec<String> {
+            let number =
+                |link: Option<LinkId>| link.map_or("none".into(), |link| link.0.to_string());
+            addresses.iter().map(|(link, own)| format!("{}: {own}", number(link))).collect()
+        };
+        let prefix = |text: &str| text.parse().expect("a prefix");
+        assert!(!addresses.add(LinkId(2), prefix("10.0.0.2/24")));
+        addresses.end_link(LinkId(0));
+        assert_eq!(list(&addresses), ["1: 10.1.0.2/16", "0: 10.0.0.2/24", "0: fd00::2/64"]);
+        assert!(!addresses.owns("fe80::1".parse().expect("an address")));
+        assert!(addresses.add(LinkId(2), prefix("10.2.0.2/16")));
+        let to = "8.8.8.8".parse().expect("an address");
+        let source = addresses.source(LinkId(3), to, to).expect("a source");
+        assert_eq!(source.to_string(), "10.1.0.2");
+        assert!(addresses.add(LinkId(2), prefix("10.0.0.2/25")));
+        addresses.end_link(LinkId(1));
+        assert_eq!(
+            list(&addresses),
+            ["2: 10.2.0.2/16", "2: 10.0.0.2/25", "1: 10.1.0.2/16", "0: fd00::2/64"]
+        );
+        addresses.forget_link(LinkId(0));
+        assert_eq!(list(&addresses)[2..], ["1: 10.1.0.2/16", "none: fd00::2/64"]);
+        assert_eq!(addresses.of_link(LinkId(0)).count(), 0);
+        assert!(addresses.owns("fd00::2".parse().expect("an address")));
+        for left in [3, 2, 2] {
+            addresses.forget_one();
+            assert_eq!(addresses.len(), left);
+        }
+        assert!(!addresses.owns("10.1.0.2".parse().expect("an address")));
+    }
+
+    /// An engine with so few routes and addresses, and with two links.
+    fn engine(routes: usize, addresses: usize) -> Engine {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let limits = Limits { addresses, ..Limits::default() };
+        let mut engine =
+            Engine::new(EngineConfig { limits, ..EngineConfig::new(pool) }).expect("an engine");
+        engine.out.routing = Routing::over(RouteTable::with_limit(routes));
+        let (near, far) =
+            pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).expect("a pair");
+        for (number, end) in [near, far].into_iter().enumerate() {
+            assert_eq!(engine.add_link(Box::new(end)), Ok(LinkId(number as u16)));
+        }
+        engine
+    }
+
+    fn add(engine: &mut Engine, link: u16, prefix: &str) -> Result<(), Error> {
+        engine.add_address(LinkId(link), prefix.parse().expect("a prefix"))
+    }
+
+    #[test]
+    fn an_address_whose_route_finds_no_room_is_not_added() {
+        let mut engine = engine(1, 8);
+        assert_eq!(add(&mut engine, 0, "10.0.0.2/24"), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
+        }
+        assert_eq!((engine.out.addresses.len(), engine.out.routing.table().len()), (1, 1));
+        assert!(!engine.out.addresses.owns("10.1.0.2".parse().expect("an address")));
+        // One that needs no further route.
+        assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
+        assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
+        engine.routes().remove_link(LinkId(0));
+        assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Ok(()));
+    }
+
+    #[test]
+    fn an_address_of_a_link_that_is_over_stays_when_another_is_refused() {
+        let mut engine = engine(1, 2);
+        assert_eq!(add(&mut engine, 0, "10.0.0.2/24"), Ok(()));
+        assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
+        engine.remove_link(LinkId(0)).expect("removed");
+        let route = Route::on_link(LinkId(1));
+        engine.add_route("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
+        let before: Vec<_> = engine.out.addresses.iter().collect();
+        // It had taken one's place, and had taken one over.
+        for prefix in ["10.1.0.2/24", "10.0.0.2/24"] {
+            assert_eq!(add(&mut engine, 1, prefix), Err(Error::Limit("routes")));
+            assert_eq!(engine.out.addresses.iter().collect::<Vec<_>>(), before);
+        }
+    }
+
+    #[test]
+    fn sends_from_an_address_that_fits() {
+        let addresses = addresses();
+        let from = |link, to: &str| {
+            let to = to.parse().expect("an address");
+            addresses.source(LinkId(link), to, to).map(|ip| ip.to_string())
+        };
+        assert_eq!(from(0, "10.0.0.9").as_deref(), Some("10.0.0.2"));
+        assert_eq!(from(1, "8.8.8.8").as_deref(), Some("10.1.0.2"));
+        assert_eq!(from(0, "fe80::9").as_deref(), Some("fe80::1"));
+        assert_eq!(from(0, "2001:db8::1").as_deref(), Some("fd00::2"));
+        assert_eq!(from(1, "fd00::9").as_deref(), Some("fd00::2"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Own addresses are checked and announced, and others' claims to them answered. When what is due: [`claims`](crate::engine::claims).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use millstream_packet::Instant;
+use millstream_route::{ALL_NODES, LinkId, Prefix, solicited_node};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::ethernet::MacAddr;
+use millstream_wire::icmp;
+use millstream_wire::ip::IpHeader;
+use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation};
+
+use super::claims::{AddressState, Dispute, Due};
+use crate::engine::Engine;
+use crate::engine::rx::ingress::{Arrival, checksum_holds};
+use crate::engine::tx::output::Output;
+use crate::socket::SocketId;
+use crate::stats::DropReason;
+
+impl Engine {
+    /// The link, which is in use, has an address from now on, or once it has been checked.
+    pub(in crate::engine) fn claim(&mut self, link: LinkId, prefix: Prefix) {
+        let now = self.time;
+        let others = self.out.links[link.index()].capabilities.multi_access;
+        if self.out.addresses.claims.begin(now, link, prefix, others) {
+            self.take_address(link, prefix);
+        }
+        // Before anything else is sent from it.
+        self.address_timers(now);
+    }
+
+    fn take_address(&mut self, link: LinkId, prefix: Prefix) {
+        self.out.addresses.add(link, prefix);
+        // What is known of flows goes by the addresses.
+        self.forget_flows();
+    }
+
+    /// Does what time makes due for own addresses, as much as a turn may.
+    pub(in crate::engine) fn address_timers(&mut self, now: Instant) {
+        let mut taken = Vec::new();
+        let Output { addresses, .. } = &mut self.out;
+        // They are told while the list of them is walked.
+        let mut claims = std::mem::take(&mut addresses.claims);
+        claims.poll(now, self.limits.tuning.timers, &mut |due| match due {
+            Due::Probe { link, ip, nonce } => self.out.probe(now, link, ip, nonce),
+            Due::Announce { link, ip } => self.out.announce(now, link, ip),
+            Due::Take { link, prefix } => taken.push((link, prefix)),
+        });
+        self.out.addresses.claims = claims;
+        for (link, prefix) in taken {
+            self.take_address(link, prefix);
+        }
+    }
+
+    /// Whether the sender of an ARP packet claims an address of ours on the link, or asks for one that is being checked (RFC
+    /// 5227, 2.1.1 and 2.4). What comes back from ourselves does not.
+    pub(in crate::engine) fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
+        let claims = &self.out.addresses.claims;
+        let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
+        let probed = sender_ip.is_unspecified() && operation == ArpOperation::Request;
+        claims.is_ours(link, sender_ip.into())
+            || (probed && claims.state(link, target_ip.into()) == Some(AddressState::Tentative))
+    }
+
+    /// A packet from one of our own addresses has come: by neighbour discovery somebody else says so that it is his.
+    #[cold]
+    pub(in crate::engine) fn claimed_by_source(&mut self, now: Instant, arrival: &Arrival) {
+        let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
+        let pseudo = icmp::pseudo_sum(src, dst, payload_len);
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) else { return };
+        if !checksum_holds(arrival, pseudo) {
+            return;
+        }
+        let body = arrival.packet.head().get(header_len..).unwrap_or_default();
+        if let Ok(NdpMessage::NeighborAdvert(told)) =
+            NdpMessage::parse(body, &Envelope { src, dst, hop_limit })
+            && self.out.addresses.claims.is_ours(arrival.link, told.target.into())
+        {
+            self.address_claimed(now, arrival.link, told.target.into(), told.target_ll);
+        }
+    }
+
+    /// Somebody else on the link claims an address of ours, as far as he said from that station. It is counted and told;
+    /// while it was being checked it is his (RFC 4862, 5.4.5; RFC 5227, 2.1.1), else it stays ours (2.4 (c)).
+    pub(in crate::engine) fn address_claimed(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        ip: IpAddr,
+        by: Option<MacAddr>,
+    ) {
+        let slot = &self.out.links[link.index()];
+        if by == Some(slot.capabilities.mac) {
+            return self.out.stats.drop(DropReason::NeighborIgnored);
+        }
+        self.out.stats.drop(DropReason::AddressConflict);
+        self.out.stats.address_conflicts += 1;
+        match self.out.addresses.claims.dispute(now, link, ip, by) {
+            Dispute::Nothing | Dispute::Held => {}
+            Dispute::Defend => {
+                self.out.links[link.index()].wake();
+                self.out.stats.address_defences += 1;
+                self.out.announce(now, link, ip);
+            }
+            Dispute::Lost => {
+                self.out.stats.addresses_duplicated += 1;
+                self.out.links[link.index()].wake();
+                self.lose_address(link, ip);
+            }
+        }
+    }
+
+    /// The address is not used any more: its connections are reset (RFC 5227, 2.4).
+    #[cold]
+    pub(in crate::engine) fn lose_address(&mut self, link: LinkId, ip: IpAddr) {
+        let sockets = self.tcp.sockets.iter();
+        let ids: Vec<SocketId> = sockets
+            .filter(|(_, socket)| socket.conn.ends().local.ip() == ip)
+            .map(|(_, socket)| socket.id)
+            .collect();
+        for id in ids {
+            let _ = self.with_conn(id, |socket, _| socket.conn.abort());
+        }
+        self.out.addresses.lose(link, ip);
+        // Routes are looked up anew.
+        self.out.routing.note_link_change();
+        self.forget_flows();
+    }
+}
+
+impl Output {
+    /// Whether this engine speaks for the addresses of the link: of those that share a device the first one does.
+    fn speaks_for(&self, link: LinkId) -> bool {
+        self.links.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
+    }
+
+    /// Asks whether somebody has the address, without claiming it (RFC 5227, 2.1.1; RFC 4862, 5.4.2).
+    fn probe(&mut self, now: Instant, link: LinkId, ip: IpAddr, nonce: [u8; 6]) {
+        if !self.speaks_for(link) {
+            return;
+        }
+        match ip {
+            IpAddr::V4(ip) => self.tell_arp(now, link, Ipv4Addr::UNSPECIFIED, ip),
+            IpAddr::V6(target) => {
+                let question = NeighborSolicitation { target, source_ll: None, nonce: Some(nonce) };
+                let message = NdpMessage::NeighborSolicitation(question);
+                let group = solicited_node(target);
+                self.send_ndp(now, link, Ipv6Addr::UNSPECIFIED, group, None, &message);
+            }
+        }
+    }
+
+    /// Tells everybody which station has the address (RFC 5227, 2.3; RFC 4861, 7.2.6; RFC 9131).
+    fn announce(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
+        if !self.speaks_for(link) {
+            return;
+        }
+        self.stats.address_announcements += 1;
+        match ip {
+            IpAddr::V4(ip) => self.tell_arp(now, link, ip, ip),
+            IpAddr::V6(target) => {
+                let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
+                    router: false,
+                    solicited: false,
+                    override_flag: true,
+                    target,
+                    target_ll: Some(self.links[link.index()].capabilities.mac),
+                });
+                self.send_ndp(now, link, target, ALL_NODES, None, &advert);
+            }
+        }
+    }
+
+    /// An ARP request to all.
+    fn tell_arp(&mut self, now: Instant, link: LinkId, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) {
+        let message = ArpPacket {
+            operation: ArpOperation::Request,
+            sender_mac: self.links[link.index()].capabilities.mac,
+            sender_ip,
+            target_mac: MacAddr::ZERO,
+            target_ip,
+        };
+        self.send_arp(now, link, MacAddr::BROADCAST, &message);
+    }
+}

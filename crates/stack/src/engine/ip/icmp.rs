@@ -1,0 +1,261 @@
+//! ICMP of both versions: echoes answered, errors sent and heard.
+
+use std::net::SocketAddr;
+
+use millstream_packet::{Instant, Packet};
+use millstream_route::LinkId;
+use millstream_tcp::FourTuple;
+use millstream_wire::Malformed;
+use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
+
+use super::addresses::Destination;
+use super::icmp_meaning;
+use crate::engine::Engine;
+use crate::engine::rx::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
+use crate::engine::tcp::api::conn_error;
+use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
+
+impl Engine {
+    /// An ICMP message for this engine.
+    pub(in crate::engine) fn icmp_input(&mut self, now: Instant, mut arrival: Arrival) {
+        let ip = arrival.ip;
+        let pseudo = icmp::pseudo_sum(ip.src, ip.dst, ip.payload_len);
+        if !checksum_holds(&arrival, pseudo) {
+            return self.out.stats.malformed(Malformed::IcmpChecksum);
+        }
+        if !gather(&mut arrival.packet, usize::MAX) {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        let body = arrival.packet.head().get(ip.header_len..).unwrap_or_default();
+        let version = ip.version();
+        let (message, len) = match Icmp::parse(version, body) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        match message {
+            Icmp::EchoRequest { id, seq } => self.answer_echo(now, arrival, id, seq),
+            Icmp::EchoReply { id, seq } => self.echo_reply_input(arrival, id, seq),
+            Icmp::NeighborDiscovery { .. } => {
+                self.ndp_input(now, arrival.link, &arrival.packet, &ip);
+            }
+            Icmp::Unreachable(_)
+            | Icmp::PacketTooBig { .. }
+            | Icmp::TimeExceeded { .. }
+            | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
+                Ok(quote) if self.icmp_error_input(now, &message, &quote) => {}
+                Ok(_) => self.out.stats.drop(DropReason::IcmpNoSocket),
+                Err(reason) => self.out.stats.malformed(reason),
+            },
+            Icmp::Redirect { .. } | Icmp::Other { .. } => {
+                self.out.stats.drop(DropReason::IcmpIgnored);
+            }
+        }
+    }
+
+    /// RFC 1122, 3.2.2.6; RFC 4443, 4.2. An echo to a broadcast address is not answered; one to a
+    /// multicast group is in IPv6. The request's frames become the reply's.
+    fn answer_echo(&mut self, now: Instant, arrival: Arrival, id: u16, seq: u16) {
+        let Arrival { mut packet, ip, link, destination, .. } = arrival;
+        if destination == Destination::Group && ip.src.is_ipv4()
+            || ip.src.is_unspecified()
+            || ip.src.is_multicast()
+        {
+            return self.out.stats.drop(DropReason::IcmpIgnored);
+        }
+        let scope = self.out.links[link.index()].serial;
+        let Some(hop) = self.out.datagram_next_hop(now, ip.src, Some(scope)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let source = match destination {
+            Destination::Own => Some(ip.dst),
+            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
+        };
+        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
+        packet.trim_front(ip.header_len);
+        if packet.make_head_mut(&self.out.pool).is_err() {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        if let Some(head) = packet.head_mut() {
+            Icmp::EchoReply { id, seq }.emit(ip.version(), head);
+        }
+        *packet.meta_mut() = Default::default();
+        let mut header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
+        // RFC 1122, 3.2.2.6: all of the data come back, cut like those that came.
+        header.dont_fragment = header.packet_len() <= hop.mtu;
+        self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.stats.icmp_echo_answered += 1;
+        self.out.send_ip(now, hop, &header, packet);
+    }
+
+    /// A packet with IP headers that it is dropped for: the sender of some is told.
+    #[cold]
+    pub(in crate::engine) fn ip_refused(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        mut packet: Packet,
+        reason: Malformed,
+        to_all: bool,
+    ) {
+        self.out.stats.malformed(reason);
+        let is_told = matches!(
+            reason,
+            Malformed::Ipv6OptionUnknown
+                | Malformed::Ipv6Routing
+                | Malformed::Ipv6ExtensionOrder
+                | Malformed::Ipv6Jumbogram
+                | Malformed::IpFragment
+                | Malformed::Ipv4Option
+        );
+        // What follows the header that it is dropped for says whether it is an error itself.
+        if !is_told || !gather(&mut packet, PULL_UP_BYTES) {
+            return;
+        }
+        // What is quoted may have such headers.
+        let Ok(ip) = ip::parse_quoted(packet.head()) else { return };
+        let destination = self.out.addresses.classify(link, ip.dst);
+        if self.out.addresses.is_martian(link, ip.src, destination) {
+            return;
+        }
+        // RFC 1122, 3.2.2: of IPv4, only the first fragment is told of, for what it says itself.
+        let is_later = ip.src.is_ipv4() && ip.fragment.is_some_and(|part| part.offset != 0);
+        if !is_later {
+            self.tell_headers(now, &Arrival { packet, ip, link, destination, to_all });
+        }
+    }
+
+    /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
+    /// before it (RFC 8200, 4, 4.2 and 4.4).
+    #[cold]
+    pub(in crate::engine) fn tell_problem(&mut self, now: Instant, arrival: &Arrival) {
+        if arrival.ip.version() == Version::V4 {
+            let error = Icmp::Unreachable(Unreachable::Protocol);
+            return self.send_icmp_error(now, arrival, error);
+        }
+        self.tell_headers(now, arrival);
+    }
+
+    /// Tells the sender of a packet where its IP headers are wrong, if that is to be told.
+    fn tell_headers(&mut self, now: Instant, arrival: &Arrival) {
+        let Some(ip::Problem { code, pointer, of_groups }) = ip::problem(arrival.packet.head())
+        else {
+            return;
+        };
+        if of_groups || arrival.destination == Destination::Own && !arrival.to_all {
+            self.send_icmp_error(now, arrival, Icmp::ParameterProblem { code, pointer });
+        }
+    }
+
+    /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or the rate
+    /// limit forbid it.
+    pub(in crate::engine) fn send_icmp_error(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        error: Icmp,
+    ) {
+        let Arrival { packet, ip, link, destination, to_all } = arrival;
+        let version = ip.version();
+        // What stands behind a header that is not taken.
+        let seen = match ip.protocol {
+            Protocol::AUTHENTICATION => ip::parse_quoted(packet.head()).unwrap_or(*ip),
+            _ => *ip,
+        };
+        let about_error = seen.protocol == icmp::protocol(version)
+            && packet
+                .head()
+                .get(seen.header_len..)
+                .and_then(|body| Icmp::parse(version, body).ok())
+                .is_none_or(|(message, _)| message.is_error(version));
+        // RFC 4443, 2.4 (e.3) and (e.4): of what went to a group, of addresses or of stations, the unknown options of
+        // IPv6 are told.
+        let is_of_groups =
+            version == Version::V6 && matches!(error, Icmp::ParameterProblem { code: 2, .. });
+        let is_for_us = match destination {
+            Destination::Own => !to_all || is_of_groups,
+            Destination::Group => is_of_groups,
+            Destination::Forwarded => true,
+            Destination::Other => false,
+        };
+        if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {
+            return;
+        }
+        if !self.out.may_tell(now, ip.src) {
+            return;
+        }
+        let scope = self.out.links[link.index()].serial;
+        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let source = match destination {
+            Destination::Own => Some(ip.dst),
+            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
+        };
+        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
+        let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        };
+        let quoted = packet.len().min(icmp::quote_limit(version));
+        if let Some(room) = answer.append(icmp::HEADER_LEN + quoted) {
+            let at = error.emit(version, room);
+            packet.copy_to(0, &mut room[at..]);
+        }
+        let header = IpHeader::new(source, ip.src, icmp::protocol(version), answer.len());
+        self.out.seal(&mut answer, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.stats.icmp_errors_sent += 1;
+        self.out.send_ip(now, hop, &header, answer);
+    }
+
+    /// An error about a packet that we are said to have sent; false where no socket has.
+    pub(in crate::engine) fn icmp_error_input(
+        &mut self,
+        now: Instant,
+        error: &Icmp,
+        quote: &Quote,
+    ) -> bool {
+        if !self.out.addresses.owns(quote.ip.src) {
+            return false;
+        }
+        match quote.transport {
+            QuotedTransport::Tcp { src_port, dst_port, seq } => {
+                let tuple = FourTuple {
+                    local: SocketAddr::new(quote.ip.src, src_port),
+                    remote: SocketAddr::new(quote.ip.dst, dst_port),
+                };
+                self.tcp_icmp_error(now, &tuple, seq, error)
+            }
+            QuotedTransport::Udp { src_port, dst_port } => {
+                let local = SocketAddr::new(quote.ip.src, src_port);
+                let remote = SocketAddr::new(quote.ip.dst, dst_port);
+                let told = icmp_meaning::of(quote.ip.version(), error)
+                    .map(|meaning| conn_error(meaning.error));
+                let is_ours = self.udp.icmp_error(&mut self.events, local, remote, told);
+                if is_ours {
+                    self.learn_path_mtu(now, error, &quote.ip);
+                }
+                is_ours
+            }
+            QuotedTransport::Echo { id, .. } => {
+                let is_ours = self.icmp.find(id).is_some();
+                if is_ours {
+                    self.learn_path_mtu(now, error, &quote.ip);
+                }
+                is_ours
+            }
+            QuotedTransport::Other => false,
+        }
+    }
+
+    /// What a router says of the size of a datagram that a socket of ours may have sent: the next one that is too long is
+    /// refused.
+    fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, sent: &IpHeader) {
+        if let Icmp::PacketTooBig { mtu } = *error
+            && let Some(hop) = self.out.next_hop(sent.dst, None)
+            && sent.packet_len() <= hop.mtu
+        {
+            self.out.path_mtus.learn(now, sent.dst, mtu as usize, sent.packet_len());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Links whose interfaces somebody sets while they are in use.
+
+use millstream_link::Medium;
+use millstream_packet::Instant;
+use millstream_route::LinkId;
+
+use crate::engine::Engine;
+use crate::engine::links::capabilities_of;
+use crate::tuning::LINK_LOOK_PAUSE;
+
+/// When they are looked at.
+pub(in crate::engine) struct Follow {
+    due: Instant,
+}
+
+impl Follow {
+    pub fn new(now: Instant) -> Self {
+        Self { due: now + LINK_LOOK_PAUSE }
+    }
+
+    /// When links are asked next what their interfaces are now.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+}
+
+impl Engine {
+    /// Looks now and then whether MTU or address of an interface have been changed, and goes by them.
+    #[inline]
+    pub(in crate::engine) fn follow_links(&mut self, now: Instant) {
+        if now >= self.follow.due {
+            self.look_at_links(now);
+        }
+    }
+
+    #[cold]
+    fn look_at_links(&mut self, now: Instant) {
+        self.follow.due = now + LINK_LOOK_PAUSE;
+        let mut place = 0;
+        while let Some(link) = self.out.links.at(place) {
+            self.look_at_link(now, link);
+            place = self.out.links.behind(place, link);
+        }
+    }
+
+    fn look_at_link(&mut self, now: Instant, link: LinkId) {
+        let slot = &mut self.out.links[link.index()];
+        let has_changed = slot.link.refresh();
+        let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
+        // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
+        if was_down && !slot.was_down && slot.capabilities.multi_access {
+            self.announce_again(now, link);
+        }
+        if !has_changed {
+            return;
+        }
+        let slot = &mut self.out.links[link.index()];
+        let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
+        let has_moved = slot.capabilities.mac != before.mac;
+        // Routes and headers are looked up anew, and what is known of flows' headers is learnt again.
+        self.out.routing.note_link_change();
+        self.forget_flows();
+        if has_moved && before.medium == Medium::Ethernet {
+            // RFC 5227 section 3, RFC 4861 section 7.2.6: who sends to the one before is not heard.
+            self.announce_again(now, link);
+        }
+    }
+
+    fn announce_again(&mut self, now: Instant, link: LinkId) {
+        self.out.addresses.claims.restart(now, link);
+        self.address_timers(now);
+    }
+}

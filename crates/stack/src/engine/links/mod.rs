@@ -1,0 +1,441 @@
+//! The links of an engine: those in use, those that have failed, and whose numbers are free again.
+//!
+//! Turns walk over those in use alone. One that has failed keeps its number and what it counted, for showing, until it
+//! is removed; then the next that is added gets the lowest number that is free. So whatever outlives a call and must
+//! not go over to another link is told of a link's end ([`Output::end_link`](crate::engine::tx::output::Output::end_link)), or goes
+//! by its [`Serial`].
+
+mod ended;
+pub(in crate::engine) mod follow;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use millstream_link::limits::MTU_MAX_BYTES;
+use millstream_link::{Capabilities, Link, LinkError, Share};
+use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_route::LinkId;
+
+use super::waker::Waker;
+use crate::engine::links::ended::Ended;
+use crate::stages::Stage;
+use crate::stats::EngineStats;
+
+/// Slots whose memory is kept though no link is in them.
+const SPARE_SLOTS: usize = 8;
+
+/// What sockets remember a link by: no other ever has it, whoever gets its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Serial(NonZeroU32);
+
+/// A link that an engine has given back ([`Engine::remove_link`](crate::Engine::remove_link)).
+pub struct RemovedLink {
+    /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what
+    /// that was and counted: nothing is received from it, and it takes nothing.
+    pub link: Box<dyn Link>,
+    /// Why the engine did not use it any more, if it has failed ([`Engine::link_error`](crate::Engine::link_error)).
+    pub error: Option<Arc<LinkError>>,
+}
+
+impl fmt::Debug for RemovedLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("RemovedLink");
+        out.field("link", &self.link.name()).field("error", &self.error).finish()
+    }
+}
+
+/// What has become of a link.
+enum State {
+    InUse,
+    /// It is broken: it is not used again.
+    Failed(Arc<LinkError>),
+    /// It was removed: its number is free.
+    Removed,
+}
+
+/// A link with what waits for it.
+pub(crate) struct LinkSlot {
+    pub link: Box<dyn Link>,
+    pub capabilities: Capabilities,
+    pub queue: PacketBatch,
+    pub serial: Serial,
+    /// Its last batch was full, and there was more.
+    pub more: bool,
+    /// Its interface was down when it was last looked at.
+    pub was_down: bool,
+    state: State,
+    /// Whoever waits is told when it fails.
+    waker: Waker,
+}
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct Links {
+    /// By number. The last one is not of a link that was removed.
+    slots: Vec<LinkSlot>,
+    /// The numbers of those in use, lowest first.
+    in_use: Vec<LinkId>,
+    /// The one in use, where there is one, and nothing is to be looked for elsewhere.
+    sole: Option<LinkId>,
+    /// Numbers of links that were removed, where others behind them were not.
+    gaps: BTreeSet<u16>,
+    /// Those that have failed of late, and in which turn: what was under way then may still put packets into their
+    /// queues before the next one.
+    late: Vec<(LinkId, u64)>,
+    last_serial: u32,
+    has_lost: bool,
+}
+
+impl Links {
+    /// A link's serial number, for tests of what remembers one.
+    #[cfg(test)]
+    pub fn a_serial() -> Serial {
+        Serial(NonZeroU32::MIN)
+    }
+
+    /// Takes a link in under the lowest number that is free; none when all are taken.
+    pub fn add(&mut self, link: Box<dyn Link>, waker: Waker) -> Option<LinkId> {
+        let number = match self.gaps.first() {
+            Some(&gap) => gap,
+            None => u16::try_from(self.slots.len()).ok()?,
+        };
+        let serial = NonZeroU32::new(self.last_serial.checked_add(1)?)?;
+        self.last_serial = serial.get();
+        let id = LinkId(number);
+        let slot = LinkSlot::new(link, Serial(serial), waker);
+        if self.gaps.remove(&number) {
+            self.slots[id.index()] = slot;
+        } else {
+            self.slots.push(slot);
+        }
+        let at = self.behind(0, id);
+        self.in_use.insert(at, id);
+        self.find_sole();
+        Some(id)
+    }
+
+    /// The link has failed in this `turn`: of it stays what it was and counted. How many packets waited for it.
+    pub fn fail(&mut self, link: LinkId, error: LinkError, turn: u64) -> usize {
+        self.late.push((link, turn));
+        self.end(link);
+        self.slots[link.index()].fail(error)
+    }
+
+    /// The link is not in use any more.
+    fn end(&mut self, link: LinkId) {
+        self.in_use.retain(|&used| used != link);
+        self.has_lost = true;
+        self.find_sole();
+    }
+
+    /// Gives the link back, and its number free; how many packets waited for it.
+    pub fn remove(&mut self, link: LinkId) -> (RemovedLink, usize) {
+        self.late.retain(|&(late, _)| late != link);
+        self.end(link);
+        let (removed, waited) = self.slots[link.index()].remove();
+        self.gaps.insert(link.0);
+        while self.slots.last().is_some_and(|slot| matches!(slot.state, State::Removed)) {
+            self.slots.pop();
+            self.gaps.pop_last();
+        }
+        // The memory of many that have failed, and are removed now.
+        if self.slots.capacity() > 4 * self.slots.len() + SPARE_SLOTS {
+            self.slots.shrink_to(2 * self.slots.len());
+        }
+        (removed, waited)
+    }
+
+    /// Drops what was put into the queues of links that have failed since; how many packets, and whether that was all:
+    /// not for those of this `turn`.
+    pub fn sweep(&mut self, turn: u64) -> (usize, bool) {
+        let Self { slots, late, .. } = self;
+        let dropped = late.iter().map(|(link, _)| slots[link.index()].clear()).sum();
+        late.retain(|&(_, since)| since == turn);
+        self.find_sole();
+        (dropped, self.late.is_empty())
+    }
+
+    /// Whether packets may still be put into the queues of links that have failed.
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    fn find_sole(&mut self) {
+        self.sole = match self.in_use[..] {
+            [only] if self.late.is_empty() => Some(only),
+            _ => None,
+        };
+    }
+
+    /// The one in use, mostly, where there is only one.
+    #[inline(always)]
+    pub fn sole(&self) -> Option<LinkId> {
+        self.sole
+    }
+
+    /// Those in use, lowest number first.
+    #[inline]
+    pub fn used(&self) -> impl Iterator<Item = LinkId> {
+        self.in_use.iter().copied()
+    }
+
+    /// Those in use.
+    #[inline]
+    pub fn used_slots(&self) -> impl Iterator<Item = &LinkSlot> {
+        self.in_use.iter().map(|link| &self.slots[link.index()])
+    }
+
+    /// One in use by its place among them, for walks during which some may fail.
+    #[inline]
+    pub fn at(&self, place: usize) -> Option<LinkId> {
+        self.in_use.get(place).copied()
+    }
+
+    /// The place behind `link`, which was at `place` before some have failed.
+    #[inline]
+    pub fn behind(&self, place: usize, link: LinkId) -> usize {
+        match self.at(place) == Some(link) {
+            true => place + 1,
+            false => self.in_use.partition_point(|&used| used <= link),
+        }
+    }
+
+    /// How many are in use.
+    pub fn used_count(&self) -> usize {
+        self.in_use.len()
+    }
+
+    /// Whether any has failed or was removed, ever.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        self.has_lost
+    }
+
+    /// Whether one of them, failed or not, is a queue of a device that several engines share.
+    pub fn has_shared(&self) -> bool {
+        self.all().any(|(_, slot)| slot.link.share() != Share::ALL)
+    }
+
+    /// All but those that were removed, lowest number first.
+    pub fn all(&self) -> impl Iterator<Item = (LinkId, &LinkSlot)> {
+        let all = self.slots.iter().enumerate().map(|(at, slot)| (LinkId(at as u16), slot));
+        all.filter(|(_, slot)| !matches!(slot.state, State::Removed))
+    }
+
+    /// One that has not been removed.
+    pub fn get(&self, link: LinkId) -> Option<&LinkSlot> {
+        let slot = self.slots.get(link.index())?;
+        (!matches!(slot.state, State::Removed)).then_some(slot)
+    }
+
+    /// One in use.
+    #[inline]
+    pub fn used_slot(&self, link: LinkId) -> Option<&LinkSlot> {
+        self.slots.get(link.index()).filter(|slot| slot.is_used())
+    }
+
+    /// The number of one in use.
+    pub fn by_serial(&self, serial: Serial) -> Option<LinkId> {
+        self.used().find(|link| self.slots[link.index()].serial == serial)
+    }
+}
+
+impl Index<usize> for Links {
+    type Output = LinkSlot;
+
+    #[inline(always)]
+    fn index(&self, number: usize) -> &LinkSlot {
+        &self.slots[number]
+    }
+}
+
+impl IndexMut<usize> for Links {
+    #[inline(always)]
+    fn index_mut(&mut self, number: usize) -> &mut LinkSlot {
+        &mut self.slots[number]
+    }
+}
+
+impl LinkSlot {
+    fn new(link: Box<dyn Link>, serial: Serial, waker: Waker) -> Self {
+        let (capabilities, state) = (capabilities_of(&*link), State::InUse);
+        let was_down = link.is_down();
+        let (queue, more) = (PacketBatch::new(), false);
+        Self { link, capabilities, queue, serial, more, was_down, state, waker }
+    }
+
+    /// Whether the link is in use.
+    #[inline(always)]
+    pub fn is_used(&self) -> bool {
+        matches!(self.state, State::InUse)
+    }
+
+    /// Wakes whoever waits, who may look for what has become of the link.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Why it is not used any more, if it has failed.
+    pub fn error(&self) -> Option<&Arc<LinkError>> {
+        match &self.state {
+            State::Failed(error) => Some(error),
+            State::InUse | State::Removed => None,
+        }
+    }
+
+    fn fail(&mut self, error: LinkError) -> usize {
+        self.state = State::Failed(Arc::new(error));
+        self.link = Box::new(Ended::of(&*self.link));
+        self.more = false;
+        self.waker.wake();
+        self.clear()
+    }
+
+    fn remove(&mut self) -> (RemovedLink, usize) {
+        let error = match std::mem::replace(&mut self.state, State::Removed) {
+            State::Failed(error) => Some(error),
+            State::InUse | State::Removed => None,
+        };
+        let link = std::mem::replace(&mut self.link, Box::new(Ended::nothing()));
+        self.more = false;
+        (RemovedLink { link, error }, self.clear())
+    }
+
+    /// Drops what waits; how many packets.
+    pub fn clear(&mut self) -> usize {
+        self.queue.drain().map(drop).count()
+    }
+
+    /// Hands the link, which is in use, what waits, as far as it takes it; whether it took something. An error is for
+    /// [`Output::fail`](crate::engine::tx::output::Output::fail).
+    #[inline(always)]
+    pub fn flush(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        stats: &mut EngineStats,
+    ) -> Result<bool, LinkError> {
+        stats.stages.mark(Stage::Egress, self.queue.len());
+        let taken = self.link.transmit(now, pool, &mut self.queue)?;
+        stats.batches.transmit_packets.add(taken);
+        stats.stages.mark(Stage::Transmit, taken);
+        Ok(taken != 0)
+    }
+}
+
+/// What a link is and can do. An interface may carry more than a packet of IP can be: that of `lo` is 65,536.
+pub(super) fn capabilities_of(link: &dyn Link) -> Capabilities {
+    let capabilities = link.capabilities();
+    Capabilities { mtu: capabilities.mtu.min(MTU_MAX_BYTES), ..capabilities.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::{DropReason, Engine, EngineConfig};
+    use millstream_link::forward_link;
+    use millstream_packet::PoolConfig;
+
+    /// A link that counts how often it was asked for packets, and fails once it was so often.
+    struct Counting {
+        nothing: Ended,
+        asked: Arc<AtomicUsize>,
+        until: usize,
+    }
+
+    impl Link for Counting {
+        forward_link!(self => self.nothing; capabilities, transmit, wait_fd, stats, name);
+
+        fn receive(
+            &mut self,
+            _: Instant,
+            _: &Pool,
+            _: &mut PacketBatch,
+        ) -> Result<usize, LinkError> {
+            match self.asked.fetch_add(1, Ordering::Relaxed) < self.until {
+                true => Ok(0),
+                false => Err(LinkError::Invalid("asked too often".into())),
+            }
+        }
+    }
+
+    fn engine() -> Engine {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        Engine::new(EngineConfig::new(pool)).expect("an engine")
+    }
+
+    /// A link that fails when it is asked for packets once more, and how often it was asked.
+    fn add(engine: &mut Engine, until: usize) -> (LinkId, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let link = Counting { nothing: Ended::nothing(), asked: Arc::clone(&asked), until };
+        (engine.add_link(Box::new(link)).expect("a link"), asked)
+    }
+
+    #[test]
+    fn the_one_that_is_left_is_the_only_one_whatever_its_number() {
+        let mut engine = engine();
+        let (first, _) = add(&mut engine, 1);
+        assert_eq!(engine.out.links.sole(), Some(first));
+        let (second, asked) = add(&mut engine, usize::MAX);
+        assert_eq!(engine.out.links.sole(), None);
+        engine.turn(engine.now());
+        assert_eq!(engine.out.links.sole(), None);
+        engine.turn(engine.now());
+        assert!(engine.link_error(first).is_some());
+        // What was under way in the turn of the failure is looked for in the next.
+        engine.turn(engine.now());
+        assert_eq!(engine.out.links.sole(), Some(second));
+        let before = asked.load(Ordering::Relaxed);
+        engine.turn(engine.now());
+        assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+        engine.remove_link(first).expect("removed");
+        assert_eq!(engine.out.links.sole(), Some(second));
+        let (again, _) = add(&mut engine, 0);
+        assert_eq!((again, engine.out.links.sole()), (first, None));
+        engine.remove_link(second).expect("removed");
+        assert_eq!(engine.out.links.sole(), Some(first));
+        engine.remove_link(first).expect("removed");
+        assert!(engine.out.links.sole().is_none() && engine.out.links.slots.is_empty());
+    }
+
+    #[test]
+    fn each_in_use_has_its_turn_while_others_fail() {
+        let mut engine = engine();
+        let all: Vec<_> = [9, 1, 1, 9, 0, 1, 9].map(|until| add(&mut engine, until)).into();
+        for turn in 1..=4 {
+            engine.turn(engine.now());
+            for (at, lasts) in [9, 1, 1, 9, 0, 1, 9].into_iter().enumerate() {
+                let asked = all[at].1.load(Ordering::Relaxed);
+                assert_eq!(asked, turn.min(lasts + 1), "link {at} in turn {turn}");
+            }
+        }
+        let used: Vec<_> = engine.out.links.used().map(|link| link.0).collect();
+        assert_eq!(used, [0, 3, 6]);
+        assert!(!engine.out.links.has_late());
+    }
+
+    #[test]
+    fn the_memory_of_many_that_have_failed_is_given_back() {
+        let mut engine = engine();
+        let all: Vec<_> = (0..500)
+            .map(|_| {
+                let (link, _) = add(&mut engine, 0);
+                engine.turn(engine.now());
+                link
+            })
+            .collect();
+        assert!(engine.out.links.slots.capacity() >= 500);
+        for link in all {
+            engine.remove_link(link).expect("removed");
+        }
+        let Links { slots, in_use, gaps, late, .. } = &engine.out.links;
+        assert!(slots.capacity() <= SPARE_SLOTS && in_use.is_empty());
+        assert!(gaps.is_empty() && late.is_empty());
+        assert_eq!(engine.stats().dropped(DropReason::LinkFailed), 0);
+    }
+}

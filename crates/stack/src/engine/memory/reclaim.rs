@@ -1,0 +1,134 @@
+//! Taking memory back from connections while it is short.
+//!
+//! All connections are looked at, a bounded number in each turn, round and round as long as that gives anything. What
+//! lies out of order gives way first: the peer has it still (RFC 2018 section 8). Where memory is critical connections
+//! are reset that hold some and of which nothing moves, as their peers take nothing, or the application has left: those
+//! that hold most first. One round finds the most that any holds, the next resets those that hold half as much or more.
+
+use std::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::engine::{Engine, Held};
+use crate::stats::MemoryPressure;
+use crate::tuning::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
+
+/// Slots without a connection that a turn passes for one with one.
+const EMPTY_SLOTS: usize = 4;
+
+/// See the module text.
+#[derive(Default)]
+pub(in crate::engine) struct Reclaim {
+    /// The slot that is looked at next.
+    hand: u32,
+    /// When; `None` without pressure.
+    due: Option<Instant>,
+    /// Memory that a connection holds at least to be reset in this round; none is in the first.
+    at_least: Option<usize>,
+    /// The most that one holds which might have been.
+    most: usize,
+    /// This round gave something back.
+    any: bool,
+}
+
+impl Reclaim {
+    /// When it goes on, while memory is short.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// All were looked at: the next round begins at once if that is of use.
+    fn end_round(&mut self, now: Instant) {
+        let narrows = self.most != 0 && self.at_least.is_none_or(|least| least > self.most / 2);
+        self.at_least = (self.most != 0).then_some(self.most / 2);
+        let pause = if self.any || narrows { Duration::ZERO } else { RECLAIM_PAUSE };
+        self.due = Some(now + pause);
+        (self.hand, self.most, self.any) = (0, 0, false);
+    }
+}
+
+impl Engine {
+    /// A turn begins: how full the pool is, and if memory is short, some connections are looked at.
+    #[inline]
+    pub(in crate::engine) fn look_at_memory(&mut self, now: Instant) {
+        let freed = self.tcp.take_freed();
+        if freed != 0 {
+            self.account.sub(Held::Tcp, freed);
+        }
+        self.account.look_in_turn(&self.out.pool);
+        if self.account.is_pressed() {
+            self.reclaim_some(now);
+        } else if self.reclaim.due.is_some() {
+            self.reclaim = Reclaim::default();
+        }
+    }
+
+    #[cold]
+    fn reclaim_some(&mut self, now: Instant) {
+        if self.reclaim.due.is_some_and(|due| due > now) {
+            return;
+        }
+        self.reclaim.due = Some(now);
+        let (mut looks, mut passes) = (RECLAIM_CONNECTIONS, RECLAIM_CONNECTIONS * EMPTY_SLOTS);
+        while looks != 0 && passes != 0 {
+            let slot = self.reclaim.hand;
+            if slot as usize >= self.tcp.sockets.slots() {
+                self.reclaim.end_round(now);
+                return;
+            }
+            self.reclaim.hand += 1;
+            passes -= 1;
+            looks -= usize::from(self.reclaim_from(slot, now));
+        }
+    }
+
+    /// Takes from one connection what it can do without; whether there is one.
+    fn reclaim_from(&mut self, slot: u32, now: Instant) -> bool {
+        let Self { tcp, account, out, reclaim, .. } = self;
+        let Some(socket) = tcp.sockets.get_mut(slot) else { return false };
+        let held = socket.conn.held_bytes();
+        if held == 0 {
+            socket.conn.prune_early(0);
+            return true;
+        }
+        let passed = socket.passed();
+        let moving = account.pace(socket.id, passed, now);
+        let is_critical = account.level() == MemoryPressure::Critical;
+        if socket.conn.early_held_bytes() != 0 {
+            // What is given back now has been acknowledged selectively: a sender that relies on that may stand still.
+            let keeps_share = moving.is_so() || !is_critical && moving.may_be();
+            let keep = match keeps_share {
+                true => account.share(socket.conn.receive_held_bytes(), true),
+                false if is_critical => 0,
+                false => account.minimum(),
+            };
+            let pruned = socket.conn.prune_early(keep);
+            out.stats.tcp_pruned_bytes += pruned as u64;
+            reclaim.any |= pruned != 0;
+        }
+        let patience = if account.is_scarce() { EVICT_SCARCE_AFTER } else { EVICT_AFTER };
+        // What the application does not read is its own matter, as long as it is there.
+        let is_of_use = !socket.detached && !account.takes_nothing(socket.id, passed);
+        let does_nothing = moving.still >= patience && !is_of_use && !socket.conn.is_closed();
+        let mut is_evicted = false;
+        if is_critical && does_nothing {
+            match reclaim.at_least {
+                Some(least) if held >= least => is_evicted = true,
+                _ => reclaim.most = reclaim.most.max(held),
+            }
+        }
+        if is_evicted {
+            socket.conn.evict();
+            out.stats.tcp_evicted += 1;
+            reclaim.any = true;
+        }
+        socket.settle_memory(account);
+        if is_evicted {
+            account.look(&out.pool);
+            self.tcp.collect_events(slot, &mut self.events);
+            self.tcp.mark_dirty(slot);
+        }
+        true
+    }
+}

@@ -1,0 +1,252 @@
+//! The flow cache: the first question that a received packet is asked. The headers of a flow's segments are the same but
+//! for a few fields; what was read and checked of one need not be read again of the next.
+//!
+//! The first segment of a flow is parsed by `wire`: link header, IP, TCP, and its connection is looked for. Its header
+//! bytes are kept. A later one with the very same bytes, but for what must differ, is checked for what may be wrong with
+//! it (lengths and sums), and is a segment of that connection. What differs: IP length, identification and header
+//! checksum; sequence and acknowledgement number, window, checksum and timestamps of TCP; PSH.
+
+mod headers;
+#[cfg(test)]
+mod tests;
+
+use millstream_link::Medium;
+use millstream_packet::Packet;
+use millstream_route::LinkId;
+use millstream_wire::checksum;
+use millstream_wire::ip::Protocol;
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, Timestamps};
+
+use crate::engine::tcp::input::Segment;
+use crate::headers::segment::{ACK_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
+use crate::headers::{
+    FLOW_HASH_BITS, be16, be32, first, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum,
+    v4, v6,
+};
+use crate::socket::{SocketId, SocketKind};
+use headers::{HEADERS_BYTES, Layout, Place, is_datagram};
+
+/// Flows that it has room for, found by a plain hash: each in one of four places beside each other. For a thousand busy
+/// connections nearly all of them.
+pub(in crate::engine) const FLOWS: usize = 2048;
+pub(in crate::engine) const WAYS: usize = 4;
+const _: () = assert!(FLOWS == 1 << FLOW_HASH_BITS, "as many as the hash has values");
+
+/// Segments of known flows.
+pub(in crate::engine) struct FlowCache {
+    flows: Box<[Flow]>,
+    /// Headers of the packet that is being parsed.
+    candidate: Option<([u8; HEADERS_BYTES], Place)>,
+}
+
+/// What the flow cache knows of a packet.
+pub(in crate::engine) enum Look {
+    /// It is a segment of a known flow, if its checksum holds.
+    Hit(Hit),
+    /// It is to be parsed: a segment of a flow that is not known, or not so, in one of the places from here.
+    Miss(usize),
+    /// It is to be parsed: a datagram.
+    Other,
+    /// It is to be parsed, and whose it is does not show.
+    Hidden,
+}
+
+/// A segment of a known flow, before its checksum is looked at.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Hit {
+    /// The place of its flow.
+    pub place: usize,
+    pub header: PlainHeader,
+    /// Where its TCP header begins.
+    l4: usize,
+    /// Where the payload begins and ends.
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Hit {
+    /// Bytes of payload.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// What is remembered was checked when it was learned: link address, IP header, addresses, ports and options are in
+/// order, and the connection is the one that the four-tuple names, if it is still there.
+#[derive(Clone)]
+pub(in crate::engine) struct Flow {
+    bytes: [u8; HEADERS_BYTES],
+    /// Where the headers lie; `None` where no flow is known.
+    layout: Option<&'static Layout>,
+    pub ecn: u8,
+    pub link: LinkId,
+    /// Sum over the IPv4 header without length, identification and checksum.
+    ip_sum: u32,
+    /// Sum over the pseudo-header without the length.
+    pseudo: u32,
+    pub socket: SocketId,
+}
+
+impl FlowCache {
+    /// One that knows no flow.
+    pub fn new() -> Self {
+        Self { flows: vec![Flow::UNKNOWN; FLOWS].into_boxed_slice(), candidate: None }
+    }
+
+    /// Forgets all flows: something has changed about what is received.
+    pub fn forget(&mut self) {
+        self.flows.fill(Flow::UNKNOWN);
+    }
+
+    /// The flow at a place.
+    #[inline]
+    pub fn flow(&self, place: usize) -> &Flow {
+        &self.flows[place % FLOWS]
+    }
+
+    /// Looks at a packet of `len` bytes that has come by `link` and begins with `head`. What is to be parsed may be
+    /// [learned](Self::learn).
+    #[inline]
+    pub fn look(&mut self, head: &[u8], len: usize, link: LinkId, medium: Medium) -> Look {
+        self.candidate = None;
+        let Some(found) = Place::of(head, medium) else {
+            return if is_datagram(head, medium) { Look::Other } else { Look::Hidden };
+        };
+        let set = found.set;
+        for (way, flow) in self.flows[set..set + WAYS].iter().enumerate() {
+            if let Some(hit) = flow.read(head, set + way, len, link) {
+                return Look::Hit(hit);
+            }
+        }
+        self.candidate = Some((first(head), found));
+        Look::Miss(set)
+    }
+
+    /// Whether the segment's checksum holds, or somebody trusted has said so.
+    #[inline]
+    pub fn verifies(&self, packet: &Packet, hit: &Hit) -> bool {
+        is_trusted(packet) || {
+            let sum = match packet.head().get(hit.l4..hit.end) {
+                Some(bytes) => checksum::sum(bytes),
+                None => packet.sum(hit.l4, hit.end - hit.l4),
+            };
+            self.flow(hit.place).is_sound(hit, sum)
+        }
+    }
+
+    /// Copies the payload to `memory`, which has just the room for it, and verifies it in the same pass. False when the
+    /// checksum does not hold: what was copied is no data then.
+    #[inline]
+    pub fn copy_out(&self, packet: &Packet, hit: &Hit, memory: &mut [u8]) -> bool {
+        let head = packet.head();
+        let Some(header) = head.get(hit.l4..hit.start) else { return false };
+        let (copied, sum) = match head.get(hit.start..hit.end) {
+            Some(payload) if is_trusted(packet) => {
+                memory.copy_from_slice(payload);
+                return true;
+            }
+            Some(payload) => (payload.len(), checksum::copy_and_sum(payload, memory)),
+            None => packet.copy_and_sum_to(hit.start, memory),
+        };
+        // The header has an even length.
+        let sum = checksum::sum(header) + sum;
+        copied == memory.len() && self.flow(hit.place).is_sound(hit, sum)
+    }
+
+    /// Remembers the flow of the segment that was parsed, if its headers, of `ip_len` and `tcp_len` bytes, are of the
+    /// common kind: where. A flow keeps its place; where all are taken, the last gives way.
+    pub fn learn(&mut self, segment: &Segment, ip_len: usize, tcp_len: usize) -> Option<usize> {
+        let (bytes, place) = self.candidate.take()?;
+        let socket = segment.socket?;
+        let first = place.set;
+        let set = &mut self.flows[first..first + WAYS];
+        let fresh = Flow::of(bytes, place, segment, socket, (ip_len, tcp_len))?;
+        let own = set.iter().position(|flow| flow.socket == socket);
+        let way = own.or_else(|| set.iter().position(|flow| flow.layout.is_none()));
+        let way = way.unwrap_or(WAYS - 1);
+        set[way] = fresh;
+        Some(first + way)
+    }
+
+    /// Forgets a flow: its connection is gone.
+    #[cold]
+    pub fn forget_flow(&mut self, place: usize) {
+        self.flows[place % FLOWS] = Flow::UNKNOWN;
+    }
+}
+
+impl Flow {
+    const UNKNOWN: Self = Self {
+        bytes: [0; HEADERS_BYTES],
+        layout: None,
+        ecn: 0,
+        link: LinkId(0),
+        ip_sum: 0,
+        pseudo: 0,
+        socket: SocketId::new(SocketKind::Tcp, u32::MAX, 0),
+    };
+
+    fn of(
+        bytes: [u8; HEADERS_BYTES],
+        Place { l3, is_v6, .. }: Place,
+        segment: &Segment,
+        socket: SocketId,
+        (ip_len, tcp_len): (usize, usize),
+    ) -> Option<Self> {
+        let is_plain = segment.header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
+        let layout = Layout::of(&bytes, l3, is_v6, ip_len, tcp_len).filter(|_| is_plain)?;
+        let ip = &bytes[l3..layout.l4];
+        Some(Self {
+            bytes,
+            layout: Some(layout),
+            ecn: segment.ecn,
+            link: segment.link,
+            ip_sum: if is_v6 { 0 } else { steady_sum(ip) },
+            pseudo: pseudo_sum(ip, is_v6, Protocol::TCP),
+            socket,
+        })
+    }
+
+    /// What a packet of `packet_len` bytes that begins with `head` says, if it is of this flow, at `place`, and has the same headers but for
+    /// what must differ.
+    #[inline(always)]
+    fn read(&self, head: &[u8], place: usize, packet_len: usize, link: LinkId) -> Option<Hit> {
+        let layout = self.layout?;
+        let Layout { l3, l4, len: start, is_v6, has_timestamps, .. } = *layout;
+        if self.link != link || !layout.is_same(&self.bytes, head) {
+            return None;
+        }
+        let bytes = head.get(..start)?;
+        let end = match is_v6 {
+            true => l4 + be16(bytes, l3 + v6::LENGTH_AT)?,
+            false => l3 + be16(bytes, l3 + v4::LENGTH_AT)?,
+        };
+        // RFC 1122, 3.2.1.2: a header that does not verify is dropped.
+        let is_sound = is_v6 || is_sound_v4(bytes.get(l3..)?, self.ip_sum)?;
+        if end < start || end > packet_len || !is_sound {
+            return None;
+        }
+        let timestamps = match has_timestamps {
+            true => Some(Timestamps { value: be32(bytes, l4 + 24)?, echo: be32(bytes, l4 + 28)? }),
+            false => None,
+        };
+        let header = PlainHeader {
+            seq: SeqNumber(be32(bytes, l4 + SEQ_AT)?),
+            ack: SeqNumber(be32(bytes, l4 + ACK_AT)?),
+            window: be16(bytes, l4 + WINDOW_AT)? as u16,
+            push: bytes.get(l4 + FLAGS_AT)? & TcpFlags::PSH.0 != 0,
+            timestamps,
+        };
+        Some(Hit { place, header, l4, start, end })
+    }
+
+    /// Whether the checksum holds of a segment with that `sum` from its TCP header to its end.
+    #[inline(always)]
+    fn is_sound(&self, hit: &Hit, sum: u32) -> bool {
+        checksum::is_valid(sum + self.pseudo + length_sum(hit.end - hit.l4))
+    }
+}
+
+// Two cache lines.
+const _: () = assert!(size_of::<Flow>() <= 144);

@@ -1,0 +1,431 @@
+//! A received packet's way up, in one place:
+//!
+//! 1. a link gives a batch ([`Link::receive`](millstream_link::Link::receive)), or puts the payload of what it has where
+//!    a read waits (`receive_into`);
+//! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`);
+//! 3. segments that continue each other are joined (`gro`), in frames or in the reader's memory;
+//! 4. each goes to its connection, or to what stands for one (`tcp_input`), with what follows from it.
+//!
+//! Datagrams and what is neither leave this way at 2.
+
+pub(in crate::engine) mod flow_cache;
+pub(in crate::engine) mod gro;
+pub(in crate::engine) mod ingress;
+pub(in crate::engine) mod reader;
+
+use millstream_link::{LinkError, Medium, Placed};
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
+use millstream_route::LinkId;
+
+use super::Engine;
+use crate::engine::rx::flow_cache::{FlowCache, Hit, Look, WAYS};
+use crate::engine::rx::gro::{Data, Gro};
+use crate::engine::rx::reader::Reader;
+use crate::engine::tcp::input::{PlacedAt, Segment};
+use crate::headers::is_trusted;
+use crate::stages::Stage;
+use crate::stats::DropReason;
+use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
+
+/// A connection whose data came last, and as bulk: a link may put its next data where they are read.
+#[derive(Clone, Copy)]
+struct Bulk {
+    slot: u32,
+    /// Small segments more until it is none.
+    patience: u8,
+}
+
+impl Bulk {
+    /// What a segment of `len` bytes for the socket in `slot` tells, if that is bulk.
+    #[inline]
+    fn of(slot: u32, len: usize) -> Option<Self> {
+        (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_SMALL_SEGMENTS })
+    }
+}
+
+/// What the walk keeps from packet to packet and from batch to batch.
+pub(super) struct Ingress {
+    /// The batch that a link fills; empty between links.
+    batch: PacketBatch,
+    /// Headers of flows as they came last.
+    flows: FlowCache,
+    /// TCP segments of the batch; empty between links.
+    gro: Gro,
+    /// Packets of the batch whose payload a reader has; empty between links.
+    copied: PacketBatch,
+    /// The connection that bulk came for last.
+    bulk: Option<Bulk>,
+}
+
+impl Ingress {
+    pub fn new() -> Self {
+        Self {
+            batch: PacketBatch::new(),
+            flows: FlowCache::new(),
+            gro: Gro::new(BATCH_LIMIT),
+            copied: PacketBatch::new(),
+            bulk: None,
+        }
+    }
+
+    /// What is known of flows' headers may not hold any more.
+    pub fn forget_flows(&mut self) {
+        self.flows.forget();
+    }
+
+    /// A segment that was parsed waits for the end of the batch; its flow is known from now on.
+    pub fn add(&mut self, segment: Segment, ip_len: usize, header_len: usize) {
+        let place = self.flows.learn(&segment, ip_len, header_len);
+        self.gro.push(place, segment);
+    }
+
+    /// `len` bytes came for the connection in `slot`.
+    #[inline]
+    pub fn note_bulk(&mut self, slot: u32, len: usize) {
+        if let Some(bulk) = Bulk::of(slot, len) {
+            self.bulk = Some(bulk);
+        }
+    }
+
+    /// The next packet of the batch, if `read` finds in it what the caller looks for, and that.
+    #[inline]
+    pub fn next_if<T>(&mut self, read: impl FnOnce(&Packet) -> Option<T>) -> Option<(Packet, T)> {
+        let found = read(self.batch.front()?)?;
+        self.batch.pop_ahead().map(|packet| (packet, found))
+    }
+}
+
+impl Engine {
+    /// Takes one batch from every link and carries it up; where a read waits, its data into its buffer. How many packets
+    /// there were.
+    pub(super) fn receive(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) -> usize {
+        let (mut received, mut place) = (0, 0);
+        while let Some(link) = self.out.links.at(place) {
+            received += self.receive_from(now, link, reader.as_deref_mut());
+            place = self.out.links.behind(place, link);
+        }
+        received
+    }
+
+    /// The same from one link.
+    fn receive_from(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        mut reader: Option<&mut Reader<'_>>,
+    ) -> usize {
+        let fast_path = self.limits.tuning.fast_path;
+        reader = reader.filter(|_| fast_path.flow_cache);
+        if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams())
+            && fast_path.direct_placement
+        {
+            let shown = self.receive_shown(now, link, read);
+            if shown != 0 {
+                return shown;
+            }
+        }
+        let placed = match &mut reader {
+            Some(reader) if fast_path.direct_placement => self.receive_placed(now, link, reader),
+            _ => None,
+        };
+        let count = match placed {
+            Some(_) => self.rx.batch.len(),
+            None => self.take_from(now, link),
+        };
+        self.carry_up(now, link, count, reader);
+        placed.unwrap_or(0) + count
+    }
+
+    /// Takes a batch from a link; how many packets that were.
+    #[inline]
+    fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
+        let slot = &mut self.out.links[link.index()];
+        let count = match slot.link.receive(now, &self.out.pool, &mut self.rx.batch) {
+            Ok(count) => count,
+            Err(error) => return self.receive_failed(link, error),
+        };
+        slot.more = slot.link.has_more();
+        self.held.begin_batch(slot.more, slot.link.places());
+        count
+    }
+
+    /// Asked for a batch, a link said that it is broken. Links are not to move any packet then; how many this one has
+    /// moved all the same, which came before it broke, and which nobody would ask it for again.
+    #[cold]
+    fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
+        self.out.fail(link, error);
+        self.held.begin_batch(false, false);
+        self.rx.batch.len()
+    }
+
+    /// Carries a batch of `count` packets up.
+    pub(super) fn carry_up(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        count: usize,
+        mut reader: Option<&mut Reader<'_>>,
+    ) {
+        if count == 0 {
+            return self.out.stats.stages.mark(Stage::Poll, 0);
+        }
+        let stats = &mut self.out.stats;
+        stats.batches.receive_packets.add(count);
+        stats.stages.mark(Stage::Receive, count);
+        if let Some(reader) = reader.as_deref_mut() {
+            let id = reader.sole();
+            let socket = id.and_then(|id| self.tcp.sockets.get(id.slot()));
+            reader.begin_batch(socket.filter(|socket| Some(socket.id) == id));
+        }
+        let medium = self.out.links[link.index()].capabilities.medium;
+        let mut bytes = 0;
+        self.rx.batch.look_ahead();
+        while let Some(packet) = self.rx.batch.pop_ahead() {
+            bytes += packet.len();
+            self.classify(now, (link, medium), packet, &mut reader);
+        }
+        let stats = &mut self.out.stats;
+        stats.rx_packets += count as u64;
+        stats.rx_bytes += bytes as u64;
+        stats.stages.mark(Stage::Ingress, count);
+        self.hand_up(now, reader);
+        // What was copied to the reader. Not between two copies: an exchange of counters would wait for the one before
+        // to reach the cache.
+        self.rx.copied.clear();
+        self.out.stats.stages.mark(Stage::Tcp, count);
+    }
+
+    /// Whose a packet is: a segment waits for the end of the batch, all else is handed on at once.
+    #[inline]
+    fn classify(
+        &mut self,
+        now: Instant,
+        (link, medium): (LinkId, Medium),
+        packet: Packet,
+        reader: &mut Option<&mut Reader<'_>>,
+    ) {
+        if !self.limits.tuning.fast_path.flow_cache {
+            self.hand_up(now, None);
+            return self.link_input(now, link, packet);
+        }
+        match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
+            Look::Hit(hit) => {
+                let Err(packet) = self.coalesce(packet, &hit, reader) else { return };
+                // `wire` finds and counts what is wrong with it.
+                self.rx.gro.end_runs(hit.place / WAYS * WAYS);
+                self.link_input(now, link, packet);
+            }
+            Look::Miss(place) => {
+                self.rx.gro.end_runs(place);
+                self.link_input(now, link, packet);
+            }
+            Look::Other => self.datagram_or_other(now, link, medium, packet),
+            Look::Hidden => {
+                // It may be of any flow, and an ICMP message may change what a connection expects.
+                self.hand_up(now, reader.as_deref_mut());
+                self.datagram_or_other(now, link, medium, packet);
+            }
+        }
+    }
+
+    /// Verifies a segment of a known flow, in the pass that copies it where a reader waits for it, and joins it to those
+    /// before it. Gives back one whose checksum does not hold, or whose connection is gone.
+    #[inline]
+    fn coalesce(
+        &mut self,
+        packet: Packet,
+        hit: &Hit,
+        reader: &mut Option<&mut Reader<'_>>,
+    ) -> Result<(), Packet> {
+        let fast_path = self.limits.tuning.fast_path;
+        if !fast_path.gro {
+            self.rx.gro.end_runs(hit.place / WAYS * WAYS);
+        }
+        let flow = self.rx.flows.flow(hit.place);
+        let socket = self.tcp.sockets.get(flow.socket.slot());
+        let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
+            self.rx.flows.forget_flow(hit.place);
+            return Err(packet);
+        };
+        let ends = socket.conn.ends();
+        // What lies in several frames, and needs no sum, is copied by the read as well as here.
+        let wants = |reader: &Reader<'_>| {
+            fast_path.copy_to_reader
+                && reader.sole() == Some(flow.socket)
+                && (hit.end <= packet.head().len() || !is_trusted(&packet))
+        };
+        if let Some(reader) = reader.as_deref_mut().filter(|reader| wants(reader))
+            && let Some(memory) = reader.room_for(hit.header.seq.0, hit.len())
+        {
+            if !self.rx.flows.copy_out(&packet, hit, memory) {
+                return Err(packet);
+            }
+            let part = packet.meta().segmentation.map_or(hit.len() as u16, |parts| parts.size);
+            let data = Data::Placed(reader.place(hit.len(), part));
+            self.out.stats.tcp_rx_merged += u64::from(self.rx.gro.add(ends, flow, hit, data));
+            // There is room: as much as in the batch that it comes from.
+            let _ = self.rx.copied.push(packet);
+            return Ok(());
+        }
+        if !self.rx.flows.verifies(&packet, hit) {
+            return Err(packet);
+        }
+        let joined = self.rx.gro.add(ends, flow, hit, Data::Packet(packet));
+        self.out.stats.tcp_rx_merged += u64::from(joined);
+        Ok(())
+    }
+
+    /// Hands the segments of the batch so far to their connections.
+    pub(super) fn hand_up(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) {
+        if self.rx.gro.is_empty() {
+            return;
+        }
+        let (mut segments, count) = self.rx.gro.take();
+        for segment in &mut segments[..count] {
+            let taken = self.tcp_input(now, segment, reader.as_deref_mut());
+            self.out.stats.tcp_rx_copied_bytes += taken as u64;
+            // Of one that was refused.
+            segment.payload = None;
+        }
+        self.rx.gro.put_back(segments);
+        if let Some(reader) = reader {
+            // What follows in the batch is queued.
+            reader.begin_batch(None);
+        }
+    }
+
+    /// Has a link put what it has into the buffer of a read that waits, where that is worth a guess: one batch at most,
+    /// and no more behind the last of several small segments. How many packets the reader has; one that was not
+    /// expected is in `received`. `None`: the link was not asked.
+    #[inline]
+    fn receive_placed(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        reader: &mut Reader<'_>,
+    ) -> Option<usize> {
+        let slot = self.rx.bulk?.slot;
+        let head_len = self.expected_head_len(slot, link, reader)?;
+        let least = reader.least_room(&self.limits);
+        reader.next_start(least)?;
+        // Whether a reader of one has more is not looked at: it reads all.
+        let is_for_many = reader.is_for_many();
+        self.held.begin_batch(is_for_many, true);
+        let (mut packets, mut more) = (0, is_for_many);
+        while self.rx.bulk.is_some() {
+            let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
+            let Some(start) = start.filter(|_| packets < BATCH_LIMIT) else { break };
+            let target = &mut self.out.links[link.index()];
+            let memory = reader.memory_from(start);
+            let placed = match target.link.receive_into(now, &self.out.pool, head_len, memory) {
+                Ok(Some(placed)) => placed,
+                Ok(None) => {
+                    more = false;
+                    break;
+                }
+                Err(error) => {
+                    self.out.fail(link, error);
+                    more = false;
+                    break;
+                }
+            };
+            self.out.stats.stages.mark(Stage::Receive, 1);
+            if let Err(placed) = self.take_placed(now, link, head_len, placed, start, reader) {
+                self.not_expected(placed, reader.memory_from(start));
+                break;
+            }
+            packets += 1;
+        }
+        if packets != 0 {
+            self.out.stats.batches.receive_packets.add(packets);
+        }
+        let slot = &mut self.out.links[link.index()];
+        slot.more = more || slot.link.has_more();
+        self.held.begin_batch(slot.more, slot.link.places());
+        Some(packets)
+    }
+
+    /// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
+    /// connection in `slot`, or one like it.
+    fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
+        let socket = self.tcp.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
+        let target = self.out.links.used_slot(link)?;
+        let is_its = socket.route.next_hop(self.out.generations())?.link == link;
+        if !is_its || !target.link.places() || !socket.conn.awaits_data() {
+            return None;
+        }
+        let ip_len = if socket.conn.ends().remote.is_ipv4() { 20 } else { 40 };
+        let medium = target.capabilities.medium;
+        Some(medium.header_len() + ip_len + socket.conn.expected_header_len())
+    }
+
+    /// Hands a packet whose payload a link has put to `start` in the reader's memory to its connection, if it is of a
+    /// known flow and what the connection expects; otherwise gives it back.
+    fn take_placed(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        head_len: usize,
+        placed: Placed,
+        start: usize,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Placed> {
+        let total = placed.total_len();
+        let medium = self.out.links[link.index()].capabilities.medium;
+        let is_whole = placed.bytes != 0 && placed.head.len() == head_len;
+        let look = self.rx.flows.look(placed.head.head(), total, link, medium);
+        let Look::Hit(hit) = look else { return Err(placed) };
+        let is_whole = is_whole && hit.start == head_len && hit.end == total;
+        if !is_whole || !is_trusted(&placed.head) {
+            return Err(placed);
+        }
+        let flow = self.rx.flows.flow(hit.place);
+        let socket = self.tcp.sockets.get(flow.socket.slot());
+        let Some(socket) = socket else { return Err(placed) };
+        let is_next = socket.id == flow.socket
+            && socket.in_flows
+            && reader.may_take(socket)
+            && socket.conn.awaits_data()
+            && socket.conn.next_seq() == hit.header.seq
+            && hit.len() as u64 <= socket.conn.window_left_bytes();
+        if !is_next {
+            return Err(placed);
+        }
+        let Placed { head, bytes, rest } = placed;
+        let part = head.meta().segmentation.map_or(0, |parts| parts.size);
+        let at = PlacedAt { start, len: bytes, part };
+        let mut segment = Segment {
+            payload: rest,
+            ..Segment::of_flow(socket.conn.ends(), flow, &hit, Data::Placed(at))
+        };
+        let stats = &mut self.out.stats;
+        stats.rx_packets += 1;
+        stats.rx_bytes += total as u64;
+        let taken = self.tcp_input(now, &mut segment, Some(reader));
+        self.out.stats.tcp_rx_direct_bytes += taken as u64;
+        self.note_small(bytes);
+        self.out.stats.stages.mark(Stage::Tcp, 1);
+        Ok(())
+    }
+
+    /// A packet that was not expected is classified as all others are, without a trace of it in the reader's memory;
+    /// those after it are received without a guess.
+    #[cold]
+    fn not_expected(&mut self, placed: Placed, memory: &mut [u8]) {
+        self.rx.bulk = None;
+        self.out.stats.tcp_rx_direct_missed += 1;
+        match placed.into_packet(&self.out.pool, memory) {
+            Some(packet) => drop(self.rx.batch.push(packet)),
+            None => self.out.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+
+    /// The bulk is over after a number of small segments: the next packet is received without a guess.
+    fn note_small(&mut self, len: usize) {
+        let Some(bulk) = self.rx.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
+        bulk.patience -= 1;
+        if bulk.patience == 0 {
+            self.rx.bulk = None;
+        }
+    }
+}

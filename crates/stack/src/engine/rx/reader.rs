@@ -1,0 +1,266 @@
+//! The buffer of a read that waits: where the next data of its connection may be put before their segment has reached
+//! it.
+//!
+//! A thread that waits inside a read has its buffer ready before the data come. Two may put them there: the engine, which
+//! copies what a frame carries in the pass that verifies its checksum, as Linux does for a process that waits
+//! (`skb_copy_and_csum_datagram`); and a link that reads from its device straight into it
+//! ([`millstream_link::Link::receive_into`]). Either is done for segments of known flows alone that the connection
+//! expects next. Whether they are so is for the connection to say when they reach it ([`Payload::Placed`]); what is not
+//! is copied to where it belongs.
+//!
+//! A thread that waits for many connections gives one buffer for the data of any of them
+//! ([`Stack::wait_read`](crate::local::Stack::wait_read)); into that one links put what they read, as pieces.
+
+use std::ops::Range;
+
+use millstream_link::limits::SUPER_SEGMENT_BYTES;
+use millstream_packet::{FRAME_SIZE_BYTES, Packet, Pool};
+use millstream_tcp::{Payload, Placed};
+
+use crate::engine::ReceivedDatagram;
+use crate::engine::tcp::input::{PlacedAt, Segment};
+use crate::engine::tcp::table::TcpSocket;
+use crate::limits::Limits;
+use crate::socket::SocketId;
+use crate::tuning::DIRECT_ALIGNMENT_BYTES;
+
+/// Data of one connection in the memory given to [`Stack::wait_read`](crate::local::Stack::wait_read): the next ones of
+/// its stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The connection.
+    pub id: SocketId,
+    /// Where they lie in the memory; never empty.
+    pub range: Range<usize>,
+}
+
+/// Whose data may go into a buffer.
+enum Whose<'a> {
+    /// Those of the connection whose read waits, one after the other.
+    One(SocketId),
+    /// Those of every connection that agreed, each packet's as a piece.
+    Any(&'a mut Vec<Received>),
+    /// Those of a socket's datagrams, which are listed.
+    Datagrams(SocketId, &'a mut Vec<ReceivedDatagram>),
+}
+
+/// The buffer of a read that waits.
+///
+/// ```text
+///   0            filled         placed                buffer.len()
+///   |  the stream  | not accepted |       free            |
+/// ```
+pub(crate) struct Reader<'a> {
+    whose: Whose<'a>,
+    buffer: &'a mut [u8],
+    /// What connections have accepted.
+    filled: usize,
+    /// What was put there of the batch.
+    placed: usize,
+    /// What the connection expects behind that: sequence number, and bytes at most. For one connection alone.
+    expected: Option<(u32, usize)>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(whose: Whose<'a>, buffer: &'a mut [u8]) -> Self {
+        Self { whose, buffer, filled: 0, placed: 0, expected: None }
+    }
+
+    /// For one connection.
+    pub fn of_one(id: SocketId, buffer: &'a mut [u8]) -> Self {
+        Self::new(Whose::One(id), buffer)
+    }
+
+    /// For all that agreed; the pieces are added to `received`.
+    pub fn of_any(buffer: &'a mut [u8], received: &'a mut Vec<Received>) -> Self {
+        Self::new(Whose::Any(received), buffer)
+    }
+
+    /// For the datagrams of a socket, added to `list`.
+    pub fn of_datagrams(
+        id: SocketId,
+        buffer: &'a mut [u8],
+        list: &'a mut Vec<ReceivedDatagram>,
+    ) -> Self {
+        Self::new(Whose::Datagrams(id, list), buffer)
+    }
+
+    /// Whose datagrams are read, where the next goes, and the list of them.
+    #[inline]
+    pub(in crate::engine) fn datagrams(&mut self) -> Option<DatagramRead<'_>> {
+        let Self { whose: Whose::Datagrams(id, list), buffer, filled, .. } = self else {
+            return None;
+        };
+        Some(DatagramRead { id: *id, buffer, filled, list })
+    }
+
+    /// Whose data is read, where it is one connection's.
+    #[inline]
+    pub(in crate::engine) fn sole(&self) -> Option<SocketId> {
+        match self.whose {
+            Whose::One(id) => Some(id),
+            Whose::Any(_) | Whose::Datagrams(..) => None,
+        }
+    }
+
+    /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
+    /// comes after them.
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    pub(in crate::engine) fn is_for_many(&self) -> bool {
+        matches!(self.whose, Whose::Any(_))
+    }
+
+    /// Whether the connection's next data may go there.
+    pub(in crate::engine) fn may_take(&self, socket: &TcpSocket) -> bool {
+        match self.whose {
+            Whose::One(id) => socket.id == id,
+            Whose::Any(_) => socket.wait_read && !socket.detached && socket.listener.is_none(),
+            Whose::Datagrams(..) => false,
+        }
+    }
+
+    /// A batch begins, of which nothing is placed yet. The one connection whose data may be is `socket`, if there is
+    /// such a one.
+    #[inline]
+    pub(in crate::engine) fn begin_batch(&mut self, socket: Option<&TcpSocket>) {
+        self.placed = self.filled;
+        self.expected = socket
+            .filter(|socket| socket.in_flows && socket.conn.awaits_data())
+            .map(|socket| (socket.conn.next_seq().0, socket.conn.window_left_bytes() as usize));
+    }
+
+    /// The memory for a segment's `len` bytes of payload, from `seq` on, if they are what is expected and there is room.
+    #[inline]
+    pub(in crate::engine) fn room_for(&mut self, seq: u32, len: usize) -> Option<&mut [u8]> {
+        let (next, most) = self.expected?;
+        if seq != next || len == 0 || len > most {
+            return None;
+        }
+        self.buffer.get_mut(self.placed..self.placed + len)
+    }
+
+    /// They are there, in parts of `part` bytes.
+    #[inline]
+    pub(in crate::engine) fn place(&mut self, len: usize, part: u16) -> PlacedAt {
+        let start = self.placed;
+        self.placed += len;
+        if let Some((seq, most)) = &mut self.expected {
+            *seq = seq.wrapping_add(len as u32);
+            *most -= len;
+        }
+        PlacedAt { start, len, part }
+    }
+
+    /// Where a link may put the next packet's data, which must find `least` bytes: those of one connection without a
+    /// gap, those of many aligned.
+    pub(in crate::engine) fn next_start(&self, least: usize) -> Option<usize> {
+        let rest = self.buffer.get(self.filled..).unwrap_or_default();
+        let gap = match self.whose {
+            Whose::Any(_) if self.filled > 0 => rest.as_ptr().align_offset(DIRECT_ALIGNMENT_BYTES),
+            _ => 0,
+        };
+        (rest.len().checked_sub(gap)? >= least).then_some(self.filled + gap)
+    }
+
+    /// The memory from there on.
+    #[inline]
+    pub(in crate::engine) fn memory_from(&mut self, start: usize) -> &mut [u8] {
+        self.buffer.get_mut(start..).unwrap_or_default()
+    }
+
+    /// Least room for the next packet of a link. One whose end did not fit would keep its connection from being read
+    /// into.
+    pub(in crate::engine) fn least_room(&self, limits: &Limits) -> usize {
+        let least = limits.tuning.direct_read_bytes.max(FRAME_SIZE_BYTES);
+        match self.whose {
+            Whose::One(_) | Whose::Datagrams(..) => least,
+            Whose::Any(_) => least.max(self.buffer.len().min(SUPER_SEGMENT_BYTES as usize)),
+        }
+    }
+
+    /// What is placed and the rest of a segment, as its payload. What lies where the stream does not go on is copied;
+    /// `None` where there is no frame for that.
+    #[inline]
+    pub(in crate::engine) fn payload(
+        &self,
+        PlacedAt { start, len, part }: PlacedAt,
+        rest: Option<Packet>,
+        pool: &Pool,
+    ) -> Option<Payload<'_>> {
+        let bytes = self.buffer.get(start..start + len).unwrap_or_default();
+        if start != self.filled && !self.is_for_many() {
+            return copied(bytes, rest, pool).map(Payload::Packet);
+        }
+        let segment_size = (part != 0 && len > usize::from(part)).then_some(part);
+        Some(Payload::Placed(Placed { bytes, rest, segment_size }))
+    }
+
+    /// The connection has accepted `len` bytes, placed from `start` on.
+    #[inline]
+    pub(in crate::engine) fn accept(&mut self, id: SocketId, start: usize, len: usize) {
+        self.filled = start + len;
+        if let Whose::Any(received) = &mut self.whose {
+            received.push(Received { id, range: start..start + len });
+        }
+    }
+
+    /// Copies what is placed of a segment that reaches no connection into frames; false where there is none for it.
+    #[cold]
+    pub(in crate::engine) fn take_back(&self, segment: &mut Segment, pool: &Pool) -> bool {
+        let PlacedAt { start, len, .. } = std::mem::replace(&mut segment.placed, PlacedAt::NOWHERE);
+        let bytes = self.buffer.get(start..start + len).unwrap_or_default();
+        segment.payload = copied(bytes, segment.payload.take(), pool);
+        segment.payload.is_some()
+    }
+}
+
+#[cold]
+fn copied(bytes: &[u8], rest: Option<Packet>, pool: &Pool) -> Option<Packet> {
+    let mut packet = Packet::from_slice(pool, 0, bytes).ok()?;
+    if let Some(rest) = rest {
+        packet.concat(rest);
+    }
+    Some(packet)
+}
+
+/// The buffer of a read of datagrams that waits.
+pub(in crate::engine) struct DatagramRead<'a> {
+    pub id: SocketId,
+    pub buffer: &'a mut [u8],
+    /// Bytes of it that are filled.
+    pub filled: &'a mut usize,
+    pub list: &'a mut Vec<ReceivedDatagram>,
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_packet::PoolConfig;
+
+    use super::*;
+    use crate::socket::SocketKind;
+
+    #[test]
+    fn what_finds_no_frame_is_not_taken_for_a_segment_without_data() {
+        let pool = Pool::new(PoolConfig::fixed(64)).expect("memory");
+        let mut buffer = [7; 3000];
+        let reader = Reader::of_one(SocketId::new(SocketKind::Tcp, 1, 0), &mut buffer);
+        // Not where the stream goes on: a segment before it was refused.
+        let behind = PlacedAt { start: 1000, len: 1000, part: 0 };
+        let data = |payload: Option<Payload<'_>>| payload.map(|payload| payload.len());
+        assert_eq!(data(reader.payload(behind, None, &pool)), Some(1000));
+        let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+        assert_eq!(data(reader.payload(behind, None, &pool)), None);
+        let mut segment = Segment::none();
+        segment.placed = behind;
+        assert!(!reader.take_back(&mut segment, &pool));
+        drop(frames);
+        segment.placed = behind;
+        assert!(reader.take_back(&mut segment, &pool) && segment.len() == 1000);
+        // What is next stays where it is.
+        let next = PlacedAt { start: 0, len: 1000, part: 0 };
+        assert!(matches!(reader.payload(next, None, &pool), Some(Payload::Placed(_))));
+    }
+}

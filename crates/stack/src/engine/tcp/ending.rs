@@ -1,0 +1,130 @@
+//! How long connections are seen through when nobody will use the engine any more.
+
+use std::io;
+use std::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::SocketId;
+use crate::engine::Engine;
+use crate::stats::Undelivered;
+use crate::tuning::{LINGER_LOOK, LINGER_STALL};
+
+/// How long it is worth waiting for what was written to be delivered.
+pub(crate) struct Lingering {
+    begun: Instant,
+    /// What is left, as it was when it had last become less, and when that was.
+    least: u64,
+    moved: Instant,
+}
+
+impl Lingering {
+    pub fn begin(now: Instant) -> Self {
+        Self { begun: now, least: u64::MAX, moved: now }
+    }
+
+    /// Whether to go on waiting while `left` is to be delivered: for `linger` in all; without that for as long as
+    /// something arrives every [`LINGER_STALL`]. How long at most until the next look; `None`: no more.
+    pub fn wait(
+        &mut self,
+        now: Instant,
+        left: Undelivered,
+        linger: Option<Duration>,
+    ) -> Option<Duration> {
+        let left = left.bytes + left.connections;
+        if left < self.least {
+            (self.least, self.moved) = (left, now);
+        }
+        let until = match linger {
+            Some(linger) => self.begun + linger,
+            None => self.moved + LINGER_STALL,
+        };
+        (now < until).then(|| until.saturating_duration_since(now).min(LINGER_LOOK))
+    }
+}
+
+impl Engine {
+    /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
+    /// silent, or the application aborted them.
+    pub fn undelivered(&self) -> Undelivered {
+        self.tcp.cut_off
+    }
+
+    /// What a connection has still to deliver, or had when it ended.
+    pub(crate) fn tcp_undelivered(&mut self, id: SocketId) -> Option<u64> {
+        self.tcp.by_id(id)?.1.conn.undelivered_bytes()
+    }
+
+    /// What open connections have still to deliver, and what those had that have ended and are not gone. Looks at each
+    /// of them.
+    pub(crate) fn to_deliver(&self) -> (Undelivered, Undelivered) {
+        let (mut left, mut cut_off) = <(Undelivered, Undelivered)>::default();
+        for (_, socket) in self.tcp.sockets.iter() {
+            let Some(bytes) = socket.conn.undelivered_bytes() else { continue };
+            let list = if socket.conn.is_closed() { &mut cut_off } else { &mut left };
+            list.add(bytes);
+        }
+        (left, cut_off)
+    }
+
+    /// Takes turns until all that was written on TCP connections, and their ends as far as they were shut down or closed,
+    /// has been acknowledged: for `linger` at most; without that for as long as something is acknowledged every five
+    /// seconds. Answers what was not, with what connections that ended meanwhile had left. Nothing is closed by it.
+    ///
+    /// An engine that is dropped sends nothing more: what it has not delivered then is lost.
+    pub fn deliver(&mut self, linger: Option<Duration>) -> io::Result<Undelivered> {
+        let before = self.undelivered();
+        let mut lingering = Lingering::begin(self.refresh_time());
+        loop {
+            self.flush();
+            let (left, cut_off) = self.to_deliver();
+            let wait = match left.is_none() || self.out.links.used_count() == 0 {
+                true => None,
+                false => lingering.wait(self.now(), left, linger),
+            };
+            let Some(wait) = wait else {
+                return Ok(left.and(cut_off).and(self.undelivered().since(before)));
+            };
+            let look = self.now() + wait;
+            // Each look costs more the more connections there are.
+            while self.now() < look && self.has_unfinished() {
+                let wait = look.saturating_duration_since(self.now());
+                self.run_once(Some(wait))?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(bytes: u64) -> Undelivered {
+        Undelivered { connections: 1, bytes }
+    }
+
+    #[test]
+    fn waits_while_something_arrives_where_no_time_is_set() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut lingering = Lingering::begin(at(0));
+        // One byte every four seconds, for as long as there are some.
+        for step in 0..1000 {
+            assert_eq!(lingering.wait(at(step * 4000), left(1000 - step), None), Some(LINGER_LOOK));
+        }
+        let end = 999 * 4000;
+        assert_eq!(lingering.wait(at(end + 4990), left(1), None), Some(Duration::from_millis(10)));
+        // More to deliver is no progress.
+        assert_eq!(lingering.wait(at(end + 5000), left(2), None), None);
+    }
+
+    #[test]
+    fn waits_no_longer_than_it_was_told() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut lingering = Lingering::begin(at(100));
+        let linger = Some(Duration::from_secs(60));
+        assert!(lingering.wait(at(100), left(9), linger).is_some());
+        assert!(lingering.wait(at(60_099), left(9), linger).is_some(), "nothing moved");
+        assert!(lingering.wait(at(60_100), left(1), linger).is_none());
+        assert!(lingering.wait(at(100), left(9), Some(Duration::ZERO)).is_none());
+    }
+}

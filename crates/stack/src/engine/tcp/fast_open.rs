@@ -1,0 +1,189 @@
+//! TCP Fast Open (RFC 7413): whose data is taken from a SYN, what clients remember, and the bound on connections
+//! that are open for the application before their handshake is done.
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use millstream_packet::{Instant, Packet};
+use millstream_tcp::{
+    Config, ConnError, Connection, FastOpenCache, FastOpenHint, FastOpenKeys, FastOpenValidity,
+    FourTuple, HalfOpen,
+};
+use millstream_wire::tcp::{SeqNumber, TcpHeader};
+use siphasher::sip::SipHasher24;
+
+use crate::engine::Engine;
+use crate::engine::tcp::listener::Listener;
+use crate::engine::tcp::table::TcpTable;
+use crate::tuning::{
+    FAST_OPEN_DESTINATIONS, FAST_OPEN_KEY_PERIOD, FAST_OPEN_RESET_MEMORY, FAST_OPEN_RESETS,
+};
+
+/// An engine's part of Fast Open, for all listeners and connections.
+pub(crate) struct FastOpen {
+    secret: [u8; 16],
+    keys: FastOpenKeys,
+    period: u64,
+    cache: FastOpenCache,
+    /// Connections that are open early, with their listener: slot and generation.
+    early: HashMap<u32, (u32, u32)>,
+}
+
+impl FastOpen {
+    pub fn new(secret: [u8; 16]) -> Self {
+        Self {
+            secret,
+            keys: FastOpenKeys::new(derived(&secret, 0)),
+            period: 0,
+            cache: FastOpenCache::new(FAST_OPEN_DESTINATIONS),
+            early: HashMap::new(),
+        }
+    }
+
+    /// The keys of the period that `now` lies in: a cookie is good for one to two of them.
+    fn keys(&mut self, now: Instant) -> &FastOpenKeys {
+        let period = now.as_nanos() / FAST_OPEN_KEY_PERIOD.as_nanos() as u64;
+        if period > self.period {
+            if period > self.period + 1 {
+                self.keys.rotate(derived(&self.secret, period - 1));
+            }
+            self.keys.rotate(derived(&self.secret, period));
+            self.period = period;
+        }
+        &self.keys
+    }
+
+    /// Puts a cookie into the SYN-ACK of an ordinary handshake whose SYN had the option: it asked for one, or the
+    /// one it brought opened nothing.
+    pub fn give_cookie(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        open: &HalfOpen,
+        answer: &mut TcpHeader,
+        client: IpAddr,
+    ) {
+        if config.fast_open && open.has_fast_open() {
+            answer.options.fast_open = Some(self.keys(now).cookie(client));
+        }
+    }
+
+    /// Prepares a connection that is about to be opened.
+    pub fn offer(&mut self, now: Instant, conn: &mut Connection) {
+        let FourTuple { local, remote } = conn.tuple();
+        match self.cache.hint(local.ip(), remote.ip(), now) {
+            FastOpenHint::Cookie { cookie, mss } => conn.offer_fast_open(now, Some((cookie, mss))),
+            FastOpenHint::Request => conn.offer_fast_open(now, None),
+            FastOpenHint::Avoid => {}
+        }
+    }
+
+    /// Takes what a client's connection found out, if it is one and has.
+    pub fn learn(&mut self, now: Instant, conn: &mut Connection) {
+        let FourTuple { local, remote } = conn.tuple();
+        if let Some(outcome) = conn.take_fast_open_outcome() {
+            self.cache.learn(local.ip(), remote.ip(), &outcome, now);
+        }
+    }
+}
+
+fn derived(secret: &[u8; 16], period: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    for (half, bytes) in key.chunks_exact_mut(8).enumerate() {
+        let mut hasher = SipHasher24::new_with_key(secret);
+        hasher.write_u64(period);
+        hasher.write_u8(half as u8);
+        bytes.copy_from_slice(&hasher.finish().to_be_bytes());
+    }
+    key
+}
+
+impl Listener {
+    /// Whether another connection may be open early. Those that were reset while they were count for a while: a
+    /// reset with a false source would else free the place at once (RFC 7413 section 5.1).
+    fn takes_early(&mut self, now: Instant, limit: usize) -> bool {
+        let past = |at: &Instant| now.saturating_duration_since(*at) > FAST_OPEN_RESET_MEMORY;
+        while self.early_resets.front().is_some_and(past) {
+            self.early_resets.pop_front();
+        }
+        self.early + self.early_resets.len() < limit
+    }
+}
+
+impl TcpTable {
+    /// The connection in `slot`, if it found one, is open early.
+    pub fn begin_early(&mut self, slot: Option<u32>, listener: u32) {
+        let generation = self.listeners.slots.generation(listener);
+        if let (Some(slot), Some(entry)) = (slot, self.listeners.slots.get_mut(listener)) {
+            entry.early += 1;
+            self.fast_open.early.insert(slot, (listener, generation));
+        }
+    }
+
+    /// The connection in `slot` is open early no more.
+    pub fn end_early(&mut self, slot: u32) {
+        let Some((listener, generation)) = self.fast_open.early.remove(&slot) else { return };
+        if self.listeners.slots.generation(listener) != generation {
+            return;
+        }
+        let Some(listener) = self.listeners.slots.get_mut(listener) else { return };
+        listener.early -= 1;
+        let reset = |conn: &Connection| conn.error() == Some(ConnError::Reset);
+        if let Some(socket) = self.sockets.get(slot)
+            && reset(&socket.conn)
+            && listener.early_resets.len() < FAST_OPEN_RESETS
+        {
+            listener.early_resets.push_back(socket.conn.last_time());
+        }
+    }
+
+    /// Handshake or connection are over: what Fast Open has to know of it.
+    pub fn note_opened(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        let now = socket.conn.last_time();
+        self.fast_open.learn(now, &mut socket.conn);
+        if !socket.conn.is_early() && !self.fast_open.early.is_empty() {
+            self.end_early(slot);
+        }
+    }
+}
+
+impl Engine {
+    /// The connection that a SYN with a good cookie opens at once, `payload` received; `ends` with the
+    /// sequence number and timestamp offset to use. None: it goes through the
+    /// handshake first.
+    pub(in crate::engine) fn fast_open_admit(
+        &mut self,
+        now: Instant,
+        listener_slot: u32,
+        config: &Arc<Config>,
+        ends: (&FourTuple, SeqNumber, u32),
+        syn: &TcpHeader,
+        payload: Option<Packet>,
+    ) -> Option<Connection> {
+        let option = syn.options.fast_open.filter(|_| config.fast_open)?;
+        let listener = self.tcp.listeners.slots.get_mut(listener_slot)?;
+        let (tuple, isn, ts_offset) = ends;
+        let client = tuple.remote.ip();
+        let keys = self.tcp.fast_open.keys(now);
+        let validity = keys.check(client, &option);
+        if validity == FastOpenValidity::Invalid {
+            return None;
+        }
+        if !listener.takes_early(now, self.limits.tuning.fast_open_pending) {
+            // RFC 7413, 5.1: for now as if the option were unknown.
+            self.out.stats.tcp_fast_open_refused += 1;
+            return None;
+        }
+        let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, now);
+        if validity == FastOpenValidity::Previous {
+            conn.give_cookie(keys.cookie(client));
+        }
+        conn.set_memory_limit(self.account.limit_of_new());
+        conn.open_early(now, payload, &self.out.pool);
+        self.out.stats.tcp_fast_opens += 1;
+        Some(conn)
+    }
+}

@@ -1,0 +1,194 @@
+//! Listeners: who may connect, and who has connected and waits to be accepted.
+//!
+//! Two queues per listener, each with its limit. Handshakes that are not finished are entries of some 100
+//! bytes in the engine's SYN queue, counted against `Limits::syn_queue` and, over all listeners,
+//! `Tuning::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog` of them. What happens
+//! at the limits is what Linux does: a SYN that finds the SYN queue full is answered by a cookie
+//! (`Config::syn_cookies`), one that finds the accept queue full is dropped, and so is the last ACK of a
+//! handshake that finds the accept queue full; the peer repeats either, so that a connection is late and not
+//! lost.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use millstream_packet::Instant;
+use millstream_tcp::HalfOpen;
+
+use crate::engine::Serial;
+use crate::slab::Slab;
+use crate::socket::{Readiness, SocketId};
+use crate::stats::ListenerStats;
+
+/// A handshake that is not finished.
+pub(crate) struct Request {
+    pub open: HalfOpen,
+    pub listener: u32,
+    /// The link that the SYN came by.
+    pub link: Serial,
+}
+
+pub(crate) struct Listener {
+    pub id: SocketId,
+    pub local: SocketAddr,
+    pub config: millstream_tcp::Config,
+    pub backlog: usize,
+    /// Of the backlog, places that are not of this queue.
+    pub elsewhere: usize,
+    /// Handshakes that are not finished.
+    pub half_open: usize,
+    /// Until then a cookie that it has sent may come back.
+    pub cookies_until: Option<Instant>,
+    pub stats: ListenerStats,
+    /// Finished ones, in order of their finishing. Ones that gave way to others may still be named.
+    pub ready: VecDeque<SocketId>,
+    /// How many of them are there.
+    pub waiting: usize,
+    /// Until then segments may come of peers whose handshakes, done by cookie, found the accept queue full.
+    pub turned_away_until: Option<Instant>,
+    pub pending: Readiness,
+    /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
+    pub early: usize,
+    pub early_resets: VecDeque<Instant>,
+}
+
+impl Listener {
+    /// Whether the accept queue has no place for one more of a source of which so many wait, here or elsewhere. Some
+    /// places beyond the backlog are for those of whom few wait ([`Tuning::backlog_reserve_percent`](crate::tuning::Tuning)).
+    pub fn is_full_for(&self, source_waiting: usize, reserve_percent: usize) -> bool {
+        let room = self.backlog.saturating_sub(self.elsewhere).max(1);
+        let reserve = (room * reserve_percent).div_ceil(100);
+        self.waiting >= room
+            && (self.waiting >= room + reserve || source_waiting >= reserve.div_ceil(4))
+    }
+
+    /// A handshake is done: its connection waits.
+    pub fn push_ready(&mut self, id: SocketId) {
+        self.waiting += 1;
+        self.ready.push_back(id);
+    }
+}
+
+/// A listener's place as a connection remembers it: in four bytes, where it has none, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListenerSlot(NonZeroU32);
+
+impl ListenerSlot {
+    pub fn new(slot: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(slot))
+    }
+
+    pub fn get(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// All listeners, by port.
+pub(crate) struct Listeners {
+    pub slots: Slab<Listener>,
+    by_port: BTreeMap<u16, Vec<u32>>,
+}
+
+impl Listeners {
+    pub fn new(limit: usize) -> Self {
+        Self { slots: Slab::new(limit), by_port: BTreeMap::new() }
+    }
+
+    /// Whether a listener on `local` would share its address with one that exists.
+    pub fn conflicts(&self, local: SocketAddr) -> bool {
+        let same =
+            |&slot: &u32| self.slots.get(slot).is_some_and(|other| overlaps(other.local, local));
+        self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same))
+    }
+
+    /// Whether any listener has this port.
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.by_port.contains_key(&port)
+    }
+
+    /// Adds a listener; none when there are as many as there may be.
+    pub fn insert(&mut self, listener: Listener) -> Option<u32> {
+        let port = listener.local.port();
+        let slot = self.slots.insert(listener).ok()?;
+        self.by_port.entry(port).or_default().push(slot);
+        Some(slot)
+    }
+
+    pub fn remove(&mut self, slot: u32) -> Option<Listener> {
+        let listener = self.slots.remove(slot)?;
+        if let Some(slots) = self.by_port.get_mut(&listener.local.port()) {
+            slots.retain(|&other| other != slot);
+            if slots.is_empty() {
+                self.by_port.remove(&listener.local.port());
+            }
+        }
+        Some(listener)
+    }
+
+    /// Whether the listener in `slot` grants timestamps to those who offer them.
+    pub fn grants_timestamps(&self, slot: u32) -> bool {
+        self.slots.get(slot).is_some_and(|listener| listener.config.timestamps)
+    }
+
+    /// The listener for `local`: one bound to that very address before one bound to all. A listener on
+    /// the IPv6 unspecified address takes IPv4 as well.
+    pub fn find(&self, local: SocketAddr) -> Option<u32> {
+        let slots = self.by_port.get(&local.port())?;
+        let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));
+        slots.iter().filter_map(rank).max().map(|(_, slot)| slot)
+    }
+}
+
+/// How well a socket bound to `bound` fits a packet for `local` with the same port.
+pub(crate) fn match_rank(bound: SocketAddr, local: SocketAddr) -> Option<u8> {
+    match (bound.ip(), local.ip()) {
+        (bound, local) if bound == local => Some(3),
+        (bound, local) if bound.is_unspecified() && bound.is_ipv4() == local.is_ipv4() => Some(2),
+        (bound, _) if bound.is_unspecified() && bound.is_ipv6() => Some(1),
+        _ => None,
+    }
+}
+
+/// Whether two addresses with one port take the same packets with the same right.
+pub(crate) fn overlaps(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && a.ip() == b.ip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_address_wins() {
+        let mut listeners = Listeners::new(8);
+        let mut slots = Vec::new();
+        for local in ["[::]:80", "0.0.0.0:80", "10.0.0.1:80"] {
+            let listener = Listener {
+                id: SocketId::new(crate::socket::SocketKind::Listener, 0, 0),
+                local: local.parse().expect("an address"),
+                config: millstream_tcp::Config::default(),
+                backlog: 1,
+                elsewhere: 0,
+                half_open: 0,
+                cookies_until: None,
+                stats: ListenerStats::default(),
+                ready: VecDeque::new(),
+                waiting: 0,
+                turned_away_until: None,
+                pending: Readiness::default(),
+                early: 0,
+                early_resets: VecDeque::new(),
+            };
+            assert!(!listeners.conflicts(listener.local));
+            slots.push(listeners.insert(listener).unwrap_or(u32::MAX));
+        }
+        let find =
+            |listeners: &Listeners, local: &str| listeners.find(local.parse().expect("address"));
+        assert_eq!(find(&listeners, "10.0.0.1:80"), Some(slots[2]));
+        assert_eq!(find(&listeners, "10.0.0.2:80"), Some(slots[1]));
+        assert_eq!(find(&listeners, "[fd00::1]:80"), Some(slots[0]));
+        listeners.remove(slots[1]);
+        assert_eq!(find(&listeners, "10.0.0.2:80"), Some(slots[0]));
+        assert_eq!(find(&listeners, "10.0.0.2:81"), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! What gives hop: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
+//! many.
+//!
+//! Nothing is kept in order for it. What gives way is the best of a sample, drawn where a stranger cannot know it: who
+//! fills a table is who is found there.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use millstream_packet::Instant;
+use millstream_tcp::State;
+
+use crate::engine::Engine;
+use crate::engine::tcp::sources::Counted;
+use crate::socket::SocketId;
+use crate::tuning::{
+    CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,
+};
+
+/// Why a connection may give way, from the first to the last that does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    /// An orphan of which the peer has everything, and has not closed its side.
+    Delivered,
+    /// An orphan whose peer takes nothing, for a while or of a source with many.
+    Stuck,
+    /// Nothing was exchanged since the peer opened it.
+    Unused,
+    /// Nothing is exchanged any more, and its source has many.
+    Idle,
+}
+
+/// Of two that may give way the lesser one does: by what it lacks, then of the source that has more beyond its share,
+/// then what has stood still for longer.
+type Candidate = (Lack, Reverse<usize>, Reverse<Duration>, u32);
+
+/// Which limit on orphans is exceeded.
+#[derive(Clone, Copy)]
+enum TooMany {
+    OfSource(usize),
+    InAll,
+    Bytes,
+}
+
+impl Engine {
+    /// Makes room in the table of connections for one more; `newcomers` has the source that it is for already. False
+    /// when nobody gives hop: to a source with more than its share only orphans do, and what exchanged nothing of
+    /// sources with as much.
+    pub(in crate::engine) fn make_room(&mut self, now: Instant, newcomers: usize) -> bool {
+        let found = self.sample_orphans(now, None).or_else(|| self.sample_others(now, newcomers));
+        let Some((lack, .., slot)) = found else {
+            // One of a source with more than its share may only not be who is made room for.
+            if self.beyond_share(newcomers) == 0 {
+                self.tcp.no_room_until = Some(now + NO_ROOM_PAUSE);
+            }
+            return false;
+        };
+        let stats = &mut self.out.stats;
+        *match lack {
+            Lack::Delivered | Lack::Stuck => &mut stats.tcp_orphans_displaced,
+            Lack::Unused => &mut stats.tcp_unused_displaced,
+            Lack::Idle => &mut stats.tcp_idle_displaced,
+        } += 1;
+        self.displace(now, slot);
+        !self.tcp.is_full()
+    }
+
+    /// Whether there is no room for a new connection, and nobody gave way of late.
+    pub(in crate::engine) fn is_known_full(&self, now: Instant) -> bool {
+        self.tcp.no_room_until.is_some_and(|until| now < until) && self.tcp.is_full()
+    }
+
+    /// The application has closed a connection: if it is not over, it is an orphan, and others may have to give way.
+    pub(in crate::engine) fn note_orphan(&mut self, id: SocketId) {
+        let now = self.time;
+        let Some((slot, socket)) = self.tcp.by_id(id) else { return };
+        let (ip, held) = (socket.conn.ends().remote.ip(), socket.conn.send_held_bytes());
+        if matches!(socket.conn.state(), State::Closed | State::TimeWait)
+            || self.tcp.orphans.get(slot).is_some()
+        {
+            return;
+        }
+        self.tcp.orphans.insert(slot, now, held);
+        self.tcp.sources.add(ip, Counted::Orphans);
+        for _ in 0..ORPHANS_TURN {
+            let orphans = &self.tcp.orphans;
+            let too_many = if self.tcp.sources.count(ip, Counted::Orphans)
+                > self.limits.tuning.orphans_per_source
+            {
+                TooMany::OfSource(self.tcp.sources.place(ip))
+            } else if orphans.len() > self.limits.orphans {
+                TooMany::InAll
+            } else if orphans.held_bytes() > self.limits.tuning.orphan_bytes {
+                TooMany::Bytes
+            } else {
+                return;
+            };
+            if !self.reduce_orphans(now, too_many) {
+                return;
+            }
+        }
+    }
+
+    /// Has one of too many orphans give way; false when none does.
+    fn reduce_orphans(&mut self, now: Instant, too_many: TooMany) -> bool {
+        let Some((.., slot)) = self.sample_orphans(now, Some(too_many)) else { return false };
+        let stats = &mut self.out.stats;
+        *match too_many {
+            TooMany::OfSource(_) => &mut stats.tcp_orphans_over_source,
+            TooMany::InAll => &mut stats.tcp_orphans_over_number,
+            TooMany::Bytes => &mut stats.tcp_orphans_over_memory,
+        } += 1;
+        self.displace(now, slot);
+        true
+    }
+
+    /// The orphan of a sample that gives way, as there are too many, or to a new connection; what they hold is looked at.
+    /// One that gets on gives way to a new connection alone, and only of a source with more than its share.
+    fn sample_orphans(&mut self, now: Instant, too_many: Option<TooMany>) -> Option<Candidate> {
+        let mut found: Option<Candidate> = None;
+        for _ in 0..ORPHAN_SAMPLE {
+            let drawn = self.tcp.draw();
+            let slot = self.tcp.orphans.pick(drawn)?;
+            let (Some(orphan), Some(socket)) =
+                (self.tcp.orphans.get(slot), self.tcp.sockets.get(slot))
+            else {
+                continue;
+            };
+            let conn = &socket.conn;
+            self.tcp.orphans.set_held(slot, conn.send_held_bytes());
+            let ip = conn.ends().remote.ip();
+            if let Some(TooMany::OfSource(place)) = too_many
+                && place != self.tcp.sources.place(ip)
+            {
+                continue;
+            }
+            let still = conn.still_for(now).min(now.saturating_duration_since(orphan.since));
+            let count = self.beyond_share(self.tcp.sources.count(ip, Counted::Orphans));
+            let lack = match conn.state() {
+                State::FinWait2 => Lack::Delivered,
+                State::Closed | State::TimeWait => continue,
+                _ if still >= STILL || count != 0 && too_many.is_none() => Lack::Stuck,
+                _ => continue,
+            };
+            let candidate = (lack, Reverse(count), Reverse(still), slot);
+            found = Some(found.map_or(candidate, |best| best.min(candidate)));
+        }
+        found
+    }
+
+    /// What a source has, where that is more than its share of all connections; else 0.
+    fn beyond_share(&self, count: usize) -> usize {
+        if count > self.limits.connections / SOURCE_SHARE { count } else { 0 }
+    }
+
+    /// The connection of a sample that gives way, of those that peers have opened and the application has not closed.
+    fn sample_others(&mut self, now: Instant, newcomers: usize) -> Option<Candidate> {
+        let newcomers = self.beyond_share(newcomers);
+        let slots = self.tcp.sockets.slots() as u64;
+        let mut found: Option<Candidate> = None;
+        for _ in 0..CONNECTION_SAMPLE.min(slots as usize) {
+            let slot = (self.tcp.draw() % slots) as u32;
+            let Some(socket) = self.tcp.sockets.get(slot) else { continue };
+            if !socket.passive || !socket.in_flows || socket.detached || socket.half_open {
+                continue;
+            }
+            let ip = socket.conn.ends().remote.ip();
+            let count = self.beyond_share(self.tcp.sources.count(ip, Counted::Connections));
+            let still = socket.conn.still_for(now);
+            let lack = match socket.conn.has_exchanged() {
+                _ if count < newcomers => continue,
+                false => Lack::Unused,
+                true if still >= STILL && count != 0 && newcomers == 0 => Lack::Idle,
+                true => continue,
+            };
+            let candidate = (lack, Reverse(count), Reverse(still), slot);
+            found = Some(found.map_or(candidate, |best| best.min(candidate)));
+        }
+        found
+    }
+
+    /// Ends a connection at once. The peer is told by a reset, unless it has everything and only never closed its side;
+    /// the application, if it has the connection, as of any other end.
+    fn displace(&mut self, now: Instant, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        let listener = socket.listener;
+        let is_held = !socket.detached && listener.is_none();
+        let is_silent = socket.detached && socket.conn.state() == State::FinWait2;
+        let (tuple, scope) = (socket.conn.tuple(), socket.scope);
+        socket.conn.abort();
+        if !is_silent
+            && let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(scope))
+            && let Some(reset) = self.tx.last_segment(&self.out.pool, socket, now)
+        {
+            self.out.stats.tcp_resets += 1;
+            self.out.send_bare(now, hop, &tuple, &reset.header);
+        }
+        if is_held {
+            self.tcp.collect_events(slot, &mut self.events);
+            return self.tcp.forget_flow(slot);
+        }
+        self.tcp.remove(slot);
+        if let Some(listener) = listener {
+            self.tcp.trim_ready(listener.get());
+        }
+    }
+
+    /// Whether a peer has as many connections as one source may, `unfinished` handshakes among them.
+    pub(in crate::engine) fn has_its_share(&self, peer: IpAddr, unfinished: usize) -> bool {
+        let count = self.tcp.sources.count(peer, Counted::Connections);
+        count + unfinished >= self.limits.connections_per_source
+    }
+
+    /// Whether a listener's accept queue has no place for a connection of `peer`.
+    pub(in crate::engine) fn accept_queue_is_full(&self, listener: u32, peer: IpAddr) -> bool {
+        let waiting = self.tcp.sources.count(peer, Counted::Waiting);
+        let listener = self.tcp.listeners.slots.get(listener);
+        listener.is_some_and(|l| l.is_full_for(waiting, self.limits.tuning.backlog_reserve_percent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use millstream_link::{Medium, PairConfig, pair};
+    use millstream_packet::{Pool, PoolConfig};
+
+    use super::*;
+    use crate::EngineConfig;
+
+    /// Whatever becomes of connections, nothing stays counted of those that are gone.
+    #[test]
+    fn what_is_counted_is_there() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let link = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+        let (near, far) = pair(link).unwrap();
+        let address: SocketAddr = "10.9.0.2:7".parse().unwrap();
+        let mut hosts = [(1, near), (2, far)].map(|(last, end)| {
+            let mut config = EngineConfig::new(pool.clone());
+            config.seed = Some([last; 32]);
+            config.limits.connections = if last == 2 { 24 } else { 1000 };
+            (config.limits.orphans, config.limits.tuning.orphan_bytes) = (6, 20_000);
+            config.tcp.fast_open = true;
+            let mut engine = Engine::new(config).unwrap();
+            let link = engine.add_link(Box::new(end)).unwrap();
+            engine.add_address(link, format!("10.9.0.{last}/24").parse().unwrap()).unwrap();
+            engine
+        });
+        let mut listener = hosts[1].tcp_listen(address, 8).unwrap();
+        let (mut open, mut now) = ([Vec::new(), Vec::new()], hosts[0].time.max(hosts[1].time));
+        let mut dice = 1u64;
+        let mut draw = |sides: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (dice >> 33) % sides
+        };
+        for _ in 0..20_000 {
+            let side = draw(2) as usize;
+            let at = |open: &Vec<_>, n: u64| (!open.is_empty()).then(|| n as usize % open.len());
+            match draw(12) {
+                0..=2 => open[0].extend(hosts[0].tcp_connect(address).ok()),
+                3..=4 => open[1].extend(hosts[1].tcp_accept(listener).ok().map(|(id, _)| id)),
+                5..=6 => {
+                    if let Some(which) = at(&open[side], draw(99)) {
+                        let id = open[side].swap_remove(which);
+                        match draw(4) {
+                            0 => hosts[side].tcp_abort(id),
+                            _ => hosts[side].tcp_close(id),
+                        }
+                    }
+                }
+                7 => {
+                    if let Some(which) = at(&open[side], draw(99)) {
+                        let _ = hosts[side].tcp_write(open[side][which], &[7; 3000]);
+                    }
+                }
+                8 => {
+                    if let Some(which) = at(&open[side], draw(99)) {
+                        let _ = hosts[side].tcp_read(open[side][which], &mut [0; 9000]);
+                    }
+                }
+                9 if draw(300) == 0 => {
+                    hosts[1].close(listener);
+                    listener = hosts[1].tcp_listen(address, 8).unwrap();
+                }
+                10 => now += Duration::from_millis(1 << draw(12)),
+                _ => {
+                    hosts[side].turn(now);
+                }
+            }
+        }
+        for (host, open) in hosts.iter_mut().zip(open) {
+            open.into_iter().for_each(|id| host.close(id));
+        }
+        hosts[1].close(listener);
+        for _ in 0..4000 {
+            now += Duration::from_millis(100);
+            for host in &mut hosts {
+                host.turn(now);
+            }
+        }
+        let stats = hosts[1].stats();
+        assert!(stats.tcp_orphans_displaced + stats.tcp_unused_displaced > 20, "{stats:?}");
+        assert!(stats.tcp_orphans_over_number + stats.tcp_orphans_over_memory > 20, "{stats:?}");
+        for host in &hosts {
+            assert_eq!(host.connection_count(), 0, "{:?}", host.sockets().collect::<Vec<_>>());
+            assert!(host.tcp.sources.is_empty());
+            assert_eq!((host.tcp.orphans.len(), host.tcp.orphans.held_bytes()), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! TIME-WAIT without a connection: what meets it, and its end.
+
+use millstream_packet::Instant;
+
+use super::input::Segment;
+use crate::engine::Engine;
+use crate::stats::DropReason;
+use crate::timer::MOVES;
+
+impl Engine {
+    /// A segment between two ends that are in TIME-WAIT. `hash` is that of the ends.
+    pub(in crate::engine) fn time_wait_input(
+        &mut self,
+        now: Instant,
+        entry: u32,
+        hash: u32,
+        segment: Segment,
+    ) {
+        let Segment { tuple, header, link, .. } = &segment;
+        let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
+        let wait = &mut waiting.value;
+        if let Some(listener) = self.tcp.listeners.find(tuple.local)
+            && wait.may_reuse(header, self.tcp.listeners.grants_timestamps(listener))
+        {
+            // RFC 6191: a new incarnation takes the place of one that only waits.
+            let isn = wait.next_isn(self.tcp.isn.isn(tuple, now));
+            self.tcp.time_wait.remove(entry);
+            self.out.stats.tcp_time_wait_reused += 1;
+            return self.tcp_admit(now, listener, hash, isn, segment);
+        }
+        self.out.stats.tcp_rx_segments += 1;
+        let (answer, again) = wait.on_segment(now, *tuple, header, segment.len());
+        if again {
+            let until = now + wait.duration();
+            self.tcp.arm_time_wait(entry, until);
+        }
+        let Some(answer) = answer else { return };
+        let scope = self.out.links[link.index()].serial;
+        match self.out.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => self.out.send_bare(now, hop, tuple, &answer),
+            None => self.out.stats.drop(DropReason::NoRoute),
+        }
+    }
+
+    /// Forgets those whose time is over; whether there were any.
+    #[inline(never)]
+    pub(in crate::engine) fn time_wait_timers(&mut self, now: Instant) -> bool {
+        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.tuning.timers, &mut { MOVES });
+        self.out.stats.timers_fired += due.ids().len() as u64;
+        for &entry in due.ids() {
+            self.tcp.time_wait.remove(entry);
+        }
+        !due.ids().is_empty() || due.more
+    }
+}

@@ -1,0 +1,261 @@
+//! Zero-copy send: a large write is sent from the caller's memory.
+//!
+//! A link that has done with a packet when its call returns ([`millstream_link::Link::borrows`]) can send what a write
+//! of many super-segments brings from where it lies. ACKs are looked for in between. What is acknowledged before the
+//! write ends was never copied; the rest, a little more than what is in flight, is copied into the send queue then. A
+//! [`BorrowedWrite`] sees to that however the write ends. Until then the connection must not be served: its queue has
+//! places for bytes that are not there yet. So nothing but links is looked at meanwhile. The write ends where anything but
+//! new data is to be sent (loss, a reset), timers are due, other connections have output, other sockets have news, links
+//! have room that others wait for, or others wait to write.
+//!
+//! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
+//! and at the end, the write waits a little for ACKs ([`AckWait`]) if round trips are as short.
+
+use std::time::Duration;
+
+use millstream_route::LinkId;
+use millstream_tcp::{PayloadSource, Widened};
+
+use super::ack_wait::AckWait;
+use super::writes::Room;
+use crate::engine::Engine;
+use crate::engine::tx::Borrowed;
+use crate::engine::tx::cached_route::Ready;
+use crate::error::Error;
+use crate::socket::SocketId;
+use crate::stages::Stage;
+use crate::tuning::{
+    ZERO_COPY_COPY_BYTES, ZERO_COPY_LOOKS, ZERO_COPY_QUEUE_BYTES, ZERO_COPY_SEGMENTS,
+};
+
+/// How a connection may send from the writer's memory.
+struct Terms {
+    link: LinkId,
+    /// Bytes of payload in one that is whole.
+    whole: usize,
+    /// And in each piece of memory of one that is copied after all.
+    piece: usize,
+    /// Bytes written before that wait to be sent.
+    unsent: usize,
+}
+
+impl Terms {
+    /// Of `bytes` those that end a whole segment.
+    fn whole(&self, bytes: usize) -> usize {
+        bytes / self.whole * self.whole
+    }
+}
+
+/// A write whose first bytes a connection has places for. When it goes those that are not acknowledged are copied there.
+struct BorrowedWrite<'a> {
+    engine: &'a mut Engine,
+    id: SocketId,
+    data: &'a [u8],
+    /// Bytes at the start of `data` that have places, and those of them that were sent.
+    reserved: usize,
+    sent: usize,
+    /// Nothing could be sent since the last look.
+    waits: bool,
+    /// Unseen news of other sockets as it began.
+    news: usize,
+    widened: Widened,
+    ack_wait: AckWait,
+}
+
+impl Engine {
+    /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
+    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
+    /// may wait some microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a large write that
+    /// fills no segment, behind others, waits for the next write or turn.
+    #[inline]
+    pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+        let large = self.limits.tuning.zero_copy_bytes;
+        let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
+        if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.has_ended(id)) {
+            return Ok(sent);
+        }
+        match self.tcp_write(id, &data[sent..]) {
+            Ok(written) => {
+                self.push_written(id, written);
+                Ok(sent + written)
+            }
+            Err(_) if sent != 0 => Ok(sent),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a write would only meet what has ended the connection: that is for a call that can tell it.
+    fn has_ended(&mut self, id: SocketId) -> bool {
+        self.tcp.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
+    }
+
+    /// Writes from the start of `data` what can be sent from there, behind what fills up a segment that was begun; how much.
+    fn write_borrowed(&mut self, id: SocketId, data: &[u8]) -> usize {
+        let Some(terms) = self.terms(id) else { return 0 };
+        let mut begun = 0;
+        if terms.unsent != 0 {
+            let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());
+            let Ok(written) = self.tcp_write(id, &data[..missing]) else { return 0 };
+            if let Some((_, socket)) = self.tcp.by_id(id) {
+                // As much is whole here, where nothing is waited for.
+                socket.unflushed = socket.unflushed.max(socket.whole);
+            }
+            self.push_written(id, written);
+            begun = written;
+        }
+        let Some(mut write) = self.begin_borrowed(id, &data[begun..]) else { return begun };
+        while write.extend() && write.look() {}
+        begun + write.reserved
+    }
+
+    /// With room in the send queue, and ack_wait where ACKs come as soon as that.
+    fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
+        let wait = self.limits.tuning.zero_copy_wait;
+        let (_, socket) = self.tcp.by_id(id)?;
+        let widened = socket.conn.widen(ZERO_COPY_QUEUE_BYTES);
+        let is_of_use = socket.conn.answers_within(wait);
+        let ack_wait = AckWait::new(if is_of_use { wait } else { Duration::ZERO });
+        let news = self.news_of_others(id);
+        let (reserved, sent, waits) = (0, 0, false);
+        Some(BorrowedWrite {
+            engine: self,
+            id,
+            data,
+            reserved,
+            sent,
+            waits,
+            news,
+            widened,
+            ack_wait,
+        })
+    }
+
+    /// How many sockets but this one have news that nobody has seen.
+    fn news_of_others(&mut self, id: SocketId) -> usize {
+        let own = self.tcp.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
+        self.events.len() - usize::from(own)
+    }
+
+    /// Whether and how the connection may send from the writer's memory now.
+    fn terms(&mut self, id: SocketId) -> Option<Terms> {
+        let generations = self.out.generations();
+        let (_, socket) = self.tcp.by_id(id)?;
+        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
+        let slot = &self.out.links[link.index()];
+        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
+        if !is_ready || !socket.conn.may_borrow() {
+            return None;
+        }
+        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
+        (limits.payload == PayloadSource::View && self.tx.may_push()).then_some(Terms {
+            link,
+            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
+            piece,
+            unsent,
+        })
+    }
+}
+
+impl BorrowedWrite<'_> {
+    /// Makes places for some segments more where all before are sent, and sends what the connection may. False when the
+    /// write has to end, or has come to its end: nothing is left to send, and little to wait for.
+    fn extend(&mut self) -> bool {
+        let Some(terms) = self.engine.terms(self.id) else { return false };
+        let left = self.data.len() - self.reserved;
+        let wanted = terms.whole(left.min(ZERO_COPY_SEGMENTS * terms.whole));
+        if terms.unsent == 0 {
+            self.reserve(&terms, wanted);
+        }
+        let before = self.sent;
+        self.send(&terms);
+        self.waits = self.sent == before;
+        self.sent != 0
+            && !(wanted == 0 && self.sent == self.reserved && self.is_nearly_acknowledged())
+    }
+
+    /// Makes places for so many bytes more, or for what of them is admitted and finds room.
+    fn reserve(&mut self, terms: &Terms, wanted: usize) {
+        let Self { engine, id, reserved, ack_wait, .. } = self;
+        // It does not grow cold in a queue, however much it is.
+        let limit = engine.limits.tuning.unsent_bytes.max(wanted);
+        let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
+        engine.writes.make_room_to_borrow(wanted);
+        let room =
+            Room { account: &mut engine.account, stats: &mut engine.out.stats, now: engine.time };
+        let admitted = terms.whole(engine.writes.admit(socket, wanted, limit, room));
+        let given = socket.conn.reserve_borrowed(&engine.out.pool, admitted);
+        socket.settle_memory(&mut engine.account);
+        engine.writes.charge(socket, given, wanted);
+        ack_wait.reserved(given);
+        *reserved += given;
+    }
+
+    /// Whether what is not acknowledged had better be copied.
+    fn is_nearly_acknowledged(&mut self) -> bool {
+        let socket = self.engine.tcp.by_id(self.id);
+        socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= ZERO_COPY_COPY_BYTES)
+    }
+
+    /// Sends of what has places as much as the connection may.
+    fn send(&mut self, terms: &Terms) {
+        let Self { engine, id, data, reserved, sent, .. } = self;
+        let now = engine.time;
+        let Engine { out, tcp, tx, .. } = &mut **engine;
+        let Some((_, socket)) = tcp.by_id(*id).filter(|_| tx.may_push()) else { return };
+        let (link, piece) = (terms.link, terms.piece);
+        let mut borrowed = Borrowed { rest: &data[*sent..*reserved], link, piece };
+        tx.push(out, socket, now, usize::MAX, Some(&mut borrowed));
+        *sent = *reserved - borrowed.rest.len();
+    }
+
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
+    /// was waited for too long, whatever came; until then this stands for a turn.
+    fn look(&mut self) -> bool {
+        let Self { engine, id, waits, news, ack_wait, .. } = self;
+        let now = engine.refresh_time();
+        let mut received = 0;
+        for _ in 0..ZERO_COPY_LOOKS {
+            match engine.receive(now, None) {
+                0 => break,
+                count => received += count,
+            }
+        }
+        engine.release_acks(now, received);
+        // Answers to what came over other links.
+        engine.out.flush(now);
+        engine.follow_links(now);
+        if *waits && !ack_wait.waited(engine.refresh_time().saturating_duration_since(now)) {
+            return false;
+        }
+        let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
+        let is_due = engine.next_deadline().is_some_and(|due| due <= now);
+        let is_told = engine.news_of_others(*id) > *news
+            || engine.parked_have_room(now)
+            || engine.has_room_to_tell(now);
+        if others || is_due || is_told || !engine.renew_writes() {
+            return false;
+        }
+        engine.tx.grant_turn(&engine.limits);
+        true
+    }
+}
+
+impl Drop for BorrowedWrite<'_> {
+    fn drop(&mut self) {
+        let Self { engine, id, data, reserved, widened, .. } = self;
+        engine.out.stats.stages.mark(Stage::Egress, 0);
+        let Some((slot, socket)) = engine.tcp.by_id(*id) else { return };
+        socket.conn.narrow(*widened);
+        if *reserved == 0 {
+            return;
+        }
+        let copied = socket.conn.fill_borrowed(&data[..*reserved]);
+        socket.settle_memory(&mut engine.account);
+        engine.out.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
+        engine.out.stats.stages.mark(Stage::Write, 1);
+        engine.tcp.collect_events(slot, &mut engine.events);
+        engine.tcp.touch(slot);
+        engine.tcp.arm(slot);
+        engine.note_room(slot);
+    }
+}

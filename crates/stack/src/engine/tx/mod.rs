@@ -1,0 +1,556 @@
+//! TCP segments on their way out, from the schedule to the link.
+//!
+//! 1. **Schedule** ([`Engine::transmit`]). Connections that may have something to send stand in a list. One turn serves a
+//!    bounded number of them, each with a budget of bytes; who has more goes to the end of the list. Who was cut short by
+//!    the end of the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar and
+//!    Varghese 1996). A segment that was begun leaves whole, and what it took beyond the budget is missing from the next
+//!    ones (surplus round robin, Adiseshu, Parulkar and Varghese 1996): a super-segment may be as much as several have. A
+//!    write is served at once, out of turn, as far as the turn's bytes go ([`Engine::push_written`]).
+//! 2. **Poll** (`serve`). The connection is asked for the segments of one decision at a time; their payload goes to a
+//!    batch: views of the send queue, frames of a segment each, or nothing where it is borrowed from the writer.
+//! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
+//! 4. **Transmit** ([`Output::send_segments`]). The packets go into the queue of the link, which takes them when the turn
+//!    ends or the queue is full. Segments of borrowed payload go to the link at once.
+//! 5. **What follows** (`settle_served`): timers, events, room for writers, the connection's place in the list.
+//!
+//! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
+//! several links one that takes nothing keeps its own connections alone (`parked`).
+
+pub(in crate::engine) mod cached_route;
+pub(in crate::engine) mod output;
+pub(in crate::engine) mod parked;
+pub(in crate::engine) mod segment_headers;
+
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
+use millstream_route::{LinkId, TransportChecksum};
+use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
+
+use super::Engine;
+use crate::engine::tcp::table::TcpSocket;
+use crate::engine::tx::cached_route::{CachedRoute, Marks, Ready};
+use crate::engine::tx::output::Output;
+use crate::engine::tx::segment_headers::{Refused, SegmentHeaders};
+use crate::limits::Limits;
+use crate::socket::SocketId;
+use crate::stages::Stage;
+use crate::stats::DropReason;
+use crate::tuning::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
+
+/// What counts as a full segment on a link without segmentation offload.
+const WHOLE_MIN_BYTES: u32 = 1460;
+
+/// What a connection's turn is counted in.
+const DEFICIT_UNIT_BYTES: usize = 16 * 1024;
+
+/// Bytes in units of a turn, rounded up.
+fn units(bytes: usize) -> i16 {
+    i16::try_from(bytes.div_ceil(DEFICIT_UNIT_BYTES)).unwrap_or(i16::MAX)
+}
+
+/// What is left of a turn of `deficit` when `sent` bytes of it are used, or how much that was beyond it: to the nearest
+/// unit, so that nobody gains by it from turn to turn.
+fn left_of(deficit: i16, sent: usize) -> i16 {
+    match deficit.saturating_sub(units(sent)) {
+        left @ 0.. => left,
+        _ => deficit.saturating_sub(units(sent.saturating_sub(DEFICIT_UNIT_BYTES / 2))).min(0),
+    }
+}
+
+/// How serving a connection ended.
+pub(super) enum Served {
+    /// It has nothing more to send now.
+    Done,
+    /// Its budget is used up.
+    More,
+    /// The pool gives nothing now.
+    Blocked,
+    /// This link takes nothing now.
+    Full(LinkId),
+}
+
+/// What a writer lends for the time of its call, to be sent from where it lies.
+pub(super) struct Borrowed<'a> {
+    /// Not yet sent; the connection has places for all of it.
+    pub rest: &'a [u8],
+    /// The link that can send it.
+    pub link: LinkId,
+    /// Bytes of each piece of memory that a copy is put into.
+    pub piece: usize,
+}
+
+impl Borrowed<'_> {
+    /// Whether more of it may be sent: the connection's segments still go to the link, past which nothing waits.
+    fn may_go(&self, out: &Output, socket: &TcpSocket) -> bool {
+        let ready = socket.route.ready(out.generations(), &socket.conn);
+        !self.rest.is_empty()
+            && ready.is_some_and(|ready| ready.link == self.link)
+            && out.links[self.link.index()].queue.is_empty()
+    }
+}
+
+/// What serving keeps between two connections and between two turns.
+#[derive(Default)]
+pub(super) struct TransmitScheduler {
+    /// Payload of the segments of one decision; empty between them.
+    batch: PacketBatch,
+    /// A link or the pool keeps connections from being served.
+    paused: bool,
+    /// It is the pool.
+    starved: bool,
+    /// Bytes that writes may still send at once before the next turn.
+    push_left: usize,
+}
+
+impl TransmitScheduler {
+    /// A turn begins: links and pool may give something again, and writes have a turn's bytes.
+    pub fn begin_turn(&mut self, limits: &Limits) {
+        (self.paused, self.starved) = (false, false);
+        self.grant_turn(limits);
+    }
+
+    /// Connections may be served again.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// Whether a link or the pool keeps connections from being served.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether it was the pool, in this turn.
+    pub fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Writes may send as much at once as one turn does.
+    pub fn grant_turn(&mut self, limits: &Limits) {
+        self.push_left = limits.tuning.transmit_turn_bytes;
+    }
+
+    /// Writes may send `bytes` at once, at least.
+    pub fn grant(&mut self, bytes: usize) {
+        self.push_left = self.push_left.max(bytes);
+    }
+
+    /// Whether a write may send anything before the next turn.
+    pub fn may_push(&self) -> bool {
+        self.push_left != 0
+    }
+
+    /// Sends out of turn what a write has made ready, `budget` bytes of it, out of what writes may send; how it ended.
+    pub fn push(
+        &mut self,
+        out: &mut Output,
+        socket: &mut TcpSocket,
+        now: Instant,
+        budget: usize,
+        borrowed: Option<&mut Borrowed<'_>>,
+    ) -> Served {
+        let budget = (budget, &mut self.push_left);
+        serve(out, &mut self.batch, socket, now, budget, borrowed).2
+    }
+
+    /// The segment that ends a connection, a reset above all.
+    pub fn last_segment(
+        &mut self,
+        pool: &Pool,
+        socket: &mut TcpSocket,
+        now: Instant,
+    ) -> Option<Segment> {
+        socket.conn.poll(now, pool, &TransmitLimits::ONE, &mut self.batch)
+    }
+}
+
+impl Engine {
+    /// Serves connections that may have something to send; whether anything was sent.
+    #[inline]
+    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        if !self.parked.is_empty() {
+            self.unpark(now);
+        }
+        !self.tcp.dirty.is_empty() && self.serve_list(now)
+    }
+
+    /// Serves those in the list; whether anything was sent.
+    fn serve_list(&mut self, now: Instant) -> bool {
+        let mut left = self.limits.tuning.transmit_turn_bytes;
+        let mut count = 0;
+        let rounds = self.tcp.dirty.len().min(self.limits.tuning.transmit_connections);
+        for _ in 0..rounds {
+            let Some(slot) = self.tcp.dirty.pop_front() else { break };
+            if self.tcp.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
+                continue;
+            }
+            let (any, served) = self.serve_turn(slot, now, rounds == 1, &mut left);
+            count += usize::from(any);
+            if left == 0 {
+                break;
+            }
+            if self.stops_all(&served) {
+                self.pause_serving(slot);
+                break;
+            }
+        }
+        if count > 0 {
+            self.out.stats.batches.served_connections.add(count);
+        }
+        count > 0
+    }
+
+    /// Serves one with its share of the turn, of which so many bytes are `left`; a `sole` one need not share it.
+    /// Whether anything was sent, and how it ended.
+    fn serve_turn(
+        &mut self,
+        slot: u32,
+        now: Instant,
+        sole: bool,
+        left: &mut usize,
+    ) -> (bool, Served) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
+        if socket.deficit <= 0 || sole {
+            let beyond = if sole { 0 } else { socket.deficit };
+            let turn = units(self.limits.tuning.transmit_budget_bytes).max(1);
+            socket.deficit = turn.saturating_add(beyond);
+        }
+        if socket.deficit <= 0 {
+            // What it took beyond its turns is more than this one has.
+            self.settle_served(slot, now, &Served::More, false);
+            return (false, Served::More);
+        }
+        let budget = usize::from(socket.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
+        let (sent, any, served) =
+            serve(&mut self.out, &mut self.tx.batch, socket, now, (budget, left), None);
+        socket.deficit = match served {
+            Served::Done => 0,
+            _ => left_of(socket.deficit, sent),
+        };
+        let cut_short = socket.deficit > 0;
+        let is_next = match served {
+            Served::More => cut_short,
+            // Who found no room at all is the first to have some.
+            _ => !any,
+        };
+        self.settle_served(slot, now, &served, is_next);
+        (any, served)
+    }
+
+    /// Whether nobody else can be served either.
+    #[inline(always)]
+    pub(super) fn stops_all(&self, served: &Served) -> bool {
+        match served {
+            Served::Blocked => true,
+            Served::Full(_) => self.out.links.used_count() < 2,
+            Served::Done | Served::More => false,
+        }
+    }
+
+    /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
+    #[inline(always)]
+    fn pause_serving(&mut self, slot: u32) {
+        let socket = self.tcp.sockets.get(slot);
+        self.tx.paused = true;
+        self.tx.starved = self.out.pool.is_dry()
+            || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
+    }
+
+    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
+    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
+    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
+    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
+    /// arrives from being taken.
+    pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
+        let now = self.time;
+        let Some((slot, socket)) = self.tcp.by_id(id) else { return };
+        socket.unflushed =
+            socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
+        let unflushed = socket.unflushed as usize;
+        // No more than may be unsent is waited for.
+        let whole = (socket.whole as usize).min(self.limits.tuning.unsent_bytes);
+        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant != 0;
+        let budget = match goes_on {
+            true if unflushed < whole => return,
+            true => unflushed - whole + 1,
+            false => usize::MAX,
+        };
+        if !self.tx.may_push() {
+            return;
+        }
+        self.tx.resume();
+        let served = self.tx.push(&mut self.out, socket, now, budget, None);
+        let is_done = matches!(served, Served::Done);
+        if is_done && self.tcp.dirty.back() == Some(&slot) {
+            // The write has put it there, and the next turn need not look at it.
+            self.tcp.dirty.pop_back();
+            self.settle_served(slot, now, &served, false);
+        } else {
+            if is_done {
+                self.tcp.collect_events(slot, &mut self.events);
+            }
+            self.tcp.arm(slot);
+            self.note_room(slot);
+        }
+        self.out.flush(now);
+    }
+
+    /// Whether connections are waiting to be served and nothing keeps them from it.
+    pub(super) fn has_output(&self) -> bool {
+        !self.tcp.dirty.is_empty() && !self.tx.is_paused() || !self.held.is_empty()
+    }
+
+    /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the
+    /// first where it `is_next`.
+    fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.settle_memory(&mut self.account);
+        let (wants_room, told) = (socket.wants_room, socket.conn.has_events());
+        if !matches!(served, Served::Done) {
+            self.queue_again(slot, served, is_next);
+        } else if matches!(socket.conn.state(), State::Closed | State::TimeWait) {
+            self.settle_over(slot, now);
+        } else {
+            socket.dirty = false;
+            if let Some(deadline) = socket.conn.next_deadline()
+                && !self.tcp.wheel.covers(slot, deadline)
+            {
+                self.tcp.wheel.arm(slot, deadline);
+            }
+            self.tcp.note_moved(slot, now);
+            if told {
+                self.tcp.collect_events(slot, &mut self.events);
+            }
+        }
+        if wants_room {
+            self.note_room(slot);
+        }
+    }
+
+    /// A connection that has more to send finds its place in a list.
+    #[inline(never)]
+    fn queue_again(&mut self, slot: u32, served: &Served, is_next: bool) {
+        match served {
+            Served::Full(link) if !self.stops_all(served) => self.park(slot, *link, is_next),
+            _ if is_next => self.tcp.dirty.push_front(slot),
+            _ => self.tcp.dirty.push_back(slot),
+        }
+        self.tcp.arm(slot);
+    }
+
+    /// A connection has ended, or is in TIME-WAIT.
+    #[cold]
+    fn settle_over(&mut self, slot: u32, now: Instant) {
+        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+            socket.dirty = false;
+        }
+        self.tcp.note_moved(slot, now);
+        self.tcp.collect_events(slot, &mut self.events);
+        let displaced = self.tcp.settle(slot);
+        self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
+        self.tcp.arm(slot);
+    }
+}
+
+/// Sends what a connection has to send, of what is `borrowed` if it is, up to `budget` bytes of payload or one segment
+/// beyond, as long as something is `left` of the turn's. Returns the payload sent, whether anything was, and how it ended.
+fn serve(
+    out: &mut Output,
+    batch: &mut PacketBatch,
+    socket: &mut TcpSocket,
+    now: Instant,
+    (budget, left): (usize, &mut usize),
+    mut borrowed: Option<&mut Borrowed<'_>>,
+) -> (usize, bool, Served) {
+    let mut sent = 0;
+    let mut any = false;
+    let served = loop {
+        // What is made then finds no frame for its header.
+        if out.pool.is_dry() {
+            break Served::Blocked;
+        }
+        let ready = ready_link(out, socket, now);
+        let room = ready.map_or(1, |ready| out.room(now, ready.link));
+        if let Some(ready) = ready.filter(|_| room == 0) {
+            break Served::Full(ready.link);
+        }
+        if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(out, socket)) {
+            break Served::Done;
+        }
+        let mut limits = ready.map_or(TransmitLimits::ONE, |ready| ready.limits);
+        let mss = socket.conn.mss().max(1);
+        socket.whole = limits.whole(mss).max(WHOLE_MIN_BYTES);
+        let most = room.min(left.div_ceil(SEGMENT_COST_BYTES)).max(1);
+        limits.segments = within(most.min(limits.segments), budget - sent, mss as usize);
+        if borrowed.is_some() {
+            limits.payload = PayloadSource::Borrowed;
+        }
+        let polled = socket.conn.poll(now, &out.pool, &limits, batch);
+        // Where it lies: its parts were just written one by one, and a copy would wait for them.
+        let Some(segment) = &polled else {
+            socket.unflushed = 0;
+            // Nothing to send, or no frame to send it in; the latter must be tried again.
+            let dry = socket.conn.is_starved_of_frames();
+            break if dry { Served::Blocked } else { Served::Done };
+        };
+        let Some(Ready { link, .. }) = ready else {
+            batch.clear();
+            out.stats.drop(DropReason::NoRoute);
+            break Served::Done;
+        };
+        any = true;
+        sent += segment.payload_len as usize;
+        let cost = SEGMENT_COST_BYTES * batch.len().max(1);
+        *left = left.saturating_sub(cost.max(segment.payload_len as usize));
+        socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
+        match &mut borrowed {
+            None => out.send_segments(now, link, &mut socket.route, segment, batch),
+            Some(borrowed) => out.send_borrowed(now, &mut socket.route, segment, borrowed),
+        }
+        if !socket.conn.has_output() {
+            socket.unflushed = 0;
+            break Served::Done;
+        }
+        if sent >= budget || *left == 0 {
+            break Served::More;
+        }
+    };
+    if sent != 0 {
+        out.stats.batches.served_bytes.add(sent);
+    }
+    (sent, any, served)
+}
+
+/// Of `most` segments of `size` bytes those that a budget of `bytes` is worth, one at least.
+fn within(most: usize, bytes: usize, size: usize) -> usize {
+    // Mostly it is worth more than all; a division takes longer than the rest.
+    if most * size <= bytes { most } else { bytes.div_ceil(size).clamp(1, most) }
+}
+
+/// The link that a connection's segments go to now, and what it takes of them; none without a route.
+#[inline(always)]
+fn ready_link(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
+    match socket.route.ready(out.generations(), &socket.conn) {
+        None => look_up(out, socket, now),
+        ready => ready,
+    }
+}
+
+/// The same where it was not known, or is another by now.
+#[inline(never)]
+fn look_up(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
+    let TcpSocket { conn, route, scope, .. } = socket;
+    let (ready, mtu) = out.find_route(now, conn.ends(), *scope, Marks::of(conn), route)?;
+    // Another link than the one before may take less, and so may the same one by now.
+    conn.set_link_mtu(now, mtu);
+    Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
+}
+
+impl Output {
+    /// Puts headers before the segments of one decision, whose payload is in `batch`, and queues them for their link, whose
+    /// queue has room for them; `batch` is empty then. What cannot be sent is dropped and counted.
+    fn send_segments(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        route: &mut CachedRoute,
+        segment: &Segment,
+        batch: &mut PacketBatch,
+    ) {
+        if batch.is_empty() {
+            // No payload: a frame for the headers.
+            let Some(packet) = self.pool.alloc(HEADROOM_BYTES) else {
+                return self.stats.drop(DropReason::PoolExhausted);
+            };
+            drop(batch.push(packet));
+            self.stats.tcp_tx_pure += 1;
+        }
+        let identification = route.count_segments(segment);
+        let Some((template, is_resolved, checksum)) = route.template() else {
+            return batch.clear();
+        };
+        let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
+        let refused = headers.put_all(&self.pool, batch);
+        if refused != Refused::default() {
+            self.drop_refused(batch, refused);
+        }
+        self.stats.tcp_tx_segments += batch.len() as u64;
+        if !is_resolved {
+            return self.send_unresolved(now, route, batch);
+        }
+        let bytes: usize = batch.iter().map(Packet::len).sum();
+        self.stats.tx_packets += batch.len() as u64;
+        self.stats.tx_bytes += bytes as u64;
+        self.put_all(link, batch);
+    }
+
+    /// The packets of `batch` wait for the address of the neighbour.
+    #[cold]
+    fn send_unresolved(&mut self, now: Instant, route: &CachedRoute, batch: &mut PacketBatch) {
+        let Some(hop) = route.unresolved_hop() else { return batch.clear() };
+        batch.drain().for_each(|packet| self.send_to_neighbor(now, hop, packet));
+    }
+
+    /// Drops the packets of `batch` that are refused.
+    #[cold]
+    fn drop_refused(&mut self, batch: &mut PacketBatch, refused: Refused) {
+        for index in 0..batch.len().min(BATCH_LIMIT) {
+            let Some(packet) = batch.pop() else { return };
+            if refused.without_frame & 1 << index != 0 {
+                self.stats.drop(DropReason::PoolExhausted);
+            } else if refused.too_long & 1 << index != 0 {
+                self.stats.drop(DropReason::TooLong);
+            } else {
+                drop(batch.push(packet));
+            }
+        }
+    }
+
+    /// Hands the link a segment whose payload is the next of what is borrowed; where the link takes nothing now, a copy of
+    /// it waits in the link's queue.
+    fn send_borrowed(
+        &mut self,
+        now: Instant,
+        route: &mut CachedRoute,
+        segment: &Segment,
+        borrowed: &mut Borrowed<'_>,
+    ) {
+        let (payload, rest) = borrowed.rest.split_at(segment.payload_len as usize);
+        borrowed.rest = rest;
+        let identification = route.count_segments(segment);
+        let Some((template, ..)) = route.template() else { return };
+        let checksum = TransportChecksum::Offload;
+        let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
+        let head = self.pool.alloc(HEADROOM_BYTES).and_then(|mut head| {
+            headers.put_before(&self.pool, &mut head, payload.len()).ok()?;
+            Some(head)
+        });
+        let Some(head) = head else { return self.stats.drop(DropReason::PoolExhausted) };
+        let len = head.len() + payload.len();
+        self.stats.tcp_tx_segments += 1;
+        self.stats.tcp_tx_pure += u64::from(payload.is_empty());
+        self.stats.stages.mark(Stage::Egress, 1);
+        let slot = &mut self.links[borrowed.link.index()];
+        let given_back = match slot.link.transmit_from(now, &self.pool, head, payload) {
+            Ok(given_back) => given_back,
+            Err(error) => {
+                self.fail(borrowed.link, error);
+                return self.stats.drop(DropReason::LinkFailed);
+            }
+        };
+        let stats = &mut self.stats;
+        stats.stages.mark(Stage::Transmit, 1);
+        let Some(mut head) = given_back else {
+            stats.batches.transmit_packets.add(1);
+            stats.tx_packets += 1;
+            stats.tx_bytes += len as u64;
+            stats.tcp_tx_zero_copy_bytes += payload.len() as u64;
+            return;
+        };
+        match Packet::bulk_from_slice(&self.pool, payload, borrowed.piece) {
+            Ok(copy) => {
+                head.concat(copy);
+                self.enqueue(now, borrowed.link, head);
+            }
+            Err(_) => self.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Connections whose link takes nothing.
+//!
+//! They wait beside the list of those that may have something to send, in a line for each such link, so that what others
+//! send over other links goes on. As their link takes something again some of them go back to the head of the list, the
+//! first to have found no room first; where routes or links have changed all of them go, as theirs may lead elsewhere now.
+
+use std::collections::VecDeque;
+
+use millstream_packet::Instant;
+use millstream_route::{Generations, LinkId};
+
+use crate::engine::Engine;
+
+/// See the module text.
+#[derive(Default)]
+pub(in crate::engine) struct Parked {
+    lines: Vec<Line>,
+    /// By which they found their next hop.
+    generations: Option<Generations>,
+}
+
+struct Line {
+    link: LinkId,
+    /// Their slots. A slot whose connection is gone may still stand here.
+    slots: VecDeque<u32>,
+    /// How many went back to the list last, and how many of these have found no room again: they come first still, in
+    /// the order that they had.
+    taken: usize,
+    returned: usize,
+}
+
+impl Line {
+    fn put(&mut self, slot: u32, is_next: bool) {
+        if is_next && self.returned < self.taken {
+            self.slots.insert(self.returned, slot);
+            self.returned += 1;
+        } else {
+            self.slots.push_back(slot);
+        }
+    }
+}
+
+impl Parked {
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    fn line(&mut self, link: LinkId) -> &mut Line {
+        let at = self.lines.iter().position(|line| line.link == link).unwrap_or_else(|| {
+            self.lines.push(Line { link, slots: VecDeque::new(), taken: 0, returned: 0 });
+            self.lines.len() - 1
+        });
+        &mut self.lines[at]
+    }
+}
+
+impl Engine {
+    /// The connection in `slot`, which stands in no list, waits for its link; it `is_next` where it found no room at all.
+    pub(in crate::engine) fn park(&mut self, slot: u32, link: LinkId, is_next: bool) {
+        if self.parked.is_empty() {
+            self.parked.generations = Some(self.out.generations());
+        }
+        self.parked.line(link).put(slot, is_next);
+    }
+
+    /// Whether routes or links have changed, so that those who wait may have another next hop.
+    pub(in crate::engine) fn parked_may_go(&self) -> bool {
+        !self.parked.is_empty() && self.parked.generations != Some(self.out.generations())
+    }
+
+    /// Whether a link takes something again that some wait for, or routes have changed.
+    pub(in crate::engine) fn parked_have_room(&mut self, now: Instant) -> bool {
+        let may_go = self.parked_may_go();
+        let Self { parked, out, .. } = self;
+        may_go || parked.lines.iter().any(|line| out.room(now, line.link) != 0)
+    }
+
+    /// Puts connections back whose links take something again: of all together half as many as a turn serves, so that it
+    /// comes to those that were not parked, too, and of each link one at least.
+    #[inline(never)]
+    pub(in crate::engine) fn unpark(&mut self, now: Instant) {
+        let may_go = self.parked_may_go();
+        let Self { parked, out, tcp, limits, .. } = self;
+        if may_go {
+            let lines = parked.lines.drain(..);
+            return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
+        }
+        let share = (limits.tuning.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
+        parked.lines.retain_mut(|line| {
+            let most = share.min(out.room(now, line.link));
+            (line.taken, line.returned) = (line.slots.len().min(most), 0);
+            line.slots.drain(..line.taken).rev().for_each(|slot| tcp.dirty.push_front(slot));
+            // One that is empty stays until the next time, as some may come back.
+            line.taken != 0 || !line.slots.is_empty()
+        });
+    }
+}
