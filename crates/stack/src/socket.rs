@@ -52,7 +52,7 @@ impl SocketId {
 pub struct Readiness {
     /// A connection to accept, data or a datagram to read, or the end of the stream.
     pub readable: bool,
-    /// Room to write; for a connect under hop: it is open.
+    /// Room to write; for a connect under way: it is open.
     pub writable: bool,
     /// The connection is over, orderly or not.
     pub closed: bool,

@@ -129,7 +129,7 @@ impl Engine {
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
     pub(crate) fn has_unfinished(&self) -> bool {
-        self.tcp.sockets.len() > self.tcp.held_in_time_wait || self.tcp.half_open.len() != 0
+        self.tcp.unfinished() != 0
     }
 
     /// Whether packets wait in a link's queue for the link to take them.
@@ -153,7 +153,7 @@ impl Engine {
         if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
             self.neighbor_timers(now);
         }
-        if self.tcp.quiet_due.is_some_and(|due| due <= now) {
+        if self.tcp.busy.due().is_some_and(|due| due <= now) {
             self.tcp.sweep_quiet(now);
         }
         if self.reassembly.next_deadline().is_some_and(|due| due <= now) {
@@ -231,7 +231,7 @@ impl Engine {
         let ns = |due: Option<Instant>| due.map_or(u64::MAX, Instant::as_nanos);
         let tcp = &self.tcp;
         let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
-        first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.quiet_due));
+        first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.busy.due()));
         first = first.min(ns(self.out.neighbors.next_wakeup()));
         first = first.min(ns(self.out.addresses.claims.next_due()));
         first = first.min(ns(self.reclaim.next_deadline()));

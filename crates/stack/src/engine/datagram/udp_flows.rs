@@ -1,6 +1,6 @@
 //! Datagram flows whose headers are known.
 //!
-//! The first datagrams of a flow take the long hop: link header, IP, UDP, the socket. The header bytes of the second
+//! The first datagrams of a flow take the long way: link header, IP, UDP, the socket. The header bytes of the second
 //! are kept, with the socket that it came to. A later one with the very same bytes, but for what must differ, is
 //! checked for what may be wrong with it (lengths and sums), and is for that socket. What differs: IPv4's total length,
 //! identification and header checksum, IPv6's payload length, and UDP's length and checksum.

@@ -202,7 +202,7 @@ impl Engine {
         let Self { held, limits, .. } = self;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         // Of several the windows are a share each, and what comes next is another's.
-        let shares = held.lent && self.tcp.quiet.len() > 1;
+        let shares = held.lent && self.tcp.busy.count() > 1;
         let gathers = shares && limits.tuning.gathered_ack_bytes != 0;
         if gathers && socket.ack_held == GATHERED {
             return;
@@ -238,7 +238,7 @@ impl Engine {
     fn release_held(&mut self, now: Instant) {
         self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
-        let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
+        let busy = (self.tcp.busy.count() as u64 / 2).min(HELD_ACK_TURNS_MAX);
         self.release_ordinary(now, busy);
         self.release_for_lent(now, busy);
     }

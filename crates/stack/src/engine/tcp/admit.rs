@@ -37,7 +37,7 @@ impl Engine {
     ) {
         let Segment { tuple, header: syn, link, payload, .. } = segment;
         let link = self.out.links[link.index()].serial;
-        if self.is_known_full(now) {
+        if self.tcp.is_known_full(now) {
             return self.out.stats.drop(DropReason::ConnectionLimit);
         }
         let source = tuple.remote.ip();
@@ -161,7 +161,7 @@ impl Engine {
             DropReason::AcceptQueueFull
         } else if self.has_its_share(peer, 0) {
             DropReason::SourceLimit
-        } else if self.is_known_full(now) {
+        } else if self.tcp.is_known_full(now) {
             DropReason::ConnectionLimit
         } else {
             return true;
@@ -273,7 +273,7 @@ impl Engine {
         seq: SeqNumber,
         hard: bool,
     ) -> bool {
-        let hash = self.tcp.key.flow(tuple);
+        let hash = self.tcp.hash(tuple);
         let Some(entry) = self.tcp.half_open.find(hash, &PackedKey::new(tuple)) else {
             return false;
         };

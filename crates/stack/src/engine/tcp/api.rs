@@ -203,7 +203,7 @@ impl Engine {
             }
         };
         let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
-        let hash = self.tcp.key.flow(&tuple);
+        let hash = self.tcp.hash(&tuple);
         let isn = self.tcp.take_ends(hash, &tuple, now).ok_or(Error::AddrInUse)?;
         let config = self.tcp.configs.shared(with_mss(config.clone(), hop.mtu, &tuple));
         let fast_open = config.fast_open;

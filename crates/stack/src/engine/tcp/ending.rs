@@ -47,7 +47,7 @@ impl Engine {
     /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
     /// silent, or the application aborted them.
     pub fn undelivered(&self) -> Undelivered {
-        self.tcp.cut_off
+        self.tcp.cut_off()
     }
 
     /// What a connection has still to deliver, or had when it ended.

@@ -154,7 +154,7 @@ impl Engine {
         }
         self.out.stats.tcp_rx_segments += 1;
         self.rx.note_bulk(slot, segment.len());
-        let sharers = self.tcp.quiet.len() as u32;
+        let sharers = self.tcp.busy.count() as u32;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return 0 };
         socket.brief(sharers, &mut self.account, now);
         let Segment { header, placed, payload, ecn, .. } = segment;
@@ -237,7 +237,7 @@ impl Engine {
         self.tcp.reuse_time_wait(slot);
         self.out.stats.tcp_time_wait_reused += 1;
         let fresh = Segment { socket: None, ..segment.take() };
-        let hash = self.tcp.key.flow(&tuple);
+        let hash = self.tcp.hash(&tuple);
         self.tcp_admit(now, listener, hash, isn, fresh);
         true
     }
@@ -245,7 +245,7 @@ impl Engine {
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
     fn tcp_no_connection(&mut self, now: Instant, mut segment: Segment) {
         let (tuple, flags) = (segment.tuple, segment.header.flags);
-        let hash = self.tcp.key.flow(&tuple);
+        let hash = self.tcp.hash(&tuple);
         // A segment before it in the batch may have made the connection.
         let found = self.tcp.find_hashed(hash, &tuple);
         segment.socket = found.and_then(|slot| self.tcp.sockets.get(slot)).map(|socket| socket.id);

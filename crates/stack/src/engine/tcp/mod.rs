@@ -8,6 +8,7 @@ pub(in crate::engine) mod ack_wait;
 pub(in crate::engine) mod acks;
 pub(in crate::engine) mod admit;
 pub(in crate::engine) mod api;
+mod busy;
 pub(in crate::engine) mod configs;
 pub(crate) mod ending;
 pub(in crate::engine) mod fast_open;

@@ -1,4 +1,4 @@
-//! What gives hop: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
+//! What gives way: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
 //! many.
 //!
 //! Nothing is kept in order for it. What gives way is the best of a sample, drawn where a stranger cannot know it: who
@@ -45,14 +45,14 @@ enum TooMany {
 
 impl Engine {
     /// Makes room in the table of connections for one more; `newcomers` has the source that it is for already. False
-    /// when nobody gives hop: to a source with more than its share only orphans do, and what exchanged nothing of
+    /// when nobody gives way: to a source with more than its share only orphans do, and what exchanged nothing of
     /// sources with as much.
     pub(in crate::engine) fn make_room(&mut self, now: Instant, newcomers: usize) -> bool {
         let found = self.sample_orphans(now, None).or_else(|| self.sample_others(now, newcomers));
         let Some((lack, .., slot)) = found else {
             // One of a source with more than its share may only not be who is made room for.
             if self.beyond_share(newcomers) == 0 {
-                self.tcp.no_room_until = Some(now + NO_ROOM_PAUSE);
+                self.tcp.note_no_room(now + NO_ROOM_PAUSE);
             }
             return false;
         };
@@ -64,11 +64,6 @@ impl Engine {
         } += 1;
         self.displace(now, slot);
         !self.tcp.is_full()
-    }
-
-    /// Whether there is no room for a new connection, and nobody gave way of late.
-    pub(in crate::engine) fn is_known_full(&self, now: Instant) -> bool {
-        self.tcp.no_room_until.is_some_and(|until| now < until) && self.tcp.is_full()
     }
 
     /// The application has closed a connection: if it is not over, it is an orphan, and others may have to give way.

@@ -9,14 +9,17 @@ use millstream_tcp::isn::IsnGenerator;
 use millstream_tcp::{Connection, FourTuple, State, SynCookies, TimeWait};
 use millstream_wire::tcp::SeqNumber;
 
+use super::busy::Busy;
 use super::configs::Configs;
 use super::listener::{ListenerSlot, Listeners, Request};
 use super::mini::MiniTable;
 use super::orphans::Orphans;
 use super::port_choice::PortChoice;
 use super::sources::{Counted, Sources};
+use super::writes::WriteShare;
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::tcp::fast_open::FastOpen;
+use crate::engine::tx::TransmitShare;
 use crate::engine::{Account, Held, Passed, Serial};
 use crate::limits::Limits;
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
@@ -24,9 +27,6 @@ use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::{MemoryPressure, Undelivered};
 use crate::timer::Wheel;
 use crate::tuning::{self};
-
-/// In place of a grant: the connection stands in line for one.
-pub(crate) const IN_LINE: u32 = u32::MAX;
 
 /// One connection with what the engine knows about it.
 pub(crate) struct TcpSocket {
@@ -54,18 +54,10 @@ pub(crate) struct TcpSocket {
     /// It is counted in its listener's `half_open`.
     pub half_open: bool,
     pub route: crate::engine::tx::cached_route::CachedRoute,
-    /// Written and not yet offered to the link, and what of it is worth a segment of its own.
-    pub unflushed: u32,
-    pub whole: u32,
-    /// What is left of its present turn in the round robin of transmission, in units of 16 KiB; below 0 what the last
-    /// one took too much.
-    pub deficit: i16,
-    /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
-    pub grant: u32,
-    /// Was refused for too much unsent.
-    pub wants_room: bool,
-    /// A write was refused for want of a frame, or of memory that it may have.
-    pub starved: Starved,
+    /// Its share of what is sent in a turn.
+    pub transmit: TransmitShare,
+    /// Its share of what is written between two turns.
+    pub write: WriteShare,
     /// What its queues were last found to hold: so much is in the engine's account.
     charged: u32,
 }
@@ -102,7 +94,7 @@ impl TcpSocket {
     fn charge(&mut self, account: &mut Account, held: usize) -> bool {
         let is_less = held < self.charged as usize;
         account.settle(Held::Tcp, &mut self.charged, held);
-        is_less && self.starved == Starved::Waits
+        is_less && self.write.waits_for_memory()
     }
 
     /// Bytes of memory that its send queue may take beyond what it holds.
@@ -150,21 +142,11 @@ pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
     + size_of::<bool>();
 const _: () = assert!(IDLE_CONNECTION_BYTES <= 1024);
 
-/// Whether a connection's write was refused for want of a frame, or of memory that it may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Starved {
-    No,
-    /// It was told since, and still stands in the list of those who wait.
-    Told,
-    /// It waits, and stands in the list.
-    Waits,
-}
-
 /// All connections and listeners.
 pub(crate) struct TcpTable {
     pub sockets: Slab<TcpSocket>,
-    pub flows: FlowTable,
-    pub key: HashKey,
+    flows: FlowTable,
+    key: HashKey,
     pub listeners: Listeners,
     /// Handshakes that are not finished.
     pub half_open: MiniTable<Request>,
@@ -176,7 +158,7 @@ pub(crate) struct TcpTable {
     /// Connections that there may be.
     limit: usize,
     /// Until then nobody gives way to a new connection, as far as it is known.
-    pub no_room_until: Option<Instant>,
+    no_room_until: Option<Instant>,
     pub cookies: SynCookies,
     /// Slots that may have something to send. A slot emptied meanwhile may still be named.
     pub dirty: VecDeque<u32>,
@@ -185,16 +167,12 @@ pub(crate) struct TcpTable {
     /// What is left of connections in TIME-WAIT that the application has let go of.
     pub time_wait: MiniTable<TimeWait>,
     /// Connections in TIME-WAIT that the application still holds.
-    pub held_in_time_wait: usize,
+    held_in_time_wait: usize,
     pub fast_open: FastOpen,
     /// What connections that are gone had not delivered.
-    pub cut_off: Undelivered,
-    /// Slots of connections that moved and have not been found quiet since, each once.
-    pub quiet: VecDeque<u32>,
-    /// By slot: it stands in that list, whoever has it now.
-    in_quiet: Vec<bool>,
-    /// When that list is gone through next.
-    pub quiet_due: Option<Instant>,
+    cut_off: Undelivered,
+    /// Those that moved of late.
+    pub busy: Busy,
     pub configs: Configs,
     /// What sockets that are gone held: it is still in the engine's account.
     freed: usize,
@@ -231,14 +209,38 @@ impl TcpTable {
             held_in_time_wait: 0,
             fast_open: FastOpen::new(key_of(cookie_seed[2], cookie_seed[3])),
             cut_off: Undelivered::default(),
-            quiet: VecDeque::new(),
-            in_quiet: Vec::with_capacity(limits.connection_slots()),
-            quiet_due: None,
+            busy: Busy::new(limits.connection_slots()),
             configs: Configs::new(limits.tuning.windows_bytes),
             freed: 0,
             last: None,
             ports: PortChoice::new(port_seed),
         }
+    }
+
+    /// Where a flow is looked for.
+    #[inline]
+    pub fn hash(&self, tuple: &FourTuple) -> u32 {
+        self.key.flow(tuple)
+    }
+
+    /// Connections that the application has not seen end: TIME-WAIT does not count.
+    pub fn unfinished(&self) -> usize {
+        self.sockets.len() - self.held_in_time_wait + self.half_open.len()
+    }
+
+    /// What connections that are gone had not delivered.
+    pub fn cut_off(&self) -> Undelivered {
+        self.cut_off
+    }
+
+    /// Nobody gives way to a new connection before `until`, as far as it is known.
+    pub fn note_no_room(&mut self, until: Instant) {
+        self.no_room_until = Some(until);
+    }
+
+    /// Whether there is no room for a new connection, and nobody gave way of late.
+    pub fn is_known_full(&self, now: Instant) -> bool {
+        self.no_room_until.is_some_and(|until| now < until) && self.is_full()
     }
 
     /// The connection of a segment.
@@ -289,12 +291,8 @@ impl TcpTable {
             listener,
             half_open: false,
             route: Default::default(),
-            unflushed: 0,
-            whole: 1,
-            deficit: 0,
-            grant: 0,
-            wants_room: false,
-            starved: Starved::No,
+            transmit: TransmitShare::new(),
+            write: WriteShare::default(),
             charged: 0,
         };
         let slot = self.sockets.insert(socket).ok()?;
@@ -522,47 +520,20 @@ impl TcpTable {
             && self.find_hashed(hash, tuple).is_none()
     }
 
-    /// The connection was served: it is looked at again when it may have fallen quiet.
-    #[inline]
-    pub fn note_moved(&mut self, slot: u32, now: Instant) {
-        if self.in_quiet.get(slot as usize) != Some(&true) {
-            self.begin_moving(slot, now);
-        }
-    }
-
-    #[inline(never)]
-    fn begin_moving(&mut self, slot: u32, now: Instant) {
-        let at = slot as usize;
-        if self.in_quiet.len() <= at {
-            self.in_quiet.resize(at + 1, false);
-        }
-        self.in_quiet[at] = true;
-        self.quiet.push_back(slot);
-        self.quiet_due.get_or_insert(now + tuning::QUIET_AFTER);
-    }
-
     /// Takes back the memory that only busy connections need from those that have been quiet, a bounded
-    /// number at a time. What moves later comes into the list again.
+    /// number at a time.
     pub fn sweep_quiet(&mut self, now: Instant) {
-        let count = self.quiet.len().min(tuning::QUIET_SWEEP);
-        let rest = self.quiet.len() - count;
-        for _ in 0..count {
-            let Some(slot) = self.quiet.pop_front() else { break };
-            self.in_quiet[slot as usize] = false;
-            let Some(socket) = self.sockets.get_mut(slot) else { continue };
-            if now.saturating_duration_since(socket.conn.last_time()) < tuning::QUIET_AFTER {
-                self.in_quiet[slot as usize] = true;
-                self.quiet.push_back(slot);
-                continue;
+        let Self { busy, sockets, .. } = self;
+        busy.sweep(now, |slot| {
+            let Some(socket) = sockets.get_mut(slot) else { return false };
+            let moves =
+                now.saturating_duration_since(socket.conn.last_time()) < tuning::QUIET_AFTER;
+            if !moves {
+                socket.conn.compact();
+                socket.route.forget();
             }
-            socket.conn.compact();
-            socket.route.forget();
-        }
-        let pause = if rest == 0 { tuning::QUIET_AFTER } else { tuning::QUIET_SWEEP_PAUSE };
-        if self.quiet.is_empty() {
-            self.quiet.shrink_to(tuning::QUIET_SWEEP);
-        }
-        self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
+            moves
+        });
     }
 
     /// Bytes that sockets held which have gone since this was last asked.

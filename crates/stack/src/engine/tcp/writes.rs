@@ -16,12 +16,56 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
-use crate::engine::tcp::table::{IN_LINE, Starved, TcpSocket};
+use crate::engine::tcp::table::TcpSocket;
 use crate::engine::{Account, Engine};
 use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
 use crate::tuning::{SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
+
+/// What a connection may write, and whether it waits for more.
+#[derive(Default)]
+pub(in crate::engine) struct WriteShare {
+    /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
+    grant: u32,
+    /// Was refused for too much unsent.
+    wants_room: bool,
+    /// A write was refused for want of a frame, or of memory that it may have.
+    starved: Starved,
+}
+
+/// In place of a grant: the connection stands in line for one.
+const IN_LINE: u32 = u32::MAX;
+
+/// Whether a connection's write was refused for want of a frame, or of memory that it may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Starved {
+    #[default]
+    No,
+    /// It was told since, and still stands in the list of those who wait.
+    Told,
+    /// It waits, and stands in the list.
+    Waits,
+}
+
+impl WriteShare {
+    /// Whether it has a grant, or stands in line for one.
+    pub fn has_grant(&self) -> bool {
+        self.grant != 0
+    }
+
+    /// Whether a write was refused for too much unsent.
+    #[inline]
+    pub fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
+    /// Whether a write waits for a frame, or for memory.
+    #[inline]
+    pub fn waits_for_memory(&self) -> bool {
+        self.starved == Starved::Waits
+    }
+}
 
 /// What says how much memory a write may take, and where it is counted that it waits.
 pub(in crate::engine) struct Room<'a> {
@@ -146,21 +190,21 @@ impl WriteScheduler {
             _ => wanted,
         };
         let unsent = socket.conn.unsent_bytes();
-        let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant != IN_LINE;
+        let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.write.grant != IN_LINE;
         if is_small || socket.conn.may_write().is_err() {
             return wanted;
         }
         let room = limit.saturating_sub(unsent);
         // Also who may write a part of it waits for the rest.
-        socket.wants_room |= room < wanted;
+        socket.write.wants_room |= room < wanted;
         if room == 0 {
             return 0;
         }
-        let share = match (socket.grant, self.line.is_empty()) {
+        let share = match (socket.write.grant, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
             // Nobody waits any more: as whoever comes first, unless that is the grant but for its whole end.
             (grant, true) if grant as usize + socket.conn.bulk_bytes() < self.left => {
-                socket.grant = 0;
+                socket.write.grant = 0;
                 self.left
             }
             (grant, _) => grant as usize,
@@ -180,7 +224,7 @@ impl WriteScheduler {
     /// holds one.
     fn ending_whole(&self, socket: &TcpSocket, unsent: usize, bytes: usize) -> usize {
         let piece = socket.conn.bulk_bytes();
-        let sizes = [(socket.whole as usize).max(piece), piece];
+        let sizes = [(socket.transmit.whole_bytes()).max(piece), piece];
         match sizes.into_iter().find(|whole| *whole <= self.least_share) {
             Some(whole @ 1..) if piece != 0 => bytes.saturating_sub((unsent + bytes) % whole),
             _ => bytes,
@@ -195,7 +239,7 @@ impl WriteScheduler {
     }
 
     fn stand_in_line(&mut self, socket: &mut TcpSocket) {
-        socket.grant = IN_LINE;
+        socket.write.grant = IN_LINE;
         socket.conn.set_more_follows(true);
         self.line.push_back(socket.id);
     }
@@ -203,7 +247,7 @@ impl WriteScheduler {
     /// There was no frame for a write: its connection is told when there is one, and may try at any time.
     #[cold]
     pub fn wait_for_frames(&mut self, socket: &mut TcpSocket, stats: &mut EngineStats) {
-        match std::mem::replace(&mut socket.starved, Starved::Waits) {
+        match std::mem::replace(&mut socket.write.starved, Starved::Waits) {
             Starved::Waits => return,
             Starved::Told => {}
             Starved::No => self.starved.push_back(socket.id),
@@ -215,15 +259,15 @@ impl WriteScheduler {
     /// share stands in line at once: what it writes next is the rest.
     #[inline]
     pub fn charge(&mut self, socket: &mut TcpSocket, written: usize, wanted: usize) {
-        let left = match socket.grant {
+        let left = match socket.write.grant {
             IN_LINE => return,
             0 => {
                 self.left = self.left.saturating_sub(written);
                 self.left
             }
             grant => {
-                socket.grant = grant.saturating_sub(grant_of(written));
-                socket.grant as usize
+                socket.write.grant = grant.saturating_sub(grant_of(written));
+                socket.write.grant as usize
             }
         };
         if (1..wanted).contains(&written) && left < socket.conn.bulk_bytes().max(1) {
@@ -265,7 +309,7 @@ impl Engine {
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             if socket.detached {
                 // Nothing follows, and nobody is told.
-                socket.grant = 0;
+                socket.write.grant = 0;
                 socket.conn.set_more_follows(false);
                 self.tcp.touch(slot);
                 continue;
@@ -273,7 +317,7 @@ impl Engine {
             self.writes.last = Some(id);
             // A share that ended between two calls would leave the begun one to go alone, after others' turns.
             let bytes = self.writes.ending_whole(socket, socket.conn.unsent_bytes(), share);
-            socket.grant = grant_of(bytes);
+            socket.write.grant = grant_of(bytes);
             self.writes.left = self.writes.left.saturating_sub(bytes);
             self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
@@ -314,12 +358,12 @@ impl Engine {
         for _ in 0..count {
             let Some(id) = writes.starved.pop_front() else { break };
             let Some((_, socket)) = tcp.by_id(id) else { continue };
-            let waits = socket.starved == Starved::Waits && !socket.detached;
+            let waits = socket.write.waits_for_memory() && !socket.detached;
             if waits && !socket.has_room_again(account, now) {
                 writes.starved.push_back(id);
                 continue;
             }
-            socket.starved = Starved::No;
+            socket.write.starved = Starved::No;
             if waits {
                 events.push(id, &mut socket.pending, Readiness::WRITABLE);
                 told = true;
@@ -332,11 +376,11 @@ impl Engine {
     #[cold]
     pub(in crate::engine) fn note_memory(&mut self, slot: u32, now: Instant) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        let has_room = socket.starved == Starved::Waits
+        let has_room = socket.write.waits_for_memory()
             && !self.out.pool.is_dry()
             && socket.has_room_again(&mut self.account, now);
         if has_room && !socket.detached {
-            socket.starved = Starved::Told;
+            socket.write.starved = Starved::Told;
             self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
@@ -355,8 +399,10 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn note_room(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.tuning.unsent_bytes {
-            socket.wants_room = false;
+        if socket.write.wants_room
+            && socket.conn.unsent_bytes() * 2 <= self.limits.tuning.unsent_bytes
+        {
+            socket.write.wants_room = false;
             if socket.detached {
                 return;
             }

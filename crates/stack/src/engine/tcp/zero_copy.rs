@@ -98,7 +98,7 @@ impl Engine {
             let Ok(written) = self.tcp_write(id, &data[..missing]) else { return 0 };
             if let Some((_, socket)) = self.tcp.by_id(id) {
                 // As much is whole here, where nothing is waited for.
-                socket.unflushed = socket.unflushed.max(socket.whole);
+                socket.transmit.fill_whole();
             }
             self.push_written(id, written);
             begun = written;

@@ -1,4 +1,4 @@
-//! What a connection knows about its hop: headers built ahead, and what the link does for it.
+//! What a connection knows about its way: headers built ahead, and what the link does for it.
 
 use std::net::IpAddr;
 

@@ -56,6 +56,33 @@ fn left_of(deficit: i16, sent: usize) -> i16 {
     }
 }
 
+/// What a connection has of the turns.
+pub(in crate::engine) struct TransmitShare {
+    /// Written and not yet offered to the link.
+    unflushed: u32,
+    /// What of it is worth a segment of its own.
+    whole: u32,
+    /// What is left of its present turn in the round robin, in units of 16 KiB; below 0 what the last one took too much.
+    deficit: i16,
+}
+
+impl TransmitShare {
+    /// Nothing is written.
+    pub fn new() -> Self {
+        Self { unflushed: 0, whole: 1, deficit: 0 }
+    }
+
+    /// Bytes that are worth a segment of their own.
+    pub fn whole_bytes(&self) -> usize {
+        self.whole as usize
+    }
+
+    /// What is written next goes at once, as if it filled a segment.
+    pub fn fill_whole(&mut self) {
+        self.unflushed = self.unflushed.max(self.whole);
+    }
+}
+
 /// How serving a connection ended.
 pub(super) enum Served {
     /// It has nothing more to send now.
@@ -208,24 +235,24 @@ impl Engine {
         left: &mut usize,
     ) -> (bool, Served) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
-        if socket.deficit <= 0 || sole {
-            let beyond = if sole { 0 } else { socket.deficit };
+        if socket.transmit.deficit <= 0 || sole {
+            let beyond = if sole { 0 } else { socket.transmit.deficit };
             let turn = units(self.limits.tuning.transmit_budget_bytes).max(1);
-            socket.deficit = turn.saturating_add(beyond);
+            socket.transmit.deficit = turn.saturating_add(beyond);
         }
-        if socket.deficit <= 0 {
+        if socket.transmit.deficit <= 0 {
             // What it took beyond its turns is more than this one has.
             self.settle_served(slot, now, &Served::More, false);
             return (false, Served::More);
         }
-        let budget = usize::from(socket.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
+        let budget = usize::from(socket.transmit.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
         let (sent, any, served) =
             serve(&mut self.out, &mut self.tx.batch, socket, now, (budget, left), None);
-        socket.deficit = match served {
+        socket.transmit.deficit = match served {
             Served::Done => 0,
-            _ => left_of(socket.deficit, sent),
+            _ => left_of(socket.transmit.deficit, sent),
         };
-        let cut_short = socket.deficit > 0;
+        let cut_short = socket.transmit.deficit > 0;
         let is_next = match served {
             Served::More => cut_short,
             // Who found no room at all is the first to have some.
@@ -262,12 +289,12 @@ impl Engine {
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
-        socket.unflushed =
-            socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
-        let unflushed = socket.unflushed as usize;
+        socket.transmit.unflushed =
+            socket.transmit.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
+        let unflushed = socket.transmit.unflushed as usize;
         // No more than may be unsent is waited for.
-        let whole = (socket.whole as usize).min(self.limits.tuning.unsent_bytes);
-        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant != 0;
+        let whole = (socket.transmit.whole as usize).min(self.limits.tuning.unsent_bytes);
+        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.write.has_grant();
         let budget = match goes_on {
             true if unflushed < whole => return,
             true => unflushed - whole + 1,
@@ -303,7 +330,7 @@ impl Engine {
     fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.settle_memory(&mut self.account);
-        let (wants_room, told) = (socket.wants_room, socket.conn.has_events());
+        let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
             self.queue_again(slot, served, is_next);
         } else if matches!(socket.conn.state(), State::Closed | State::TimeWait) {
@@ -315,7 +342,7 @@ impl Engine {
             {
                 self.tcp.wheel.arm(slot, deadline);
             }
-            self.tcp.note_moved(slot, now);
+            self.tcp.busy.note(slot, now);
             if told {
                 self.tcp.collect_events(slot, &mut self.events);
             }
@@ -342,7 +369,7 @@ impl Engine {
         if let Some(socket) = self.tcp.sockets.get_mut(slot) {
             socket.dirty = false;
         }
-        self.tcp.note_moved(slot, now);
+        self.tcp.busy.note(slot, now);
         self.tcp.collect_events(slot, &mut self.events);
         let displaced = self.tcp.settle(slot);
         self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
@@ -377,7 +404,7 @@ fn serve(
         }
         let mut limits = ready.map_or(TransmitLimits::ONE, |ready| ready.limits);
         let mss = socket.conn.mss().max(1);
-        socket.whole = limits.whole(mss).max(WHOLE_MIN_BYTES);
+        socket.transmit.whole = limits.whole(mss).max(WHOLE_MIN_BYTES);
         let most = room.min(left.div_ceil(SEGMENT_COST_BYTES)).max(1);
         limits.segments = within(most.min(limits.segments), budget - sent, mss as usize);
         if borrowed.is_some() {
@@ -386,7 +413,7 @@ fn serve(
         let polled = socket.conn.poll(now, &out.pool, &limits, batch);
         // Where it lies: its parts were just written one by one, and a copy would wait for them.
         let Some(segment) = &polled else {
-            socket.unflushed = 0;
+            socket.transmit.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
             break if dry { Served::Blocked } else { Served::Done };
@@ -400,13 +427,13 @@ fn serve(
         sent += segment.payload_len as usize;
         let cost = SEGMENT_COST_BYTES * batch.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
-        socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
+        socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
         match &mut borrowed {
             None => out.send_segments(now, link, &mut socket.route, segment, batch),
             Some(borrowed) => out.send_borrowed(now, &mut socket.route, segment, borrowed),
         }
         if !socket.conn.has_output() {
-            socket.unflushed = 0;
+            socket.transmit.unflushed = 0;
             break Served::Done;
         }
         if sent >= budget || *left == 0 {
