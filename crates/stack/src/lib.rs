@@ -46,11 +46,12 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,
-    Fragmentation, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
+    Fragmentation, LiveConfig, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
 };
 pub use error::Error;
 pub use limits::Limits;
 pub use millstream_link as link;
+pub use millstream_live as live;
 pub use millstream_packet as packet;
 pub use millstream_route as route;
 pub use millstream_tcp as tcp;

@@ -220,6 +220,11 @@ impl Histogram {
         all.filter(|&(_, n)| n != 0)
     }
 
+    /// How many values lay in each bucket.
+    pub fn buckets(&self) -> &[u64; Self::BUCKETS] {
+        &self.buckets
+    }
+
     /// Values counted.
     pub fn total(&self) -> u64 {
         self.buckets.iter().sum()

@@ -29,6 +29,20 @@ pub enum State {
 }
 
 impl State {
+    /// All states, in the order of their numbers.
+    pub const ALL: [State; 10] = [
+        State::Closed,
+        State::SynSent,
+        State::SynReceived,
+        State::Established,
+        State::FinWait1,
+        State::FinWait2,
+        State::CloseWait,
+        State::Closing,
+        State::LastAck,
+        State::TimeWait,
+    ];
+
     /// Handshake done, and not closed.
     pub fn is_synchronized(self) -> bool {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)

@@ -6,6 +6,7 @@ mod distance;
 mod idle;
 mod release;
 mod ticks;
+mod user;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -16,6 +17,7 @@ pub use distance::{DistanceWatch, cpu_distance};
 pub use idle::{IdleLatency, IdleLatencyState};
 pub(crate) use release::kernel_is_at_least;
 pub use ticks::Counter;
+pub use user::{effective_uid, peer_uid};
 
 /// Most descriptors one [`poll`] takes: those of 64 links, and of who wakes their engine.
 pub const POLL_LIMIT: usize = 65;

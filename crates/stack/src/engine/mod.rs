@@ -3,6 +3,7 @@
 mod datagram;
 mod ip;
 mod links;
+mod live;
 mod memory;
 mod random;
 mod rx;
@@ -41,6 +42,7 @@ pub use datagram::{DatagramToSend, ReceivedDatagram};
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
+pub use live::LiveConfig;
 pub(crate) use memory::account::{Account, Held, Passed};
 pub(crate) use random::Random;
 pub(crate) use rx::reader::Reader;
@@ -76,6 +78,8 @@ pub struct EngineConfig {
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
+    /// Publishes counters for other processes; `None` publishes nothing and costs nothing.
+    pub live: Option<LiveConfig>,
     /// The clock.
     pub clock: Clock,
 }
@@ -89,6 +93,7 @@ impl std::fmt::Debug for EngineConfig {
             .field("idle_latency", &self.idle_latency)
             .field("addresses", &self.addresses)
             .field("stage_sample", &self.stage_sample)
+            .field("live", &self.live)
             .finish_non_exhaustive()
     }
 }
@@ -105,6 +110,7 @@ impl EngineConfig {
             idle_latency: None,
             addresses: AddressConfig::default(),
             stage_sample: 0,
+            live: None,
             clock: Clock::new(),
         }
     }
@@ -137,6 +143,14 @@ setters! {
 }
 
 impl EngineConfig {
+    /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be had, the engine runs
+    /// without, and [`Engine::live_error`] says why.
+    #[must_use]
+    pub fn live(mut self, config: impl Into<LiveConfig>) -> Self {
+        self.live = Some(config.into());
+        self
+    }
+
     /// With a fixed [`seed`](field@Self::seed): for tests.
     #[must_use]
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
@@ -196,6 +210,8 @@ pub struct Engine {
     /// Its part of the flows, when it shares its links' devices.
     share: Share,
     random: Random,
+    /// What other processes see of it.
+    live: live::Live,
 }
 
 impl std::fmt::Debug for Engine {
@@ -233,6 +249,7 @@ impl Engine {
             idle_latency,
             addresses,
             stage_sample,
+            live,
             clock,
         } = config;
         limits.check()?;
@@ -291,6 +308,7 @@ impl Engine {
             reclaim: Default::default(),
             share: Share::ALL,
             random: Random::new((random[0], random[1])),
+            live: live::Live::new(live.as_ref(), now),
         })
     }
 

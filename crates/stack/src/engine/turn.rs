@@ -65,6 +65,9 @@ impl Engine {
     fn turn_for(&mut self, now: Instant, read: Option<&mut Reader<'_>>) -> Turn {
         self.time = self.time.max(now);
         let now = self.time;
+        if self.live.is_due(now) {
+            self.publish(now);
+        }
         self.out.stats.stages.begin_turn();
         self.out.stats.turns += 1;
         self.out.routing.refresh();
@@ -236,6 +239,7 @@ impl Engine {
         first = first.min(ns(self.out.addresses.claims.next_due()));
         first = first.min(ns(self.reclaim.next_deadline()));
         first = first.min(ns(self.reassembly.next_deadline()));
+        first = first.min(ns(self.live.next_deadline(self.turns_of_work())));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.

@@ -37,7 +37,9 @@ pub use poller::Poller;
 pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
-use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, Undelivered, WakeStats, Waker};
+use crate::{
+    Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats, Waker,
+};
 use ready::ReadySet;
 use shared::Reply;
 use timeouts::{enter_engine, may_wait};
@@ -55,6 +57,8 @@ pub struct Placement {
     pub idle_latency: Option<Duration>,
     /// How long at most what was written is seen through to its peers when the engine ends ([`Stack::shutdown`]).
     pub linger: Option<Duration>,
+    /// Under which name other processes see the engine, in place of what it was made with ([`LiveConfig`]).
+    pub live: Option<LiveConfig>,
 }
 
 /// What the application's side reaches the engine by.
@@ -323,6 +327,9 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
     }
     if placement.idle_latency.is_some() {
         engine.set_idle_latency(placement.idle_latency);
+    }
+    if placement.live.is_some() {
+        engine.set_live(placement.live.as_ref());
     }
     let worker = Worker::new(engine);
     if let Some(linger) = placement.linger {

@@ -23,6 +23,11 @@ impl Routing {
         Self { routes: table.reader(), table, link_changes: 0 }
     }
 
+    /// Routes that there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
     /// The route to a destination.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Route> {

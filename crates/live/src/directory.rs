@@ -1,0 +1,257 @@
+//! Where segments are: a directory in memory that its owner alone may read.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Damage, LiveError};
+use crate::segment::Segment;
+
+/// What the names of segments, of control sockets and of files that are not finished end or begin with.
+pub(crate) const SEGMENT: &str = "live";
+pub(crate) const SOCKET: &str = "sock";
+pub(crate) const UNFINISHED: &str = ".new-";
+
+/// Files of a directory that are looked at; others are left alone.
+const FILES_MOST: usize = 4096;
+
+/// A file without a segment is no engine's that is being made when it is older.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// The variable that says which directory it is instead of those that are looked for.
+const VARIABLE: &str = "MILLSTREAM_LIVE_DIR";
+
+/// A directory for segments. It is of mode 0700 and of one user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    path: PathBuf,
+    uid: u32,
+}
+
+/// A segment of a directory.
+#[derive(Debug)]
+pub struct Found {
+    /// Its file.
+    pub path: PathBuf,
+    /// It, or why it cannot be read.
+    pub segment: Result<Segment, Damage>,
+}
+
+/// What was removed: segments of engines that have ended without removing them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Their files.
+    pub removed: Vec<PathBuf>,
+}
+
+impl Directory {
+    /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the first that is in
+    /// memory of `$XDG_RUNTIME_DIR/millstream`, `/run/millstream` (of root) and `/dev/shm/millstream-UID`. It is made
+    /// where it is not there.
+    ///
+    /// # Errors
+    /// When there is none, or it is not this user's alone.
+    pub fn of_user(uid: u32) -> Result<Self, LiveError> {
+        if let Some(path) = set(VARIABLE) {
+            return Self::at(path, uid);
+        }
+        let mut refused = String::from("none of them is on a file system in memory");
+        for path in candidates(uid) {
+            let parent = path.parent().unwrap_or(&path);
+            if !is_in_memory(parent) {
+                continue;
+            }
+            match Self::at(&path, uid) {
+                Ok(directory) => return Ok(directory),
+                Err(error) => refused = error.to_string(),
+            }
+        }
+        Err(LiveError::NoDirectory(refused))
+    }
+
+    /// This directory, which is made where it is not there. A directory on a disk would have engines wait for the disk.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is not user `uid`'s alone.
+    pub fn at(path: impl Into<PathBuf>, uid: u32) -> Result<Self, LiveError> {
+        let path = path.into();
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(LiveError::file(path)(error)),
+        }
+        Self::existing(path, uid)
+    }
+
+    /// All directories that engines of user `uid` may have published in, as far as they are there: a reader's
+    /// environment may be another than the engine's.
+    pub fn all_of_user(uid: u32) -> Vec<Self> {
+        let paths = set(VARIABLE).map_or_else(|| candidates(uid), |path| vec![path]);
+        paths.into_iter().filter_map(|path| Self::existing(path, uid).ok()).collect()
+    }
+
+    /// A directory that is there and user `uid`'s alone.
+    fn existing(path: PathBuf, uid: u32) -> Result<Self, LiveError> {
+        let meta = fs::symlink_metadata(&path).map_err(LiveError::file(&path))?;
+        let why = match &meta {
+            meta if !meta.is_dir() => Some("it is no directory"),
+            meta if meta.uid() != uid => Some("it belongs to another user"),
+            meta if meta.mode() & 0o077 != 0 => Some("others may read or change it; chmod 700"),
+            _ => None,
+        };
+        why.map_or(Ok(()), |why| Err(LiveError::Unsafe { path: path.clone(), why }))?;
+        Ok(Self { path, uid })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its owner.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The segments in it, in order of their names; those that cannot be read with the reason. Those of engines that
+    /// have ended are removed first.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn engines(&self) -> io::Result<Vec<Found>> {
+        self.sweep()?;
+        let open = |path: PathBuf| {
+            let segment = Segment::open(&path, self.uid);
+            Found { path, segment }
+        };
+        let mut found: Vec<Found> =
+            self.files()?.into_iter().filter(|path| is_segment(path)).map(open).collect();
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+
+    /// Removes what engines have left that have ended without removing it: segments whose lock nobody holds, with their
+    /// control sockets.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn sweep(&self) -> io::Result<Swept> {
+        let mut swept = Swept::default();
+        for path in self.files()? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_stale = match () {
+                () if is_segment(&path) => self.remove_if_ended(&path, Duration::ZERO),
+                () if name.starts_with(UNFINISHED) => self.remove_if_ended(&path, MAKING),
+                () if path.extension().is_some_and(|end| end == SOCKET) => {
+                    !path.with_extension(SEGMENT).exists()
+                        && age(&path).is_some_and(|age| age > MAKING)
+                        && fs::remove_file(&path).is_ok()
+                }
+                () => false,
+            };
+            if is_stale {
+                swept.removed.push(path);
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Removes a segment that no engine holds and that is older than `age`.
+    fn remove_if_ended(&self, path: &Path, older: Duration) -> bool {
+        let Ok(file) = open_regular(path, self.uid) else { return false };
+        if !older.is_zero() && age(path).is_none_or(|age| age < older) {
+            return false;
+        }
+        // The lock is kept until the file is gone. So nobody else removes it, and another engine can take its name only
+        // afterwards.
+        if file.try_lock().is_err() {
+            return false;
+        }
+        let is_same = |meta: fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == meta.ino());
+        if !fs::symlink_metadata(path).is_ok_and(is_same) {
+            return false;
+        }
+        let _ = fs::remove_file(path.with_extension(SOCKET));
+        fs::remove_file(path).is_ok()
+    }
+
+    /// Some files of it.
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.path)?.take(FILES_MOST);
+        Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+    }
+}
+
+/// A variable of the environment that is set to something.
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn candidates(uid: u32) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    paths.extend(set("XDG_RUNTIME_DIR").map(|path| path.join("millstream")));
+    if uid == 0 {
+        paths.push("/run/millstream".into());
+    }
+    paths.push(format!("/dev/shm/millstream-{uid}").into());
+    paths
+}
+
+fn is_segment(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    !name.starts_with('.') && path.extension().is_some_and(|end| end == SEGMENT)
+}
+
+fn age(path: &Path) -> Option<Duration> {
+    fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok()
+}
+
+/// Whether what is in `path` is in memory, as far as the list of mounts tells.
+fn is_in_memory(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else { return false };
+    let device = meta.dev();
+    // As `makedev` of Linux has it.
+    let major = (device >> 8 & 0xfff) | (device >> 32 & 0xffff_f000);
+    let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);
+    let device = format!("{major}:{minor}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| is_memory_mount(line, &device))
+}
+
+/// Whether a line of `mountinfo` is that of this device, in memory (proc_pid_mountinfo(5)).
+fn is_memory_mount(line: &str, device: &str) -> bool {
+    let (before, after) = line.split_once(" - ").unwrap_or_default();
+    let kind = after.split(' ').next().unwrap_or_default();
+    before.split(' ').nth(2) == Some(device) && matches!(kind, "tmpfs" | "ramfs")
+}
+
+/// Opens a regular file of user `uid` that nobody else may write, for reading. It waits for nobody, whatever the path
+/// names.
+pub(crate) fn open_regular(path: &Path, uid: u32) -> Result<File, Damage> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let file = options.open(path)?;
+    let meta = file.metadata()?;
+    match () {
+        () if !meta.is_file() => Err(Damage::NotOurs("it is no regular file")),
+        () if meta.uid() != uid => Err(Damage::NotOurs("it belongs to another user")),
+        () if meta.mode() & 0o022 != 0 => Err(Damage::NotOurs("others may write it")),
+        () => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_in_memory_is_told_from_others() {
+        let shm = "25 30 0:22 / /dev/shm rw,nosuid - tmpfs tmpfs rw";
+        assert!(is_memory_mount(shm, "0:22"));
+        assert!(!is_memory_mount(shm, "0:2"));
+        assert!(!is_memory_mount("30 1 254:0 / / rw shared:1 - ext4 /dev/vda rw", "254:0"));
+        assert!(!is_memory_mount("", ""));
+    }
+}

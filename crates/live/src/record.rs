@@ -1,0 +1,142 @@
+//! Lines of text with named fields: `kind key=value key=value`. The schema and the answers of the control socket are
+//! made of them.
+//!
+//! Bytes of a value that are no printable ASCII, spaces, and `%` are written as `%` and two hexadecimal digits.
+
+use std::fmt::{self, Write};
+
+/// Fields that one line has at most; what follows is not read.
+const FIELDS_MOST: usize = 256;
+
+/// Writes the fields of a line.
+pub struct Fields<'a> {
+    out: &'a mut String,
+}
+
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fields").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// Begins a line of this kind behind what `out` has. [`end`](Self::end) ends it.
+    pub fn begin(out: &'a mut String, kind: &str) -> Self {
+        out.push_str(kind);
+        Self { out }
+    }
+
+    /// One more field. A key has letters, digits and `_`.
+    pub fn put(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
+        self.out.push(' ');
+        self.out.push_str(key);
+        self.out.push('=');
+        // A string takes everything.
+        let _ = write!(Escaped(self.out), "{value}");
+        self
+    }
+
+    /// Ends the line.
+    pub fn end(self) {
+        self.out.push('\n');
+    }
+}
+
+/// Escapes what is written.
+struct Escaped<'a>(&'a mut String);
+
+impl Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            match byte {
+                b'%' | 0..=b' ' | 0x7f.. => write!(self.0, "%{byte:02x}")?,
+                plain => self.0.push(char::from(plain)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The first word.
+    pub kind: String,
+    /// Keys with their values, in order.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Record {
+    /// Reads a line. Any text is one: words without a key are left out, and so is what follows the 256th field.
+    pub fn parse(line: &str) -> Self {
+        let mut words = line.split_ascii_whitespace();
+        let kind = words.next().unwrap_or_default().to_owned();
+        let fields = words.filter_map(|word| word.split_once('='));
+        let fields = fields.map(|(key, value)| (key.to_owned(), unescape(value)));
+        Self { kind, fields: fields.take(FIELDS_MOST).collect() }
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The same as a number; `None` also when it is none.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+}
+
+/// Takes the escapes out.
+fn unescape(value: &str) -> String {
+    if !value.contains('%') {
+        return value.to_owned();
+    }
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = (byte == b'%').then(|| behind.first_chunk::<2>()).flatten();
+        let digits = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(values in proptest::collection::vec(".*", 0..8)) {
+            let mut text = String::new();
+            let mut fields = Fields::begin(&mut text, "kind");
+            for (at, value) in values.iter().enumerate() {
+                fields.put(&format!("k{at}"), value);
+            }
+            fields.end();
+            prop_assert_eq!(text.matches('\n').count(), 1);
+            let record = Record::parse(&text);
+            prop_assert_eq!(record.kind.as_str(), "kind");
+            let read: Vec<&String> = record.fields.iter().map(|(_, value)| value).collect();
+            prop_assert_eq!(read, values.iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_text_can_be_read(line in ".*") {
+            let record = Record::parse(&line);
+            prop_assert!(record.fields.len() <= FIELDS_MOST);
+        }
+    }
+}

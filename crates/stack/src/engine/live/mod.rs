@@ -1,0 +1,190 @@
+//! What an engine publishes of itself while it runs, for other processes (docs/live.md).
+//!
+//! Every 10 ms of work, at the begin of a turn, the counters are written into a segment by one system call. An engine
+//! that has nothing to do is woken once more to publish what it did last, and then sleeps. Nothing is taken from the
+//! heap for it, and nothing walks what grows: the states of connections are counted a few at a time. Off it costs a
+//! turn one comparison.
+
+mod config;
+mod counters;
+mod values;
+
+use std::fmt;
+
+use millstream_link::sys::effective_uid;
+use millstream_live::{Directory, LiveError, SchemaText, Writer};
+use millstream_packet::Instant;
+use millstream_tcp::State;
+
+use super::{Engine, Serial};
+pub use config::LiveConfig;
+use values::{Names, Values};
+
+/// Links that are published: those in use, of which there are no more.
+const LINKS: usize = millstream_link::sys::POLL_LIMIT;
+
+/// Connections whose states are looked at for one publication.
+const STATES: u32 = 128;
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct Live {
+    /// When to publish next; `None`: never.
+    due: Option<Instant>,
+    publisher: Option<Box<Publisher>>,
+    /// Why nothing is published, or was not at last.
+    error: Option<LiveError>,
+}
+
+struct Publisher {
+    writer: Writer,
+    every: std::time::Duration,
+    /// The links that the schema names.
+    links: Vec<Serial>,
+    /// Turns that had found something to do when it was published last.
+    worked: u64,
+    states: States,
+}
+
+impl Live {
+    /// As asked for. Where that cannot be had the reason is kept.
+    pub fn new(config: Option<&LiveConfig>, now: Instant) -> Self {
+        match config.map(Publisher::new) {
+            None => Self::default(),
+            Some(Ok(publisher)) => {
+                Self { due: Some(now), publisher: Some(Box::new(publisher)), error: None }
+            }
+            Some(Err(error)) => Self { error: Some(error), ..Self::default() },
+        }
+    }
+
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// When an engine that has found something to do in so many turns is to publish that.
+    #[inline]
+    pub fn next_deadline(&self, worked: u64) -> Option<Instant> {
+        let publisher = self.publisher.as_deref()?;
+        self.due.filter(|_| publisher.worked != worked)
+    }
+}
+
+impl Publisher {
+    fn new(config: &LiveConfig) -> Result<Self, LiveError> {
+        let uid = effective_uid();
+        let directory = match &config.directory {
+            Some(path) => Directory::at(path, uid)?,
+            None => Directory::of_user(uid)?,
+        };
+        let writer = Writer::create(&directory, &config.name, config.every)?;
+        Ok(Self {
+            writer,
+            every: config.every,
+            links: Vec::new(),
+            // Not even that nothing was done yet is published.
+            worked: u64::MAX,
+            states: States::default(),
+        })
+    }
+
+    fn publish(&mut self, engine: &Engine) -> Result<(), LiveError> {
+        self.states.look(engine);
+        self.describe(engine);
+        self.writer.begin();
+        let writer = &mut self.writer;
+        values::visit(engine, &self.states, &mut Values(|value| writer.push(value)));
+        self.worked = engine.turns_of_work();
+        self.writer.publish(engine.time.as_nanos())
+    }
+
+    /// Writes the schema anew where there are other links than it names.
+    fn describe(&mut self, engine: &Engine) {
+        let links = || engine.out.links.used_slots().map(|slot| slot.serial).take(LINKS);
+        if self.writer.sequence() != 0 && links().eq(self.links.iter().copied()) {
+            return;
+        }
+        self.links.clear();
+        self.links.extend(links());
+        let mut text = SchemaText::default();
+        values::visit(engine, &self.states, &mut Names(&mut text));
+        // As many links as can be in use fit.
+        let _ = self.writer.set_schema(text);
+    }
+}
+
+/// How many connections are in which state. They are counted a few at a time: where there are more of them than
+/// [`STATES`], over several publications.
+#[derive(Clone, Copy, Default)]
+pub(super) struct States {
+    counted: [u64; State::ALL.len()],
+    counting: [u64; State::ALL.len()],
+    next: u32,
+}
+
+impl States {
+    fn look(&mut self, engine: &Engine) {
+        let sockets = &engine.tcp.sockets;
+        let end = self.next.saturating_add(STATES).min(sockets.slots() as u32);
+        for slot in self.next..end {
+            if let Some(socket) = sockets.get(slot) {
+                self.counting[socket.conn.state() as usize] += 1;
+            }
+        }
+        self.next = end;
+        if end as usize >= sockets.slots() {
+            self.counted = std::mem::take(&mut self.counting);
+            self.next = 0;
+        }
+    }
+
+    /// As counted last.
+    fn of(&self, state: State) -> u64 {
+        self.counted[state as usize]
+    }
+}
+
+impl Engine {
+    /// Publishes counters for other processes from now on, or, with `None`, no more ([`LiveConfig`]). It never fails:
+    /// where it cannot be had the engine runs without, and [`Engine::live_error`] says why.
+    pub fn set_live(&mut self, config: Option<&LiveConfig>) {
+        // What was there is removed first.
+        self.live = Live::default();
+        self.live = Live::new(config, self.time);
+    }
+
+    /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.
+    pub fn live_error(&self) -> Option<&LiveError> {
+        self.live.error.as_ref()
+    }
+
+    /// Where the engine publishes, if it does.
+    pub fn live_path(&self) -> Option<&std::path::Path> {
+        self.live.publisher.as_deref().map(|publisher| publisher.writer.path())
+    }
+
+    /// Publishes what there is when that is due.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn publish(&mut self, now: Instant) {
+        let Some(mut publisher) = self.live.publisher.take() else { return };
+        self.live.error = publisher.publish(self).err();
+        self.live.due = Some(now + publisher.every);
+        self.live.publisher = Some(publisher);
+    }
+
+    /// Turns that found something to do.
+    pub(super) fn turns_of_work(&self) -> u64 {
+        self.out.stats.turns - self.out.stats.idle_turns
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("due", &self.due).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
