@@ -118,7 +118,7 @@ fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
     gauge("connections", engine.connection_count());
     gauge("listeners", tcp.listeners.slots.len());
     gauge("half_open", tcp.half_open.len());
-    gauge("time_wait", tcp.time_wait.len() + tcp.held_in_time_wait);
+    gauge("time_wait", tcp.in_time_wait());
     gauge("orphans", tcp.orphans.len());
     gauge("udp_sockets", engine.udp.sockets.len());
     gauge("icmp_sockets", engine.icmp.sockets.len());

@@ -228,6 +228,11 @@ impl TcpTable {
         self.sockets.len() - self.held_in_time_wait + self.half_open.len()
     }
 
+    /// Connections in TIME-WAIT, those that the application has let go of among them.
+    pub fn in_time_wait(&self) -> usize {
+        self.time_wait.len() + self.held_in_time_wait
+    }
+
     /// What connections that are gone had not delivered.
     pub fn cut_off(&self) -> Undelivered {
         self.cut_off
