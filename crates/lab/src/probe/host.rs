@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Absent, Host, NetSource, Probe, ProcFile, Turn, rise};
+use millstream_observe::proc::net_dev::{self, Counters};
+
+use super::{Absent, Host, NetSource, Probe, ProcFile, Turn};
 use crate::netlink::Netlink;
 use crate::record::{HostCounters, InterfaceCounters, Probes};
 
-/// Counters of one interface in the order of [`COLUMNS`].
-type Interface = [u64; 10];
-type Interfaces = BTreeMap<String, Interface>;
+type Interfaces = BTreeMap<String, Counters>;
 type Protocols = BTreeMap<String, i64>;
 type ProtocolParser = fn(&str) -> Result<Protocols, String>;
-
-/// Columns of `/proc/net/dev` that are kept: bytes, packets, errors, drops, fifo, of receive and send.
-const COLUMNS: [usize; 10] = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12];
-const RX_BYTES: usize = 0;
-const TX_BYTES: usize = 5;
 
 /// All hosts of an experiment; one that cannot be read ends the probe, for a comparison with half
 /// of the counters misleads.
@@ -103,7 +98,7 @@ impl OneHost {
     }
 
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        let now = self.dev.parse(parse_dev)?;
+        let now = self.dev.parse(net_dev::parse)?;
         if turn == Turn::First {
             self.series = now.keys().map(|name| (name.clone(), Default::default())).collect();
             self.first = now.clone();
@@ -112,8 +107,9 @@ impl OneHost {
                 // A removed interface has no line: nothing rises any more.
                 let before = self.last.get(name).copied().unwrap_or_default();
                 let now = now.get(name).copied().unwrap_or(before);
-                rx.push(rise(before[RX_BYTES], now[RX_BYTES]));
-                tx.push(rise(before[TX_BYTES], now[TX_BYTES]));
+                let risen = now.since(&before);
+                rx.push(risen.rx.bytes);
+                tx.push(risen.tx.bytes);
             }
         }
         self.last.extend(now);
@@ -146,7 +142,7 @@ impl OneHost {
         } = self;
         let interfaces = last.into_iter().map(|(name, now)| {
             let before = first.get(&name).copied().unwrap_or_default();
-            let risen: Interface = std::array::from_fn(|at| rise(before[at], now[at]));
+            let risen = now.since(&before);
             let (rx_bytes_series, tx_bytes_series) = series.remove(&name).unwrap_or_default();
             let mtu_bytes = mtus.get(&name).copied().unwrap_or(0);
             let counters = interface(risen, rx_bytes_series, tx_bytes_series);
@@ -161,33 +157,22 @@ impl OneHost {
 }
 
 fn interface(
-    risen: Interface,
+    risen: Counters,
     rx_bytes_series: Vec<u64>,
     tx_bytes_series: Vec<u64>,
 ) -> InterfaceCounters {
-    let [
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        rx_fifo,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        tx_dropped,
-        tx_fifo,
-    ] = risen;
+    let Counters { rx, tx } = risen;
     InterfaceCounters {
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        rx_fifo,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        tx_dropped,
-        tx_fifo,
+        rx_bytes: rx.bytes,
+        rx_packets: rx.packets,
+        rx_errors: rx.errors,
+        rx_dropped: rx.dropped,
+        rx_fifo: rx.fifo,
+        tx_bytes: tx.bytes,
+        tx_packets: tx.packets,
+        tx_errors: tx.errors,
+        tx_dropped: tx.dropped,
+        tx_fifo: tx.fifo,
         mtu_bytes: 0,
         rx_bytes_series,
         tx_bytes_series,
@@ -217,22 +202,6 @@ pub(crate) fn in_namespace<T: Send>(
         let thread = scope.spawn(enter);
         thread.join().unwrap_or_else(|_| Err(because("the thread inside it panicked")))
     })
-}
-
-/// `/proc/net/dev`. A name may hold a colon (`eth0:1`), so the last one separates, and no blank need follow it.
-pub(super) fn parse_dev(text: &str) -> Result<Interfaces, String> {
-    let mut interfaces = Interfaces::new();
-    for line in text.lines().filter(|line| !line.contains('|')) {
-        let (name, counters) = line.rsplit_once(':').ok_or_else(|| format!("odd line {line:?}"))?;
-        let counters: Result<Vec<u64>, _> =
-            counters.split_ascii_whitespace().map(str::parse).collect();
-        let counters = counters.map_err(|_| format!("odd line {line:?}"))?;
-        if counters.len() <= COLUMNS[COLUMNS.len() - 1] {
-            return Err(format!("too few columns in {line:?}"));
-        }
-        interfaces.insert(name.trim().to_owned(), COLUMNS.map(|column| counters[column]));
-    }
-    Ok(interfaces)
 }
 
 /// `/proc/net/snmp` and `netstat`: a line of names and a line of values, both after the protocol.
@@ -277,17 +246,6 @@ pub(super) fn parse_listed(text: &str) -> Result<Protocols, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn interfaces_are_parsed_whatever_the_spacing() {
-        let interfaces = parse_dev(include_str!("samples/dev.txt")).unwrap();
-        assert_eq!(interfaces.len(), 3);
-        assert_eq!(interfaces["eth0"], [257_913_760, 6643, 0, 7, 0, 343_004, 3971, 0, 0, 2]);
-        assert_eq!(interfaces["eth0:1"][RX_BYTES], 4_294_967_296);
-        assert!(parse_dev("eth0: 1 2 3\n").is_err());
-        assert!(parse_dev("eth0 1\n").is_err());
-        assert!(parse_dev("eth0: 1 x 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n").is_err());
-    }
 
     #[test]
     fn protocols_pair_names_with_values() {

@@ -32,6 +32,7 @@ pub use millstream_observe::Absent;
 pub use millstream_observe::bpf::Want;
 pub use millstream_observe::proc::ProcFile;
 use millstream_observe::proc::{rise, rise32};
+pub(crate) use pressure::parse as parse_pressure;
 pub use sampler::Sampler;
 
 use crate::record::Probes;
@@ -112,7 +113,7 @@ pub trait Probe: Send {
 
 #[cfg(test)]
 mod tests {
-    use millstream_observe::proc::{interrupts, softirqs, stat};
+    use millstream_observe::proc::{interrupts, net_dev, softirqs, stat};
 
     use super::{disk, host, pressure, softnet, worker};
     use crate::stats::Rng;
@@ -124,7 +125,7 @@ mod tests {
             "interrupts" => interrupts::parse(text).is_ok() && interrupts::totals(text).is_ok(),
             "softirqs" => softirqs::parse(text).is_ok() && softirqs::totals(text).is_ok(),
             "softnet" => softnet::parse(text).is_ok(),
-            "dev" => host::parse_dev(text).is_ok(),
+            "dev" => net_dev::parse(text).is_ok(),
             "snmp" => host::parse_paired(text).is_ok(),
             "task-stat" => worker::parse_stat(text).is_ok(),
             "disks" => disk::parse(text).is_ok(),
@@ -142,7 +143,7 @@ mod tests {
             ("interrupts", include_str!("../../../observe/src/proc/samples/interrupts-arm.txt")),
             ("softirqs", include_str!("../../../observe/src/proc/samples/softirqs.txt")),
             ("softnet", include_str!("samples/softnet.txt")),
-            ("dev", include_str!("samples/dev.txt")),
+            ("dev", include_str!("../../../observe/src/proc/samples/dev.txt")),
             ("snmp", include_str!("samples/snmp.txt")),
             ("task-stat", include_str!("samples/task-stat.txt")),
             ("listed", "Ip6InReceives \t1\nIcmp6OutMsgs 7\n6 5\n"),

@@ -54,7 +54,7 @@ impl Probe for Pressure {
 
 /// `some avg10=0.16 avg60=0.46 avg300=0.43 total=7614984`; the line `full` is absent for the CPU
 /// on kernels before 5.13.
-pub(super) fn parse(text: &str) -> Result<record::Pressure, String> {
+pub(crate) fn parse(text: &str) -> Result<record::Pressure, String> {
     let total = |kind: &str| -> Option<Result<u64, String>> {
         let line = text.lines().find(|line| line.starts_with(kind))?;
         let word = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="));

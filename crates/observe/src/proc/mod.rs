@@ -3,6 +3,7 @@
 mod file;
 pub mod interrupts;
 mod limits;
+pub mod net_dev;
 pub mod softirqs;
 pub mod stat;
 
