@@ -37,6 +37,9 @@ pub enum Command {
     /// Watch this machine: what each CPU does, interval by interval, and who makes it
     #[command(after_long_help = crate::probe::HELP)]
     Probe(Box<crate::probe::Arguments>),
+    /// Watch this machine on the terminal: CPUs, interfaces, interrupts, sockets and their queues, with keys as in top
+    #[command(after_long_help = crate::top::HELP)]
+    Top(crate::top::Arguments),
     /// Is this host set up for the network load it has? Reads only, with a remedy for what it finds
     #[command(after_long_help = crate::doctor::HELP)]
     Doctor(crate::doctor::Arguments),

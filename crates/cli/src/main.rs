@@ -16,6 +16,7 @@ mod probe;
 mod progress;
 mod replay;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),
+        Command::Top(one) => top::top(&one),
         Command::Doctor(one) => doctor::doctor(&one),
         Command::Gate(gate) => gate::gate(&gate),
         Command::Compare(one) => compare::compare(&one),

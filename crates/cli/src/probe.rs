@@ -12,8 +12,9 @@ use millstream_lab::probe::{Absent, Config, Host, NetSource, Sampler, Want, kern
 use millstream_lab::report::flame::flame_graph;
 use millstream_lab::report::kernel::text;
 use millstream_lab::runner::Interrupt;
-use millstream_observe::table::{Column, CpuTable, Row};
-use serde_json::{Map, Value, json};
+use millstream_lab::watch::{cpu_json, cpu_sheet};
+use millstream_observe::table::{CpuTable, Row};
+use serde_json::{Value, json};
 
 use crate::arguments::{seconds, whole};
 use crate::kept::{out, say};
@@ -132,7 +133,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     {
         status = wait(interval, &interrupt, command.as_mut())?;
         let (seconds, rows) = table.sample(programs.ok()).map_err(refuse)?;
-        out(&lines(&rows))?;
+        out(&cpu_sheet(&rows).text())?;
         write(&mut json, || as_json(begun.elapsed().as_secs_f64(), seconds, &rows))?;
         tables += 1;
     }
@@ -195,40 +196,8 @@ fn wait(
     }
 }
 
-/// The table as text. A column that could not be measured shows `-`.
-pub fn lines(rows: &[Row]) -> String {
-    let mut text = "CPU".to_owned();
-    for column in Column::ALL {
-        text.push_str(&format!(" {:>width$}", column.name(), width = width(column)));
-    }
-    text.push('\n');
-    for row in rows {
-        text.push_str(&format!("{:>3}", row.cpu));
-        for column in Column::ALL {
-            let value = row.get(column).map_or("-".to_owned(), |value| format!("{value:.0}"));
-            text.push_str(&format!(" {value:>width$}", width = width(column)));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn width(column: Column) -> usize {
-    if column.is_percent() { 3 } else { 6 }
-}
-
 fn as_json(at_s: f64, seconds: f64, rows: &[Row]) -> Value {
-    let row = |row: &Row| {
-        let mut columns = Map::new();
-        columns.insert("cpu".to_owned(), json!(row.cpu));
-        for column in Column::ALL {
-            if let Some(value) = row.get(column) {
-                columns.insert(column.name().to_owned(), json!(value));
-            }
-        }
-        Value::Object(columns)
-    };
-    let rows: Vec<Value> = rows.iter().map(row).collect();
+    let rows: Vec<Value> = rows.iter().map(cpu_json).collect();
     json!({ "at_s": at_s, "width_s": seconds, "cpus": rows })
 }
 

@@ -27,5 +27,6 @@ pub mod runner;
 pub mod stats;
 pub mod store;
 pub mod transport;
+pub mod watch;
 pub mod worker;
 pub mod workload;

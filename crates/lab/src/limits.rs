@@ -97,3 +97,7 @@ pub const CPUS_APART_RUNS_PART: u32 = 4;
 pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
 /// Between two looks meanwhile.
 pub const CPUS_LOOK_MS: u64 = 50;
+/// Sockets that one look at this machine shows, those with the most in their queues and the most moved.
+pub const SOCKETS_SHOWN: usize = 1024;
+/// Sockets whose counters are kept from one look to the next; others have no rates.
+pub const SOCKETS_KEPT: usize = 65_536;

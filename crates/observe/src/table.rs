@@ -112,6 +112,16 @@ impl Row {
     }
 }
 
+/// A column of all these CPUs together: the sum of counts, the mean of shares. None where one has no value.
+pub fn of_all(rows: &[Row], column: Column) -> Option<f64> {
+    let sum: f64 = rows.iter().map(|row| row.get(column)).sum::<Option<f64>>()?;
+    match column.is_percent() {
+        true if rows.is_empty() => None,
+        true => Some(sum / rows.len() as f64),
+        false => Some(sum),
+    }
+}
+
 /// Rates of all CPUs that are online, from one sample to the next.
 pub struct CpuTable {
     stat: ProcFile,

@@ -5,6 +5,7 @@
 //! is used from a thread that has moved on.
 
 mod ethtool;
+mod inet_sockets;
 mod sock_diag;
 
 use std::io;
@@ -23,6 +24,7 @@ use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
 pub use ethtool::{OFFLOAD_FEATURES, features_off, set_features};
+pub use inet_sockets::{InetSocket, Protocol, State, each_inet_socket};
 pub use sock_diag::{TcpSocket, tcp_sockets};
 
 /// Counters and state of one interface at one moment.
@@ -79,6 +81,21 @@ impl Netlink {
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
+        let mut answers = Vec::new();
+        self.request_each(payload, flags, |answer| answers.push(answer))?;
+        Ok(answers)
+    }
+
+    /// The same with each answer as it comes, so that many take no memory.
+    pub(crate) fn request_each<T>(
+        &mut self,
+        payload: T,
+        flags: u16,
+        mut each: impl FnMut(T),
+    ) -> io::Result<()>
+    where
+        T: NetlinkSerializable + NetlinkDeserializable,
+    {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
@@ -88,17 +105,21 @@ impl Netlink {
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
-        let mut answers = Vec::new();
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
-            if self.take_answers(&datagram, flags, &mut answers)? {
-                return Ok(answers);
+            if self.take_answers(&datagram, flags, &mut each)? {
+                return Ok(());
             }
         }
     }
 
     /// Reads one datagram of answers; true when the request has ended.
-    fn take_answers<T>(&self, mut rest: &[u8], flags: u16, to: &mut Vec<T>) -> io::Result<bool>
+    fn take_answers<T>(
+        &self,
+        mut rest: &[u8],
+        flags: u16,
+        each: &mut impl FnMut(T),
+    ) -> io::Result<bool>
     where
         T: NetlinkDeserializable,
     {
@@ -114,7 +135,7 @@ impl Netlink {
                     Some(_) => return Err(error.to_io()),
                 },
                 NetlinkPayload::InnerMessage(inner) => {
-                    to.push(inner);
+                    each(inner);
                     if flags & (NLM_F_DUMP | NLM_F_ACK) == 0 {
                         return Ok(true);
                     }

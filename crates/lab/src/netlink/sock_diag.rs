@@ -12,10 +12,10 @@ use super::Netlink;
 use super::ethtool::find;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const INET_DIAG_INFO: u16 = 2;
+pub(super) const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
+pub(super) const MESSAGE_BYTES: usize = 72;
 const REQUEST_BYTES: usize = 56;
-const MESSAGE_BYTES: usize = 72;
 
 /// One connection of the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,15 +33,10 @@ pub struct TcpSocket {
 /// Every established TCP connection of the current namespace.
 pub fn tcp_sockets(v6: bool) -> io::Result<Vec<TcpSocket>> {
     let mut netlink = Netlink::open(NETLINK_SOCK_DIAG)?;
-    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let mut body = vec![0; REQUEST_BYTES];
-    body[0] = family as u8;
-    body[1] = libc::IPPROTO_TCP as u8;
-    body[2] = (1 << (INET_DIAG_INFO - 1)) | (1 << (INET_DIAG_CONG - 1));
     // States ESTABLISHED to CLOSE-WAIT of include/net/tcp_states.h: 1, 4, 5, 8.
     let states: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
-    body[4..8].copy_from_slice(&states.to_ne_bytes());
-    let answers = netlink.request(Diag { body }, NLM_F_DUMP)?;
+    let request = Diag::request(v6, libc::IPPROTO_TCP, states, &[INET_DIAG_INFO, INET_DIAG_CONG]);
+    let answers = netlink.request(request, NLM_F_DUMP)?;
     Ok(answers.iter().filter_map(|answer| socket(&answer.body)).collect())
 }
 
@@ -121,8 +116,20 @@ fn fields(info: &[u8]) -> BTreeMap<String, f64> {
     table.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-struct Diag {
-    body: Vec<u8>,
+pub(super) struct Diag {
+    pub(super) body: Vec<u8>,
+}
+
+impl Diag {
+    /// A `struct inet_diag_req_v2`: every socket of a family and protocol in one of `states`, with these attributes.
+    pub(super) fn request(v6: bool, protocol: i32, states: u32, attributes: &[u16]) -> Self {
+        let mut body = vec![0; REQUEST_BYTES];
+        body[0] = if v6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
+        body[1] = protocol as u8;
+        body[2] = attributes.iter().fold(0, |bits, attribute| bits | 1 << (attribute - 1));
+        body[4..8].copy_from_slice(&states.to_ne_bytes());
+        Self { body }
+    }
 }
 
 impl NetlinkSerializable for Diag {

@@ -40,6 +40,10 @@ impl Kernel {
         match *self {}
     }
 
+    pub fn interrupt_times(&self) -> Result<Vec<Histogram>, Absent> {
+        match *self {}
+    }
+
     pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
         match *self {}
     }

@@ -11,11 +11,8 @@ type Value = [u64; 2 + BUCKETS];
 impl Kernel {
     /// All histograms with something in them, from the start of the programs on.
     pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
-        let mut all = Vec::new();
+        let mut all = self.interrupt_times()?;
         let has = |program: Program| self.missing(&[program]).is_none();
-        if has(Program::IrqHandlerExit) {
-            self.collect("irq_times", &mut all, Place::Interrupt)?;
-        }
         if has(Program::SoftirqExit) {
             self.collect("softirq_times", &mut all, Place::Softirq)?;
         }
@@ -27,6 +24,15 @@ impl Kernel {
             1 => Place::LockWait,
             _ => Place::Function,
         })?;
+        Ok(all)
+    }
+
+    /// Those of interrupts alone.
+    pub fn interrupt_times(&self) -> Result<Vec<Histogram>, Absent> {
+        let mut all = Vec::new();
+        if self.missing(&[Program::IrqHandlerExit]).is_none() {
+            self.collect("irq_times", &mut all, Place::Interrupt)?;
+        }
         Ok(all)
     }
 
