@@ -13,6 +13,7 @@ pub mod arp;
 mod bytes;
 pub mod checksum;
 pub mod ethernet;
+pub mod groups;
 pub mod icmp;
 pub mod ip;
 pub mod limits;
