@@ -366,3 +366,33 @@ fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for(
         assert!(tried < 10, "{tried} times without a frame");
     }
 }
+
+/// An application may keep what it sends, or parts of it: the checksum is written all the same.
+#[test]
+fn what_others_refer_to_is_sent_whole_and_summed() {
+    for offload in [false, true] {
+        for (ours, peer) in [("10.9.0.1:5", "10.9.0.2:9"), ("[fd09::1]:5", "[fd09::2]:9")] {
+            let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
+            let pool = common::pool();
+            let socket = near.udp_bind(addr(ours)).expect("bind");
+            let sink = far.udp_bind(addr(peer)).expect("bind");
+            for size in [10, 1000, 4000] {
+                for round in 0..3_u8 {
+                    let data = vec![round; size];
+                    let kept = Packet::from_slice(&pool, 128, &data).expect("frames");
+                    let view = kept.view(&pool, 0, size).expect("a view");
+                    let (sent, kept) = if round == 1 { (view, kept) } else { (kept, view) };
+                    near.udp_send_packet(socket, sent, Some(addr(peer))).expect("send");
+                    settle(&mut near, &mut far);
+                    let got = heard(&mut far, sink);
+                    assert_eq!(got.len(), 1, "{size}, {round}: {peer}");
+                    assert!(got[0].0 == data[..size.min(2000)]);
+                    let mut same = vec![0; size];
+                    kept.copy_to(0, &mut same);
+                    assert!(same == data);
+                }
+            }
+            assert_eq!(far.stats().dropped_total(), 0);
+        }
+    }
+}

@@ -108,6 +108,19 @@ impl Output {
         Ok(Some(packet))
     }
 
+    /// A datagram's data behind their header, in a frame to which nobody else refers, so that its checksum can be written:
+    /// an application may keep views of what it sends.
+    pub(in crate::engine) fn with_udp_header(
+        &self,
+        packet: Packet,
+        header: &UdpHeader,
+    ) -> Result<Packet, Error> {
+        let packet = with_header(&self.pool, packet, udp::HEADER_LEN, |room| header.emit(room));
+        let mut packet = packet.map_err(|_| Error::Exhausted)?;
+        packet.make_head_mut(&self.pool).map_err(|_| Error::Exhausted)?;
+        Ok(packet)
+    }
+
     /// Who completes the checksums of datagrams that go this way.
     #[inline]
     fn checksum_on(&self, route: &DatagramRoute) -> TransportChecksum {
@@ -444,9 +457,7 @@ impl Engine {
         if !self.out.has_room_for(now, hop.link, count) {
             return Err(Error::WouldBlock);
         }
-        let mut packet =
-            with_header(&self.out.pool, packet, udp::HEADER_LEN, |room| header.emit(room))
-                .map_err(|_| Error::Exhausted)?;
+        let mut packet = self.out.with_udp_header(packet, &header)?;
         self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
         self.out.stats.udp_tx += 1;
         self.out.send_ip(now, hop, &ip, packet);

@@ -10,7 +10,7 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::datagram::on_link;
 use crate::engine::datagram::udp_table::{Datagram, Marks};
-use crate::engine::tx::output::{NextHop, with_header};
+use crate::engine::tx::output::NextHop;
 use crate::engine::{Engine, Serial};
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -77,16 +77,14 @@ impl Engine {
         self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
-        let mut packet =
-            with_header(&self.out.pool, packet, udp::HEADER_LEN, |room| header.emit(room))
-                .map_err(|_| Error::Exhausted)?;
+        let mut packet = self.out.with_udp_header(packet, &header)?;
         self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
         self.out.send_ip(now, hop, &ip, packet);
         Ok(())
     }
 
     /// Sends the datagrams one by one; a link-local address names the link.
-    fn udp_send_parts(
+    pub(super) fn udp_send_parts(
         &mut self,
         id: SocketId,
         packet: &Packet,
@@ -131,7 +129,12 @@ impl Engine {
     }
 
     /// `len` bytes from `at`, or as many as there are.
-    fn copy_of(&self, packet: &Packet, at: usize, len: usize) -> Result<Packet, Exhausted> {
+    pub(super) fn copy_of(
+        &self,
+        packet: &Packet,
+        at: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
         let pool = &self.out.pool;
         let view = packet.view(pool, at, len)?;
         let mut copy = pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
