@@ -46,7 +46,8 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,
-    Fragmentation, LiveConfig, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
+    Fragmentation, GroupFilter, LiveConfig, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn,
+    Waker,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -61,6 +61,9 @@ pub struct Limits {
     /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
     /// removed, or is refused.
     pub addresses: usize,
+    /// Multicast groups that UDP sockets are in, all sockets, links and groups together
+    /// ([`Engine::udp_join_group`](crate::Engine::udp_join_group)). A further join is refused.
+    pub groups: usize,
     /// What only tests and measurements change.
     #[doc(hidden)]
     pub tuning: Tuning,
@@ -84,6 +87,7 @@ impl Default for Limits {
             time_wait: 65_536,
             links: 64,
             addresses: 1_024,
+            groups: 1_024,
             tuning: Tuning::default(),
         }
     }
@@ -107,7 +111,7 @@ macro_rules! setters {
 
 setters! {
     connections connections_per_source orphans listeners udp_sockets icmp_sockets syn_queue backlog
-    datagram_queue_bytes datagrams_bytes fragments_bytes memory_bytes time_wait links addresses
+    datagram_queue_bytes datagrams_bytes fragments_bytes memory_bytes time_wait links addresses groups
 }
 
 impl Limits {

@@ -74,6 +74,8 @@ drop_reasons! {
     IcmpIgnored = "icmp_ignored",
     /// An ICMP echo reply or error that no socket waits for.
     IcmpNoSocket = "icmp_no_socket",
+    /// IGMP or MLD that is for routers, or no valid message from this link.
+    GroupMessageIgnored = "group_message_ignored",
     /// ARP or neighbour discovery for others, or unasked.
     NeighborIgnored = "neighbor_ignored",
     /// ARP or neighbour discovery by which somebody else claims an address of ours.

@@ -5,12 +5,14 @@ mod common;
 mod forwarding;
 #[path = "datagrams/fragments.rs"]
 mod fragments;
+#[path = "datagrams/groups.rs"]
+mod groups;
 
 use std::net::SocketAddr;
 
 use common::{settle, two};
 use millstream::link::{PairConfig, pair};
-use millstream::packet::{Pool, PoolConfig};
+use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{DatagramToSend, DropReason, Engine, Error, Fragmentation, SocketId};
 
 fn addr(text: &str) -> SocketAddr {

@@ -39,6 +39,7 @@ pub(crate) use datagram::copy_many;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
+pub use ip::GroupFilter;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
@@ -271,6 +272,7 @@ impl Engine {
                 pool,
                 EngineStats::new(clock, stage_sample),
                 Claims::new(addresses, words(&seed, 4)[0]),
+                ip::Membership::new(limits.groups, words(&seed, 4)[1]),
                 &limits,
                 tx::output::Keys {
                     neighbors: [key0, key1],
@@ -512,7 +514,10 @@ impl Engine {
         match id.kind() {
             SocketKind::Tcp => self.tcp_close(id),
             SocketKind::Listener => self.tcp_close_listener(id),
-            SocketKind::Udp => self.udp.remove(id, &mut self.account),
+            SocketKind::Udp => {
+                self.udp.remove(id, &mut self.account);
+                self.out.addresses.groups.forget(self.time, id);
+            }
             SocketKind::Icmp => self.icmp.remove(id, &mut self.account),
         }
     }

@@ -162,6 +162,9 @@ impl Engine {
         if self.reassembly.next_deadline().is_some_and(|due| due <= now) {
             self.reassembly_timers(now);
         }
+        if self.out.addresses.groups.next_due().is_some_and(|due| due <= now) {
+            self.group_timers(now);
+        }
         let mut fired = false;
         if self.tcp.half_open.wheel.is_due(now) {
             fired = self.half_open_timers(now);
@@ -240,6 +243,7 @@ impl Engine {
         first = first.min(ns(self.reclaim.next_deadline()));
         first = first.min(ns(self.reassembly.next_deadline()));
         first = first.min(ns(self.live.next_deadline(self.turns_of_work())));
+        first = first.min(ns(self.out.addresses.groups.next_due()));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.

@@ -1,14 +1,15 @@
 //! UDP in the style of `std::net`, in the engine's thread.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use millstream_packet::Packet;
+use millstream_route::LinkId;
 
 use super::Stack;
 use super::mode::Modes;
-use crate::{DatagramToSend, Error, Fragmentation, ReceivedDatagram, SocketId};
+use crate::{DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
@@ -126,6 +127,37 @@ impl UdpSocket {
     /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation).
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         Ok(self.stack.engine().udp_set_fragmentation(self.id, fragmentation)?)
+    }
+
+    /// Gets what is sent to a group on a link; see [`Engine::udp_join_group`](crate::Engine::udp_join_group).
+    pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
+        Ok(self.stack.engine().udp_join_group(self.id, group, link)?)
+    }
+
+    /// Gets it no more; see [`Engine::udp_leave_group`](crate::Engine::udp_leave_group).
+    pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
+        Ok(self.stack.engine().udp_leave_group(self.id, group, link)?)
+    }
+
+    /// From which sources it gets what is sent to a group; see
+    /// [`Engine::udp_set_group_filter`](crate::Engine::udp_set_group_filter).
+    pub fn set_group_filter(
+        &self,
+        group: IpAddr,
+        link: Option<LinkId>,
+        filter: GroupFilter,
+    ) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_group_filter(self.id, group, link, filter)?)
+    }
+
+    /// By which link it sends to groups; see [`Engine::udp_set_group_link`](crate::Engine::udp_set_group_link).
+    pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_group_link(self.id, link)?)
+    }
+
+    /// Whether sockets here get what it sends to their groups; see [`Engine::udp_set_group_loop`](crate::Engine::udp_set_group_loop).
+    pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_group_loop(self.id, loops)?)
     }
 
     /// Whether calls return at once when they would block.

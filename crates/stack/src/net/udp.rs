@@ -1,12 +1,13 @@
 //! UDP in the style of `std::net`, through rings.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_packet::Packet;
+use millstream_route::LinkId;
 
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
@@ -17,7 +18,7 @@ use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::tuning::HEADROOM_BYTES;
-use crate::{DatagramToSend, Error, Fragmentation, ReceivedDatagram, SocketId};
+use crate::{DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SocketId};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
 /// have one for all of it, 20 less.
@@ -342,6 +343,52 @@ impl UdpSocket {
         let id = self.inner.id;
         let (_, peer) = self.door().ask(move |worker| worker.engine.udp_addresses(id))??;
         Ok(peer.ok_or(Error::NotConnected)?)
+    }
+
+    /// Gets what is sent to a group on a link; see [`Engine::udp_join_group`](crate::Engine::udp_join_group).
+    pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
+        let id = self.inner.id;
+        Ok(self.door().ask(move |worker| worker.engine.udp_join_group(id, group, link))??)
+    }
+
+    /// Gets it no more; see [`Engine::udp_leave_group`](crate::Engine::udp_leave_group).
+    pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
+        let id = self.inner.id;
+        Ok(self.door().ask(move |worker| worker.engine.udp_leave_group(id, group, link))??)
+    }
+
+    /// From which sources it gets what is sent to a group; see
+    /// [`Engine::udp_set_group_filter`](crate::Engine::udp_set_group_filter).
+    pub fn set_group_filter(
+        &self,
+        group: IpAddr,
+        link: Option<LinkId>,
+        filter: GroupFilter,
+    ) -> io::Result<()> {
+        let id = self.inner.id;
+        let set =
+            move |worker: &mut Worker| worker.engine.udp_set_group_filter(id, group, link, filter);
+        Ok(self.door().ask(set)??)
+    }
+
+    /// By which link it sends to groups; see [`Engine::udp_set_group_link`](crate::Engine::udp_set_group_link).
+    pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_group_link(id, link)
+        };
+        Ok(self.door().ask(set)??)
+    }
+
+    /// Whether sockets here get what it sends to their groups; see [`Engine::udp_set_group_loop`](crate::Engine::udp_set_group_loop).
+    pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_group_loop(id, loops)
+        };
+        Ok(self.door().ask(set)??)
     }
 
     /// Whether calls return at once when they would block.

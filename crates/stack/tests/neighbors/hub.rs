@@ -28,12 +28,21 @@ pub struct Hub {
     ports: Vec<PairEnd>,
     /// What passed since it was last asked for: which engine sent it (none: the test), and when.
     heard: Vec<(Option<usize>, Instant, Vec<u8>)>,
+    /// Of which group routers were told by which engine. Not among what passed.
+    pub reports: Vec<(usize, IpAddr)>,
 }
 
 impl Hub {
     pub fn new() -> Self {
         let now = Instant::from_nanos(1_000_000_000_000);
-        Self { pool: common::pool(), engines: vec![], now, ports: vec![], heard: vec![] }
+        Self {
+            pool: common::pool(),
+            engines: vec![],
+            now,
+            ports: vec![],
+            heard: vec![],
+            reports: vec![],
+        }
     }
 
     /// One more engine, without any address but that of its link; its number is that of its link address.
@@ -115,7 +124,10 @@ impl Hub {
                 for packet in batch.drain() {
                     let frame: Vec<u8> = packet.slices().flatten().copied().collect();
                     self.send(&frame, Some(at));
-                    self.heard.push((Some(at), self.now, frame));
+                    match reported_group(&frame) {
+                        Some(group) => self.reports.push((at, group)),
+                        None => self.heard.push((Some(at), self.now, frame)),
+                    }
                     progress = true;
                 }
             }
@@ -185,6 +197,16 @@ impl Frame {
         };
         Self { to: header.dst, from: header.src, what }
     }
+}
+
+/// The group of the first record, if the frame is a report of MLDv2 (RFC 3810, 5.2) behind Router Alert.
+fn reported_group(frame: &[u8]) -> Option<IpAddr> {
+    let at = 14 + 40 + 8;
+    let is_report = frame.get(12..14) == Some(&[0x86, 0xdd])
+        && frame.get(20) == Some(&Protocol::HOP_BY_HOP.0)
+        && frame.get(at) == Some(&143);
+    let group = frame.get(at + 12..at + 28).filter(|_| is_report)?;
+    <[u8; 16]>::try_from(group).ok().map(|group| Ipv6Addr::from(group).into())
 }
 
 /// An ARP packet in a frame to `to`.

@@ -1,5 +1,6 @@
 //! Our own addresses: checked, announced, and claimed by others.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -171,7 +172,31 @@ fn nothing_is_said_on_a_link_without_others() {
         hub.pass(SECOND * 9);
         assert_eq!(said(&mut hub, Instant::ZERO), []);
         assert_eq!(state(&hub, V6), Some(AddressState::Preferred));
+        // Bridges that may be between are told which groups to let through.
+        assert_eq!(hub.reports.is_empty(), is_quiet);
     }
+}
+
+/// RFC 4861, 7.2.1, RFC 3810, 6: whoever snoops learns of the groups by which we are asked for.
+#[test]
+fn routers_are_told_of_the_groups_of_own_addresses() {
+    let mut hub = checked(AddressCheck::BeforeUse);
+    let local = hub.engines[0].address_infos().next().expect("of its link").prefix.addr;
+    let group = |ip: IpAddr| match ip {
+        IpAddr::V6(ip) => IpAddr::from(solicited_node(ip)),
+        IpAddr::V4(_) => unreachable!("IPv6"),
+    };
+    assert_eq!(std::mem::take(&mut hub.reports), [(0, group(local)); 2]);
+    hub.address(0, "fd09::1/64");
+    hub.address(0, "10.9.0.1/24");
+    // Also while the address is being checked.
+    hub.pass(SECOND * 6);
+    let own = group(V6.parse().unwrap());
+    assert_eq!(std::mem::take(&mut hub.reports), [(0, own); 2]);
+    let link = hub.engines[0].links().next().expect("a link").id;
+    hub.engines[0].remove_address(link, V6.parse().unwrap()).expect("removed");
+    hub.pass(SECOND * 6);
+    assert_eq!(hub.reports, [(0, own); 2], "it is left");
 }
 
 /// A peer that sends all the time follows to the station that has the address now: of a program that starts again, and of
@@ -300,6 +325,7 @@ fn of_engines_that_share_a_device_one_announces() {
     hub.pass(SECOND * 9);
     let spoke: Vec<_> = hub.take_heard().into_iter().map(|(from, ..)| from.unwrap()).collect();
     assert_eq!(spoke, [0; 6]);
+    assert!(hub.reports.iter().all(|(from, _)| *from == 0), "{:?}", hub.reports);
     for engine in &hub.engines {
         let states: Vec<_> = engine.address_infos().map(|info| info.state).collect();
         assert_eq!(states, [AddressState::Preferred; 2]);

@@ -50,7 +50,7 @@ fn is_scoped(remote: IpAddr) -> bool {
 impl Output {
     /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
     /// sent from, or the one that its socket's `last` datagram came from.
-    fn datagram_scope(
+    pub(super) fn datagram_scope(
         &self,
         local: IpAddr,
         remote: IpAddr,
@@ -386,6 +386,20 @@ impl Engine {
     /// Sends a datagram whose route is not known yet, and keeps the route for the next one to the same peer; `named` is the
     /// link that the peer's address says.
     fn udp_send_slowly(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        packet: Packet,
+        remote: SocketAddr,
+        named: Option<Serial>,
+    ) -> Result<(), Error> {
+        match remote.ip().is_multicast() {
+            true => self.udp_send_to_group(now, id, packet, remote, named),
+            false => self.udp_send_uncached(now, id, packet, remote, named),
+        }
+    }
+
+    pub(in crate::engine) fn udp_send_uncached(
         &mut self,
         now: Instant,
         id: SocketId,

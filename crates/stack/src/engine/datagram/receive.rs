@@ -125,6 +125,12 @@ impl Engine {
         }
         let local = SocketAddr::new(ip.dst, header.dst_port);
         let from = SocketAddr::new(ip.src, header.src_port);
+        if ip.dst.is_multicast() && self.out.addresses.groups.is_for_members(arrival.link, ip.dst) {
+            let Arrival { mut packet, link, .. } = arrival;
+            packet.trim_front(ip_len + header_len);
+            let size = datagram_size(&packet);
+            return self.deliver_to_group(link, local, from, packet, size);
+        }
         let Some(slot) = self.udp.find(local, from) else {
             self.out.stats.drop(DropReason::UdpNoSocket);
             return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));

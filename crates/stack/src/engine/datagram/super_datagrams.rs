@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Sends the datagrams one by one; a link-local address names the link.
-    pub(super) fn udp_send_parts(
+    pub(in crate::engine) fn udp_send_parts(
         &mut self,
         id: SocketId,
         packet: &Packet,
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// `len` bytes from `at`, or as many as there are.
-    pub(super) fn copy_of(
+    pub(in crate::engine) fn copy_of(
         &self,
         packet: &Packet,
         at: usize,

@@ -73,6 +73,15 @@ impl Ports {
         }
     }
 
+    /// The unconnected sockets on a port that are bound to any address of the version, and of both.
+    pub fn of_any(&self, to: SocketAddr) -> [Option<u32>; 2] {
+        [2, 1].map(|rank| {
+            let unconnected = &self.by_port.get(&to.port())?.unconnected;
+            let is_it = |(bound, _): &&(SocketAddr, u32)| match_rank(*bound, to) == Some(rank);
+            unconnected.iter().find(is_it).map(|&(_, slot)| slot)
+        })
+    }
+
     /// The socket for a datagram: a connected one before one bound to the address before one bound to
     /// any.
     pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {

@@ -73,6 +73,10 @@ pub(crate) struct UdpSocket {
     pub hop_limits: [u8; 2],
     pub traffic_class: u8,
     pub fragmentation: Fragmentation,
+    /// By which link it sends to groups.
+    pub group_link: Option<Serial>,
+    /// Sockets here get what it sends to their groups.
+    pub group_loop: bool,
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
     pub wants_room: u64,
 }
@@ -194,6 +198,8 @@ impl UdpTable {
             hop_limits: [64, 1],
             traffic_class: 0,
             fragmentation: Fragmentation::default(),
+            group_link: None,
+            group_loop: true,
             wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
@@ -223,6 +229,12 @@ impl UdpTable {
     /// See [`Ports::find`].
     pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         self.ports.find(local, remote)
+    }
+
+    /// The sockets for a datagram to a group: bound to any address of its version, or of both, and in the group.
+    pub fn members(&self, to: SocketAddr, is_in: impl Fn(SocketId) -> bool) -> [Option<u32>; 2] {
+        let is_member = |slot: u32| self.sockets.get(slot).is_some_and(|socket| is_in(socket.id));
+        self.ports.of_any(to).map(|slot| slot.filter(|&slot| is_member(slot)))
     }
 
     /// Fixes (and names) the address of a socket and its peer.

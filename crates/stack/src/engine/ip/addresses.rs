@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_route::{LinkId, Prefix, Route};
 
+use super::Membership;
 use super::claims::Claims;
 use super::reserved::{is_no_host, is_no_source};
 use crate::engine::{Engine, NO_PREFIX};
@@ -105,11 +106,13 @@ pub(crate) struct Addresses {
     own_v6: Vec<u128>,
     /// What becomes of those of links in use, and those that are not used yet, or not any more.
     pub claims: Claims,
+    /// The groups that sockets have joined.
+    pub groups: Membership,
 }
 
 impl Addresses {
-    pub fn new(claims: Claims) -> Self {
-        Self { claims, ..Self::default() }
+    pub fn new(claims: Claims, groups: Membership) -> Self {
+        Self { claims, groups, ..Self::default() }
     }
 
     /// Gives up an address of a link in use.
@@ -142,6 +145,7 @@ impl Addresses {
     /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
     pub fn end_link(&mut self, link: LinkId) {
         self.claims.end_link(link);
+        self.groups.end_link(link);
         let link = Some(link);
         let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
         while let Some(at) = self.list.iter().position(is_bound) {
@@ -238,6 +242,7 @@ impl Addresses {
                             }))
             }
         };
+        let group = group || ip.is_multicast() && self.groups.has(link, ip);
         if group { Destination::Group } else { Destination::Other }
     }
 

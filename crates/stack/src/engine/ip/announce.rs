@@ -25,8 +25,28 @@ impl Engine {
         if self.out.addresses.claims.begin(now, link, prefix, others) {
             self.take_address(link, prefix);
         }
+        self.join_own_groups(now, link);
         // Before anything else is sent from it.
         self.address_timers(now);
+    }
+
+    /// Has routers and bridges of a link told of the solicited-node groups of our addresses there, those that are being
+    /// checked among them (RFC 4861, 7.2.1; RFC 4862, 5.4.2), where there may be any.
+    fn join_own_groups(&mut self, now: Instant, link: LinkId) {
+        let slot = &self.out.links[link.index()];
+        if !slot.capabilities.multi_access || !self.out.speaks_for(link) {
+            return;
+        }
+        let addresses = &mut self.out.addresses;
+        let own = addresses.of_link(link).map(|own| own.addr);
+        let own = own.chain(addresses.claims.tentative_of(link));
+        let groups: Vec<IpAddr> = own
+            .filter_map(|own| match own {
+                IpAddr::V6(own) => Some(millstream_route::solicited_node(own).into()),
+                IpAddr::V4(_) => None,
+            })
+            .collect();
+        addresses.groups.set_own(now, link, &groups);
     }
 
     fn take_address(&mut self, link: LinkId, prefix: Prefix) {
@@ -122,6 +142,7 @@ impl Engine {
             let _ = self.with_conn(id, |socket, _| socket.conn.abort());
         }
         self.out.addresses.lose(link, ip);
+        self.join_own_groups(self.time, link);
         // Routes are looked up anew.
         self.out.routing.note_link_change();
         self.forget_flows();

@@ -403,7 +403,7 @@ impl Claim {
 }
 
 /// Some time from `least` to `most`.
-fn between(random: &mut u64, least: Duration, most: Duration) -> Duration {
+pub(super) fn between(random: &mut u64, least: Duration, most: Duration) -> Duration {
     least + (most - least).mul_f64((draw(random) >> 11) as f64 / (1_u64 << 53) as f64)
 }
 

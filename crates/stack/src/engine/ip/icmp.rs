@@ -48,6 +48,10 @@ impl Engine {
                 Ok(_) => self.out.stats.drop(DropReason::IcmpNoSocket),
                 Err(reason) => self.out.stats.malformed(reason),
             },
+            // MLD: RFC 2710, RFC 3810.
+            Icmp::Other { kind: 130..=132 | 143, .. } if version == Version::V6 => {
+                self.mld_input(now, arrival.link, &arrival.packet, &ip);
+            }
             Icmp::Redirect { .. } | Icmp::Other { .. } => {
                 self.out.stats.drop(DropReason::IcmpIgnored);
             }

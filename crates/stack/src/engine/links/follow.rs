@@ -48,8 +48,12 @@ impl Engine {
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
         // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
-        if was_down && !slot.was_down && slot.capabilities.multi_access {
+        let is_up_again = was_down && !slot.was_down;
+        if is_up_again && slot.capabilities.multi_access {
             self.announce_again(now, link);
+        }
+        if is_up_again {
+            self.out.addresses.groups.restart(now, link);
         }
         if !has_changed {
             return;

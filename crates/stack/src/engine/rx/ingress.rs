@@ -115,6 +115,7 @@ impl Engine {
             Protocol::UDP => self.udp_input(now, arrival),
             Protocol::ICMP if ip.src.is_ipv4() => self.icmp_input(now, arrival),
             Protocol::ICMPV6 if ip.src.is_ipv6() => self.icmp_input(now, arrival),
+            Protocol::IGMP if ip.src.is_ipv4() => self.igmp_input(now, arrival),
             Protocol::NO_NEXT_HEADER => self.out.stats.drop(DropReason::UnknownProtocol),
             _ => {
                 self.out.stats.drop(DropReason::UnknownProtocol);

@@ -9,13 +9,13 @@ use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
-use crate::engine::ip::Identifications;
 use crate::engine::ip::addresses::{Addresses, is_link_local};
 use crate::engine::ip::claims::Claims;
 use crate::engine::ip::path_mtus::PathMtus;
 use crate::engine::ip::rate::AnswerLimit;
 use crate::engine::ip::reserved::is_no_destination;
 use crate::engine::ip::routing::Routing;
+use crate::engine::ip::{Identifications, Membership};
 use crate::engine::links::{Links, RemovedLink, Serial};
 use crate::error::Error;
 use crate::limits::Limits;
@@ -67,6 +67,7 @@ impl Output {
         pool: Pool,
         stats: EngineStats,
         claims: Claims,
+        groups: Membership,
         limits: &Limits,
         keys: Keys,
     ) -> Self {
@@ -77,7 +78,7 @@ impl Output {
             links: Default::default(),
             routing: Routing::new(),
             neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
-            addresses: Addresses::new(claims),
+            addresses: Addresses::new(claims, groups),
             path_mtus: Default::default(),
             identifications: Identifications::new(keys.identifications),
             stats,
