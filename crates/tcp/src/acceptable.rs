@@ -6,9 +6,8 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::Connection;
 use crate::error::ConnError;
-use crate::limits::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, TIMESTAMP_AGE_LIMIT_S};
+use crate::limits::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS};
 use crate::state::State;
-use crate::ticks::seconds;
 use crate::trace::trace;
 
 /// What lies within two windows of what is expected is near, and within twice this at least.
@@ -31,8 +30,7 @@ impl Connection {
     /// Where a segment with `len` bytes lies; `None`: it is the SYN that began the connection, again.
     #[inline(always)]
     pub(crate) fn locate(&self, header: &TcpHeader, len: usize) -> Option<Span> {
-        let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
-        let mut start = self.rcv.nxt as i64 + i64::from(distance);
+        let mut start = self.rcv.offset_of(header.seq);
         let mut has_syn = header.flags.syn();
         if has_syn && start == 0 && self.state == State::SynReceived {
             if !header.flags.ack() {
@@ -71,7 +69,7 @@ impl Connection {
             self.answer_unacceptable(now, span);
             return false;
         }
-        if !self.is_acceptable(span) {
+        if !self.rcv.is_acceptable(span.start, span.end) {
             trace!(self, TRACE, "segment dropped", reason = "outside the window");
             self.counters.rare().out_of_window += 1;
             if !header.flags.rst() {
@@ -100,22 +98,6 @@ impl Connection {
         header.flags.ack()
     }
 
-    /// RFC 9293 3.10.7.4 table 6.
-    fn is_acceptable(&self, span: Span) -> bool {
-        let nxt = self.rcv.nxt as i64;
-        let edge = self.rcv.edge.max(self.rcv.nxt) as i64;
-        let inside = |offset: i64| nxt <= offset && offset < edge;
-        if span.end == span.start {
-            return span.start == nxt || inside(span.start);
-        }
-        if edge == nxt {
-            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the window that come
-            // with it count, and so does a FIN
-            return span.start == nxt;
-        }
-        inside(span.start) || inside(span.end - 1) || span.start < nxt && span.end > edge
-    }
-
     /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on. Beyond the RFC, as in Linux, one tick
     /// behind is not old: while losses are repaired, TS.Recent is that of segments sent again, and new data sent just
     /// before one of them and overtaken by it would be dropped, which costs the peer a recovery of its own.
@@ -127,7 +109,7 @@ impl Connection {
             // RFC 7323 3.2: SHOULD be dropped; but RFC 5961 4.2: a SYN is answered, whatever it is
             return header.flags.syn();
         };
-        let behind = self.rcv.ts_recent.wrapping_sub(timestamps.value) as i32;
+        let behind = self.rcv.ts_behind(timestamps.value);
         if behind <= PAWS_SLACK_TICKS {
             return true;
         }
@@ -136,13 +118,7 @@ impl Connection {
         if len == 0 && !header.flags.syn() && !header.flags.fin() && behind <= rto_ms {
             return true;
         }
-        self.timestamp_is_stale(now)
-    }
-
-    /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says nothing.
-    fn timestamp_is_stale(&self, now: Instant) -> bool {
-        u64::from(seconds(now).saturating_sub(self.rcv.ts_recent_at)) << 30
-            > TIMESTAMP_AGE_LIMIT_S * 1_000_000_000
+        self.rcv.is_ts_stale(now)
     }
 
     /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK sent. Called for those alone that
@@ -151,18 +127,14 @@ impl Connection {
     pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: u64) {
         if let Some(timestamps) = header.options.timestamps
             && self.negotiated.timestamps
-            && start <= self.rcv.acked
-            && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32 >= 0
-                || self.timestamp_is_stale(now))
         {
-            self.rcv.ts_recent = timestamps.value;
-            self.rcv.ts_recent_at = seconds(now);
+            self.rcv.remember_timestamp(now, timestamps.value, start);
         }
     }
 
     /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
     fn on_reset(&mut self, now: Instant, start: i64) {
-        if start != self.rcv.nxt as i64 {
+        if start != self.rcv.nxt() as i64 {
             trace!(self, TRACE, "segment dropped", reason = "RST of another number");
             self.counters.rare().challenged_resets += 1;
             self.challenge(now);
@@ -200,8 +172,8 @@ impl Connection {
         if self.state == State::SynReceived && !has_data {
             self.snd.set_syn_due(true);
         }
-        let window = (self.rcv.edge.saturating_sub(self.rcv.nxt) as i64).max(NEAR_BYTES);
-        let near = (span.start - self.rcv.nxt as i64).abs() <= 2 * window;
+        let window = (self.rcv.window_bytes() as i64).max(NEAR_BYTES);
+        let near = (span.start - self.rcv.nxt() as i64).abs() <= 2 * window;
         if has_data && near { self.ack.send_at_once() } else { self.challenge(now) }
     }
 
@@ -211,12 +183,12 @@ impl Connection {
         if self.negotiated.sack
             && span.start > 0
             && span.data_end > span.start
-            && span.data_end <= self.rcv.nxt as i64
+            && span.data_end <= self.rcv.nxt() as i64
             && header.flags.ack()
             && self.snd.may_acknowledge(self.snd.offset_of(header.ack))
         {
             // RFC 2883 section 4: the duplicate is reported in the next ACK
-            self.rcv.dsack.set((span.start as u64, span.data_end as u64));
+            self.rcv.set_dsack((span.start as u64, span.data_end as u64));
             self.ack.be_quick();
         }
     }

@@ -2,7 +2,6 @@
 
 mod expiry;
 mod pacing;
-mod sides;
 
 use core::fmt;
 use core::time::Duration;
@@ -20,6 +19,7 @@ use crate::info::Counters;
 use crate::limits;
 use crate::pacer::Pacer;
 use crate::payload::Payload;
+use crate::receiver::Receiver;
 use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
@@ -27,7 +27,17 @@ use crate::sender::Sender;
 use crate::state::{Events, State};
 use crate::timers::{Expiry, Timers};
 use crate::trace::trace;
-pub(crate) use sides::{NO_FIN, Negotiated, ReceiveSide};
+
+/// What both SYNs agreed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Negotiated {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    /// Shift of the peer's window field.
+    pub(crate) snd_shift: u8,
+    /// Both SYNs carry a shift.
+    pub(crate) scaling: bool,
+}
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
 /// deadline come out. It has no clock, performs no input or output, and sees time only through `now` arguments,
@@ -47,7 +57,7 @@ pub struct Connection {
     pub(crate) passive: bool,
     pub(crate) negotiated: Negotiated,
     pub(crate) snd: Sender,
-    pub(crate) rcv: ReceiveSide,
+    pub(crate) rcv: Receiver,
     pub(crate) rtt: RttEstimator,
     pub(crate) window: Window,
     pub(crate) congestion: Congestion,
@@ -82,8 +92,8 @@ impl fmt::Debug for Connection {
             .field("una", &snd.una())
             .field("nxt", &snd.nxt())
             .field("written", &snd.data_end())
-            .field("received", &rcv.nxt)
-            .field("unread", &rcv.queue.len())
+            .field("received", &rcv.nxt())
+            .field("unread", &rcv.queue().len())
             .field("cwnd_bytes", &window.cwnd_bytes)
             .finish_non_exhaustive()
     }
@@ -165,7 +175,7 @@ impl Connection {
             passive: false,
             negotiated: Negotiated::default(),
             snd: Sender::new(&config, send, default_mss, isn, ts_offset, now),
-            rcv: ReceiveSide::new(recv_max, recv, mss, now),
+            rcv: Receiver::new(recv_max, recv, mss, now),
             rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
             window: Window {
                 cwnd_bytes: u64::from(config.initial_window_segments) * u64::from(mss),
@@ -278,12 +288,6 @@ impl Connection {
         self.snd.seq(offset)
     }
 
-    /// Offset `offset` of the peer's sequence space as it stands on the wire.
-    #[inline]
-    pub(crate) fn rcv_seq(&self, offset: u64) -> SeqNumber {
-        SeqNumber(self.rcv.irs.0.wrapping_add(offset as u32))
-    }
-
     /// End of the data that the application wrote; the FIN, if queued, is at this offset.
     #[inline]
     pub(crate) fn data_end(&self) -> u64 {
@@ -316,7 +320,7 @@ impl Connection {
         self.timers = Timers::default();
         self.pacer = Pacer::default();
         self.ack.clear();
-        self.rcv.reassembly = None;
+        self.rcv.drop_early();
         self.snd.finish();
         self.board = Scoreboard::new(1);
         self.compact();
@@ -337,7 +341,7 @@ impl Connection {
 
     /// Ends the connection and tells the peer by RST.
     pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
-        let reset = (self.snd_seq(self.snd.nxt()), Some(self.rcv_seq(self.rcv.nxt)));
+        let reset = (self.snd_seq(self.snd.nxt()), Some(self.rcv.next_seq()));
         let tell = self.state.is_synchronized() && self.state != State::TimeWait
             || self.state == State::SynReceived;
         self.finish(Some(error));
@@ -351,15 +355,14 @@ impl Connection {
     /// and counters of trouble it had. True when nothing is left that could be given back later.
     pub fn compact(&mut self) -> bool {
         self.snd.release();
-        self.rcv.queue.release();
-        self.rcv.spare = None;
+        let has_received = !self.rcv.release();
         if !self.snd.is_all_acked() {
             return false;
         }
         self.board.release();
         self.counters.rate = None;
         self.recovery.release();
-        self.snd.queue().is_empty() && self.rcv.queue.is_empty() && self.rcv.reassembly.is_none()
+        self.snd.queue().is_empty() && !has_received
     }
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
@@ -368,22 +371,19 @@ impl Connection {
         self.timers.stop_retransmit();
         self.timers.stop_keepalive();
         self.timers.arm_close(now + self.config.time_wait());
-        self.rcv.reassembly = None;
+        self.rcv.drop_early();
         self.compact();
     }
 
     /// Invariants that hold between calls.
     pub(crate) fn check(&self) {
         self.snd.check();
+        self.rcv.check();
         debug_assert!(
             !self.negotiated.sack
                 || !self.board.is_in_order()
                 || self.board.oldest_at().is_none_or(|at| at >= self.recovery.rack.0),
             "in order, though RACK waits for something (the fast path does not ask it)"
-        );
-        debug_assert!(
-            self.rcv.nxt <= self.rcv.edge + 2,
-            "FIN and SYN aside, nothing beyond the window is taken"
         );
         debug_assert!(
             self.state == State::Closed

@@ -10,7 +10,6 @@ use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
-use crate::ticks::ticks;
 
 /// The SYN carried no window shift.
 const NO_SHIFT: u8 = u8::MAX;
@@ -126,8 +125,7 @@ impl HalfOpen {
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
         let retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
         connection.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
-        (connection.rcv.data_at, connection.rcv.ack_at) =
-            (ticks(self.sent_at), ticks(self.sent_at));
+        connection.rcv.was_heard(self.sent_at);
         if self.bits & NOT_CAPABLE != 0 {
             connection.ecn_take_syn_again(&TcpHeader::default());
         }

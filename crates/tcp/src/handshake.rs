@@ -6,10 +6,9 @@ use millstream_wire::tcp::TcpHeader;
 use crate::config::MtuProbing;
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
-use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
+use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES};
 use crate::payload::Payload;
 use crate::state::State;
-use crate::ticks::seconds;
 use crate::trace::trace;
 
 impl Connection {
@@ -17,9 +16,6 @@ impl Connection {
     pub(crate) fn take_syn(&mut self, now: Instant, syn: &TcpHeader) {
         let options = &syn.options;
         let Self { config, snd, rcv, negotiated, .. } = self;
-        rcv.irs = syn.seq;
-        rcv.nxt = 1;
-        rcv.acked = 1;
         *negotiated = Negotiated {
             timestamps: config.timestamps && options.timestamps.is_some(),
             sack: config.sack && options.sack_permitted,
@@ -28,22 +24,21 @@ impl Connection {
         if let Some(shift) = options.window_scale.filter(|_| config.window_scale) {
             // RFC 7323 2.2: both or none
             negotiated.snd_shift = shift.min(crate::limits::MAX_WINDOW_SCALE);
-            negotiated.rcv_shift = config.window_shift();
             negotiated.scaling = true;
         }
+        rcv.on_peer_syn(syn.seq, if negotiated.scaling { config.window_shift() } else { 0 });
         if let Some(timestamps) = options.timestamps.filter(|_| negotiated.timestamps) {
-            rcv.ts_recent = timestamps.value;
-            rcv.ts_recent_at = seconds(now);
+            rcv.set_ts_recent(now, timestamps.value);
         }
         snd.on_peer_syn(options.mss.map(|mss| mss.max(MIN_MSS_BYTES)), syn.window);
         self.ecn_take_syn(syn);
         self.set_mss();
-        self.rcv.mss_estimate = self.snd.mss().min(RECEIVED_MSS_START_BYTES);
+        self.rcv.suppose_mss(self.snd.mss());
         let mss = u64::from(self.snd.mss());
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
         let segments = u64::from(self.config.initial_window_segments.max(1));
         self.window.cwnd_bytes = (segments * mss).min((segments * 1460).max(2 * mss));
-        self.initial_window();
+        self.rcv.offer_syn_window();
     }
 
     /// Recomputes the payload of a full segment from what both sides allow (RFC 9293 3.7.1: options taken off).

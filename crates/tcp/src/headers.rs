@@ -16,7 +16,7 @@ impl Connection {
         ack: Option<SeqNumber>,
     ) -> Segment {
         self.counters.segments_out += 1;
-        let timestamps = Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent };
+        let timestamps = Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() };
         let options = TcpOptions {
             timestamps: self.negotiated.timestamps.then_some(timestamps),
             ..TcpOptions::default()
@@ -53,7 +53,7 @@ impl Connection {
         options.window_scale = scale.then(|| self.config.window_shift());
         options.sack_permitted = sack;
         options.timestamps =
-            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() });
         self.put_fast_open(&mut options);
         let payload_len = data.map_or(0, |(pool, limits, batch)| {
             self.put_fast_open_data(&options, pool, limits.payload, batch)
@@ -62,15 +62,15 @@ impl Connection {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
             seq: self.snd.iss(),
-            ack: if answering { self.rcv_seq(self.rcv.nxt) } else { SeqNumber(0) },
+            ack: if answering { self.rcv.next_seq() } else { SeqNumber(0) },
             flags,
-            window: self.syn_window(),
+            window: self.rcv.syn_window(),
             urgent: 0,
             options,
         };
         let flags = flags | self.ecn_syn_flags(answering);
         let header = TcpHeader { flags, ..header };
-        self.initial_window();
+        self.rcv.offer_syn_window();
         if self.snd.on_syn_sent(payload_len) {
             self.counters.bytes_sent += u64::from(payload_len);
         } else {
@@ -81,7 +81,7 @@ impl Connection {
             self.restart_retransmit(now);
         }
         self.ack.clear();
-        self.rcv.acked = self.rcv.nxt;
+        self.rcv.on_ack_sent();
         self.counters.segments_out += 1;
         self.counters.data_segments_out += u64::from(payload_len > 0);
         let segment_size = self.snd.mss().max(payload_len) as u16;
@@ -109,22 +109,22 @@ impl Connection {
         let mut options = TcpOptions::default();
         if self.negotiated.timestamps {
             options.timestamps =
-                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() });
         }
         let mut more = false;
-        if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
+        if self.negotiated.sack && (!self.rcv.is_in_order() || self.rcv.has_dsack()) {
             more = self.put_sack(&mut options);
         }
         let (urg, urgent) = self.put_urgent(seq);
-        let window = self.select_window();
+        let window = self.rcv.select_window(&self.rtt, &self.config);
         self.ack.on_sent(more);
-        self.rcv.acked = self.rcv.nxt;
+        self.rcv.on_ack_sent();
         self.timers.stop_delayed_ack();
         TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
             seq,
-            ack: self.rcv_seq(self.rcv.nxt),
+            ack: self.rcv.next_seq(),
             flags: flags | urg | self.ecn_ack_flags(),
             window,
             urgent,
@@ -136,23 +136,19 @@ impl Connection {
     #[inline(never)]
     fn put_sack(&mut self, options: &mut TcpOptions) -> bool {
         let limit = self.sack_blocks();
-        if let Some((start, end)) = self.rcv.dsack.take() {
-            let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
+        if let Some((start, end)) = self.rcv.take_dsack() {
+            let _ = options.sack.push(self.rcv.seq(start), self.rcv.seq(end));
             self.counters.rare().dsacks_out += 1;
         }
-        let irs = self.rcv.irs.0;
-        let Some(reassembly) = &mut self.rcv.reassembly else { return false };
-        let wire = |offset: u64| SeqNumber(irs.wrapping_add(offset as u32));
-        reassembly.blocks(limit, &mut options.sack, wire)
+        self.rcv.put_sack(limit, &mut options.sack)
     }
 
     /// Bytes of SACK option that the next header will carry.
     pub(crate) fn sack_option_len(&self) -> u32 {
-        if !self.negotiated.sack || self.rcv.reassembly.is_none() && !self.rcv.dsack.is_some() {
+        if !self.negotiated.sack || self.rcv.is_in_order() && !self.rcv.has_dsack() {
             return 0;
         }
-        let ranges = self.rcv.reassembly.as_ref().map_or(0, |r| r.ranges())
-            + usize::from(self.rcv.dsack.is_some());
+        let ranges = self.rcv.early().1 + usize::from(self.rcv.has_dsack());
         4 + 8 * ranges.min(self.sack_blocks()) as u32
     }
 

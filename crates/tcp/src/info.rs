@@ -226,14 +226,14 @@ fn us(duration: Duration) -> u64 {
 impl Connection {
     /// Whether any data has got through, either way.
     pub fn has_exchanged(&self) -> bool {
-        self.counters.bytes_received > 0 || self.counters.bytes_acked > 0
+        self.rcv.bytes_received() > 0 || self.counters.bytes_acked > 0
     }
 
     /// How long nothing has got on: since data came last, or the peer acknowledged something new. Where all is
     /// acknowledged, since the last of it was sent.
     pub fn still_for(&self, now: Instant) -> Duration {
         let sent = self.snd.waiting_since().unwrap_or(self.snd.last_sent_at());
-        now.saturating_duration_since(sent).min(since_tick(now, self.rcv.data_at))
+        now.saturating_duration_since(sent).min(since_tick(now, self.rcv.heard_at().0))
     }
 
     /// Statistics and gauges, as of the last call that carried a time. In one literal, so that no field can be
@@ -242,8 +242,8 @@ impl Connection {
         let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
         let rare = c.rare.as_deref().cloned().unwrap_or_default();
         let limited = c.limited.at(self.clock.as_nanos());
-        let (ooo_bytes, ooo_held, ooo_ranges) =
-            rcv.reassembly.as_ref().map_or((0, 0, 0), |r| (r.bytes(), r.held_bytes(), r.ranges()));
+        let (out_of_order_bytes, out_of_order_ranges) = rcv.early();
+        let (data_at, ack_at) = rcv.heard_at();
         TcpInfo {
             state: self.state,
             congestion: self.config.congestion.name(),
@@ -256,20 +256,20 @@ impl Connection {
             sack: self.negotiated.sack,
             ecn: self.ecn.agreed,
             snd_wscale: self.negotiated.snd_shift,
-            rcv_wscale: self.negotiated.rcv_shift,
+            rcv_wscale: rcv.shift(),
             rto_us: us(rtt.rto()),
             srtt_us: us(rtt.srtt()),
             rttvar_us: us(rtt.rttvar()),
             min_rtt_us: us(rtt.min_rtt().unwrap_or_default()),
             backoff: rtt.backoff(),
             snd_mss_bytes: snd.mss(),
-            rcv_mss_bytes: rcv.mss_estimate,
+            rcv_mss_bytes: rcv.mss_estimate(),
             adv_mss_bytes: self.offered_mss(),
-            rcv_rtt_us: u64::from(rcv.tune.rtt_us()),
-            rcv_space_bytes: rcv.tune.space_bytes(),
+            rcv_rtt_us: u64::from(rcv.rtt_us()),
+            rcv_space_bytes: rcv.space_bytes(),
             last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at())),
-            last_data_received_us: us(since_tick(self.clock, rcv.data_at)),
-            last_ack_received_us: us(since_tick(self.clock, rcv.ack_at)),
+            last_data_received_us: us(since_tick(self.clock, data_at)),
+            last_ack_received_us: us(since_tick(self.clock, ack_at)),
             delayed_ack_us: u64::from(self.config.delayed_ack_ms) * 1000,
             cwnd_bytes: window.cwnd_bytes,
             ssthresh_bytes: window.ssthresh_bytes,
@@ -279,24 +279,24 @@ impl Connection {
             lost_bytes: board.lost_bytes(),
             resent_bytes: board.resent_bytes(),
             snd_wnd_bytes: snd.edge().saturating_sub(snd.una()),
-            rcv_wnd_bytes: rcv.edge.saturating_sub(rcv.nxt),
-            rcv_wnd_limit_bytes: self.window_limit(),
+            rcv_wnd_bytes: rcv.window_bytes(),
+            rcv_wnd_limit_bytes: rcv.window_limit(rtt, &self.config),
             notsent_bytes: self.data_end().saturating_sub(snd.nxt().max(1)),
             send_queue_bytes: snd.queue().len() as u64,
             send_queue_held_bytes: snd.queue().held_bytes(),
             send_limit_bytes: snd.queue().limit(),
-            recv_queue_bytes: rcv.queue.len() as u64,
-            recv_queue_held_bytes: rcv.queue_held_bytes() + ooo_held,
-            recv_limit_bytes: rcv.limit_bytes,
+            recv_queue_bytes: rcv.queue().len() as u64,
+            recv_queue_held_bytes: rcv.held_bytes(),
+            recv_limit_bytes: rcv.limit_bytes(),
             send_queue_high_water_bytes: snd.queue().high_water(),
-            recv_queue_high_water_bytes: rcv.queue.high_water(),
-            recv_coalesced_bytes: rcv.queue.coalesced_bytes(),
-            out_of_order_bytes: ooo_bytes,
-            out_of_order_ranges: ooo_ranges,
+            recv_queue_high_water_bytes: rcv.queue().high_water(),
+            recv_coalesced_bytes: rcv.queue().coalesced_bytes(),
+            out_of_order_bytes,
+            out_of_order_ranges,
             bytes_sent: c.bytes_sent,
             bytes_retransmitted: c.bytes_retransmitted,
             bytes_acked: c.bytes_acked,
-            bytes_received: c.bytes_received,
+            bytes_received: rcv.bytes_received(),
             delivered_bytes: c.delivered_bytes,
             delivered_ce_bytes: rare.delivered_ce_bytes,
             delivery_rate_app_limited: c.rate.as_ref().is_some_and(|meter| meter.app_limited),

@@ -77,8 +77,7 @@ impl Connection {
             let config = Arc::make_mut(&mut self.config);
             config.recv_buffer_bytes = bytes.max(least);
             config.recv_auto_tune = false;
-            self.rcv.limit_bytes = bytes.max(least);
-            self.rcv.queue.set_limit(2 * bytes.max(least));
+            self.rcv.set_limit(bytes.max(least));
         }
         if let Some(bytes) = send_bytes {
             let config = Arc::make_mut(&mut self.config);

@@ -2,7 +2,7 @@
 
 use millstream_packet::{Packet, Pool};
 
-use crate::connection::{Connection, NO_FIN};
+use crate::connection::Connection;
 use crate::state::State;
 
 /// Payload of a segment.
@@ -93,13 +93,11 @@ impl Connection {
     /// none is out of order. Then it is worth placing what comes next in a reader's memory.
     #[inline]
     pub fn awaits_data(&self) -> bool {
-        let rcv = &self.rcv;
         self.state == State::Established
             && !self.orphaned
-            && !rcv.shut
-            && rcv.fin == NO_FIN
-            && rcv.queue.is_empty()
-            && rcv.reassembly.is_none()
+            && self.rcv.is_all_read()
+            && !self.rcv.has_seen_fin()
+            && self.rcv.is_in_order()
     }
 
     /// Bytes of the TCP header that a segment with data probably has.
@@ -110,6 +108,6 @@ impl Connection {
     /// The sequence number that the peer's next data in order begin with (RFC 9293: RCV.NXT).
     #[inline]
     pub fn next_seq(&self) -> millstream_wire::tcp::SeqNumber {
-        self.rcv_seq(self.rcv.nxt)
+        self.rcv.next_seq()
     }
 }

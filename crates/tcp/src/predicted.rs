@@ -8,11 +8,10 @@
 use millstream_packet::{Instant, Pool};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
-use crate::connection::{Connection, NO_FIN};
+use crate::connection::Connection;
 use crate::payload::Payload;
 use crate::recovery::Phase;
 use crate::state::State;
-use crate::ticks::{seconds, ticks};
 
 impl Connection {
     /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes.
@@ -21,20 +20,20 @@ impl Connection {
         let Self { negotiated, snd, rcv, .. } = self;
         let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una()).0);
         let is_next = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK
-            && header.seq == self.rcv_seq(rcv.nxt)
+            && header.seq == rcv.next_seq()
             && u64::from(acked) <= snd.outstanding()
             && (len > 0 || acked > 0)
             && header.options.sack.is_empty();
         // RFC 7323 5.3: not older than what was seen
         let is_timely = match (negotiated.timestamps, header.options.timestamps) {
             (false, _) => true,
-            (true, Some(timestamps)) => timestamps.value.wrapping_sub(rcv.ts_recent) as i32 >= 0,
+            (true, Some(timestamps)) => rcv.ts_behind(timestamps.value) <= 0,
             (true, None) => false,
         };
         // one after the other, each a branch that is hardly ever taken
         let is_expected = is_next
             && is_timely
-            && (len == 0 || rcv.nxt + len <= rcv.edge)
+            && (len == 0 || rcv.nxt() + len <= rcv.edge())
             // out of the persist state there is more to do
             && (snd.edge() > snd.nxt() || !snd.is_all_acked())
             && self.takes_nothing_uncommon();
@@ -48,13 +47,13 @@ impl Connection {
         *state == State::Established
             && !self.orphaned
             && self.soft_error.is_none()
-            && rcv.reassembly.is_none()
-            && rcv.fin == NO_FIN
+            && rcv.is_in_order()
+            && !rcv.has_seen_fin()
             && negotiated.sack
             && board.is_in_order()
             && recovery.phase == Phase::Open
             && recovery.probe_end == 0
-            && snd.takes_window_of(rcv.nxt)
+            && snd.takes_window_of(rcv.nxt())
             && !self.congestion.governs()
             && self.config.fast_path
             && self.config.header_prediction
@@ -79,7 +78,7 @@ impl Connection {
             return 0;
         }
         self.note_segment_size(len, payload.segment_size());
-        self.rcv.data_at = self.rcv.ack_at;
+        self.rcv.note_data();
         self.ecn_take_data(header, ecn);
         self.time_data(now, header, len);
         let placed = self.accept_data(now, payload, pool);
@@ -92,21 +91,17 @@ impl Connection {
     #[inline]
     fn take_predicted_header(&mut self, now: Instant, header: &TcpHeader, acked: u64) {
         let timestamps = header.options.timestamps.filter(|_| self.negotiated.timestamps);
-        if let Some(timestamps) = timestamps
-            && self.rcv.nxt == self.rcv.acked
-        {
-            // RFC 7323 4.3
-            self.rcv.ts_recent = timestamps.value;
-            self.rcv.ts_recent_at = seconds(now);
+        if let Some(timestamps) = timestamps {
+            self.rcv.remember_timestamp(now, timestamps.value, self.rcv.nxt());
         }
         let ack = self.snd.una() + acked;
         // RFC 9293 3.10.7.4: nothing newer has brought a window before it
         let window = u64::from(header.window) << (self.negotiated.snd_shift & 15);
-        self.snd.set_window(self.rcv.nxt, ack, window);
+        self.snd.set_window(self.rcv.nxt(), ack, window);
         if acked > 0 {
             self.take_predicted_ack(now, timestamps.map(|timestamps| timestamps.echo), ack);
         }
-        self.rcv.ack_at = ticks(now);
+        self.rcv.note_ack(now);
         self.touch_keepalive(now);
     }
 

@@ -4,13 +4,10 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
-use crate::connection::{Connection, NO_FIN, ReceiveSide};
+use crate::connection::Connection;
 use crate::error::ConnError;
-use crate::limits::RECEIVED_MSS_START_BYTES;
 use crate::payload::{Payload, Placed};
-use crate::reassembly::{Ready, Reassembly};
 use crate::state::State;
-use crate::ticks::ticks;
 use crate::trace::trace;
 
 impl Connection {
@@ -45,7 +42,7 @@ impl Connection {
         {
             return 0;
         }
-        self.rcv.ack_at = ticks(now);
+        self.rcv.note_ack(now);
         self.touch_keepalive(now);
         if header.flags.urg() {
             self.take_urgent(header, start);
@@ -53,15 +50,15 @@ impl Connection {
         let mut placed = 0;
         if len > 0 {
             self.note_segment_size(len, segment_size);
-            self.rcv.data_at = self.rcv.ack_at;
+            self.rcv.note_data();
             self.ecn_take_data(header, ecn);
             self.time_data(now, header, len);
             placed = self.take_data(now, span.start, payload, pool);
             self.note_push(header.flags.psh(), len as u64);
             self.after_read(placed as u64);
         }
-        if header.flags.fin() && self.state != State::Closed {
-            self.note_fin(span.data_end);
+        if header.flags.fin() && self.state != State::Closed && self.rcv.note_fin(span.data_end) {
+            self.ack.send_at_once();
         }
         self.take_fin(now);
         placed
@@ -81,16 +78,10 @@ impl Connection {
         self.counters.data_segments_in += parts;
     }
 
-    /// Learns from data that are taken how large the peer's segments are. Small segments, merged or not, do not say that
-    /// the peer cannot send larger ones.
+    /// Learns from data that are taken how large the peer's segments are.
     #[inline]
     pub(crate) fn note_segment_size(&mut self, len: usize, size: Option<u16>) {
-        let size = self.size_of_parts(len, size);
-        let estimate = self.rcv.mss_estimate as usize;
-        let tells = len >= estimate && size >= RECEIVED_MSS_START_BYTES as usize;
-        if size >= estimate || tells {
-            self.rcv.mss_estimate = size as u32;
-        }
+        self.rcv.note_segment_size(len, self.size_of_parts(len, size));
     }
 
     /// A merged burst says what its parts were; else what is larger than the MSS that we offer tells that it is one.
@@ -109,9 +100,9 @@ impl Connection {
     pub(crate) fn time_data(&mut self, now: Instant, header: &TcpHeader, len: usize) {
         if let Some(timestamps) = header.options.timestamps
             && self.negotiated.timestamps
-            && len >= self.rcv.mss_estimate as usize
+            && len >= self.rcv.mss_estimate() as usize
         {
-            self.sample_receiver_rtt(now, timestamps.echo);
+            self.rcv.sample_rtt(self.ts_now(now).wrapping_sub(timestamps.echo));
         }
     }
 
@@ -129,15 +120,15 @@ impl Connection {
             self.challenge(now);
             return 0;
         }
-        let nxt = self.rcv.nxt as i64;
+        let nxt = self.rcv.nxt() as i64;
         if self.orphaned && start + payload.len() as i64 > nxt {
             // RFC 9293 3.6.1: nobody will read this; the peer must know
             self.finish_with_reset(ConnError::Aborted);
             return 0;
         }
         // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
-        let edge = self.rcv.fin.min(self.rcv.edge);
-        if start == nxt && payload.len() as u64 <= edge.saturating_sub(self.rcv.nxt) {
+        let edge = self.rcv.data_edge();
+        if start == nxt && payload.len() as u64 <= edge.saturating_sub(self.rcv.nxt()) {
             return self.accept_data(now, payload, pool);
         }
         let Some(mut packet) = payload.into_packet(pool) else {
@@ -146,8 +137,8 @@ impl Connection {
         };
         if start < nxt {
             let known = ((nxt - start) as usize).min(packet.len());
-            if self.negotiated.sack && start > 0 {
-                self.rcv.dsack.set((start as u64, start as u64 + known as u64));
+            if start > 0 {
+                self.report_duplicate((start as u64, start as u64 + known as u64));
             }
             packet.trim_front(known);
             start = nxt;
@@ -164,8 +155,8 @@ impl Connection {
         if packet.is_empty() {
             return 0;
         }
-        if start != self.rcv.nxt {
-            self.take_early(start, packet, pool);
+        if start != self.rcv.nxt() {
+            self.take_early(now, start, packet, pool);
             return 0;
         }
         self.accept_data(now, Payload::Packet(packet), pool)
@@ -175,21 +166,18 @@ impl Connection {
     /// next: how many bytes those are. All else goes into the receive queue.
     #[inline]
     pub(crate) fn accept_data(&mut self, now: Instant, payload: Payload<'_>, pool: &Pool) -> usize {
-        let is_next = self.rcv.queue.is_empty() && !self.rcv.shut;
+        let is_next = self.rcv.is_all_read();
         let (placed, packet) = match payload {
             Payload::Placed(Placed { bytes, rest, .. }) if is_next => (bytes.len(), rest),
             payload => (0, payload.into_packet(pool)),
         };
         if placed > 0 {
-            // it holds no more memory than its own: the window is that of all such connections, whatever came before
-            self.advance_received(placed as u64, placed);
+            self.rcv.take_placed(placed);
         }
         let mut len = placed;
         if let Some(packet) = packet {
-            let (more, held) = (packet.len(), self.rcv.queue_held_bytes());
-            if self.store(packet, pool) {
-                let grown = self.rcv.queue_held_bytes().saturating_sub(held);
-                self.advance_received(more as u64, grown);
+            let more = packet.len();
+            if self.take_next(packet, pool) {
                 len += more;
                 self.events.readable |= is_next;
             } else {
@@ -198,13 +186,12 @@ impl Connection {
         } else if placed == 0 {
             self.refuse_data();
         }
-        if self.rcv.reassembly.is_some() {
-            self.join_reassembled(pool);
-            self.events.readable |= is_next && !self.rcv.queue.is_empty();
+        if !self.rcv.is_in_order() {
+            self.join_early(pool);
+            self.events.readable |= is_next && !self.rcv.queue().is_empty();
         }
-        if self.rcv.shut {
-            let all = self.rcv.queue.len();
-            self.rcv.queue.discard(all);
+        if self.rcv.is_shut() {
+            self.rcv.discard_unread();
         }
         if len > 0 {
             self.schedule_ack(now, len as u32);
@@ -212,12 +199,21 @@ impl Connection {
         placed
     }
 
-    /// `len` bytes in order were accepted, for which `held` bytes of memory are held.
-    #[inline(always)]
-    fn advance_received(&mut self, len: u64, held: usize) {
-        self.observe_density(len, held);
-        self.rcv.nxt += len;
-        self.counters.bytes_received += len;
+    /// Puts data that are next into the receive queue. Whether there was memory for them.
+    #[inline]
+    fn take_next(&mut self, packet: Packet, pool: &Pool) -> bool {
+        let stored = self.rcv.take_next(packet, &self.config, pool);
+        if stored.dropped > 0 {
+            self.count_early_dropped(stored.dropped);
+        }
+        stored.is_stored
+    }
+
+    /// So many times data out of order found no memory, or gave way.
+    #[cold]
+    fn count_early_dropped(&mut self, times: u32) {
+        trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
+        self.counters.rare().memory_drops += times;
     }
 
     /// Data in the window found no memory: they are dropped, and the peer learns at once how far it got.
@@ -228,153 +224,47 @@ impl Connection {
         self.ack.send_at_once();
     }
 
-    /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
-    /// data that is out of order is given up.
-    fn store(&mut self, packet: Packet, pool: &Pool) -> bool {
-        if self.is_memory_limited() {
-            return self.store_limited(packet, pool);
+    /// Something arrived twice: the next ACK says so where the peer understands it (RFC 2883 section 4).
+    pub(crate) fn report_duplicate(&mut self, range: (u64, u64)) {
+        if self.negotiated.sack {
+            self.rcv.set_dsack(range);
         }
-        if self.rcv.queue.is_empty()
-            || self.memory_in() + packet.held_alone_bytes() <= self.rcv.limit_bytes
-        {
-            return self.rcv.queue.append(packet).is_ok();
-        }
-        // what lies in the window was promised room
-        let most = self.config.recv_buffer_bytes.max(self.rcv.limit_bytes);
-        if self.config.recv_auto_tune && self.memory_in() + packet.held_alone_bytes() <= most {
-            self.rcv.limit_bytes = self.memory_in() + packet.held_alone_bytes();
-            return self.rcv.queue.append(packet).is_ok();
-        }
-        if packet.len() * 2 < packet.held_bytes()
-            && self.rcv.queue_held_bytes() + packet.len() <= most
-        {
-            return self.store_tight(&packet, pool);
-        }
-        // a window that was promised is kept within twice the limit; only then is taken back what was said to be here
-        while self.memory_in() + packet.held_alone_bytes() > 2 * most {
-            let Some(reassembly) = self.rcv.reassembly.as_mut() else { return false };
-            self.counters.rare().memory_drops += 1;
-            trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
-            if !reassembly.drop_highest() {
-                self.rcv.reassembly = None;
-            }
-        }
-        self.rcv.queue.append(packet).is_ok()
     }
 
-    fn store_tight(&mut self, packet: &Packet, pool: &Pool) -> bool {
-        let needed: usize = packet.len();
-        if self.rcv.queue_held_bytes() + 2 * needed + 4096 > 2 * self.config.recv_buffer_bytes {
-            return false;
-        }
-        let mut written = 0;
-        for slice in packet.slices() {
-            written += self.rcv.queue.write(pool, slice);
-        }
-        if written < needed {
-            // cannot be taken back from the end: what was copied counts, the rest will come again
-            self.rcv.nxt += written as u64;
-            self.counters.bytes_received += written as u64;
-            return false;
-        }
-        true
-    }
-
-    /// Memory held by the receive side.
-    pub(crate) fn memory_in(&self) -> usize {
-        self.rcv.queue_held_bytes() + self.rcv.reassembly.as_ref().map_or(0, |r| r.held_bytes())
-    }
-
-    fn join_reassembled(&mut self, pool: &Pool) {
-        let Self { rcv: ReceiveSide { reassembly, queue, nxt, .. }, counters, .. } = self;
-        let Some(reassembly) = reassembly.as_mut() else { return };
-        let mut duplicate = None;
-        let mut take = |ready: Ready<'_>, pool: &Pool| match ready {
-            Ready::Bytes(bytes) => queue.write(pool, bytes),
-            Ready::Queue(more) => {
-                let len = more.len();
-                queue.concat(more);
-                len
-            }
-        };
-        while let Some(len) = reassembly.take_ready(*nxt, &mut duplicate, pool, &mut take) {
-            *nxt += len;
-            counters.bytes_received += len;
-        }
-        if let Some(twice) = duplicate.filter(|_| self.negotiated.sack && !self.rcv.dsack.is_some())
+    /// Data that filled a gap have come: what was kept behind it follows.
+    fn join_early(&mut self, pool: &Pool) {
+        if let Some(twice) = self.rcv.join(pool)
+            && !self.rcv.has_dsack()
         {
-            // RFC 2883 section 4: what filled the gap reached into data held beyond it
-            self.rcv.dsack.set(twice);
+            // what filled the gap reached into data held beyond it
+            self.report_duplicate(twice);
         }
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
         self.ack.send_at_once();
-        self.release_empty_reassembly();
     }
 
-    /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is kept, if little.
-    pub(crate) fn release_empty_reassembly(&mut self) {
-        if self.rcv.reassembly.as_ref().is_some_and(|r| r.is_empty()) {
-            self.rcv.spare = self.rcv.reassembly.take().filter(|r| r.is_small());
-        }
-    }
-
-    fn take_early(&mut self, start: u64, packet: Packet, pool: &Pool) {
+    fn take_early(&mut self, now: Instant, start: u64, packet: Packet, pool: &Pool) {
         self.counters.rare().out_of_order_segments += 1;
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
         self.ack.send_at_once();
         self.ack.be_quick();
-        // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
-        let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
-        // the window promised room for bytes in frames: what the first ranges take themselves comes beyond that
-        let most = most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_most());
-        let memory = most.saturating_sub(self.rcv.queue_held_bytes());
         let seed = self.snd.ts_offset() ^ self.snd.iss().0;
-        let Self { rcv: ReceiveSide { reassembly, spare, .. }, .. } = self;
-        let reassembly = reassembly
-            .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new(Reassembly::new(seed))));
-        let before = reassembly.bytes();
-        let outcome = reassembly.insert(start, packet, memory, pool);
-        let gained = reassembly.bytes().saturating_sub(before);
-        if outcome.dropped {
-            trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
-            self.counters.rare().memory_drops += 1;
-            self.note_refused();
+        let kept = self.rcv.keep_early(start, packet, &self.config, seed, pool);
+        if kept.is_dropped {
+            self.count_early_dropped(1);
         }
-        self.release_empty_reassembly();
-        self.tune_for_early_data(gained);
-        if let Some(duplicate) = outcome.duplicate.filter(|_| self.negotiated.sack) {
-            self.rcv.dsack.set(duplicate);
-        }
-    }
-
-    /// A FIN before data that are here already contradicts them: it is not taken, or the stream would pass it by.
-    fn note_fin(&mut self, at: i64) {
-        let highest = self.rcv.reassembly.as_ref().map_or(0, |r| r.highest());
-        if at < highest as i64 {
-            self.ack.send_at_once();
-            return;
-        }
-        if at >= self.rcv.nxt as i64 && self.rcv.fin == NO_FIN && self.state.may_receive_data() {
-            if at <= self.rcv.edge as i64 {
-                self.rcv.fin = at as u64;
-                // ahead of something missing: a duplicate ACK at once, as for data
-                self.ack.send_at_once();
-            }
-        } else if at < self.rcv.nxt as i64 {
-            // the FIN again: our ACK was lost
-            self.ack.send_at_once();
+        self.rcv.on_early(now, kept.gained, &self.rtt, &self.config);
+        if let Some(duplicate) = kept.duplicate {
+            self.report_duplicate(duplicate);
         }
     }
 
     /// RFC 9293 3.10.7.4, eighth: the FIN, once everything before it is here.
     fn take_fin(&mut self, now: Instant) {
-        if self.rcv.fin != self.rcv.nxt || !self.state.may_receive_data() {
+        if !self.state.may_receive_data() || !self.rcv.take_fin() {
             return;
         }
-        self.rcv.nxt += 1;
-        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
         self.ack.send_at_once();
-        self.rcv.reassembly = None;
         self.events.peer_closed = true;
         self.events.readable = true;
         match self.state {

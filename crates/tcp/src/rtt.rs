@@ -3,7 +3,7 @@
 use core::time::Duration;
 use millstream_packet::Instant;
 
-use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS};
+use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS, TUNE_RATE_BYTES_PER_S};
 
 /// Window over which the least round trip is remembered, as Linux does for RACK.
 const MIN_RTT_WINDOW_NS: u64 = 300_000_000_000;
@@ -112,6 +112,17 @@ impl RttEstimator {
     #[inline]
     pub(crate) fn srtt_ns(&self) -> u64 {
         self.srtt_ns
+    }
+
+    /// What a path as fast as tuning looks ahead for carries in a round trip, and an `allowance` beyond; no limit before a
+    /// round trip was measured.
+    #[inline]
+    pub(crate) fn carried_bytes_and(&self, allowance: usize) -> usize {
+        const BYTES_PER_MS: u64 = TUNE_RATE_BYTES_PER_S / 1000;
+        self.min_rtt_ns().map_or(usize::MAX, |ns| {
+            let carried = BYTES_PER_MS.saturating_mul(ns) / 1_000_000;
+            allowance.saturating_add(carried as usize)
+        })
     }
 
     /// The time-out without back-off.

@@ -69,7 +69,7 @@ impl Connection {
     /// Nothing more will come after what is queued: `Ok` is the orderly end, `Err` the reason.
     fn end_of_data(&self) -> Result<usize, ConnError> {
         match self.state {
-            _ if self.rcv.shut => Ok(0),
+            _ if self.rcv.is_shut() => Ok(0),
             State::SynSent | State::SynReceived => Err(ConnError::WouldBlock),
             State::Established | State::FinWait1 | State::FinWait2 => Err(ConnError::WouldBlock),
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait => Ok(0),
@@ -91,31 +91,30 @@ impl Connection {
     /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty `out`).
     #[inline]
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
-        if self.rcv.queue.is_empty() {
+        if self.rcv.queue().is_empty() {
             self.end_deferral();
             return self.tell_end();
         }
-        let read = self.rcv.queue.read(out);
+        let read = self.rcv.read(out);
         self.after_read(read as u64);
         Ok(read)
     }
 
     /// As [`read`](Self::read), and the bytes stay to be read.
     pub fn peek(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
-        if self.rcv.queue.is_empty() {
+        if self.rcv.queue().is_empty() {
             return self.tell_end();
         }
-        Ok(self.rcv.queue.peek(out))
+        Ok(self.rcv.queue().peek(out))
     }
 
     /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the orderly end.
     pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
-        if self.rcv.queue.is_empty() {
+        if self.rcv.queue().is_empty() {
             self.end_deferral();
             return self.tell_end().map(|_| None);
         }
-        let len = self.rcv.queue.len().min(max);
-        let packet = self.rcv.queue.take(len, pool).ok_or(ConnError::NoMemory)?;
+        let packet = self.rcv.read_packet(max, pool).ok_or(ConnError::NoMemory)?;
         self.after_read(packet.len() as u64);
         Ok(Some(packet))
     }
@@ -140,9 +139,8 @@ impl Connection {
 
     /// No more will be read: what arrives is acknowledged and dropped.
     pub fn shutdown_read(&mut self) {
-        self.rcv.shut = true;
-        let all = self.rcv.queue.len();
-        self.rcv.queue.discard(all);
+        self.rcv.shut();
+        let all = self.rcv.discard_unread();
         self.after_read(all as u64);
     }
 
@@ -159,7 +157,7 @@ impl Connection {
     /// data that was not read makes it a reset, so that the peer learns of it (RFC 9293 3.6.1), and so does
     /// [`Config::linger_s`](crate::Config::linger_s) when its time is over.
     pub fn close(&mut self) {
-        let reset = !self.rcv.queue.is_empty() || self.config.linger_s == Some(0);
+        let reset = !self.rcv.queue().is_empty() || self.config.linger_s == Some(0);
         if reset && self.state != State::TimeWait {
             self.finish_with_reset(ConnError::Aborted);
             return;
@@ -181,12 +179,12 @@ impl Connection {
 
     /// Whether the peer's FIN has come, and everything before it.
     pub fn has_peer_ended(&self) -> bool {
-        self.rcv.nxt > self.rcv.fin
+        self.rcv.has_ended()
     }
 
     /// There is data, the end of the stream, or an error to read.
     pub fn is_readable(&self) -> bool {
-        !self.rcv.queue.is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
+        !self.rcv.queue().is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
     }
 
     /// A write would take something or fail for good.
@@ -214,7 +212,7 @@ impl Connection {
 
     /// Bytes received and not read.
     pub fn readable_bytes(&self) -> usize {
-        self.rcv.queue.len()
+        self.rcv.queue().len()
     }
 
     /// Bytes written and not acknowledged.
@@ -248,7 +246,7 @@ impl Connection {
 
     /// What the send queue and the receive queue hold and count; data out of order aside.
     pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
-        (self.snd.queue().stats(), self.rcv.queue.stats())
+        (self.snd.queue().stats(), self.rcv.queue().stats())
     }
 
     /// Whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks after the way.

@@ -1,10 +1,9 @@
 //! A byte queue that exists only while it is needed.
 
 use millstream_packet::{
-    Appended, ByteQueue, Cuts, Exhausted, Full, Packet, PacketBatch, Pool, QueueLimits, QueueStats,
+    Appended, ByteQueue, Cuts, Exhausted, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, Full, Packet,
+    PacketBatch, Pool, QueueLimits, QueueStats,
 };
-
-use crate::memory::put_tight;
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
 /// [`release`](Self::release): an idle connection holds a pointer and a limit.
@@ -303,4 +302,29 @@ impl StreamQueue {
 /// Limits of a queue that becomes writable again at half.
 pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
     QueueLimits { low_bytes: high_bytes / 2, high_bytes }
+}
+
+/// Memory that `len` bytes take in frames that are full.
+pub(crate) fn needed_bytes(len: usize) -> usize {
+    len.div_ceil(FRAME_SIZE_BYTES) * FRAME_HELD_BYTES
+}
+
+/// Puts `packet` to the end of `queue` in no more than `room` bytes of further memory: into the free room behind what is
+/// there; as it lies; or copied, where it holds twice what its bytes need or more, as what is left of a larger packet
+/// does. False, and nothing has changed, when that is too little, or there are too few frames.
+pub(crate) fn put_tight(queue: &mut ByteQueue, packet: Packet, room: usize, pool: &Pool) -> bool {
+    if queue.take_in(&packet) {
+        return true;
+    }
+    let needed = needed_bytes(packet.len());
+    if packet.held_bytes() < 2 * needed {
+        return packet.held_bytes() <= room && queue.append(packet).is_ok();
+    }
+    let mut copy = ByteQueue::new(queue_limits(usize::MAX / 4));
+    let is_copied =
+        needed <= room && packet.slices().all(|slice| copy.write(pool, slice).bytes == slice.len());
+    if is_copied {
+        queue.concat(&mut copy);
+    }
+    is_copied
 }

@@ -153,13 +153,13 @@ impl Connection {
             return None;
         }
         let until = self.timers.close_at()?;
-        let window = rcv.edge.saturating_sub(rcv.nxt) >> negotiated.rcv_shift;
+        let window = rcv.window_bytes() >> rcv.shift();
         let (challenge_second, challenges) = self.counters.challenges();
         let wait = TimeWait {
             quiet_since: self.clock,
             snd_nxt: self.snd_seq(snd.nxt()),
-            rcv_nxt: self.rcv_seq(rcv.nxt),
-            ts_recent: rcv.ts_recent,
+            rcv_nxt: rcv.next_seq(),
+            ts_recent: rcv.ts_recent(),
             ts_offset: snd.ts_offset(),
             time_wait_ms: config.time_wait_ms,
             challenge_second,
@@ -178,7 +178,7 @@ impl Connection {
         payload_len: usize,
     ) {
         self.counters.segments_in += 1;
-        match effect(header, payload_len, self.rcv_seq(self.rcv.nxt)) {
+        match effect(header, payload_len, self.rcv.next_seq()) {
             Effect::None => {}
             Effect::Fin => {
                 self.timers.arm_close(now + self.config.time_wait());
@@ -191,9 +191,8 @@ impl Connection {
     /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once. As
     /// [`TimeWait::may_reuse`].
     pub fn may_reuse(&self, syn: &TcpHeader, timestamps: bool) -> bool {
-        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent);
-        self.state == State::TimeWait
-            && begins_anew(syn, self.rcv_seq(self.rcv.nxt), recent, timestamps)
+        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent());
+        self.state == State::TimeWait && begins_anew(syn, self.rcv.next_seq(), recent, timestamps)
     }
 
     /// As [`TimeWait::next_isn`].

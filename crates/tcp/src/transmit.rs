@@ -235,7 +235,7 @@ impl Connection {
             return None;
         }
         let flags = self.data_flags(&chosen, mss);
-        if self.rcv.reassembly.is_none() {
+        if self.rcv.is_in_order() {
             self.ack.on_answer();
         }
         let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
@@ -253,7 +253,7 @@ impl Connection {
     /// Bytes of one decision at most, in whole segments of `mss`, one at least.
     #[inline]
     fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
-        if self.rcv.dsack.is_some() {
+        if self.rcv.has_dsack() {
             // RFC 2883 section 4: a duplicate is told of once, and all segments of a decision have one header.
             return mss;
         }

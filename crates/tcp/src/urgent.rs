@@ -31,8 +31,7 @@ impl Connection {
 
     /// Bytes of the peer's stream that were read, or discarded.
     pub fn read_offset(&self) -> u64 {
-        (self.rcv.nxt - u64::from(self.rcv.fin < self.rcv.nxt)).saturating_sub(1)
-            - self.rcv.queue.len() as u64
+        self.rcv.read_offset()
     }
 
     /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293 3.10.7.4, sixth).

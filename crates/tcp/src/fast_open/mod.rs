@@ -194,7 +194,7 @@ impl Connection {
         if self.passive || opening {
             return None;
         }
-        let mss = (self.rcv.nxt > 0).then_some(self.snd.peer_mss());
+        let mss = (self.rcv.nxt() > 0).then_some(self.snd.peer_mss());
         let open = self.counters.take_fast_open()?;
         let status = self.counters.rare().fast_open_status;
         Some(FastOpenOutcome { status, cookie: open.learnt, mss })
@@ -221,9 +221,9 @@ impl Connection {
         self.set_clock(now);
         if let Some(packet) = payload.filter(|packet| !packet.is_empty()) {
             self.take_data(now, 1, Payload::Packet(packet), pool);
-            self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + u64::from(self.syn_window()));
+            self.rcv.offer_syn_window();
         }
-        let taken = self.rcv.nxt > 1;
+        let taken = self.rcv.nxt() > 1;
         let rare = self.counters.rare();
         rare.fast_open.get_or_insert_default().early = true;
         rare.fast_open_status =

@@ -12,7 +12,6 @@ pub(crate) struct Counters {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_retransmitted: u64,
     pub(crate) bytes_acked: u64,
-    pub(crate) bytes_received: u64,
     pub(crate) delivered_bytes: u64,
     pub(crate) segments_out: u64,
     pub(crate) segments_in: u64,

@@ -11,7 +11,7 @@ const LIMIT: usize = 16 << 10;
 const FRAME: usize = millstream_packet::FRAME_SIZE_BYTES + 64;
 
 /// What a range out of order takes beside frames.
-const RANGE: usize = crate::reassembly::Reassembly::RANGE_BYTES;
+const RANGE: usize = crate::receiver::Receiver::RANGE_BYTES;
 
 /// A receiver, and what its peer has sent so far.
 pub struct Receiver {
@@ -104,7 +104,7 @@ fn small_segments_fill_the_window_in_the_memory_of_large_ones() {
         let window = receiver.connection.info().rcv_wnd_bytes as u32;
         while receiver.connection.info().rcv_wnd_bytes >= u64::from(len) {
             receiver.receive_next(len);
-            let held = receiver.connection.memory_in();
+            let held = receiver.connection.receive_held_bytes();
             assert!(held <= most, "{held} bytes held for segments of {len}");
         }
         let info = receiver.connection.info();
@@ -123,7 +123,7 @@ fn of_what_finds_no_frame_what_fits_is_taken_and_the_rest_comes_again() {
     // seven frames, each half full, are the buffer; one more segment fits behind the last
     (0..7).for_each(|_| receiver.receive_next(1100));
     receiver.receive_next(900);
-    assert_eq!(receiver.connection.memory_in(), 7 * FRAME);
+    assert_eq!(receiver.connection.receive_held_bytes(), 7 * FRAME);
     let packet = receiver.packet(receiver.next, 500);
     let taken: Vec<Packet> =
         std::iter::from_fn(|| Packet::from_slice(&pool, 0, &[0]).ok()).collect();
@@ -163,7 +163,7 @@ fn early_data_gives_way_to_what_was_promised_room() {
     assert_eq!((info.out_of_order_ranges, info.memory_drops as usize), (ranges, 9 - ranges));
     for count in 1..=10 {
         receiver.receive_next(1100);
-        let held = receiver.connection.memory_in();
+        let held = receiver.connection.receive_held_bytes();
         assert!(held <= 2 * LIMIT, "{held} bytes held after {count}");
     }
     // 10 frames in order leave room for 3 out of order in twice the limit: those that are next
@@ -186,12 +186,12 @@ fn early_segments_hold_no_more_than_a_buffer() {
     let most = 2 * receiver.connection.info().recv_limit_bytes + 16 * RANGE;
     for index in 0..400 {
         receiver.receive(receiver.next + 10 + 300 * index, 200);
-        let held = receiver.connection.memory_in();
+        let held = receiver.connection.receive_held_bytes();
         assert!(held <= most, "{held} bytes held, of {most}");
     }
     let info = receiver.connection.info();
     assert_eq!(info.memory_drops as usize, 400 - info.out_of_order_ranges);
-    let held = receiver.connection.memory_in();
+    let held = receiver.connection.receive_held_bytes();
     assert!(info.memory_drops > 0 && held + FRAME + 64 * RANGE > most, "{held} bytes of {most}");
 }
 
@@ -204,7 +204,7 @@ fn a_byte_here_and_a_byte_there_hold_no_frame() {
     }
     assert_eq!(receiver.connection.info().out_of_order_ranges, 1000);
     assert_eq!(receiver.pool.stats().used_frames, used);
-    let held = receiver.connection.memory_in();
+    let held = receiver.connection.receive_held_bytes();
     assert!((1000 * RANGE..1300 * RANGE).contains(&held), "{held} bytes are held");
     // and all are there once the gaps are filled
     receiver.receive_next(10);
@@ -213,7 +213,7 @@ fn a_byte_here_and_a_byte_there_hold_no_frame() {
         receiver.receive_next(1);
     }
     assert_eq!(receiver.read_all(1), 10 + 2000);
-    assert_eq!(receiver.connection.memory_in(), 0);
+    assert_eq!(receiver.connection.receive_held_bytes(), 0);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn the_rest_of_a_large_packet_is_copied() {
         packet.crop(at as usize, at as usize + 200);
         receiver.take(at, packet);
     }
-    let held = receiver.connection.memory_in();
+    let held = receiver.connection.receive_held_bytes();
     assert!(held <= 10 * FRAME + 16 * RANGE, "{held} bytes held");
     assert_eq!(receiver.connection.info().out_of_order_bytes, 2000);
 }
@@ -259,7 +259,7 @@ fn a_range_that_grows_is_bounded_in_memory_too() {
     let info = receiver.connection.info();
     assert_eq!((info.out_of_order_ranges, info.memory_drops as usize), (1, 8 - fit));
     assert_eq!(info.out_of_order_bytes as usize, fit * 1200);
-    assert!(receiver.connection.memory_in() <= LIMIT + 16 * RANGE);
+    assert!(receiver.connection.receive_held_bytes() <= LIMIT + 16 * RANGE);
     // what takes no more memory still has room: behind the last one, in its frame
     receiver.receive(begin + 1200 * fit as u32, 100);
     let info = receiver.connection.info();
@@ -285,9 +285,9 @@ fn what_is_out_of_order_gives_way_when_the_owner_has_little() {
     receiver.next += 1000;
     receiver.receive_next(2000);
     assert_eq!(receiver.read_all(1), 4010);
-    let held = receiver.connection.memory_in();
+    let held = receiver.connection.receive_held_bytes();
     assert_eq!(receiver.connection.prune_early(0), held);
-    assert_eq!(receiver.connection.memory_in(), 0);
+    assert_eq!(receiver.connection.receive_held_bytes(), 0);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn beyond_the_owners_limit_data_are_dropped_and_their_acks_taken() {
     assert_eq!(receiver.connection.early_held_bytes(), 0);
     receiver.receive_next(300);
     assert!(!receiver.connection.take_refused());
-    assert_eq!(receiver.connection.memory_in(), 2 * FRAME);
+    assert_eq!(receiver.connection.receive_held_bytes(), 2 * FRAME);
     // the window is not opened beyond what a least buffer has
     assert_eq!(receiver.read_all(1), 2 * 1460 + 300);
     let window = receiver.connection.info().rcv_wnd_limit_bytes as usize;

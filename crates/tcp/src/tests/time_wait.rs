@@ -50,7 +50,7 @@ fn answers_like_the_whole_connection() {
         let (mut whole, _) = closed(&config, v6, &pool);
         let (mut wait, until) = whole.time_wait().expect("nothing is owed");
         assert_eq!(until, at(61_000));
-        let (ours, theirs) = (whole.rcv_seq(whole.rcv.nxt), whole.snd_seq(whole.snd.nxt()));
+        let (ours, theirs) = (whole.rcv.next_seq(), whole.snd_seq(whole.snd.nxt()));
         let mut now = at(2000);
         let mut answered = 0;
         for _ in 0..3000 {
@@ -95,11 +95,8 @@ fn a_fin_without_ack_does_not_begin_the_wait_anew() {
     let pool = pool();
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
-    let mut fin = TcpHeader {
-        seq: whole.rcv_seq(whole.rcv.nxt) - 1,
-        flags: TcpFlags::FIN,
-        ..TcpHeader::default()
-    };
+    let mut fin =
+        TcpHeader { seq: whole.rcv.next_seq() - 1, flags: TcpFlags::FIN, ..TcpHeader::default() };
     assert!(!wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
     fin.flags = TcpFlags::FIN | TcpFlags::ACK;
     assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
@@ -114,7 +111,7 @@ fn our_own_new_connection_waits_a_second_and_begins_above() {
     assert!(wait.may_connect(at(2000)));
     // what is said meanwhile counts
     let fin = TcpHeader {
-        seq: whole.rcv_seq(whole.rcv.nxt) - 1,
+        seq: whole.rcv.next_seq() - 1,
         flags: TcpFlags::FIN | TcpFlags::ACK,
         ..TcpHeader::default()
     };
@@ -148,15 +145,12 @@ fn a_syn_that_may_not_begin_anew_is_challenged() {
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
     let mut syn = TcpHeader { flags: TcpFlags::SYN, ..TcpHeader::default() };
-    syn.options.timestamps = Some(Timestamps { value: whole.rcv.ts_recent, echo: 0 });
+    syn.options.timestamps = Some(Timestamps { value: whole.rcv.ts_recent(), echo: 0 });
     for above in [0, -1, -70_000] {
-        syn.seq = SeqNumber(whole.rcv_seq(whole.rcv.nxt).0.wrapping_add_signed(above));
+        syn.seq = SeqNumber(whole.rcv.next_seq().0.wrapping_add_signed(above));
         assert!(!wait.may_reuse(&syn, true), "{above}");
         let (answer, again) = wait.on_segment(at(2000), tuple(0, false), &syn, 0);
         let answer = answer.expect("a challenge");
-        assert_eq!(
-            (answer.flags, answer.ack, again),
-            (TcpFlags::ACK, whole.rcv_seq(whole.rcv.nxt), false)
-        );
+        assert_eq!((answer.flags, answer.ack, again), (TcpFlags::ACK, whole.rcv.next_seq(), false));
     }
 }

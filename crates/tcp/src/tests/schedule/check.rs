@@ -112,7 +112,7 @@ impl World<'_> {
         assert!(state != State::Closed, "a closed connection sends");
         assert!(!header.flags.ack() || state != State::SynSent, "an ACK of nothing");
         side.losses.sent(self.now, connection, segment);
-        watch.check_window(header, connection.negotiated.rcv_shift);
+        watch.check_window(header, connection.rcv.shift());
         watch.check_extent(header, len, *segment_size);
         if header.flags.ack() {
             let ahead = watch.acked.is_some_and(|before| header.ack.lt(before));
@@ -137,7 +137,7 @@ impl World<'_> {
             return;
         }
         check_timers(connection);
-        let limit = connection.config.recv_buffer_bytes.max(connection.rcv.limit_bytes);
+        let limit = connection.config.recv_buffer_bytes.max(connection.rcv.limit_bytes());
         side.watch.recv_limit = side.watch.recv_limit.max(limit).max(BUFFER_MIN_BYTES);
         side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue().limit());
         check_memory(connection, side.watch.recv_limit, side.watch.send_limit);
@@ -146,11 +146,12 @@ impl World<'_> {
         check_receiver(connection);
         let counters = &connection.counters;
         assert_eq!(counters.segments_out, side.watch.segments_out, "segments sent");
-        assert!(counters.bytes_received >= side.watch.bytes_received, "a counter goes back");
-        side.watch.bytes_received = counters.bytes_received;
+        let received = connection.rcv.bytes_received();
+        assert!(received >= side.watch.bytes_received, "a counter goes back");
+        side.watch.bytes_received = received;
         if !side.shut_read {
             let read = side.read + connection.readable_bytes() as u64;
-            assert_eq!(counters.bytes_received, read, "bytes received");
+            assert_eq!(received, read, "bytes received");
         }
         assert_eq!(
             counters.bytes_acked + 1,
@@ -278,7 +279,7 @@ fn check_timers(connection: &Connection) {
 
 /// The limits are the largest that the buffers ever had: what was taken or promised stays when they are lowered.
 fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
-    let held = connection.memory_in();
+    let held = connection.receive_held_bytes();
     let most = 2 * recv_limit + BURST_BYTES;
     assert!(held <= most, "{held} bytes held to receive, the limit is {most}");
     let held = connection.snd.queue().held_bytes();
@@ -286,7 +287,7 @@ fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
         held <= send_limit + BURST_BYTES,
         "{held} bytes held to send, the limit is {send_limit}"
     );
-    let ranges = connection.rcv.reassembly.as_ref().map_or(0, |r| r.ranges());
+    let ranges = connection.rcv.early().1;
     assert!(ranges <= REASSEMBLY_RANGES, "{ranges} ranges out of order");
 }
 
@@ -317,14 +318,8 @@ fn check_sender(connection: &Connection) {
 
 fn check_receiver(connection: &Connection) {
     let Connection { rcv, state, .. } = connection;
-    assert!(rcv.acked <= rcv.nxt, "acknowledged what did not arrive");
     if !matches!(state, State::SynSent) {
-        assert!(rcv.nxt <= rcv.edge + 1, "took more than it offered");
+        assert!(rcv.nxt() <= rcv.edge() + 1, "took more than it offered");
     }
-    if let Some(reassembly) = rcv.reassembly.as_ref() {
-        assert!(!reassembly.is_empty(), "an empty set is kept");
-        let lowest = reassembly.lowest();
-        assert!(lowest.is_some_and(|start| start > rcv.nxt), "in order, and not delivered");
-        assert!(reassembly.bytes() <= rcv.edge - rcv.nxt, "more out of order than the window");
-    }
+    rcv.check_order();
 }

@@ -3,8 +3,7 @@
 use millstream_packet::{ByteQueue, Packet, Pool};
 
 use super::Ready;
-use crate::memory::put_tight;
-use crate::stream::queue_limits;
+use crate::stream::{put_tight, queue_limits};
 
 /// Bytes that a range has room for in the place of a queue.
 const INLINE_BYTES: usize = 176;
