@@ -1,12 +1,16 @@
 //! The command line: names, help, and the parsing of `--set`.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use millstream_lab::error::Error;
 use millstream_lab::experiment::{FACTORS, Overrides, STACKS, builtins};
+use millstream_lab::remote::{FarHost, Token};
+use millstream_lab::runner::{Addresses, Places};
 
 /// Measures TCP over the kernel's stack and over Millstream, side by side.
 #[derive(Debug, Parser)]
@@ -37,6 +41,9 @@ pub enum Command {
     /// Watch this machine: what each CPU does, interval by interval, and who makes it
     #[command(after_long_help = crate::probe::HELP)]
     Probe(Box<crate::probe::Arguments>),
+    /// Be the far end of another host's runs, until it is interrupted
+    #[command(after_long_help = crate::serve::HELP)]
+    Serve(crate::serve::Arguments),
     /// Watch this machine on the terminal: CPUs, interfaces, interrupts, sockets and their queues, with keys as in top
     #[command(after_long_help = crate::top::HELP)]
     Top(crate::top::Arguments),
@@ -108,6 +115,18 @@ pub struct Run {
     /// [default: what the experiment says, else true]
     #[arg(long, value_name = "BOOL")]
     pub steady_cpus: Option<bool>,
+    /// Address of the far end that is there already: of this host, or of another with --serve [default: hosts made for each run]
+    #[arg(long, value_name = "ADDRESS")]
+    pub far: Option<IpAddr>,
+    /// Address of the near end, with --far [default: the kernel chooses]
+    #[arg(long, value_name = "ADDRESS", requires = "far")]
+    pub near: Option<IpAddr>,
+    /// Where `millstream serve` of the far host is asked
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "far")]
+    pub serve: Option<SocketAddr>,
+    /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN has it
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    pub token_file: Option<PathBuf>,
     /// Seed of the order of runs; drawn when not given, and recorded
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub seed: Option<u64>,
@@ -223,6 +242,18 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Run {
+    /// Where the two ends are.
+    pub fn places(&self) -> Result<Places, Error> {
+        let Some(far) = self.far else { return Ok(Places::Made) };
+        let host = |control| {
+            Token::find(self.token_file.as_deref()).map(|token| FarHost { control, token })
+        };
+        let host = self.serve.map(host).transpose()?;
+        let addresses = Addresses { near: self.near, far, host };
+        addresses.check()?;
+        Ok(Places::There(addresses))
+    }
+
     /// What the options change of the definition.
     pub fn overrides(&self) -> Overrides {
         let pair = |set: &Setting| (set.factor.clone(), set.levels.clone());

@@ -16,6 +16,7 @@ mod probe;
 mod progress;
 mod replay;
 mod run;
+mod serve;
 mod top;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),
+        Command::Serve(one) => serve::serve(&one),
         Command::Top(one) => top::top(&one),
         Command::Doctor(one) => doctor::doctor(&one),
         Command::Gate(gate) => gate::gate(&gate),

@@ -10,7 +10,7 @@ use millstream_lab::experiment::{Definition, PlannedRun, builtin, builtins};
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::report::Report;
-use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting, WorkerProgram};
+use millstream_lab::runner::{self, Access, Interrupt, Observer, Places, Setting, WorkerProgram};
 use millstream_lab::store::Store;
 
 use crate::arguments::Run;
@@ -23,12 +23,13 @@ use crate::progress::Progress;
 pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
+    let places = arguments.places()?;
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
     let file = kept::database(&arguments.database)?;
     made.database_folder(&file)?;
-    let setting = setting()?;
+    let setting = Setting { places, ..setting()? };
     // One that is not there yet is made when the experiment begins.
     let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
     let seconds = definition.duration_s + definition.warmup_s;
@@ -53,6 +54,7 @@ pub fn setting() -> Result<Setting, Error> {
         program: worker_program()?,
         state: state()?,
         access: Access::obtain(),
+        places: Places::Made,
         interrupt: Interrupt::from_signals()?,
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     })

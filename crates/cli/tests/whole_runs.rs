@@ -2,6 +2,8 @@
 //! kind of link.
 
 mod common;
+#[path = "whole_runs/places.rs"]
+mod places;
 
 use common::{Place, hosts_possible, words};
 use millstream_lab::record::{RunRecord, keys};

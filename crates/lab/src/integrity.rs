@@ -85,6 +85,40 @@ pub fn check(
     (proof, reasons)
 }
 
+/// The same where the interface has other traffic, too: `tested` of the near host must have carried the payload at least.
+pub fn at_least(
+    claim: Claim,
+    before: &[Interface],
+    after: &[Interface],
+    tested: &str,
+) -> (PathProof, Vec<String>) {
+    let interface = format!("near/{tested}");
+    let Some(now) = find(after, tested) else {
+        let reasons = vec![format!("the near host has no interface {tested} any more")];
+        return (PathProof { interface, ..Default::default() }, reasons);
+    };
+    let zero = Interface::default();
+    let then = find(before, tested).unwrap_or(&zero);
+    let (inward, outward) = (received(then, now).bytes, sent(then, now).bytes);
+    let mut reasons = Vec::new();
+    for (to, carried, claimed) in
+        [("far", outward, claim.to_far_bytes), ("near", inward, claim.to_near_bytes)]
+    {
+        if carried < claimed {
+            reasons.push(format!(
+                "{interface} carried {carried} bytes towards the {to} host, fewer than the {claimed} reported"
+            ));
+        }
+    }
+    let proof = PathProof {
+        interface,
+        reported_bytes: claim.to_far_bytes + claim.to_near_bytes,
+        counted_bytes: inward + outward,
+        agrees: reasons.is_empty(),
+    };
+    (proof, reasons)
+}
+
 fn others(
     before: &Counters,
     after: &Counters,
@@ -130,6 +164,19 @@ fn sent(then: &Interface, now: &Interface) -> Carried {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_with_other_traffic_has_carried_the_payload_at_least() {
+        let at = |rx_bytes, tx_bytes| {
+            vec![Interface { name: "eth0".into(), rx_bytes, tx_bytes, ..Interface::default() }]
+        };
+        let claim = Claim { to_far_bytes: 1000, to_near_bytes: 10, ..Claim::default() };
+        let (proof, reasons) = at_least(claim, &at(5, 5), &at(500, 90_000), "eth0");
+        assert!(proof.agrees && reasons.is_empty() && proof.counted_bytes == 90_490, "{proof:?}");
+        let (proof, reasons) = at_least(claim, &at(5, 5), &at(500, 900), "eth0");
+        assert!(!proof.agrees && reasons[0].contains("towards the far host"), "{reasons:?}");
+        assert!(!at_least(claim, &at(5, 5), &[], "eth0").1.is_empty());
+    }
     use proptest::prelude::*;
 
     fn interface(name: &str, rx: (u64, u64), tx: (u64, u64)) -> Interface {

@@ -22,6 +22,7 @@ pub mod player;
 mod priority;
 pub mod privilege;
 pub mod probe;
+pub mod remote;
 pub mod report;
 pub mod runner;
 pub mod stats;

@@ -54,6 +54,9 @@ pub struct RunRecord {
     /// What the machine did meanwhile.
     #[serde(default)]
     pub probes: Probes,
+    /// What another machine did meanwhile that had the far end, in the times of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_probes: Option<Box<Probes>>,
     /// The facts of this run, such as settings of its hosts; the machine's are in the experiment.
     #[serde(default)]
     pub environment: Environment,

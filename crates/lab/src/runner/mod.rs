@@ -9,6 +9,7 @@ mod given_back;
 mod interrupt;
 mod machine;
 mod one;
+mod places;
 mod process;
 mod results;
 mod still;
@@ -19,6 +20,8 @@ pub use access::Access;
 use distance::Distances;
 pub use interrupt::{Interrupt, survive_file_limit};
 use machine::MachineTime;
+pub use places::{Addresses, Places};
+pub(crate) use process::WorkerProcess;
 pub use process::WorkerProgram;
 
 use crate::error::Error;
@@ -48,6 +51,8 @@ pub struct Setting {
     pub state: StateDir,
     /// What this process may do.
     pub access: Access,
+    /// Where the two ends are.
+    pub places: Places,
     /// Raised when the user has had enough.
     pub interrupt: Interrupt,
     /// The words of the command, for the record.
@@ -67,14 +72,21 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
     let seed = definition.seed.unwrap_or_else(shuffle_seed);
-    let mut notes = setting.access.notes();
+    let mut notes = match &setting.places {
+        Places::Made => setting.access.notes(),
+        Places::There(addresses) => addresses.notes(),
+    };
     for other in setting.state.running() {
         notes.push(format!("Another experiment ({other}) was running; they disturb each other."));
     }
     if cfg!(debug_assertions) {
         notes.push(UNOPTIMIZED.to_owned());
     }
-    let runs = possible(plan(definition, seed), &setting.access, &mut notes)?;
+    let planned = plan(definition, seed);
+    let runs = match &setting.places {
+        Places::Made => possible(planned, &setting.access, &mut notes)?,
+        Places::There(addresses) => addresses.possible(planned, &mut notes)?,
+    };
     let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());
     describe::fill(&mut experiment, definition, setting, runs.len(), notes);
     note_other_work(&mut experiment);

@@ -1,6 +1,7 @@
 //! One run, from the making of its hosts to its record.
 
 mod asked;
+mod elsewhere;
 mod idle;
 mod impaired;
 mod steps;
@@ -23,7 +24,7 @@ use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 pub(super) use asked::two_cpus;
-use asked::{Link, overridden_control, path_seed, placement};
+use asked::{Link, on_this_host, overridden_control, path_seed, placement};
 use idle::IdleLimit;
 use steps::Measured;
 
@@ -76,6 +77,7 @@ fn attempt(
     let configuration = &order.planned.configuration;
     let idle = IdleLimit::hold(configuration.level("idle_latency_us"));
     let done = match run.link() {
+        Link::There => run.between_addresses(&mut record),
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
         Link::Macvtap => run.between_hosts(Path::Veth, &mut record),
@@ -138,7 +140,10 @@ impl<'a> Run<'a> {
             claim,
             origin: Instant::now(),
             origin_ns: monotonic_ns(),
-            cpus: placement(planned.configuration.level("placement")),
+            cpus: on_this_host(
+                placement(planned.configuration.level("placement")),
+                &setting.places,
+            ),
             path_seed: path_seed(experiment.seed, planned.block),
             path_was_late: None,
         }
@@ -192,11 +197,13 @@ impl<'a> Run<'a> {
         sampler: &Sampler,
     ) -> Result<WorkerProcess, Error> {
         let worker = WorkerProcess::start(role, &self.setting.program, host)?;
-        self.claim.note_worker(worker.pid())?;
-        if self.planned.configuration.level("priority") == "high" {
-            crate::priority::raise(Some(worker.pid())).map_err(Error::Worker)?;
+        if let Some(pid) = worker.pid() {
+            self.claim.note_worker(pid)?;
+            if self.planned.configuration.level("priority") == "high" {
+                crate::priority::raise(Some(pid)).map_err(Error::Worker)?;
+            }
+            sampler.watch_worker(role, pid);
         }
-        sampler.watch_worker(role, worker.pid());
         Ok(worker)
     }
 

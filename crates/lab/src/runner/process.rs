@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command as Program, Stdio};
+use std::process::{Child, ChildStdin, Command as Program, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,6 +13,7 @@ use super::Interrupt;
 use crate::error::Error;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::remote::{Clock, FarHost, FarSeat, FarSide};
 use crate::worker::{Command, Reply};
 
 /// How a worker is started: this program with these arguments, followed by
@@ -25,14 +26,26 @@ pub struct WorkerProgram {
     pub arguments: Vec<String>,
 }
 
-/// A running worker. Dropping it kills the process and waits for its end.
+/// A running worker. Dropping it ends the process, here or at the far host.
 pub struct WorkerProcess {
     role: &'static str,
-    child: Child,
-    stdin: Option<ChildStdin>,
+    seat: Seat,
+    /// Its answers, or what is wrong with one.
     replies: Receiver<Result<Reply, String>>,
     /// An answer that came while nobody waited for it.
     early: Option<Reply>,
+}
+
+/// Where a worker is.
+enum Seat {
+    Here(Here),
+    There(Box<FarSeat>),
+}
+
+/// A process of this host.
+struct Here {
+    child: Child,
+    stdin: Option<ChildStdin>,
     last_words: Arc<Mutex<Vec<u8>>>,
     /// The thread that keeps them.
     listener: Option<thread::JoinHandle<()>>,
@@ -71,7 +84,8 @@ impl WorkerProcess {
         if let Some(stdout) = stdout {
             thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let reply = serde_json::from_str(&line).map_err(|e| format!("{e}: {line}"));
+                    let reply = serde_json::from_str(&line);
+                    let reply = reply.map_err(|e| format!("answers oddly: {e}: {line}"));
                     if teller.send(reply).is_err() {
                         break;
                     }
@@ -82,7 +96,19 @@ impl WorkerProcess {
             let kept = last_words.clone();
             thread::spawn(move || keep_last(stderr, &kept))
         });
-        Ok(Self { role, child, stdin, replies, early: None, last_words, listener })
+        let seat = Seat::Here(Here { child, stdin, last_words, listener });
+        Ok(Self { role, seat, replies, early: None })
+    }
+
+    /// Has the far host start one for a run of so many seconds of warm-up and window.
+    pub fn elsewhere(
+        role: &'static str,
+        host: &FarHost,
+        lasts_s: (f64, f64),
+    ) -> Result<Self, Error> {
+        let (teller, replies) = channel();
+        let seat = Seat::There(Box::new(host.begin(lasts_s, teller)?));
+        Ok(Self { role, seat, replies, early: None })
     }
 
     /// What it is called: `near`, `far`, `both`, `rival`, `peer`.
@@ -90,17 +116,20 @@ impl WorkerProcess {
         self.role
     }
 
-    /// Its process number.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// Its process number, if it is a process of this host.
+    pub fn pid(&self) -> Option<u32> {
+        match &self.seat {
+            Seat::Here(here) => Some(here.child.id()),
+            Seat::There(_) => None,
+        }
     }
 
     /// Tells the worker something.
     pub fn tell(&mut self, command: &Command) -> Result<(), Error> {
-        let mut line = serde_json::to_string(command).expect("plain data");
-        line.push('\n');
-        let stdin = self.stdin.as_mut();
-        let told = stdin.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok());
+        let told = match &mut self.seat {
+            Seat::Here(here) => here.tell(command),
+            Seat::There(there) => there.tell(command).is_ok(),
+        };
         if told { Ok(()) } else { Err(self.died()) }
     }
 
@@ -116,7 +145,7 @@ impl WorkerProcess {
             match self.replies.recv_timeout(Duration::from_millis(limits::WATCH_MS)) {
                 Ok(Ok(Reply::Failed { why })) => return Err(self.failed(&why)),
                 Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(garbage)) => return Err(self.failed(&format!("answers oddly: {garbage}"))),
+                Ok(Err(garbage)) => return Err(self.failed(&garbage)),
                 Err(RecvTimeoutError::Timeout) if looks > 1 => looks -= 1,
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(self.failed(&format!("does not answer for {timeout_ms} ms")));
@@ -139,7 +168,7 @@ impl WorkerProcess {
             Err(TryRecvError::Disconnected) => Err(self.died()),
             Ok(Ok(Reply::Failed { why })) => Err(self.failed(&why)),
             Ok(Ok(reply)) => Ok(Some(reply)),
-            Ok(Err(garbage)) => Err(self.failed(&format!("answers oddly: {garbage}"))),
+            Ok(Err(garbage)) => Err(self.failed(&garbage)),
         }
     }
 
@@ -159,6 +188,51 @@ impl WorkerProcess {
 
     /// The error for a worker whose answers have ended: how it ended, and its last words.
     fn died(&mut self) -> Error {
+        let ended = match &mut self.seat {
+            Seat::Here(here) => here.ended(),
+            Seat::There(_) => None,
+        };
+        match ended {
+            Some(status) => self.failed(&format!("has died: {status}")),
+            None => self.failed("has closed its answers"),
+        }
+    }
+
+    /// Asks the worker to exit and gives it a moment; then it is killed. Of one at the far host, what was seen there and how its
+    /// clock goes, or why that is not known.
+    pub fn leave(self) -> Option<Result<(FarSide, Clock), String>> {
+        match self.seat {
+            Seat::Here(mut here) => {
+                here.leave();
+                None
+            }
+            Seat::There(there) => {
+                let clock = there.clock;
+                Some(there.finish().map(|side| (side, clock)))
+            }
+        }
+    }
+
+    /// An error with the worker's last words on one line.
+    pub fn failed(&self, why: &str) -> Error {
+        let words = match &self.seat {
+            Seat::Here(here) => here.last_words(),
+            Seat::There(_) => String::new(),
+        };
+        Error::Worker(format!("the {} worker: {why}{words}", self.role))
+    }
+}
+
+impl Here {
+    fn tell(&mut self, command: &Command) -> bool {
+        let mut line = serde_json::to_string(command).expect("plain data");
+        line.push('\n');
+        let stdin = self.stdin.as_mut();
+        stdin.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok())
+    }
+
+    /// How it ended, once it does within a moment.
+    fn ended(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
         let ended = loop {
             match self.child.try_wait() {
@@ -172,15 +246,11 @@ impl WorkerProcess {
                 thread::sleep(Duration::from_millis(1));
             }
         }
-        match ended {
-            Some(status) => self.failed(&format!("has died: {status}")),
-            None => self.failed("has closed its answers"),
-        }
+        ended
     }
 
-    /// Asks the worker to exit and gives it a moment; then it is killed.
-    pub fn leave(mut self) {
-        if self.tell(&Command::Leave).is_ok() {
+    fn leave(&mut self) {
+        if self.tell(&Command::Leave) {
             let deadline = Instant::now() + Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
@@ -188,18 +258,16 @@ impl WorkerProcess {
         }
     }
 
-    /// An error with the worker's last words on one line.
-    pub fn failed(&self, why: &str) -> Error {
+    /// In brackets, if there are any.
+    fn last_words(&self) -> String {
         let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
         let words = String::from_utf8_lossy(&words);
         let words: Vec<&str> = words.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-        let words =
-            if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) };
-        Error::Worker(format!("the {} worker: {why}{words}", self.role))
+        if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
     }
 }
 
-impl Drop for WorkerProcess {
+impl Drop for Here {
     fn drop(&mut self) {
         drop(self.stdin.take());
         let _ = self.child.kill();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct KernelNetwork {
     epoll: Epoll,
     buffers: Option<usize>,
     congestion: Option<OsString>,
+    /// Own address of what connects.
+    source: Option<IpAddr>,
     /// What `write_shared` sends, in memory that is a file.
     shared: Option<File>,
 }
@@ -82,6 +84,7 @@ impl KernelNetwork {
             epoll,
             buffers: None,
             congestion: None,
+            source: None,
             shared: None,
         })
     }
@@ -102,6 +105,11 @@ impl KernelNetwork {
             }
         }
         Ok(socket)
+    }
+
+    /// Own address of connections and datagram sockets made from now on; `None` leaves it to the kernel.
+    pub fn set_source(&mut self, source: Option<IpAddr>) {
+        self.source = source;
     }
 
     fn add(&mut self, stream: TcpStream) -> ConnId {
@@ -153,6 +161,9 @@ impl Network for KernelNetwork {
 
     fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
         let socket = self.socket(&address, SockType::Stream)?;
+        if let Some(source) = self.source {
+            bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;
+        }
         connect(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
         Ok(self.add(TcpStream::from(socket)))
     }
@@ -224,6 +235,8 @@ impl Network for KernelNetwork {
 
     fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {
         let socket = self.socket(&address, SockType::Datagram)?;
+        let own = self.source.filter(|_| address.ip().is_unspecified()).unwrap_or(address.ip());
+        let address = SocketAddr::new(own, address.port());
         bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
         let socket = UdpSocket::from(socket);
         let (id, taken) = (self.datagrams.len(), socket.local_addr()?);

@@ -230,8 +230,8 @@ fn live(
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
     let Job { end, task, stack: wanted, cpu, far_cpu, .. } = job;
-    let Job { engine_cpu, far_engine_cpu, buffer_bytes, congestion, .. } = job;
-    let options = SocketOptions { buffer_bytes, congestion };
+    let Job { engine_cpu, far_engine_cpu, buffer_bytes, congestion, source, .. } = job;
+    let options = SocketOptions { buffer_bytes, congestion, source };
     match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
             let open: Open = Box::new(move || stack::kernel(&options));

@@ -31,6 +31,8 @@ pub struct Job {
     pub buffer_bytes: Option<usize>,
     /// Congestion control, as Linux spells it; `None`: the stack's default.
     pub congestion: Option<String>,
+    /// Own address of the sockets that connect; `None`: what the stack chooses.
+    pub source: Option<IpAddr>,
 }
 
 /// The stack under the workload.

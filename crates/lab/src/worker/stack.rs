@@ -23,12 +23,15 @@ pub(super) struct SocketOptions {
     pub(super) buffer_bytes: Option<usize>,
     /// Congestion control, as Linux spells it; `None`: the stack's default.
     pub(super) congestion: Option<String>,
+    /// Own address of what connects, where the kernel is not to choose; of the kernel's sockets alone.
+    pub(super) source: Option<IpAddr>,
 }
 
 /// The kernel's sockets. A congestion control that is not to be had is noted.
 pub(super) fn kernel(options: &SocketOptions) -> Result<Opened, String> {
     let mut network = KernelNetwork::new().map_err(|error| error.to_string())?;
     network.set_buffers(options.buffer_bytes);
+    network.set_source(options.source);
     let mut notes = Vec::new();
     if let Some(name) = &options.congestion
         && let Err(error) = network.set_congestion(name)

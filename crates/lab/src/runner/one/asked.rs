@@ -8,6 +8,7 @@ use crate::experiment::{Configuration, Workload};
 use crate::hosts::{PREFIX_V4, PREFIX_V6, Path};
 use crate::probe::Absent;
 use crate::runner::distance::Cpus;
+use crate::runner::{Addresses, Places};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};
 use crate::workload::{End, Task};
 
@@ -21,6 +22,15 @@ pub(super) fn placement(level: &str) -> (Option<usize>, Option<usize>) {
         "free" => (None, None),
         _ => (first, cpus.next().or(first)),
     }
+}
+
+/// The same where the far end is on a host that the other program chooses the CPU of.
+pub(super) fn on_this_host(
+    (near, far): (Option<usize>, Option<usize>),
+    places: &Places,
+) -> (Option<usize>, Option<usize>) {
+    let is_elsewhere = matches!(places, Places::There(Addresses { host: Some(_), .. }));
+    (near, far.filter(|_| !is_elsewhere))
 }
 
 /// The CPUs of hosts that have one each.
@@ -56,7 +66,7 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
         _ if configuration.level("offload") == "off" => "offload=off",
         Link::Path(Path::Impaired) => "path=impaired",
         Link::Memory => "link=memory",
-        Link::Path(_) | Link::Macvtap => return None,
+        Link::Path(_) | Link::Macvtap | Link::There => return None,
     };
     Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
 }
@@ -80,6 +90,8 @@ pub(super) enum Link {
     /// The veth pair between the kernels, of which Millstream has the near end by a device over it.
     Macvtap,
     Memory,
+    /// Whatever is between addresses that are there already.
+    There,
 }
 
 impl Link {
@@ -90,6 +102,7 @@ impl Link {
             Link::Path(Path::Impaired) => "impaired",
             Link::Macvtap => "macvtap",
             Link::Memory => "memory",
+            Link::There => "there",
         }
     }
 }
@@ -128,6 +141,7 @@ impl Run<'_> {
 
     pub(super) fn link(&self) -> Link {
         match self.configuration().stack.as_str() {
+            _ if matches!(self.setting.places, Places::There(_)) => Link::There,
             _ if self.configuration().level("path") == "impaired" => Link::Path(Path::Impaired),
             "kernel" => Link::Path(Path::Veth),
             _ if self.configuration().level("link") == "memory" => Link::Memory,
@@ -207,6 +221,10 @@ impl Run<'_> {
             buffer_bytes: self.buffer_bytes(end),
             congestion: Some(self.configuration().level("congestion").to_owned())
                 .filter(|name| name != "system"),
+            source: match &self.setting.places {
+                Places::There(addresses) if end == Some(End::Near) => addresses.near,
+                _ => None,
+            },
         }
     }
 
@@ -231,7 +249,7 @@ impl Run<'_> {
         match self.link() {
             Link::Memory => true,
             Link::Path(Path::Impaired) => self.configuration().level("peer") == "millstream",
-            Link::Path(_) | Link::Macvtap => false,
+            Link::Path(_) | Link::Macvtap | Link::There => false,
         }
     }
 

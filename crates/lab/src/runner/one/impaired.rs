@@ -161,7 +161,7 @@ impl Run<'_> {
         }
         let measured = self.measure(&mut workers.iter_mut().collect::<Vec<_>>())?;
         let after = hosts.counters()?;
-        workers.into_iter().for_each(WorkerProcess::leave);
+        workers.into_iter().for_each(|worker| drop(worker.leave()));
         let probes = sampler.stop();
         let ways = path.stop()?;
         let of = |ends| results::claim(self.task(), ends);

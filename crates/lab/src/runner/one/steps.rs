@@ -43,10 +43,12 @@ impl Run<'_> {
         match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Prepared { notes, namespace_inode } => {
                 // A worker lifts its own: each connection of the kernel's takes a file.
-                let files = environment::open_files_limit(&worker.pid().to_string());
+                record.notes.extend(notes);
+                // One elsewhere is in a namespace of another machine.
+                let Some(pid) = worker.pid() else { return Ok(()) };
+                let files = environment::open_files_limit(&pid.to_string());
                 let fact = format!("{}.process.open_files_limit", worker.role());
                 record.environment.record(&fact, files);
-                record.notes.extend(notes);
                 if namespace_inode != inode {
                     record.validity.reject("a worker was not in its host's network namespace");
                 }

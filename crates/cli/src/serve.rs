@@ -1,0 +1,49 @@
+//! `millstream serve`: the far end of another host's runs.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream_lab::error::Error;
+use millstream_lab::remote::{Token, serve as serve_runs};
+use millstream_lab::runner::Interrupt;
+
+use crate::kept::say;
+use crate::run::worker_program;
+
+/// For `serve --help`.
+pub const HELP: &str = "\
+On the far host:
+  openssl rand -hex 32 >token; chmod 600 token
+  millstream serve --listen 192.0.2.2:7100 --token-file token
+On the near host, with the same token:
+  millstream run first-look --far 192.0.2.2 --serve 192.0.2.2:7100 --token-file token
+
+It does what a run of the laboratory needs and nothing else: it sends and receives by the kernel's sockets, on ports that are
+free, and looks at the host meanwhile. One run at a time; the load ends when its control connection does. The messages of that
+connection are authenticated by the token and not encrypted.";
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where runners ask, as 192.0.2.2:7100
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// File with the token, for its owner alone; without it MILLSTREAM_TOKEN has it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Serves until it is interrupted.
+pub fn serve(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let token = Token::find(arguments.token_file.as_deref())?;
+    let program = worker_program()?;
+    let interrupt = Interrupt::from_signals()?;
+    let listener = TcpListener::bind(arguments.listen)
+        .map_err(|error| Error::Refused(format!("--listen {}: {error}", arguments.listen)))?;
+    let at = listener.local_addr().map_err(Error::host("listen"))?;
+    say(format_args!("serving at {at}"));
+    serve_runs(&listener, token, program, &interrupt, say)?;
+    Ok(ExitCode::SUCCESS)
+}

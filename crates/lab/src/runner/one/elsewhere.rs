@@ -1,0 +1,91 @@
+//! A run between addresses that are there already, of this host or with a far one.
+
+use super::{Run, results};
+use crate::error::Error;
+use crate::integrity;
+use crate::limits;
+use crate::namespace::current_inode;
+use crate::netlink::Netlink;
+use crate::probe::{self, NetSource, Sampler};
+use crate::record::{Probes, RunRecord};
+use crate::remote::{Clock, FarSide};
+use crate::runner::{Places, WorkerProcess};
+use crate::worker::{Reply, StackJob};
+use crate::workload::End;
+
+impl Run<'_> {
+    /// The kernel's sockets at both ends; nothing of either host is made or set.
+    pub(super) fn between_addresses(&mut self, record: &mut RunRecord) -> Result<(), Error> {
+        let setting = self.setting;
+        let Places::There(places) = &setting.places else {
+            return Err(Error::Refused("no addresses were named".to_owned()));
+        };
+        let read = || Netlink::route()?.interfaces();
+        let interfaces = || read().map_err(Error::host("read the interfaces"));
+        let before = interfaces()?;
+        let tested = places.interface(&before);
+        let tested = tested.map_err(Error::host(format!("find the way to {}", places.far)))?;
+        let inode = current_inode().map_err(Error::host("read a namespace"))?;
+        let mut config = probe::Config::new(self.origin);
+        config.distance = self.cpus_watched();
+        config.hosts = vec![probe::Host { name: "near".to_owned(), net: NetSource::Own }];
+        let sampler = Sampler::start(config);
+        let mut near = self.worker("near", None, &sampler)?;
+        let mut far = match &places.host {
+            None => self.worker("far", None, &sampler)?,
+            Some(host) => {
+                let lasts = (self.definition.warmup_s, self.definition.duration_s);
+                WorkerProcess::elsewhere("far", host, lasts)?
+            }
+        };
+        let near_job = self.job(Some(End::Near), StackJob::Kernel);
+        let far_job = self.job(Some(End::Far), StackJob::Kernel);
+        self.prepare(&mut near, near_job, inode, record)?;
+        self.prepare(&mut far, far_job, inode, record)?;
+        let ports = self.listen(&mut far, places.far)?;
+        self.connect(&mut near, places.far, ports)?;
+        match far.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Connected => {}
+            other => return Err(far.out_of_turn(&other)),
+        }
+        let measured = self.measure(&mut [&mut near, &mut far])?;
+        let after = interfaces()?;
+        near.leave();
+        let far_side = far.leave();
+        let probes = sampler.stop();
+        let claim = results::claim(self.task(), &measured.ends);
+        let proof = integrity::at_least(claim, &before, &after, &tested);
+        self.fill(record, measured, proof, probes);
+        match far_side {
+            None => {}
+            Some(Ok((side, clock))) => self.far_side(side, clock, record),
+            Some(Err(why)) => {
+                record.notes.push(format!("The far host's probes are missing: {why}."))
+            }
+        }
+        Ok(())
+    }
+
+    /// What the far host saw, in the times of this run.
+    fn far_side(&self, side: FarSide, clock: Clock, record: &mut RunRecord) {
+        let FarSide { mut probes, origin_ns, environment, interfaces } = side;
+        let later_s = (clock.ours(origin_ns) as f64 - self.origin_ns as f64) / 1e9;
+        probes.times_s.iter_mut().for_each(|at_s| *at_s += later_s);
+        for (name, value) in environment.facts {
+            record.environment.set(format!("far.{name}"), value);
+        }
+        record
+            .environment
+            .set("far.clock_unsure_us", format!("{:.1}", clock.unsure_ns as f64 / 1e3));
+        for (name, bytes) in interfaces {
+            let text = format!("{} received, {} sent", bytes.rx_bytes, bytes.tx_bytes);
+            record.environment.set(format!("far.interface.{name}.bytes"), text);
+        }
+        // Numbers of CPUs of two machines are not to be compared.
+        if let Some(ends) = &mut record.probes.ends {
+            ends.same_cpu_share = None;
+            ends.shares.remove("far");
+        }
+        record.far_probes = Some(Box::new(Probes { ends: None, ..probes }));
+    }
+}
