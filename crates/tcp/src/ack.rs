@@ -128,7 +128,7 @@ impl Connection {
     /// once more, and its time-out begins anew, as that of a probe of what was not sent yet would.
     fn resume_after_shut(&mut self, now: Instant) {
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
-        if una == nxt || self.recovery.phase != Phase::Loss {
+        if una == nxt || self.recovery.phase() != Phase::Loss {
             return;
         }
         self.rtt.reset_backoff();

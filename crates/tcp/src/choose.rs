@@ -5,7 +5,6 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::recovery::Phase;
 
 /// An ACK that is farther than this is not waited for.
 const NEAR: Duration = Duration::from_millis(1);
@@ -28,13 +27,12 @@ impl Connection {
         most: u64,
         worth_waiting: u64,
     ) -> Option<Chosen> {
-        if self.recovery.probe_due {
+        if self.recovery.is_probe_due() {
             let probe = self.choose_probe(mss);
-            // none where all of it was acknowledged before it could be sent
-            self.recovery.probe_due = probe.is_some();
             if probe.is_some() {
                 return probe;
             }
+            self.recovery.cancel_probe();
         }
         let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
         let quota = self.window.cwnd_bytes.saturating_sub(pipe);
@@ -55,7 +53,7 @@ impl Connection {
     /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
     fn choose_lost(&self, start: u64, end: u64, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
         let quota = quota.saturating_sub(self.recovery.short_bytes());
-        let quota = if self.recovery.force_resend { quota.max(mss) } else { quota };
+        let quota = if self.recovery.forces_resend() { quota.max(mss) } else { quota };
         let wanted = (end - start).min(most);
         let len = if wanted <= quota { wanted } else { quota / mss * mss };
         if len == 0 {
@@ -129,7 +127,7 @@ impl Connection {
             let whole = len / mss * mss;
             // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the largest seen, or
             // when the override timer expired
-            let worth = len * 2 >= self.snd.max_window() || self.recovery.override_sws;
+            let worth = len * 2 >= self.snd.max_window() || self.snd.overrides_sws();
             len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
         }
         let fin = self.snd.is_fin_queued() && len == available && room > len && !limited_by_quota;
@@ -160,7 +158,7 @@ impl Connection {
         mss: u64,
         most: u64,
     ) -> bool {
-        if most < 4 * mss || len >= most || len == available || self.recovery.phase != Phase::Open {
+        if most < 4 * mss || len >= most || len == available || !self.recovery.is_open() {
             return false;
         }
         let worthwhile = most.min(self.window.cwnd_bytes / 3);

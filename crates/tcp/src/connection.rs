@@ -382,7 +382,10 @@ impl Connection {
         debug_assert!(
             !self.negotiated.sack
                 || !self.board.is_in_order()
-                || self.board.oldest_at().is_none_or(|at| at >= self.recovery.rack.0),
+                || self
+                    .board
+                    .oldest_at()
+                    .is_none_or(|at| at >= self.recovery.newest_delivered_at()),
             "in order, though RACK waits for something (the fast path does not ask it)"
         );
         debug_assert!(

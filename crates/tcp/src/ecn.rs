@@ -12,7 +12,6 @@ use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::config::EcnMode;
 use crate::connection::Connection;
-use crate::recovery::Phase;
 
 /// ECN-capable transport, the codepoint senders use (RFC 3168 section 5).
 pub(crate) const ECT_0: u8 = 0b10;
@@ -126,7 +125,7 @@ impl Connection {
         if !self.ecn.agreed || ack <= self.ecn.high {
             return;
         }
-        if self.recovery.phase == Phase::Open {
+        if self.recovery.is_open() {
             let before = self.window.cwnd_bytes;
             self.congestion.on_mark(&mut self.window, now, in_flight);
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);

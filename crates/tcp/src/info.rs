@@ -247,7 +247,7 @@ impl Connection {
         TcpInfo {
             state: self.state,
             congestion: self.config.congestion.name(),
-            ca_state: match self.recovery.phase {
+            ca_state: match self.recovery.phase() {
                 Phase::Open => "Open",
                 Phase::Recovery => "Recovery",
                 Phase::Loss => "Loss",

@@ -45,7 +45,6 @@ mod path_mtu;
 mod path_search;
 mod payload;
 mod predicted;
-mod rack;
 mod ranges;
 mod receive;
 mod receiver;

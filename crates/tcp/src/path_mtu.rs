@@ -14,7 +14,6 @@ use crate::limits::{
     MIN_PATH_MTU_V6_BYTES, MTU_RAISE_S,
 };
 use crate::path_search::ProbeLoss;
-use crate::recovery::Phase;
 
 /// What segments are to become again.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +220,7 @@ impl Connection {
     #[inline]
     pub(crate) fn raise_mss(&mut self, now: Instant) {
         let Some(limit) = self.counters.path_limit() else { return };
-        if now >= limit.raise_at && self.recovery.phase == Phase::Open {
+        if now >= limit.raise_at && self.recovery.is_open() {
             let una = self.snd.una();
             let rare = self.counters.rare();
             (rare.path_limit, rare.mss_since, rare.fragmentable) = (None, una, false);

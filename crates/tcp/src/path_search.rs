@@ -17,7 +17,6 @@ use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
 use crate::limits::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
-use crate::recovery::Phase;
 use crate::state::State;
 use crate::trace::trace;
 
@@ -150,8 +149,8 @@ impl Connection {
     fn consider_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
         let plain = matches!(self.state, State::Established | State::CloseWait)
             && self.negotiated.sack
-            && self.recovery.phase == Phase::Open
-            && !self.recovery.probe_due
+            && self.recovery.is_open()
+            && !self.recovery.is_probe_due()
             && self.board.sacked_bytes() + self.board.lost_bytes() == 0
             && mss == u64::from(self.snd.mss());
         if !plain {
@@ -227,12 +226,12 @@ impl Connection {
         };
         let (start, end) = (search.start, search.end);
         let alone = bytes == end - start
-            && self.recovery.phase == Phase::Open
+            && self.recovery.is_open()
             && self.board.lost_bytes() == bytes
             && self.board.next_lost() == Some((start, end));
         self.end_mtu_probe(now, if alone { ProbeLoss::Alone } else { ProbeLoss::Inconclusive });
         if alone {
-            self.recovery.force_resend = true;
+            self.recovery.force_resend();
         }
         alone
     }
@@ -280,7 +279,7 @@ impl Connection {
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         let bytes = self.board.mark_lost(start, end);
         trace!(self, TRACE, "segments marked lost", bytes = bytes);
-        self.recovery.force_resend = true;
+        self.recovery.force_resend();
     }
 }
 

@@ -10,7 +10,6 @@ use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::connection::Connection;
 use crate::payload::Payload;
-use crate::recovery::Phase;
 use crate::state::State;
 
 impl Connection {
@@ -51,8 +50,7 @@ impl Connection {
             && !rcv.has_seen_fin()
             && negotiated.sack
             && board.is_in_order()
-            && recovery.phase == Phase::Open
-            && recovery.probe_end == 0
+            && recovery.is_at_rest()
             && snd.takes_window_of(rcv.nxt())
             && !self.congestion.governs()
             && self.config.fast_path
@@ -119,11 +117,7 @@ impl Connection {
             // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
             let rtt_ns = now.as_nanos().saturating_sub(at.as_nanos());
             self.sample_rtt(now, rtt_ns, in_flight, acked);
-            self.recovery.rack_rtt_ns = rtt_ns;
-            if at >= self.recovery.rack.0 {
-                // what was delivered of the same moment lies before
-                self.recovery.rack = (at, ack);
-            }
+            self.recovery.on_delivered_in_order(at, ack, rtt_ns);
         } else if let Some(rtt) = self.rtt_by_timestamp(now, echo) {
             self.sample_rtt(now, rtt.as_nanos() as u64, in_flight, acked);
         }

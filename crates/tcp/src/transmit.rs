@@ -113,7 +113,7 @@ impl Connection {
             && !snd.is_fin_queued()
             && !snd.is_syn_due()
             && !snd.is_probe_due()
-            && !recovery.probe_due
+            && !recovery.is_probe_due()
             && reset_due.is_none()
             && board.next_lost().is_none()
             // which is told that there was nothing to send
@@ -228,7 +228,7 @@ impl Connection {
             self.end_before_block(&mut chosen, mss);
         }
         // RFC 8985 7.3: a probe does not wait
-        if !self.recovery.probe_due && self.held_by_pace(now) {
+        if !self.recovery.is_probe_due() && self.held_by_pace(now) {
             return None;
         }
         if chosen.len != 0 && !self.put_payload(&mut chosen, pool, limits, mss, batch) {
@@ -364,10 +364,9 @@ impl Connection {
         self.counters.bytes_sent += chosen.len;
         let sequence_len = end - chosen.start;
         self.recovery.on_transmit(sequence_len);
-        self.recovery.force_resend = false;
-        self.recovery.override_sws = false;
-        if self.recovery.probe_due {
-            self.after_probe(end, chosen.resend);
+        self.snd.set_sws_override(false);
+        if self.recovery.is_probe_due() {
+            self.recovery.on_probe_sent(self.snd.nxt().max(end), chosen.resend);
         }
         if chosen.resend {
             self.after_resend(now, chosen, mss, parts);
@@ -408,14 +407,6 @@ impl Connection {
         self.recovery.on_resend(chosen.start, end - chosen.start, ts, mss);
         self.counters.retransmits += parts.max(1) as u32;
         self.counters.bytes_retransmitted += chosen.len;
-    }
-
-    /// A loss probe up to `end` was sent (RFC 8985 7.3).
-    #[cold]
-    fn after_probe(&mut self, end: u64, is_resent: bool) {
-        self.recovery.probe_due = false;
-        self.recovery.probe_end = self.snd.nxt().max(end);
-        self.recovery.probe_resent = is_resent;
     }
 
     /// Tells a congestion control that governs each transmission.

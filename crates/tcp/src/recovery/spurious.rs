@@ -101,7 +101,9 @@ impl Connection {
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
         self.congestion.on_undo();
         self.trace_window("nothing was lost", before);
-        self.recovery.reordering_seen |= !undo.timeout;
+        if !undo.timeout {
+            self.recovery.rack.note_reordering();
+        }
         self.counters.rare().spurious_recoveries += 1;
     }
 
@@ -115,11 +117,8 @@ impl Connection {
         rare.spurious_bytes += bytes;
         self.rtt.sent_in_vain();
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
-        let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
-        if !of_probe && self.snd.una() >= self.recovery.dsack_round {
-            self.recovery.dsack_round = self.snd.nxt();
-            self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
-            self.recovery.reo_wnd_persist = 16;
+        if !self.recovery.has_resent_probe() {
+            self.recovery.rack.widen(self.snd.una(), self.snd.nxt());
         }
         if let Some(undo) = self.recovery.undo_mut()
             && undo.resent_bytes > 0

@@ -304,7 +304,7 @@ fn check_sender(connection: &Connection) {
     assert!(board.pipe(snd.una(), snd.nxt()) <= outstanding, "more in flight than outstanding");
     assert!(window.cwnd_bytes >= u64::from(window.mss_bytes.min(88)), "no congestion window");
     if outstanding == 0 && connection.state.is_synchronized() {
-        assert_eq!(connection.recovery.phase, Phase::Open, "nothing is outstanding");
+        assert_eq!(connection.recovery.phase(), Phase::Open, "nothing is outstanding");
         assert!(board.is_in_order(), "something exceptional, and nothing outstanding");
     }
     let rto = rtt.rto().as_millis() as u64;

@@ -86,7 +86,7 @@ impl Before {
     pub fn of(connection: &Connection) -> Before {
         let info = connection.info();
         Before {
-            phase: connection.recovery.phase,
+            phase: connection.recovery.phase(),
             refused: info.paws_rejected + info.out_of_window + info.challenge_acks,
             rto: connection.rtt.base_rto(),
         }
@@ -222,7 +222,7 @@ impl Losses {
         self.undecided = self.undecided.saturating_sub(u8::from(decides));
         if ack > self.una {
             (self.una, self.advanced, self.expired) = (ack, now, false);
-            self.open = connection.recovery.phase == Phase::Open;
+            self.open = connection.recovery.phase() == Phase::Open;
         }
         // RFC 8985 7.4: one acknowledged that was sent again may have repaired a loss, which the next ACK tells
         if self.una > self.probe_end {
@@ -337,7 +337,7 @@ impl Losses {
 
     /// 6.2 steps 4 and 5, and RFC 6675 section 4: IsLost.
     fn detect(&mut self, now: Instant, before: Phase, connection: &Connection) {
-        let (before, after) = (before != Phase::Open, connection.recovery.phase != Phase::Open);
+        let (before, after) = (before != Phase::Open, connection.recovery.phase() != Phase::Open);
         let recovers = before && after && self.una < self.recover;
         let window = match !self.reordering && (recovers || self.segments_sacked() >= 3) {
             true => Duration::ZERO,
@@ -499,7 +499,7 @@ impl Losses {
         let known = self.pieces.iter().any(|piece| piece.sacked || piece.lost || piece.early);
         let waits =
             known || self.expired || !self.open || self.probe_end > 0 || rtt.is_backed_off();
-        if waits || recovery.phase != Phase::Open || self.sent_new.max(self.advanced) < now {
+        if waits || !recovery.is_open() || self.sent_new.max(self.advanced) < now {
             return;
         }
         let mut wait = 2 * rtt.srtt() + Duration::from_millis(2);

@@ -1,19 +1,26 @@
-//! Loss recovery: when something is lost (RACK, RFC 8985; duplicate ACKs, RFC 6582), how much is sent while
-//! recovering (PRR, RFC 9937). Taking it back when nothing was lost is in `spurious`.
+//! Loss recovery: when something is lost (RACK, RFC 8985; duplicate ACKs, RFC 6582), and how a recovery begins and ends.
+//! How much is sent meanwhile is in `prr`, taking it back when nothing was lost in `spurious`, the probe of a tail in
+//! `probe`, what the congestion control is told in `growth`.
 
+mod growth;
+mod probe;
+mod prr;
+mod rack;
 mod spurious;
 
 use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::congestion::{AckSample, DeliverySample, LossSample, Window};
 use crate::connection::Connection;
 use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use crate::path_search::ProbeLoss;
 use crate::scoreboard::Delivery;
 use crate::timers::Expiry;
 use crate::trace::trace;
+use probe::LossProbe;
+use prr::Prr;
+use rack::Rack;
 use spurious::{Frto, Undo};
 
 /// Where the sender stands. Recovery and loss last until `Recovery::recover` is acknowledged.
@@ -41,9 +48,7 @@ enum Left {
 /// What exists from the first loss on: most connections never have it.
 #[derive(Clone, Debug, Default)]
 struct Episode {
-    prr_delivered: u64,
-    prr_out: u64,
-    prr_flight: u64,
+    prr: Prr,
     undo: Option<Undo>,
     /// New data sent in the second step of F-RTO; two segments at most.
     frto_sent: u64,
@@ -57,30 +62,15 @@ struct Episode {
 pub(crate) struct Recovery {
     /// `nxt` when the last recovery or time-out began (RFC 6582: recover; RFC 6675: RecoveryPoint).
     recover: u64,
-    /// RFC 8985: RACK.xmit_ts, RACK.end_seq, RACK.rtt. The end is zero before the first.
-    pub(crate) rack: (Instant, u64),
-    pub(crate) rack_rtt_ns: u64,
-    /// `nxt` when a D-SACK last widened the reordering window.
-    dsack_round: u64,
-    /// End of the data outstanding when a tail loss probe was sent; zero when none is out.
-    pub(crate) probe_end: u64,
+    rack: Rack,
+    probe: LossProbe,
     episode: Option<Box<Episode>>,
-    pub(crate) duplicate_acks: u32,
-    pub(crate) phase: Phase,
+    duplicate_acks: u32,
+    phase: Phase,
     /// RFC 5682: state of F-RTO after a time-out.
     frto: Frto,
-    pub(crate) reordering_seen: bool,
-    /// RFC 8985: RACK.reo_wnd_mult and its persistence.
-    pub(crate) reo_wnd_mult: u8,
-    reo_wnd_persist: u8,
-    /// The persist timer allows a part of a segment (RFC 9293 3.8.6.2.1).
-    pub(crate) override_sws: bool,
-    /// A tail loss probe is to be sent.
-    pub(crate) probe_due: bool,
-    /// The probe that is out was a retransmission.
-    pub(crate) probe_resent: bool,
-    /// One segment may be sent whatever the window says: the first of a recovery.
-    pub(crate) force_resend: bool,
+    /// One segment may be sent again whatever the window says: the first of a recovery.
+    force_resend: bool,
 }
 
 /// An ACK as recovery sees it.
@@ -104,22 +94,42 @@ impl Recovery {
     pub(crate) fn new() -> Self {
         Recovery {
             recover: 0,
-            rack: (Instant::ZERO, 0),
-            rack_rtt_ns: 0,
-            dsack_round: 0,
-            probe_end: 0,
+            rack: Rack::new(),
+            probe: LossProbe::default(),
             episode: None,
             duplicate_acks: 0,
             phase: Phase::Open,
             frto: Frto::Off,
-            reordering_seen: false,
-            reo_wnd_mult: 1,
-            reo_wnd_persist: 0,
-            override_sws: false,
-            probe_due: false,
-            probe_resent: false,
             force_resend: false,
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Nothing is known to be lost.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// The same, and no loss probe is out.
+    #[inline(always)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.is_open() && !self.probe.is_out()
+    }
+
+    /// One segment may be sent again whatever the window says.
+    #[inline(always)]
+    pub(crate) fn forces_resend(&self) -> bool {
+        self.force_resend
+    }
+
+    /// From now on until something is sent.
+    pub(crate) fn force_resend(&mut self) {
+        self.force_resend = true;
     }
 
     fn episode(&mut self) -> &mut Episode {
@@ -128,17 +138,18 @@ impl Recovery {
 
     /// Gives back what only a recovery needs.
     pub(crate) fn release(&mut self) {
-        if self.phase == Phase::Open {
+        if self.is_open() {
             self.episode = None;
         }
     }
 
-    /// `bytes` are sent while recovering.
+    /// `bytes` are sent.
     #[inline]
     pub(crate) fn on_transmit(&mut self, bytes: u64) {
+        self.force_resend = false;
         match (self.phase, self.frto) {
             (Phase::Open, _) => {}
-            (Phase::Recovery, _) => self.episode().prr_out += bytes,
+            (Phase::Recovery, _) => self.episode().prr.on_sent(bytes),
             (Phase::Loss, Frto::Second) => self.episode().frto_sent += bytes,
             _ => {}
         }
@@ -147,7 +158,7 @@ impl Recovery {
     /// `bytes` from `start` on are sent again, at timestamp `ts`, in segments of `mss`.
     pub(crate) fn on_resend(&mut self, start: u64, bytes: u64, ts: u32, mss: u64) {
         let short = bytes.next_multiple_of(mss) - bytes;
-        if short > 0 && self.phase != Phase::Open {
+        if short > 0 && !self.is_open() {
             self.episode().short_bytes += short;
         }
         if let Some(undo) = self.undo_mut() {
@@ -160,19 +171,19 @@ impl Recovery {
         self.episode.as_ref().map_or(0, |episode| episode.short_bytes)
     }
 
-    /// RFC 8985 6.2 step 4: after 16 time-outs without a D-SACK the reordering window is as at first. The RFC counts
-    /// fast recoveries too; with them more was sent again in vain on a path of 1 ms that delays by 1 ms.
-    fn wear_reordering_window(&mut self) {
-        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
-        if self.reo_wnd_persist == 0 {
-            self.reo_wnd_mult = 1;
-        }
-    }
-
     fn forget_short(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.short_bytes = 0;
         }
+    }
+
+    /// A recovery begins, with all below `nxt` outstanding: by loss that was seen, or by a time-out.
+    fn begin(&mut self, phase: Phase, nxt: u64) {
+        self.phase = phase;
+        self.recover = nxt;
+        self.force_resend = true;
+        self.probe = LossProbe::default();
+        self.forget_short();
     }
 }
 
@@ -238,82 +249,7 @@ impl Connection {
     pub(crate) fn send_all_again(&mut self) {
         let bytes = self.board.mark_lost(self.snd.una(), self.snd.nxt());
         trace!(self, TRACE, "segments marked lost", bytes = bytes);
-        self.recovery.force_resend = true;
-    }
-
-    /// The congestion window was `before`, and `cause` changed it.
-    pub(crate) fn trace_window(&self, cause: &'static str, before: u64) {
-        let Window { cwnd_bytes, ssthresh_bytes, .. } = self.window;
-        trace!(
-            self,
-            DEBUG,
-            "congestion window",
-            cause = cause,
-            before_bytes = before,
-            cwnd_bytes = cwnd_bytes,
-            ssthresh_bytes = ssthresh_bytes
-        );
-    }
-
-    /// Tells a controller that governs the window what was judged lost.
-    pub(crate) fn tell_lost(&mut self, now: Instant, bytes: u64, sent_at: Option<Instant>) {
-        trace!(self, TRACE, "segments marked lost", bytes = bytes);
-        if self.congestion.governs() {
-            let loss = LossSample { now, bytes, sent_at, sack: self.negotiated.sack };
-            self.congestion.on_lost(&mut self.window, &loss);
-        }
-    }
-
-    fn tell_delivery(&mut self, now: Instant, ack: &Acked, lost_bytes: u64) {
-        let delivery = &ack.delivery;
-        let sack = self.negotiated.sack;
-        let sample = DeliverySample {
-            now,
-            bytes: delivery.bytes,
-            lost_bytes,
-            // without SACK, an ACK of something sent again stands for more than arrived with it
-            newest_at: delivery.newest.filter(|n| sack || !n.resent).map(|n| n.at),
-            oldest_at: self.board.oldest_at(),
-            rtt: delivery.timed().map(|at| now.saturating_duration_since(at)),
-            min_rtt: self.rtt.min_rtt().unwrap_or_default(),
-            in_flight_bytes: self.board.pipe(self.snd.una(), self.snd.nxt()),
-            cwnd_limited: self.snd.is_cwnd_limited(),
-            recovering: self.recovery.phase != Phase::Open,
-            sack,
-        };
-        self.congestion.on_delivery(&mut self.window, &sample);
-    }
-
-    fn grow(&mut self, now: Instant, ack: &Acked, bytes: u64) {
-        if bytes == 0 || ack.echoed {
-            return;
-        }
-        self.grow_by(now, bytes, ack.in_flight, self.is_cwnd_limited(ack.in_flight));
-    }
-
-    /// RFC 5681 3.1 and RFC 7661: only a window that is used may grow, and in slow start one half used.
-    #[inline(always)]
-    pub(crate) fn is_cwnd_limited(&self, in_flight: u64) -> bool {
-        self.snd.is_cwnd_limited()
-            || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes
-    }
-
-    /// Has the congestion control see that `acked` more bytes have arrived, with so many in flight before.
-    #[inline(always)]
-    pub(crate) fn grow_by(&mut self, now: Instant, acked: u64, in_flight: u64, cwnd_limited: bool) {
-        let rtt = self.rtt.latest();
-        let sample = AckSample {
-            now,
-            acked_bytes: acked,
-            in_flight_bytes: in_flight,
-            cwnd_limited,
-            rtt: (!rtt.is_zero()).then_some(rtt),
-            srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt().unwrap_or_default(),
-            una: self.snd.una(),
-            nxt: self.snd.nxt(),
-        };
-        self.congestion.on_ack(&mut self.window, &sample);
+        self.recovery.force_resend();
     }
 
     /// RFC 5681 3.2 and RFC 6582, for a peer without SACK.
@@ -325,10 +261,10 @@ impl Connection {
             self.board.take_off_duplicates(ack.acked.saturating_sub(mss));
             // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost too
             if self.recovery.phase == Phase::Recovery && una < self.recovery.recover {
-                self.recovery.force_resend = true;
+                self.recovery.force_resend();
                 return self.board.mark_lost(una, head);
             }
-            if self.recovery.phase == Phase::Open {
+            if self.recovery.is_open() {
                 self.board.forget_duplicates();
             }
             return 0;
@@ -342,7 +278,7 @@ impl Connection {
         }
         // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
         if self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
-            && self.recovery.phase == Phase::Open
+            && self.recovery.is_open()
             && una > self.recovery.recover
         {
             return self.board.mark_lost(una, head);
@@ -367,44 +303,14 @@ impl Connection {
             true => self.snd.outstanding() - self.board.sacked_bytes() + delivered,
             false => used,
         };
-        let recovery = &mut self.recovery;
-        recovery.phase = Phase::Recovery;
-        recovery.recover = self.snd.nxt();
-        let episode = recovery.episode();
-        episode.prr_delivered = 0;
-        episode.prr_out = 0;
-        episode.prr_flight = to_deliver.max(1);
-        episode.short_bytes = 0;
-        recovery.probe_end = 0;
-        recovery.probe_due = false;
-        recovery.force_resend = true;
+        self.recovery.begin(Phase::Recovery, self.snd.nxt());
+        self.recovery.episode().prr = Prr::begin(to_deliver);
         self.counters.rare().fast_recoveries += 1;
         self.believe_claim_of_lost(now);
         if !self.congestion.governs() {
             self.reduce_proportionally(delivered, false);
         }
         self.trace_window("loss", before);
-    }
-
-    /// RFC 9937 section 5: sends in proportion to what is delivered, so that the window reaches the threshold by the
-    /// end of recovery. Below it, as much as is delivered, and a segment more for an ACK that is `safe`: one that moves
-    /// on and tells of nothing more that is lost.
-    fn reduce_proportionally(&mut self, delivered: u64, safe: bool) {
-        let mss = u64::from(self.snd.mss());
-        let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
-        let ssthresh = self.window.ssthresh_bytes;
-        let recovery = self.recovery.episode();
-        recovery.prr_delivered += delivered;
-        let allowed = if pipe > ssthresh {
-            let due = (u128::from(recovery.prr_delivered) * u128::from(ssthresh))
-                .div_ceil(u128::from(recovery.prr_flight.max(1))) as u64;
-            due.saturating_sub(recovery.prr_out)
-        } else {
-            let conserved = recovery.prr_delivered.saturating_sub(recovery.prr_out).max(delivered);
-            let limit = if safe { conserved + mss } else { conserved };
-            limit.min(ssthresh - pipe)
-        };
-        self.window.cwnd_bytes = (pipe + allowed).max(mss);
     }
 
     /// Ends recovery where all that was outstanding when it began is acknowledged, or nothing was lost.
@@ -450,7 +356,7 @@ impl Connection {
 
     fn note_reordering(&mut self, ack: &Acked) {
         if ack.delivery.reordered.is_some() {
-            self.recovery.reordering_seen = true;
+            self.recovery.rack.note_reordering();
             let rare = self.counters.rare();
             rare.reorderings += 1;
             rare.reordering_bytes = rare.reordering_bytes.max(ack.delivery.reordered_by);
@@ -485,7 +391,7 @@ impl Connection {
             self.board.forget_sacked();
         }
         // RFC 5682 2.1 step 1: only where nothing of this was sent again before
-        let frto = first && self.recovery.phase == Phase::Open && una > self.recovery.recover;
+        let frto = first && self.recovery.is_open() && una > self.recovery.recover;
         if first {
             self.counters.rare().timeout_recoveries += 1;
             self.save_undo(true);
@@ -497,30 +403,9 @@ impl Connection {
         self.window.cwnd_bytes = u64::from(self.snd.mss());
         self.trace_window("time-out", before);
         let recovery = &mut self.recovery;
-        recovery.forget_short();
+        recovery.begin(Phase::Loss, nxt);
         recovery.frto = if frto { Frto::First } else { Frto::Off };
-        recovery.phase = Phase::Loss;
-        recovery.recover = nxt;
         recovery.duplicate_acks = 0;
-        recovery.probe_end = 0;
-        recovery.probe_due = false;
-        recovery.force_resend = true;
-        recovery.wear_reordering_window();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wide_reordering_window_lasts_for_sixteen_time_outs() {
-        let mut recovery = Recovery { reo_wnd_mult: 5, reo_wnd_persist: 16, ..Recovery::new() };
-        for _ in 0..15 {
-            recovery.wear_reordering_window();
-        }
-        assert_eq!(recovery.reo_wnd_mult, 5);
-        recovery.wear_reordering_window();
-        assert_eq!(recovery.reo_wnd_mult, 1);
+        recovery.rack.wear();
     }
 }

@@ -1,81 +1,55 @@
-//! RACK-TLP (RFC 8985): loss by time, and the probe of a tail.
-
-use core::time::Duration;
+//! The probe of a tail (RFC 8985 section 7), and the choice between it and the time-out.
 
 use millstream_packet::Instant;
 
+use super::{Acked, Recovery};
 use crate::connection::Connection;
-use crate::limits::{DUPLICATE_THRESHOLD, INITIAL_RTO_MS};
-use crate::recovery::{Acked, Phase};
+use crate::limits::INITIAL_RTO_MS;
 use crate::timers::Expiry;
 
+/// The tail loss probe.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LossProbe {
+    /// RFC 8985: TLP.end_seq, the end of the data outstanding when one was sent; zero when none is out.
+    end: u64,
+    /// One is to be sent.
+    is_due: bool,
+    /// The one that is out was sent again (TLP.is_retrans).
+    is_resent: bool,
+}
+
+impl LossProbe {
+    #[inline(always)]
+    pub(super) fn is_out(self) -> bool {
+        self.end != 0
+    }
+}
+
+impl Recovery {
+    /// A loss probe is to be sent.
+    #[inline(always)]
+    pub(crate) fn is_probe_due(&self) -> bool {
+        self.probe.is_due
+    }
+
+    /// All that one would probe for was acknowledged before it could be sent.
+    pub(crate) fn cancel_probe(&mut self) {
+        self.probe.is_due = false;
+    }
+
+    /// One was sent, with all below `end` outstanding (RFC 8985 7.3).
+    #[cold]
+    pub(crate) fn on_probe_sent(&mut self, end: u64, is_resent: bool) {
+        self.probe = LossProbe { end, is_due: false, is_resent };
+    }
+
+    /// A segment that the peer had before was the probe's.
+    pub(super) fn has_resent_probe(&self) -> bool {
+        self.probe.is_out() && self.probe.is_resent
+    }
+}
+
 impl Connection {
-    /// RFC 8985 6.2 step 2: the last moment at which something was sent again that an ACK with this echo can be the
-    /// answer to. It came by then as long ago as a round trip takes at least, and the timestamp echoed is not older.
-    pub(crate) fn answers(&self, now: Instant, echo: Option<u32>) -> Instant {
-        let least = self.rtt.min_rtt_ns().unwrap_or(0);
-        // what the echo itself says of the round trip counts (step 1)
-        let least = match self.rtt_by_timestamp(now, echo) {
-            Some(rtt) => least.min(rtt.as_nanos() as u64),
-            None => least,
-        };
-        let now_ns = now.as_nanos();
-        let late_ms = echo.map_or(0, |echo| self.ts_now(now).wrapping_sub(echo) as i32).max(0);
-        // the end of that millisecond
-        let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
-        Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))
-    }
-
-    /// RFC 8985 6.2 step 2.
-    pub(crate) fn update_rack(&mut self, now: Instant, ack: &Acked) {
-        let Some(newest) = ack.delivery.rack else { return };
-        let rtt = now.saturating_duration_since(newest.0);
-        self.recovery.rack_rtt_ns = rtt.as_nanos() as u64;
-        self.recovery.rack = self.recovery.rack.max(newest);
-    }
-
-    /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
-    fn reordering_window(&self) -> Duration {
-        let mss = u64::from(self.snd.mss());
-        if !self.recovery.reordering_seen {
-            let many = self.board.sacked_segments() >= DUPLICATE_THRESHOLD
-                || self.board.sacked_bytes() > mss * u64::from(DUPLICATE_THRESHOLD - 1);
-            if self.recovery.phase != Phase::Open || many {
-                return Duration::ZERO;
-            }
-        }
-        let quarter = self.rtt.min_rtt().unwrap_or_default() / 4;
-        (quarter * u32::from(self.recovery.reo_wnd_mult)).min(self.rtt.srtt())
-    }
-
-    /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
-    pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
-        let rack = self.recovery.rack;
-        if rack.1 == 0 {
-            return 0;
-        }
-        let wait = Duration::from_nanos(self.recovery.rack_rtt_ns) + self.reordering_window();
-        let judged = self.board.detect_lost(rack, wait, now);
-        if let Some(at) = judged.again {
-            self.timers.arm_retransmit(at, Expiry::Reorder);
-        }
-        if judged.bytes > 0 && self.was_mtu_probe(now, judged.bytes) {
-            return 0;
-        }
-        if judged.bytes > 0 {
-            self.tell_lost(now, judged.bytes, judged.sent_at);
-        }
-        judged.bytes
-    }
-
-    /// Nothing new has arrived; time has passed.
-    pub(crate) fn judge_by_time(&mut self, now: Instant) {
-        let newly = self.detect_lost(now);
-        if newly > 0 && self.recovery.phase == Phase::Open {
-            self.enter_recovery(now, 0, 0);
-        }
-    }
-
     /// RFC 8985 7.3: ask for an ACK of the tail.
     pub(crate) fn on_loss_probe(&mut self, now: Instant) {
         self.restart_retransmit(now);
@@ -84,26 +58,28 @@ impl Connection {
             return;
         }
         let shrunk = self.snd.nxt() > self.snd.edge();
-        let may_probe = self.recovery.phase == Phase::Open && self.recovery.probe_end == 0;
-        if may_probe && !shrunk && self.choose_probe(u64::from(self.snd.mss())).is_some() {
-            self.recovery.probe_due = true;
+        if self.recovery.is_at_rest()
+            && !shrunk
+            && self.choose_probe(u64::from(self.snd.mss())).is_some()
+        {
+            self.recovery.probe.is_due = true;
             self.counters.rare().loss_probes += 1;
         }
     }
 
     /// RFC 8985 7.4: did the probe repair a loss?
     pub(crate) fn end_probe(&mut self, now: Instant, ack: &Acked) {
-        let (end, resent) = (self.recovery.probe_end, self.recovery.probe_resent);
+        let LossProbe { end, is_resent, .. } = self.recovery.probe;
         let una = self.snd.una();
         if end == 0 || una < end {
             return;
         }
-        if !resent || ack.dsack_bytes > 0 {
-            self.recovery.probe_end = 0;
+        if !is_resent || ack.dsack_bytes > 0 {
+            self.recovery.probe.end = 0;
         } else if una > end {
             // it did: one congestion response
-            self.recovery.probe_end = 0;
-            if self.recovery.phase == Phase::Open {
+            self.recovery.probe.end = 0;
+            if self.recovery.is_open() {
                 let before = self.window.cwnd_bytes;
                 self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
                 self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
@@ -111,7 +87,7 @@ impl Connection {
                 self.ecn_reduced();
             }
         } else if ack.duplicate {
-            self.recovery.probe_end = 0;
+            self.recovery.probe.end = 0;
         }
     }
 
@@ -146,8 +122,7 @@ impl Connection {
     #[inline]
     fn may_probe(&self) -> bool {
         self.negotiated.sack
-            && self.recovery.phase == Phase::Open
-            && self.recovery.probe_end == 0
+            && self.recovery.is_at_rest()
             && self.board.sacked_bytes() == 0
             && !self.rtt.is_backed_off()
     }
