@@ -44,7 +44,7 @@ impl Connection {
             self.resume_after_shut(now);
         }
         let in_flight = self.board.pipe(una, self.snd.nxt());
-        let echoed = header.flags.ece() && self.ecn.agreed;
+        let echoed = header.flags.ece() && self.ecn.is_agreed();
         if echoed && !old {
             self.ecn_take_echo(now, ack, in_flight);
         }

@@ -18,6 +18,7 @@ use crate::error::ConnError;
 use crate::info::Counters;
 use crate::limits;
 use crate::pacer::Pacer;
+use crate::path::PathMtu;
 use crate::payload::Payload;
 use crate::receiver::Receiver;
 use crate::recovery::Recovery;
@@ -63,6 +64,7 @@ pub struct Connection {
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) ecn: Ecn,
+    pub(crate) path: PathMtu,
     pub(crate) board: Scoreboard,
     pub(crate) ack: AckPolicy,
     pub(crate) timers: Timers,
@@ -185,6 +187,7 @@ impl Connection {
             congestion: Congestion::new(congestion, u64::from(isn.0) << 32 | u64::from(ts_offset)),
             recovery: Recovery::new(),
             ecn: Ecn::default(),
+            path: PathMtu::default(),
             board: Scoreboard::new(isn.0 ^ ts_offset),
             ack: AckPolicy::new(),
             timers: Timers::default(),

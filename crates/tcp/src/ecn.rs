@@ -18,111 +18,121 @@ pub(crate) const ECT_0: u8 = 0b10;
 /// Congestion experienced.
 const CE: u8 = 0b11;
 
+const SETUP: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
+
 /// State of both halves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ecn {
     /// Both SYNs agreed: marks are echoed and echoes answered.
-    pub(crate) agreed: bool,
+    is_agreed: bool,
     /// Data is sent as ECN-capable.
-    capable: bool,
+    is_capable: bool,
     /// The last SYN sent asked for it.
-    asked: bool,
+    has_asked: bool,
     /// A mark arrived and the peer has not said CWR since.
-    echo: bool,
+    owes_echo: bool,
     /// The window was reduced; the next new data says so.
-    cwr_due: bool,
+    is_cwr_due: bool,
     /// Echoes are not answered again until this is acknowledged: once a window (RFC 3168 6.1.2).
     high: u64,
 }
 
-const SETUP: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
-
-impl Connection {
-    /// Flags of a SYN or SYN-ACK sent now (RFC 3168 6.1.1).
-    pub(crate) fn ecn_syn_flags(&mut self, answering: bool) -> TcpFlags {
-        if answering {
-            return if self.ecn.agreed { TcpFlags::ECE } else { TcpFlags::NONE };
-        }
-        // RFC 3168 6.1.1.1: what got no answer may have been dropped for asking
-        let ask = self.config.ecn == EcnMode::Request && self.snd.syn_retransmits() == 0;
-        self.ecn.asked = ask;
-        if ask { SETUP } else { TcpFlags::NONE }
+impl Ecn {
+    /// Both SYNs agreed.
+    #[inline]
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.is_agreed
     }
 
-    /// Takes what the peer's SYN or SYN-ACK says.
-    pub(crate) fn ecn_take_syn(&mut self, syn: &TcpHeader) {
-        let bits = (syn.flags.ece(), syn.flags.cwr());
-        let agreed = if syn.flags.ack() {
+    /// Flags of a SYN sent now (RFC 3168 6.1.1). One that goes again does not ask: what got no answer may have been dropped
+    /// for that (6.1.1.1).
+    pub(crate) fn syn_flags(&mut self, mode: EcnMode, is_first: bool) -> TcpFlags {
+        self.has_asked = mode == EcnMode::Request && is_first;
+        if self.has_asked { SETUP } else { TcpFlags::NONE }
+    }
+
+    /// Flags of a SYN-ACK.
+    pub(crate) fn syn_ack_flags(&self) -> TcpFlags {
+        if self.is_agreed { TcpFlags::ECE } else { TcpFlags::NONE }
+    }
+
+    /// Takes what the peer's SYN or SYN-ACK says; `passive`: we sent none before.
+    pub(crate) fn take_syn(&mut self, flags: TcpFlags, mode: EcnMode, passive: bool) {
+        let bits = (flags.ece(), flags.cwr());
+        self.is_agreed = if flags.ack() {
             // RFC 3168 6.1.1: both bits in a SYN-ACK come from a host that reflects what it does not know
-            self.ecn.asked && bits == (true, false)
+            self.has_asked && bits == (true, false)
         } else {
             // our own SYN, in a simultaneous open, must have asked too
-            let willing = self.passive || self.ecn.asked;
-            self.config.ecn != EcnMode::Off && willing && bits == (true, true)
+            mode != EcnMode::Off && (passive || self.has_asked) && bits == (true, true)
         };
-        self.ecn.agreed = agreed;
-        self.ecn.capable = agreed;
+        self.is_capable = self.is_agreed;
     }
 
     /// The peer's SYN again. One that does not ask any more means that our data must not be marked
     /// (RFC 3168 6.1.1).
-    pub(crate) fn ecn_take_syn_again(&mut self, syn: &TcpHeader) {
-        self.ecn.capable &= syn.flags.contains(SETUP);
+    pub(crate) fn take_syn_again(&mut self, flags: TcpFlags) {
+        self.is_capable &= flags.contains(SETUP);
     }
 
-    /// Data within the window arrived with `codepoint` in its IP header (RFC 3168 6.1.3).
+    /// Data within the window arrived with `codepoint` in its IP header, and CWR or not (RFC 3168 6.1.3): whether it
+    /// carries a mark, and if so, whether that is the first since the peer said CWR.
     #[inline]
-    pub(crate) fn ecn_take_data(&mut self, header: &TcpHeader, codepoint: u8) {
-        self.ecn_take_mark(header.flags.cwr(), codepoint);
-    }
-
-    /// The same for data with CWR or without.
-    #[inline]
-    pub(crate) fn ecn_take_mark(&mut self, cwr: bool, codepoint: u8) {
-        if !self.ecn.agreed {
-            return;
+    fn take_data(&mut self, cwr: bool, codepoint: u8) -> Option<bool> {
+        if !self.is_agreed {
+            return None;
         }
-        if cwr {
-            self.ecn.echo = false;
-        }
-        if codepoint & CE == CE {
-            self.counters.rare().ce_segments_in += 1;
-            // the first mark is told at once; it is what the sender waits for
-            if !self.ecn.echo {
-                self.ack.send_at_once();
-            }
-            self.ecn.echo = true;
-        }
+        self.owes_echo &= !cwr;
+        (codepoint & CE == CE).then(|| !std::mem::replace(&mut self.owes_echo, true))
     }
 
     /// Flag of every segment with an ACK (RFC 3168 6.1.3).
     #[inline]
-    pub(crate) fn ecn_ack_flags(&self) -> TcpFlags {
-        if self.ecn.echo { TcpFlags::ECE } else { TcpFlags::NONE }
+    pub(crate) fn ack_flags(&self) -> TcpFlags {
+        if self.owes_echo { TcpFlags::ECE } else { TcpFlags::NONE }
     }
 
     /// Codepoint and flags of a segment with data. Only new data is ECN-capable (RFC 3168 6.1.4, 6.1.5): what is
     /// sent again is not, nor what carries no data.
     #[inline]
-    pub(crate) fn ecn_mark_data(&mut self, new: bool) -> (u8, TcpFlags) {
-        if !new || !self.ecn.agreed {
+    pub(crate) fn mark_data(&mut self, is_new: bool) -> (u8, TcpFlags) {
+        if !is_new || !self.is_agreed {
             return (0, TcpFlags::NONE);
         }
-        let cwr = std::mem::take(&mut self.ecn.cwr_due);
-        (if self.ecn.capable { ECT_0 } else { 0 }, if cwr { TcpFlags::CWR } else { TcpFlags::NONE })
+        let cwr = std::mem::take(&mut self.is_cwr_due);
+        (if self.is_capable { ECT_0 } else { 0 }, if cwr { TcpFlags::CWR } else { TcpFlags::NONE })
     }
 
-    /// The window was reduced, for whatever reason: the peer is told by CWR, and echoes of marks set before do
-    /// not reduce it again (RFC 3168 6.1.2).
-    pub(crate) fn ecn_reduced(&mut self) {
-        self.ecn.cwr_due = self.ecn.agreed;
-        self.ecn.high = self.snd.nxt();
+    /// The window was reduced, for whatever reason, with all below `nxt` sent: the peer is told by CWR, and echoes of marks
+    /// set before do not reduce it again (RFC 3168 6.1.2).
+    pub(crate) fn on_reduced(&mut self, nxt: u64) {
+        self.is_cwr_due = self.is_agreed;
+        self.high = nxt;
+    }
+
+    /// An echo that comes with an ACK up to `ack` is to be answered.
+    fn is_answered(&self, ack: u64) -> bool {
+        self.is_agreed && ack > self.high
+    }
+}
+
+impl Connection {
+    /// Data within the window arrived with `codepoint` in its IP header.
+    #[inline]
+    pub(crate) fn ecn_take_data(&mut self, header: &TcpHeader, codepoint: u8) {
+        if let Some(is_first) = self.ecn.take_data(header.flags.cwr(), codepoint) {
+            self.counters.rare().ce_segments_in += 1;
+            if is_first {
+                // told at once: it is what the sender waits for
+                self.ack.send_at_once();
+            }
+        }
     }
 
     /// An acceptable ACK up to `ack` carries ECE (RFC 3168 6.1.2): reduces as for loss, at most once a window.
     /// `in_flight` is what was in flight before it.
     pub(crate) fn ecn_take_echo(&mut self, now: Instant, ack: u64, in_flight: u64) {
-        if !self.ecn.agreed || ack <= self.ecn.high {
+        if !self.ecn.is_answered(ack) {
             return;
         }
         if self.recovery.is_open() {
@@ -133,6 +143,57 @@ impl Connection {
             self.recovery.forget_undo();
             self.counters.rare().ecn_reductions += 1;
         }
-        self.ecn_reduced();
+        self.ecn.on_reduced(self.snd.nxt());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreed() -> Ecn {
+        let mut ecn = Ecn::default();
+        ecn.take_syn(SETUP | TcpFlags::SYN, EcnMode::Accept, true);
+        ecn
+    }
+
+    #[test]
+    fn both_syns_have_to_agree() {
+        assert_eq!(agreed().syn_ack_flags(), TcpFlags::ECE);
+        let mut ecn = Ecn::default();
+        ecn.take_syn(SETUP | TcpFlags::SYN, EcnMode::Off, true);
+        assert!(!ecn.is_agreed());
+        // a SYN-ACK counts for who has asked, and not with both bits
+        for (asks, flags, expected) in
+            [(true, TcpFlags::ECE, true), (true, SETUP, false), (false, TcpFlags::ECE, false)]
+        {
+            ecn.syn_flags(EcnMode::Request, asks);
+            ecn.take_syn(flags | TcpFlags::SYN_ACK, EcnMode::Request, false);
+            assert_eq!(ecn.is_agreed(), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_echoed_until_the_peer_has_reduced_its_window() {
+        let mut ecn = agreed();
+        assert_eq!((ecn.take_data(false, ECT_0), ecn.ack_flags()), (None, TcpFlags::NONE));
+        assert_eq!((ecn.take_data(false, CE), ecn.ack_flags()), (Some(true), TcpFlags::ECE));
+        assert_eq!((ecn.take_data(false, CE), ecn.ack_flags()), (Some(false), TcpFlags::ECE));
+        assert_eq!((ecn.take_data(true, ECT_0), ecn.ack_flags()), (None, TcpFlags::NONE));
+        assert_eq!(Ecn::default().take_data(false, CE), None);
+    }
+
+    #[test]
+    fn a_window_is_reduced_once_and_new_data_says_so_once() {
+        let mut ecn = agreed();
+        assert_eq!(ecn.mark_data(true), (ECT_0, TcpFlags::NONE));
+        assert!(ecn.is_answered(10));
+        ecn.on_reduced(50);
+        assert!(!ecn.is_answered(50) && ecn.is_answered(51));
+        assert_eq!(ecn.mark_data(false), (0, TcpFlags::NONE), "it is sent again");
+        assert_eq!(ecn.mark_data(true), (ECT_0, TcpFlags::CWR));
+        assert_eq!(ecn.mark_data(true), (ECT_0, TcpFlags::NONE));
+        ecn.take_syn_again(TcpFlags::SYN);
+        assert_eq!(ecn.mark_data(true), (0, TcpFlags::NONE), "the peer asks no more");
     }
 }

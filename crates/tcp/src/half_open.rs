@@ -127,7 +127,7 @@ impl HalfOpen {
         connection.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
         connection.rcv.was_heard(self.sent_at);
         if self.bits & NOT_CAPABLE != 0 {
-            connection.ecn_take_syn_again(&TcpHeader::default());
+            connection.ecn.take_syn_again(TcpFlags::NONE);
         }
         connection
     }

@@ -31,7 +31,7 @@ impl Connection {
             rcv.set_ts_recent(now, timestamps.value);
         }
         snd.on_peer_syn(options.mss.map(|mss| mss.max(MIN_MSS_BYTES)), syn.window);
-        self.ecn_take_syn(syn);
+        self.ecn.take_syn(syn.flags, self.config.ecn, self.passive);
         self.set_mss();
         self.rcv.suppose_mss(self.snd.mss());
         let mss = u64::from(self.snd.mss());

@@ -58,18 +58,20 @@ impl Connection {
         let payload_len = data.map_or(0, |(pool, limits, batch)| {
             self.put_fast_open_data(&options, pool, limits.payload, batch)
         }) as u32;
+        let ecn = match answering {
+            true => self.ecn.syn_ack_flags(),
+            false => self.ecn.syn_flags(self.config.ecn, self.snd.syn_retransmits() == 0),
+        };
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
             seq: self.snd.iss(),
             ack: if answering { self.rcv.next_seq() } else { SeqNumber(0) },
-            flags,
+            flags: flags | ecn,
             window: self.rcv.syn_window(),
             urgent: 0,
             options,
         };
-        let flags = flags | self.ecn_syn_flags(answering);
-        let header = TcpHeader { flags, ..header };
         self.rcv.offer_syn_window();
         if self.snd.on_syn_sent(payload_len) {
             self.counters.bytes_sent += u64::from(payload_len);
@@ -125,7 +127,7 @@ impl Connection {
             dst_port: self.tuple.remote.port(),
             seq,
             ack: self.rcv.next_seq(),
-            flags: flags | urg | self.ecn_ack_flags(),
+            flags: flags | urg | self.ecn.ack_flags(),
             window,
             urgent,
             options,

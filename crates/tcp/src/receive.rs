@@ -25,7 +25,7 @@ impl Connection {
         let Some(span) = self.locate(header, len) else {
             // the peer's SYN again: our answer was lost
             self.snd.set_syn_due(true);
-            self.ecn_take_syn_again(header);
+            self.ecn.take_syn_again(header.flags);
             return 0;
         };
         if !self.is_to_be_taken(now, header, len, span) {

@@ -7,7 +7,7 @@ use crate::choose::Chosen;
 use crate::congestion::Transmit;
 use crate::connection::Connection;
 use crate::limits::{BIG_SUPER_SEGMENT_BYTES, SUPER_SEGMENT_BYTES};
-use crate::path_search::ProbeChoice;
+use crate::path::ProbeChoice;
 use crate::state::State;
 use crate::timers::Expiry;
 
@@ -238,7 +238,7 @@ impl Connection {
         if self.rcv.is_in_order() {
             self.ack.on_answer();
         }
-        let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
+        let (ecn, cwr) = self.ecn.mark_data(!chosen.resend && chosen.len > 0);
         let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
         // What frames had cut shorter says nothing of the size.

@@ -60,16 +60,6 @@ pub(crate) struct Rare {
     pub(crate) ce_segments_in: u32,
     pub(crate) ecn_reductions: u32,
     pub(crate) black_holes: u32,
-    /// No counter, but as rare: the path carries less than both ends would.
-    pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
-    /// What the link makes of segments, where that is less than they were to be when the connection was opened.
-    pub(crate) link_limit: Option<crate::path_mtu::LinkLimit>,
-    /// Offset from which on segments have had their present size.
-    pub(crate) mss_since: u64,
-    pub(crate) path_claim: Option<crate::path_mtu::PathClaim>,
-    /// A router asked for packets smaller than we make: they may be fragmented.
-    pub(crate) fragmentable: bool,
-    pub(crate) path_search: Option<crate::path_search::PathSearch>,
     /// Offsets after urgent data: the peer's, and ours.
     pub(crate) urgent_in: u64,
     pub(crate) urgent_out: u64,
@@ -89,16 +79,6 @@ impl Counters {
         self.rare.get_or_insert_default()
     }
 
-    #[inline]
-    pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
-        self.rare.as_ref()?.path_limit
-    }
-
-    #[inline]
-    pub(crate) fn link_limit(&self) -> Option<crate::path_mtu::LinkLimit> {
-        self.rare.as_ref()?.link_limit
-    }
-
     pub(crate) fn cut_off(&self) -> Option<u64> {
         self.rare.as_ref()?.cut_off
     }
@@ -106,31 +86,6 @@ impl Counters {
     /// Of challenge ACKs, the second in which the last were sent, and how many.
     pub(crate) fn challenges(&self) -> (u32, u8) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.challenges)
-    }
-
-    pub(crate) fn mss_since(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.mss_since)
-    }
-
-    #[inline]
-    pub(crate) fn take_path_claim(&mut self) -> Option<crate::path_mtu::PathClaim> {
-        self.rare.as_mut()?.path_claim.take()
-    }
-
-    #[inline]
-    pub(crate) fn fragmentable(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.fragmentable)
-    }
-
-    /// The size that a search may find at best; 0: there is none.
-    pub(crate) fn searched_mss(&self) -> u16 {
-        let search = self.rare.as_ref().and_then(|rare| rare.path_search);
-        search.map_or(0, |search| search.most())
-    }
-
-    #[inline]
-    pub(crate) fn path_search(&mut self) -> Option<&mut crate::path_search::PathSearch> {
-        self.rare.as_mut()?.path_search.as_mut()
     }
 
     /// The retransmission timer expired.

@@ -14,7 +14,7 @@ use millstream_packet::Instant;
 
 use crate::connection::Connection;
 use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
-use crate::path_search::ProbeLoss;
+use crate::path::ProbeLoss;
 use crate::scoreboard::Delivery;
 use crate::timers::Expiry;
 use crate::trace::trace;
@@ -297,7 +297,7 @@ impl Connection {
         let before = self.window.cwnd_bytes;
         let used = flight.min(before);
         self.congestion.on_congestion(&mut self.window, now, used);
-        self.ecn_reduced();
+        self.ecn.on_reduced(self.snd.nxt());
         // RFC 9937 section 5, RecoverFS: what was selectively acknowledged before is not delivered while recovering
         let to_deliver = match self.negotiated.sack {
             true => self.snd.outstanding() - self.board.sacked_bytes() + delivered,
@@ -396,7 +396,7 @@ impl Connection {
             self.counters.rare().timeout_recoveries += 1;
             self.save_undo(true);
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
-            self.ecn_reduced();
+            self.ecn.on_reduced(self.snd.nxt());
         }
         let newly = self.board.mark_all_lost(una, nxt);
         self.tell_lost(now, newly, self.board.oldest_at());

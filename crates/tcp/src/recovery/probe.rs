@@ -84,7 +84,7 @@ impl Connection {
                 self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
                 self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
                 self.trace_window("loss that a probe repaired", before);
-                self.ecn_reduced();
+                self.ecn.on_reduced(self.snd.nxt());
             }
         } else if ack.duplicate {
             self.recovery.probe.end = 0;

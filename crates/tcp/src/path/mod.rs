@@ -1,5 +1,7 @@
 //! Smaller segments for a path that carries no large ones, and the way back (RFC 1191, RFC 8201, and by the ideas
-//! of RFC 4821 and RFC 8899 where no ICMP message comes).
+//! of RFC 4821 and RFC 8899 where no ICMP message comes). What the path carries beyond that is found out by `search`.
+
+mod search;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,18 +15,37 @@ use crate::limits::{
     BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES,
     MIN_PATH_MTU_V6_BYTES, MTU_RAISE_S,
 };
-use crate::path_search::ProbeLoss;
+use search::Search;
+pub(crate) use search::{ProbeChoice, ProbeLoss};
+
+/// What is known of the size of segments that link and path carry; nothing as long as that is what both ends take.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PathMtu(Option<Box<Known>>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The path carries less than both ends would.
+    limit: Option<PathLimit>,
+    /// What the link makes of segments, where that is less than they were to be when the connection was opened.
+    link: Option<LinkLimit>,
+    claim: Option<PathClaim>,
+    search: Option<Search>,
+    /// Offset from which on segments have had their present size.
+    mss_since: u64,
+    /// A router asked for packets smaller than we make: they may be fragmented.
+    is_fragmentable: bool,
+}
 
 /// What segments are to become again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PathLimit {
+struct PathLimit {
     mss: u16,
     raise_at: Instant,
 }
 
 /// Segments on a link that carries less than they were `opened` with: at most of `most` bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LinkLimit {
+struct LinkLimit {
     opened: u16,
     most: u16,
 }
@@ -32,12 +53,42 @@ pub(crate) struct LinkLimit {
 /// What a router says of a path that has carried full segments: believed when the segment it names is found missing
 /// (RFC 5927 7.2).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PathClaim {
+struct PathClaim {
     /// Offset of the segment's first byte.
     at: u64,
     mss: u16,
     /// It asked for IPv4 packets smaller than we make.
-    fragmentable: bool,
+    is_fragmentable: bool,
+}
+
+impl PathMtu {
+    fn known(&mut self) -> &mut Known {
+        self.0.get_or_insert_default()
+    }
+
+    #[inline]
+    fn limit(&self) -> Option<PathLimit> {
+        self.0.as_ref()?.limit
+    }
+
+    #[inline]
+    fn link(&self) -> Option<LinkLimit> {
+        self.0.as_ref()?.link
+    }
+
+    fn take_claim(&mut self) -> Option<PathClaim> {
+        self.0.as_mut()?.claim.take()
+    }
+
+    fn mss_since(&self) -> u64 {
+        self.0.as_ref().map_or(0, |known| known.mss_since)
+    }
+
+    /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
+    #[inline]
+    pub(crate) fn is_fragmentable(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.is_fragmentable)
+    }
 }
 
 impl Connection {
@@ -58,28 +109,28 @@ impl Connection {
             true => (60, MIN_PATH_MTU_V6_BYTES),
             false => (40, MIN_PATH_MTU_V4_BYTES),
         };
-        let fragmentable = mtu_bytes < least && self.tuple.remote.is_ipv4();
+        let is_fragmentable = mtu_bytes < least && self.tuple.remote.is_ipv4();
         let mss = mtu_bytes.max(least) - headers;
         self.mtu_probe_refused(now, seq, mss);
-        let asks_to_fragment = fragmentable && !self.may_be_fragmented();
+        let asks_to_fragment = is_fragmentable && !self.may_be_fragmented();
         if mss >= self.config.mss.min(self.snd.peer_mss()) && !asks_to_fragment {
             return;
         }
         let at = self.snd.una() + u64::from(seq.distance_from(self.snd_seq(self.snd.una())));
-        let claim = PathClaim { at, mss, fragmentable };
+        let claim = PathClaim { at, mss, is_fragmentable };
         // less than a full segment has arrived since segments have had this size: none of it was full
-        if self.snd.una() < self.counters.mss_since() + u64::from(self.snd.mss()) {
+        if self.snd.una() < self.path.mss_since() + u64::from(self.snd.mss()) {
             self.take_path_mtu(now, claim);
             return;
         }
-        let known = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
-        self.counters.rare().path_claim = known.or(Some(claim));
+        let known = self.path.take_claim().filter(|claim| self.is_missing(claim));
+        self.path.known().claim = known.or(Some(claim));
     }
 
     /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
     #[inline]
     pub fn may_be_fragmented(&self) -> bool {
-        self.counters.fragmentable()
+        self.path.is_fragmentable()
     }
 
     /// The claim is believed: what is outstanding is sent again, as it says.
@@ -94,7 +145,7 @@ impl Connection {
 
     /// For what is sent from now on, until [`raise_mss`](Self::raise_mss).
     fn obey(&mut self, now: Instant, claim: PathClaim) {
-        self.counters.rare().fragmentable |= claim.fragmentable;
+        self.path.known().is_fragmentable |= claim.is_fragmentable;
         self.limit_mss(now, claim.mss.min(self.config.mss));
     }
 
@@ -104,7 +155,7 @@ impl Connection {
 
     /// What is outstanding got no answer in time: a router's claim about it is believed now. Whether there was one.
     pub(crate) fn believe_path_claim(&mut self, now: Instant) -> bool {
-        let claim = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
+        let claim = self.path.take_claim().filter(|claim| self.is_missing(claim));
         if let Some(claim) = claim {
             self.take_path_mtu(now, claim);
         }
@@ -115,27 +166,32 @@ impl Connection {
     /// is sent from now on.
     pub(crate) fn believe_claim_of_lost(&mut self, now: Instant) {
         let Some((start, end)) = self.board.next_lost() else { return };
-        let claim = self.counters.take_path_claim();
+        let claim = self.path.take_claim();
         match claim.filter(|claim| (start..end).contains(&claim.at)) {
             Some(claim) => self.obey(now, claim),
-            None if claim.is_some() => self.counters.rare().path_claim = claim,
+            None if claim.is_some() => self.path.known().claim = claim,
             None => {}
         }
     }
 
     /// RFC 6691: what the path carries towards the peer does not lower what the peer may send.
     pub(crate) fn offered_mss(&self) -> u16 {
-        let searched = self.counters.searched_mss();
-        self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss).max(searched)
+        let searched = self.path.searched_mss();
+        self.path.limit().map_or(self.config.mss, |limit| limit.mss).max(searched)
     }
 
     /// The path carries less: segments of at most `mss` bytes, options included, for ten minutes (RFC 1191 6.3).
     pub(crate) fn limit_mss(&mut self, now: Instant, mss: u16) {
         let raise_at = now + Duration::from_secs(MTU_RAISE_S);
-        let before = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss);
+        let before = self.path.limit().map_or(self.config.mss, |limit| limit.mss);
         let una = self.snd.una();
-        let rare = self.counters.rare();
-        (rare.path_limit, rare.mss_since) = (Some(PathLimit { mss: before, raise_at }), una);
+        let known = self.path.known();
+        (known.limit, known.mss_since) = (Some(PathLimit { mss: before, raise_at }), una);
+        self.resize_segments(mss);
+    }
+
+    /// Segments of at most `mss` bytes from now on, options included.
+    fn resize_segments(&mut self, mss: u16) {
         Arc::make_mut(&mut self.config).mss = mss;
         if self.state.is_synchronized() {
             self.set_mss();
@@ -151,7 +207,7 @@ impl Connection {
         let fits = u16::try_from(fits).unwrap_or(u16::MAX);
         // Without a link's limit they were opened with what they are, are to become again, or may be found to be
         // possible.
-        let LinkLimit { opened, most } = self.counters.link_limit().unwrap_or_else(|| {
+        let LinkLimit { opened, most } = self.path.link().unwrap_or_else(|| {
             let opened = self.offered_mss();
             LinkLimit { opened, most: opened }
         });
@@ -168,25 +224,22 @@ impl Connection {
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
         let (before, peer) = (self.config.mss, self.snd.peer_mss());
-        let rare = self.counters.rare();
-        (rare.link_limit, rare.mss_since) = ((most < opened).then_some(limit), una);
-        let is_limited = rare.path_limit.is_some() || rare.path_search.is_some();
+        let known = self.path.known();
+        (known.link, known.mss_since) = ((most < opened).then_some(limit), una);
+        let is_limited = known.limit.is_some() || known.search.is_some();
         let mss = if is_limited { before.min(most) } else { most };
         // With the path's limit ends what a router has asked for beside it.
-        rare.path_limit = rare.path_limit.filter(|_| mss < most || rare.fragmentable);
-        rare.path_search = rare.path_search.filter(|_| mss < most.min(peer));
-        if let Some(limit) = &mut rare.path_limit {
+        known.limit = known.limit.filter(|_| mss < most || known.is_fragmentable);
+        known.search = known.search.filter(|_| mss < most.min(peer));
+        if let Some(limit) = &mut known.limit {
             limit.mss = most;
         }
-        if let Some(search) = &mut rare.path_search {
+        if let Some(search) = &mut known.search {
             search.carry(most.min(peer));
         }
-        Arc::make_mut(&mut self.config).mss = mss;
-        if self.state.is_synchronized() {
-            self.set_mss();
-            if mss < before.min(peer) && una < nxt {
-                self.send_all_again();
-            }
+        self.resize_segments(mss);
+        if self.state.is_synchronized() && mss < before.min(peer) && una < nxt {
+            self.send_all_again();
         }
     }
 
@@ -219,15 +272,13 @@ impl Connection {
     /// path still does not carry it, that is found as the first time.
     #[inline]
     pub(crate) fn raise_mss(&mut self, now: Instant) {
-        let Some(limit) = self.counters.path_limit() else { return };
+        let Some(limit) = self.path.limit() else { return };
         if now >= limit.raise_at && self.recovery.is_open() {
             let una = self.snd.una();
-            let rare = self.counters.rare();
-            (rare.path_limit, rare.mss_since, rare.fragmentable) = (None, una, false);
-            let config = Arc::make_mut(&mut self.config);
+            let known = self.path.known();
+            (known.limit, known.mss_since, known.is_fragmentable) = (None, una, false);
             // A search may have found more meanwhile.
-            config.mss = config.mss.max(limit.mss);
-            self.set_mss();
+            self.resize_segments(self.config.mss.max(limit.mss));
         }
     }
 }

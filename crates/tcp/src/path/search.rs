@@ -10,11 +10,11 @@
 //! Sizes count like the MSS option: payload and TCP options.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::SeqNumber;
 
+use super::PathMtu;
 use crate::connection::Connection;
 use crate::limits::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
 use crate::state::State;
@@ -31,7 +31,7 @@ const TIMED_OUT_FACTOR: u32 = 5;
 
 /// The state of a search; it exists while segments are smaller than they might be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PathSearch {
+pub(super) struct Search {
     /// Nothing larger is tried until the search begins anew.
     high: u16,
     /// What link and peer take.
@@ -67,19 +67,37 @@ pub(crate) enum ProbeChoice {
     Probe(u64),
 }
 
-impl PathSearch {
-    pub(crate) fn high(&self) -> u16 {
-        self.high
-    }
-
-    pub(crate) fn most(&self) -> u16 {
-        self.most
+impl Search {
+    /// Nothing is known of sizes up to the `most` that link and peer take.
+    fn new(most: u16, not_before: Instant) -> Search {
+        let (high, size) = (most, most);
+        Search { high, most, size, lost: 0, vain: 0, start: 0, end: 0, not_before }
     }
 
     /// The link takes other sizes than before, the peer what it took: what was found out above that is no more.
-    pub(crate) fn carry(&mut self, most: u16) {
-        (self.high, self.most, self.size) = (most, most, most);
-        (self.lost, self.vain, self.start, self.end) = (0, 0, 0, 0);
+    pub(super) fn carry(&mut self, most: u16) {
+        *self = Search::new(most, self.not_before);
+    }
+
+    /// The probe that is out did not arrive. Where that counts against its size the next one waits for `epoch`, as many
+    /// round trips as the window has segments, which is about the time between two losses by congestion (RFC 4821 7.6.2:
+    /// losses that go unpunished are to be rarer than those), five times that after a time-out (7.6.3). Where nothing
+    /// follows, the next one waits longer each time, `least` and more, so that probes do not keep step with a short queue
+    /// that overflows again and again.
+    fn on_lost(&mut self, now: Instant, loss: ProbeLoss, epoch: Duration, least: Duration) {
+        (self.start, self.end) = (0, 0);
+        let counts = loss != ProbeLoss::Inconclusive;
+        self.vain = if counts { 0 } else { self.vain.saturating_add(1) };
+        let pause = match loss {
+            ProbeLoss::Alone => epoch,
+            ProbeLoss::TimedOut => epoch.saturating_mul(TIMED_OUT_FACTOR),
+            ProbeLoss::Inconclusive => least.saturating_mul(u32::from(self.vain)),
+        };
+        self.not_before = now + pause.clamp(least, Duration::from_secs(MTU_RAISE_S));
+        self.lost += u8::from(counts);
+        if self.lost >= MTU_PROBES {
+            (self.high, self.lost) = (self.size - 1, 0);
+        }
     }
 
     /// The size to try next above `low`; none when the search is over.
@@ -100,7 +118,35 @@ impl PathSearch {
     }
 }
 
+impl PathMtu {
+    #[inline]
+    fn search(&mut self) -> Option<&mut Search> {
+        self.0.as_mut()?.search.as_mut()
+    }
+
+    /// The search, if one of its probes is out.
+    #[inline]
+    fn probe_out(&mut self) -> Option<&mut Search> {
+        self.search().filter(|search| search.end != 0)
+    }
+
+    /// The size that a search may find at best; 0: there is none.
+    pub(super) fn searched_mss(&self) -> u16 {
+        self.searched().map_or(0, |search| search.most)
+    }
+
+    /// The size above which nothing is tried at present; none: nothing is searched for.
+    pub(crate) fn search_end(&self) -> Option<u16> {
+        self.searched().map(|search| search.high)
+    }
+
+    fn searched(&self) -> Option<&Search> {
+        self.0.as_ref()?.search.as_ref()
+    }
+}
+
 impl Connection {
+    /// Bytes of the IP and TCP headers without options.
     pub(crate) fn ip_headers(&self) -> u16 {
         if self.tuple.remote.is_ipv6() { 60 } else { 40 }
     }
@@ -114,30 +160,19 @@ impl Connection {
     /// take no larger ones.
     pub(crate) fn begin_search(&mut self, now: Instant, mss: u16) {
         let before = self.config.mss.min(self.snd.peer_mss());
-        let most = self.counters.path_search().map_or(before, |search| search.most);
+        let most = self.path.search().map_or(before, |search| search.most);
         if mss >= most {
             return;
         }
-        let search = PathSearch {
-            high: most,
-            most,
-            size: most,
-            lost: 0,
-            vain: 0,
-            start: 0,
-            end: 0,
-            not_before: now,
-        };
-        self.counters.rare().path_search = Some(search);
-        Arc::make_mut(&mut self.config).mss = mss;
-        self.set_mss();
+        self.path.known().search = Some(Search::new(most, now));
+        self.resize_segments(mss);
     }
 
     /// Whether a probe should be sent now, given segments of `mss` bytes of payload (RFC 4821 7.2: enough data, enough
     /// window for what follows it, and nothing lost or out of order).
     #[inline]
     pub(crate) fn choose_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
-        match self.counters.path_search() {
+        match self.path.search() {
             Some(search) if search.end == 0 && search.not_before <= now => {
                 self.consider_mtu_probe(now, mss)
             }
@@ -157,7 +192,7 @@ impl Connection {
             return ProbeChoice::No;
         }
         let (low, headers) = (self.config.mss.min(self.snd.peer_mss()), self.ip_headers());
-        let Some(search) = self.counters.path_search() else { return ProbeChoice::No };
+        let Some(search) = self.path.search() else { return ProbeChoice::No };
         let Some(size) = search.next_size(low, headers) else {
             self.end_search(now, low);
             return ProbeChoice::No;
@@ -182,9 +217,9 @@ impl Connection {
 
     /// The search is over for ten minutes (RFC 8899 5.1.1: PMTU_RAISE_TIMER), or for good.
     fn end_search(&mut self, now: Instant, low: u16) {
-        let Some(search) = self.counters.path_search() else { return };
+        let Some(search) = self.path.search() else { return };
         if low >= search.most {
-            self.counters.rare().path_search = None;
+            self.path.known().search = None;
             return;
         }
         search.high = search.most;
@@ -193,7 +228,7 @@ impl Connection {
     }
 
     pub(crate) fn mtu_probe_sent(&mut self, start: u64, end: u64) {
-        if let Some(search) = self.counters.path_search() {
+        if let Some(search) = self.path.search() {
             (search.start, search.end) = (start, end);
             self.counters.rare().mtu_probes += 1;
         }
@@ -202,7 +237,7 @@ impl Connection {
     /// An ACK was taken: has the probe arrived?
     #[inline]
     pub(crate) fn judge_mtu_probe(&mut self) {
-        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+        let Some(search) = self.path.probe_out() else {
             return;
         };
         let (start, end, size) = (search.start, search.end, search.size);
@@ -212,16 +247,15 @@ impl Connection {
         (search.start, search.end, search.lost, search.vain) = (0, 0, 0, 0);
         let whole = size >= search.most;
         if whole {
-            self.counters.rare().path_search = None;
+            self.path.known().search = None;
         }
-        Arc::make_mut(&mut self.config).mss = size;
-        self.set_mss();
+        self.resize_segments(size);
     }
 
     /// `bytes` were judged lost: whether that is the probe alone, which is then sent again in smaller segments and
     /// means nothing to congestion control (RFC 4821 7.6.1).
     pub(crate) fn was_mtu_probe(&mut self, now: Instant, bytes: u64) -> bool {
-        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+        let Some(search) = self.path.probe_out() else {
             return false;
         };
         let (start, end) = (search.start, search.end);
@@ -236,39 +270,21 @@ impl Connection {
         alone
     }
 
-    /// The probe that is out, if one is, did not arrive. Where that counts against its size the next one waits for as
-    /// many round trips as the window has segments, which is about the time between two losses by congestion (RFC 4821
-    /// 7.6.2: losses that go unpunished are to be rarer than those), five times that after a time-out (7.6.3). Where
-    /// nothing follows, the next one waits longer each time, so that probes do not keep step with a short queue that
-    /// overflows again and again.
+    /// The probe that is out, if one is, did not arrive.
     pub(crate) fn end_mtu_probe(&mut self, now: Instant, loss: ProbeLoss) {
         let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss()).max(1));
         let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
-        let least = self.rtt.base_rto();
-        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
-            return;
-        };
-        (search.start, search.end) = (0, 0);
-        search.vain =
-            if loss == ProbeLoss::Inconclusive { search.vain.saturating_add(1) } else { 0 };
-        let pause = match loss {
-            ProbeLoss::Alone => epoch,
-            ProbeLoss::TimedOut => epoch.saturating_mul(TIMED_OUT_FACTOR),
-            ProbeLoss::Inconclusive => least.saturating_mul(u32::from(search.vain)),
-        };
-        search.not_before = now + pause.clamp(least, Duration::from_secs(MTU_RAISE_S));
-        search.lost += u8::from(loss != ProbeLoss::Inconclusive);
-        if search.lost >= MTU_PROBES {
-            (search.high, search.lost) = (search.size - 1, 0);
+        if let Some(search) = self.path.probe_out() {
+            search.on_lost(now, loss, epoch, self.rtt.base_rto());
+            self.counters.rare().mtu_probes_lost += 1;
         }
-        self.counters.rare().mtu_probes_lost += 1;
     }
 
     /// A router says what it takes instead of the packet with sequence number `seq`: the search need not find out.
     pub(crate) fn mtu_probe_refused(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
         let low = self.config.mss.min(self.snd.peer_mss());
         let iss = self.snd.iss().0;
-        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+        let Some(search) = self.path.probe_out() else {
             return;
         };
         if seq.0 != iss.wrapping_add(search.start as u32) || mss < low || mss >= search.size {
@@ -290,9 +306,7 @@ mod tests {
     #[test]
     fn the_sizes_tried_are_those_of_links_and_tunnels_then_halves() {
         let next = |low, high, most, headers| {
-            let not_before = Instant::ZERO;
-            PathSearch { high, most, size: most, lost: 0, vain: 0, start: 0, end: 0, not_before }
-                .next_size(low, headers)
+            Search { high, ..Search::new(most, Instant::ZERO) }.next_size(low, headers)
         };
         // the whole first, however little that is more
         assert_eq!(next(1160, 8960, 8960, 40), Some(8960));
@@ -307,5 +321,21 @@ mod tests {
         assert_eq!(next(2500, 2516, 8960, 40), Some(2508));
         assert_eq!(next(2500, 2515, 8960, 40), None);
         assert_eq!(next(2500, 2400, 8960, 40), None);
+    }
+    #[test]
+    fn a_size_is_given_up_when_three_probes_of_it_were_lost_and_the_next_one_waits() {
+        let (now, seconds) = (Instant::ZERO, Duration::from_secs);
+        let mut search = Search { size: 4000, ..Search::new(8960, now) };
+        let mut lose = |loss| {
+            search.on_lost(now, loss, seconds(10), seconds(1));
+            (search.high, search.not_before.as_nanos() / 1_000_000_000)
+        };
+        assert_eq!(lose(ProbeLoss::Alone), (8960, 10));
+        // with others: nothing follows, but each waits longer than the one before
+        assert_eq!(lose(ProbeLoss::Inconclusive), (8960, 1));
+        assert_eq!(lose(ProbeLoss::Inconclusive), (8960, 2));
+        assert_eq!(lose(ProbeLoss::TimedOut), (8960, 50));
+        assert_eq!(lose(ProbeLoss::Inconclusive), (8960, 1));
+        assert_eq!(lose(ProbeLoss::Alone), (3999, 10));
     }
 }
