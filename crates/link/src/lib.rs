@@ -5,7 +5,7 @@
 //! yet every link takes every packet: what it cannot offload it completes or cuts in software
 //! ([`offload`]) at the edge.
 //!
-//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
+//! Links: [`pair()`] (in memory, two ends), [`Loopback`] (one end), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
 //! socket), [`Xdp`] (AF_XDP, its memory the packet pool),
 //! [`Replay`] (a capture). Wrappers, links themselves: [`Fault`] (seeded damage), [`Trace`] (pcap-ng)
 //! and [`Shared`] (a queue of a device that several engines share).
@@ -30,6 +30,7 @@ pub mod limits;
 mod link;
 mod long;
 mod longest;
+mod loopback;
 pub mod netdev;
 pub mod offload;
 mod outgoing;
@@ -52,6 +53,7 @@ mod xdp;
 pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use link::{Capabilities, Link, Medium, Placed, Shown, TransmitChecksum};
+pub use loopback::Loopback;
 /// What packets are made of, for [`forward_link`].
 #[doc(hidden)]
 pub use millstream_packet as packet;

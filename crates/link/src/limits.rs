@@ -40,6 +40,15 @@ pub const RECEIVE_BATCH_BYTES: usize = 256 * 1024;
 /// Default number of packets one direction of a [`pair`](crate::pair()) holds.
 pub const PAIR_CAPACITY: usize = 512;
 
+/// Packets that a [`Loopback`](crate::Loopback) holds.
+pub const LOOPBACK_PACKETS: usize = 512;
+
+/// Memory that they hold at most, and one packet more, in bytes.
+pub const LOOPBACK_BYTES: usize = 4 << 20;
+
+/// Largest IP packet of a [`Loopback`](crate::Loopback): some frames.
+pub const LOOPBACK_MTU_BYTES: usize = 16 * 1024;
+
 /// How long an end of a pair sleeps at most, where the kernel has ceased to give the fence by which its peer would be
 /// sure to wake it.
 pub const PAIR_NAP: Duration = Duration::from_millis(1);
