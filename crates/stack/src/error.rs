@@ -40,6 +40,9 @@ pub enum Error {
     /// Somebody on the way has orders to let nothing through, and said so (ICMPv6; in IPv4 that is
     /// [`HostUnreachable`](Self::HostUnreachable) or [`NetworkUnreachable`](Self::NetworkUnreachable), as in Linux).
     Prohibited,
+    /// To all of a network, by a socket that may not
+    /// ([`udp_set_broadcast`](crate::Engine::udp_set_broadcast)).
+    Broadcast,
     /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
     BadHeader,
     /// Longer than the protocol or the path can carry.
@@ -75,7 +78,7 @@ impl Error {
             Self::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
             Self::NetworkDown => io::ErrorKind::NetworkDown,
             Self::HostUnreachable => io::ErrorKind::HostUnreachable,
-            Self::Prohibited => io::ErrorKind::PermissionDenied,
+            Self::Prohibited | Self::Broadcast => io::ErrorKind::PermissionDenied,
             Self::BadHeader => io::ErrorKind::Other,
             Self::MessageTooLong => io::ErrorKind::InvalidInput,
             Self::Limit(_) => io::ErrorKind::QuotaExceeded,
@@ -103,6 +106,7 @@ impl fmt::Display for Error {
             Self::NetworkDown => "the network is down: no link leads there any more",
             Self::HostUnreachable => "host unreachable",
             Self::Prohibited => "prohibited on the way",
+            Self::Broadcast => "the socket may not send to broadcast addresses",
             Self::BadHeader => "the headers were found faulty on the way",
             Self::MessageTooLong => "message too long",
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),

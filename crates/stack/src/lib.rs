@@ -45,9 +45,9 @@ pub mod timer;
 pub mod tuning;
 
 pub use engine::{
-    AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,
-    Fragmentation, GroupFilter, LiveConfig, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn,
-    Waker,
+    AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramInfo, DatagramToSend, Engine,
+    EngineConfig, Fragmentation, GroupFilter, LiveConfig, ReceivedDatagram, RemovedLink,
+    SendOptions, TcpSocketOptions, Turn, Waker,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -136,6 +136,7 @@ fn who_is_bound_to_an_address_sends_by_its_link_where_no_route_leads() {
     let mut bench = Bench::new();
     for (own, to) in [("[fe80::2]:7", "[fe80::f2]:9"), ("10.2.0.1:7", "255.255.255.255:9")] {
         let socket = bench.near.udp_bind(addr(own)).expect("bind");
+        bench.near.udp_set_broadcast(socket, true).expect("set");
         bench.near.udp_send(socket, b"x", Some(addr(to))).expect("sent");
         assert_eq!(bench.heard(), [0, 1], "to {to}");
     }

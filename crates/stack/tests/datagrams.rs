@@ -7,6 +7,10 @@ mod forwarding;
 mod fragments;
 #[path = "datagrams/groups.rs"]
 mod groups;
+#[path = "datagrams/info.rs"]
+mod info;
+#[path = "datagrams/loopback.rs"]
+mod loopback;
 
 use std::net::SocketAddr;
 

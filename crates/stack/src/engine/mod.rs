@@ -38,7 +38,7 @@ use crate::tuning::{self};
 pub(crate) use datagram::copy_many;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
-pub use datagram::{DatagramToSend, ReceivedDatagram};
+pub use datagram::{DatagramInfo, DatagramToSend, ReceivedDatagram, SendOptions};
 pub use ip::GroupFilter;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use links::RemovedLink;

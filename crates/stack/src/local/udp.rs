@@ -9,7 +9,10 @@ use millstream_route::LinkId;
 
 use super::Stack;
 use super::mode::Modes;
-use crate::{DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SocketId};
+use crate::{
+    DatagramInfo, DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
+    SocketId,
+};
 
 /// A UDP socket.
 pub struct UdpSocket {
@@ -78,6 +81,32 @@ impl UdpSocket {
         })
     }
 
+    /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
+    /// [`Engine::udp_send_with`](crate::Engine::udp_send_with).
+    pub fn send_with(
+        &self,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        options: &SendOptions,
+    ) -> io::Result<usize> {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
+            engine.refresh_time();
+            engine.udp_send_with(self.id, data, to, options)?;
+            engine.flush();
+            Ok(data.len())
+        })
+    }
+
+    /// The next datagram, cut to `buffer`, who sent it, and what its headers and its link say of it.
+    pub fn recv_with_info(
+        &self,
+        buffer: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, DatagramInfo)> {
+        self.stack.block(self.read_mode.get(), self.id, |engine| {
+            engine.udp_recv_with_info(self.id, buffer)
+        })
+    }
+
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
         self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp_recv_packet(self.id))
@@ -122,6 +151,12 @@ impl UdpSocket {
     /// The traffic class of what it sends; see [`Engine::udp_set_traffic_class`](crate::Engine::udp_set_traffic_class).
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         Ok(self.stack.engine().udp_set_traffic_class(self.id, class)?)
+    }
+
+    /// Whether it may send to broadcast addresses; see
+    /// [`Engine::udp_set_broadcast`](crate::Engine::udp_set_broadcast).
+    pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_broadcast(self.id, may)?)
     }
 
     /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation).

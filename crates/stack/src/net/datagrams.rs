@@ -12,7 +12,7 @@ use super::shared::{CLOSE, Shared};
 use super::worker::{Worker, place};
 use crate::stats::DropReason;
 use crate::tuning::{DATAGRAM_TURN, DATAGRAMS_TURN};
-use crate::{Engine, Error, SocketId};
+use crate::{DatagramInfo, Engine, Error, SendOptions, SocketId};
 
 /// Datagrams that a ring holds.
 const RING_DATAGRAMS: usize = 256;
@@ -20,8 +20,11 @@ const RING_DATAGRAMS: usize = 256;
 /// Memory held by the datagrams in a ring at most, in bytes, and one datagram more.
 const RING_BYTES: u64 = 1 << 20;
 
-/// A datagram on its way through a ring.
-pub type Letter = (Packet, Option<SocketAddr>);
+/// A datagram on its way to the engine: whom it goes to, and how.
+pub type Outgoing = (Packet, (Option<SocketAddr>, SendOptions));
+
+/// A datagram on its way to the application: who sent it, and what is known of it.
+pub type Incoming = (Packet, (SocketAddr, DatagramInfo));
 
 /// See the module text.
 pub struct Datagrams {
@@ -30,13 +33,13 @@ pub struct Datagrams {
     pub reach: Reach,
     /// It stands in the line of those that have datagrams to send.
     is_due: bool,
-    tx: Taker<Letter>,
-    rx: Giver<Letter>,
+    tx: Taker<Outgoing>,
+    rx: Giver<Incoming>,
 }
 
 impl Datagrams {
     /// Both sides' ends for a socket: the engine's, and the application's to send and to receive.
-    pub fn new(id: SocketId) -> (Self, Giver<Letter>, Taker<Letter>) {
+    pub fn new(id: SocketId) -> (Self, Giver<Outgoing>, Taker<Incoming>) {
         let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
         let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
         let shared = Arc::new(Shared::default());
@@ -50,9 +53,13 @@ impl Datagrams {
         self.note_error(engine);
         let mut count = 0;
         while count < most.min(DATAGRAM_TURN) {
-            let Some((packet, to)) = self.tx.pop() else { break };
+            let Some((packet, (to, options))) = self.tx.pop() else { break };
             count += 1;
-            match engine.udp_send_packet(self.id, packet, to) {
+            let sent = match options == SendOptions::default() {
+                true => engine.udp_send_packet(self.id, packet, to),
+                false => engine.udp_send_packet_with(self.id, packet, to, &options),
+            };
+            match sent {
                 Ok(()) => {}
                 // Lost, as on any network.
                 Err(Error::WouldBlock) => engine.count_drop(DropReason::TransmitQueueFull),
@@ -85,8 +92,8 @@ impl Datagrams {
             if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
                 break;
             }
-            match engine.udp_recv_packet(self.id) {
-                Ok((packet, from)) => any |= self.rx.push((packet, Some(from))).is_ok(),
+            match engine.udp_recv_packet_with_info(self.id) {
+                Ok((packet, from, info)) => any |= self.rx.push((packet, (from, info))).is_ok(),
                 Err(Error::WouldBlock) => {
                     self.reach.end(&self.shared);
                     break;
@@ -135,7 +142,7 @@ impl Worker {
     pub fn attach_datagrams(
         &mut self,
         id: SocketId,
-    ) -> (Arc<Shared>, Giver<Letter>, Taker<Letter>) {
+    ) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
         let (sides, tx, rx) = Datagrams::new(id);
         let shared = Arc::clone(&sides.shared);
         place(&mut self.datagrams, id.slot(), sides);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use millstream_packet::Packet;
 use millstream_route::LinkId;
 
-use super::datagrams::Letter;
+use super::datagrams::{Incoming, Outgoing};
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
@@ -18,7 +18,10 @@ use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::tuning::HEADROOM_BYTES;
-use crate::{DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SocketId};
+use crate::{
+    DatagramInfo, DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
+    SocketId,
+};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
 /// have one for all of it, 20 less.
@@ -43,15 +46,15 @@ struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
     shared: Arc<Shared>,
-    tx: Side<Giver<Letter>>,
+    tx: Side<Giver<Outgoing>>,
     rx: Side<Reading>,
     timeouts: Timeouts,
 }
 
 struct Reading {
-    ring: Taker<Letter>,
+    ring: Taker<Incoming>,
     /// Taken from the ring, and left for the next call.
-    left: Option<Letter>,
+    left: Option<Incoming>,
 }
 
 impl Reading {
@@ -60,14 +63,13 @@ impl Reading {
     }
 
     /// The next datagram, if it has at most `room` bytes; else it stays.
-    fn take(&mut self, room: usize) -> Option<(Packet, SocketAddr)> {
+    fn take(&mut self, room: usize) -> Option<Incoming> {
         let next = self.left.take().or_else(|| self.ring.pop())?;
         if next.0.len() > room {
             self.left = Some(next);
             return None;
         }
-        let (packet, from) = next;
-        Some((packet, from?))
+        Some(next)
     }
 }
 
@@ -122,6 +124,17 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
+    /// Whether it may send to broadcast addresses; see
+    /// [`Engine::udp_set_broadcast`](crate::Engine::udp_set_broadcast). It holds for what is sent after it.
+    pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_broadcast(id, may)
+        };
+        Ok(self.door().ask(set)??)
+    }
+
     /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation). It holds
     /// for what is sent after it.
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
@@ -158,6 +171,7 @@ impl UdpSocket {
         data: &[u8],
         to: Option<SocketAddr>,
         size: Option<u16>,
+        options: SendOptions,
     ) -> io::Result<usize> {
         let packet = self.packet_of(data, size)?;
         if let Some(error) = self.inner.shared.take_passing_error() {
@@ -166,7 +180,7 @@ impl UdpSocket {
         self.has_peer(to)?;
         let mut packet = Some(packet);
         let is_due = self.send_when_room(|tx| {
-            let pushed = packet.take().map(|packet| tx.push((packet, to)));
+            let pushed = packet.take().map(|packet| tx.push((packet, (to, options))));
             pushed.unwrap_or(Ok(false)).map_err(|_| Error::WouldBlock)
         })?;
         if is_due {
@@ -201,11 +215,11 @@ impl UdpSocket {
     /// Puts something in once the ring has room for one, which calls wait for as long as they may.
     fn send_when_room<R>(
         &self,
-        mut put: impl FnMut(&mut Giver<Letter>) -> Result<R, Error>,
+        mut put: impl FnMut(&mut Giver<Outgoing>) -> Result<R, Error>,
     ) -> io::Result<R> {
         let Inner { shared, timeouts, tx, .. } = &*self.inner;
-        let is_ready = |tx: &Giver<Letter>| tx.has_room() || shared.has(READ_END);
-        let attempt = |tx: &mut Giver<Letter>| {
+        let is_ready = |tx: &Giver<Outgoing>| tx.has_room() || shared.has(READ_END);
+        let attempt = |tx: &mut Giver<Outgoing>| {
             if shared.has(READ_END) {
                 Tried::Done(Err(Error::EngineGone.into()))
             } else if tx.has_room_or_stalls(&shared.tx_stalled) {
@@ -236,7 +250,7 @@ impl UdpSocket {
     /// Puts as many in as there is room for: how many, and whether the engine is to be told.
     fn put_many(
         &self,
-        tx: &mut Giver<Letter>,
+        tx: &mut Giver<Outgoing>,
         list: &[DatagramToSend<'_>],
     ) -> Result<(usize, bool), Error> {
         let (mut sent, mut is_due) = (0, false);
@@ -251,7 +265,7 @@ impl UdpSocket {
                 Err(error) if sent == 0 => return Err(error),
                 Err(_) => break,
             };
-            let Ok(wakes) = tx.push((packet, datagram.to)) else { break };
+            let Ok(wakes) = tx.push((packet, (datagram.to, SendOptions::default()))) else { break };
             is_due |= wakes;
             sent += 1;
         }
@@ -260,12 +274,23 @@ impl UdpSocket {
 
     /// Sends a datagram to `addr`.
     pub fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
-        self.transmit(data, Some(addr), None)
+        self.transmit(data, Some(addr), None, SendOptions::default())
+    }
+
+    /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
+    /// [`Engine::udp_send_with`](crate::Engine::udp_send_with). What is wrong with them is told by a later call.
+    pub fn send_with(
+        &self,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        options: &SendOptions,
+    ) -> io::Result<usize> {
+        self.transmit(data, to, None, *options)
     }
 
     /// Sends a datagram to the connected peer.
     pub fn send(&self, data: &[u8]) -> io::Result<usize> {
-        self.transmit(data, None, None)
+        self.transmit(data, None, None, SendOptions::default())
     }
 
     /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
@@ -273,7 +298,7 @@ impl UdpSocket {
         if size == 0 {
             return Err(Error::Invalid("datagrams of no bytes").into());
         }
-        self.transmit(data, Some(addr), Some(size))
+        self.transmit(data, Some(addr), Some(size), SendOptions::default())
     }
 
     /// Takes of the datagrams once there is one, or an error to be told.
@@ -304,9 +329,22 @@ impl UdpSocket {
         Ok(taken)
     }
 
+    fn take_one(&self) -> io::Result<Incoming> {
+        Ok(self.receive(|rx| rx.take(usize::MAX))?.ok_or(Error::WouldBlock)?)
+    }
+
+    /// The next datagram, cut to `buffer`, who sent it, and what its headers and its link say of it.
+    pub fn recv_with_info(
+        &self,
+        buffer: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, DatagramInfo)> {
+        let (packet, (from, info)) = self.take_one()?;
+        Ok((packet.copy_to(0, buffer), from, info))
+    }
+
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        Ok(self.receive(|rx| rx.take(usize::MAX))?.ok_or(Error::WouldBlock)?)
+        self.take_one().map(|(packet, (from, _))| (packet, from))
     }
 
     /// The next datagram, cut to `buffer`, and who sent it.
@@ -323,7 +361,9 @@ impl UdpSocket {
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
         list.clear();
-        self.receive(|rx| copy_many(buffer, list, |room| rx.take(room)))?;
+        self.receive(|rx| {
+            copy_many(buffer, list, |room| rx.take(room).map(|(packet, (from, _))| (packet, from)));
+        })?;
         Ok(list.len())
     }
 

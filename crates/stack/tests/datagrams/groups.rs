@@ -166,15 +166,15 @@ fn what_is_sent_comes_back_to_members_here_unless_it_is_not_to() {
 }
 
 /// An engine of two links without link headers, whose other ends are in the test's hands.
-struct Wires {
-    engine: Engine,
+pub struct Wires {
+    pub engine: Engine,
     ends: [PairEnd; 2],
     pool: Pool,
     now: Instant,
 }
 
 impl Wires {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let pool = common::pool();
         let wire = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
         let ((near, end), (other, second)) = (pair(wire.clone()).unwrap(), pair(wire).unwrap());
@@ -189,7 +189,7 @@ impl Wires {
     }
 
     /// What leaves by a link within `ms` from now.
-    fn sent(&mut self, link: usize, ms: u64) -> Vec<Vec<u8>> {
+    pub fn sent(&mut self, link: usize, ms: u64) -> Vec<Vec<u8>> {
         let mut list = Vec::new();
         let until = self.now + Duration::from_millis(ms);
         loop {
@@ -210,7 +210,7 @@ impl Wires {
         list
     }
 
-    fn give(&mut self, bytes: &[u8]) {
+    pub fn give(&mut self, bytes: &[u8]) {
         let mut batch = PacketBatch::new();
         assert!(batch.push(Packet::from_slice(&self.pool, 64, bytes).expect("frames")).is_ok());
         self.ends[0].transmit(self.now, &self.pool, &mut batch).expect("room");

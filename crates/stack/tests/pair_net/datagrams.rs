@@ -280,6 +280,7 @@ fn a_datagram_to_all_of_a_network_arrives() {
     let server = UdpSocket::bind(&far, "0.0.0.0:53".parse().expect("any")).expect("bind");
     let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
     server.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    client.set_broadcast(true).expect("set");
     for all in ["255.255.255.255:53", "10.9.0.255:53"] {
         client.send_to(b"all", all.parse().expect("an address")).expect("send");
         assert_eq!(server.recv(&mut [0; 9]).ok(), Some(3), "{all}");

@@ -62,7 +62,7 @@ impl Engine {
         data: &[u8],
     ) -> Result<(), Error> {
         let to = to.to_canonical();
-        if self.out.addresses.owns(to) {
+        if self.out.addresses.lacks_loopback_to(to) {
             return Err(Error::Invalid(TO_ITSELF));
         }
         let now = self.now();

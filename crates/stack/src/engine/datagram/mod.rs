@@ -2,6 +2,7 @@
 
 mod echo;
 pub(in crate::engine) mod echo_table;
+mod info;
 mod many;
 mod receive;
 mod refused;
@@ -28,6 +29,7 @@ use crate::engine::tx::output::{NextHop, Output, is_broadcast, with_header};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
+pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 pub(crate) use receive::copy_many;
@@ -42,12 +44,27 @@ fn longest_payload(version: ip::Version) -> usize {
     }
 }
 
+/// A datagram on its way down whose route is not known.
+pub(in crate::engine) struct Sending {
+    pub id: SocketId,
+    pub packet: Packet,
+    pub remote: SocketAddr,
+    /// The link that the peer's address or the options name.
+    pub named: Option<Serial>,
+    pub options: SendOptions,
+}
+
 /// Whether the next hop to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {
     is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
 }
 
 impl Output {
+    /// Whether what goes to `remote` by this hop is for all of a network.
+    fn is_broadcast_by(&self, hop: NextHop, remote: IpAddr) -> bool {
+        is_broadcast(remote) || self.addresses.is_broadcast_of(hop.link, remote)
+    }
+
     /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
     /// sent from, or the one that its socket's `last` datagram came from.
     pub(super) fn datagram_scope(
@@ -207,13 +224,18 @@ impl Engine {
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
         }
-        if self.out.addresses.owns(remote.ip()) {
+        let (mut local, last) = (socket.local.ip(), socket.scope);
+        let may_broadcast = socket.broadcast;
+        if self.out.addresses.lacks_loopback_to(remote.ip()) {
             return Err(Error::Invalid(TO_ITSELF));
         }
-        let (mut local, last) = (socket.local.ip(), socket.scope);
         let scope = named.or_else(|| self.out.datagram_scope(local, remote.ip(), last));
+        let hop = self.out.next_hop(remote.ip(), scope);
+        if !may_broadcast && hop.is_some_and(|hop| self.out.is_broadcast_by(hop, remote.ip())) {
+            return Err(Error::Broadcast);
+        }
         if local.is_unspecified() {
-            let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+            let hop = hop.ok_or(Error::NetworkUnreachable)?;
             let source = self.out.addresses.source(hop.link, hop.address, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
@@ -267,6 +289,15 @@ impl Engine {
     pub fn udp_set_traffic_class(&mut self, id: SocketId, class: u8) -> Result<(), Error> {
         let socket = self.udp.by_id(id)?;
         socket.traffic_class = class;
+        socket.route = None;
+        Ok(())
+    }
+
+    /// Whether the socket may send to broadcast addresses, 255.255.255.255 and those of the links' networks
+    /// (`SO_BROADCAST`); at first it may not, and is refused with [`Error::Broadcast`].
+    pub fn udp_set_broadcast(&mut self, id: SocketId, may: bool) -> Result<(), Error> {
+        let socket = self.udp.by_id(id)?;
+        socket.broadcast = may;
         socket.route = None;
         Ok(())
     }
@@ -343,7 +374,7 @@ impl Engine {
         packet: Packet,
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
-        let sent = self.udp_send_owned(id, packet, to);
+        let sent = self.udp_send_owned(id, packet, to, &SendOptions::default());
         self.udp_heed(id, sent)
     }
 
@@ -352,6 +383,7 @@ impl Engine {
         id: SocketId,
         mut packet: Packet,
         to: Option<SocketAddr>,
+        options: &SendOptions,
     ) -> Result<(), Error> {
         let now = self.now();
         // One that was received says what its sender left to be summed, and where in its own headers.
@@ -362,11 +394,13 @@ impl Engine {
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
         let named = to.map_or(Ok(None), |to| self.out.named_link(to))?;
+        let is_as_usual = *options == SendOptions::default();
         let generations = self.out.datagram_generations();
         let packet = match &mut socket.route {
             // What is too long for it may go if what was said of the path is too old.
             Some(route)
-                if packet.meta().segmentation.is_none()
+                if is_as_usual
+                    && packet.meta().segmentation.is_none()
                     && route.remote == remote
                     && route.generations == generations
                     && (route.fits(packet.len())
@@ -380,66 +414,81 @@ impl Engine {
             }
             _ => packet,
         };
-        self.udp_send_slowly(now, id, packet, remote, named)
+        let named = self.serial_of(options).or(named);
+        self.udp_send_slowly(now, Sending { id, packet, remote, named, options: *options })
     }
 
-    /// Sends a datagram whose route is not known yet, and keeps the route for the next one to the same peer; `named` is the
-    /// link that the peer's address says.
-    fn udp_send_slowly(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        packet: Packet,
-        remote: SocketAddr,
-        named: Option<Serial>,
-    ) -> Result<(), Error> {
-        match remote.ip().is_multicast() {
-            true => self.udp_send_to_group(now, id, packet, remote, named),
-            false => self.udp_send_uncached(now, id, packet, remote, named),
+    /// Sends a datagram whose route is not known yet.
+    fn udp_send_slowly(&mut self, now: Instant, sending: Sending) -> Result<(), Error> {
+        match sending.remote.ip().is_multicast() {
+            true => self.udp_send_to_group(now, sending),
+            false => self.udp_send_uncached(now, sending),
         }
     }
 
+    /// The next hop of a datagram, and the address that it is sent from.
+    fn datagram_way(
+        &mut self,
+        now: Instant,
+        sending: &Sending,
+    ) -> Result<(NextHop, IpAddr), Error> {
+        let Sending { id, remote, named, options, .. } = *sending;
+        let socket = self.udp.by_id(id)?;
+        let remote = remote.ip();
+        if !socket.reaches(remote) || sending.remote.port() == 0 {
+            return Err(Error::Invalid("the peer's address does not fit the socket"));
+        }
+        let (local, last, may_broadcast) = (socket.local.ip(), socket.scope, socket.broadcast);
+        let (out, local) = (&self.out, options.from.unwrap_or(local));
+        if out.addresses.lacks_loopback_to(remote) {
+            return Err(Error::Invalid(TO_ITSELF));
+        }
+        if local.is_ipv4() != remote.is_ipv4() && !local.is_unspecified() {
+            return Err(Error::Invalid("a source of the other version of IP than the peer's"));
+        }
+        let scope = named.or_else(|| out.datagram_scope(local, remote, last));
+        let hop = out.datagram_next_hop(now, remote, scope).ok_or(Error::NetworkUnreachable)?;
+        if options.link.is_some_and(|link| link != hop.link) {
+            return Err(Error::NetworkUnreachable);
+        }
+        if !may_broadcast && out.is_broadcast_by(hop, remote) {
+            return Err(Error::Broadcast);
+        }
+        let source = match local {
+            any if any.is_unspecified() => out
+                .addresses
+                .source(hop.link, hop.address, remote)
+                .ok_or(Error::AddrNotAvailable)?,
+            // Somebody else has turned out to have it.
+            ip if !out.addresses.is_here(ip) => return Err(Error::AddrNotAvailable),
+            ip => ip,
+        };
+        out.addresses.check_way(source, hop.link)?;
+        Ok((hop, source))
+    }
+
+    /// Sends a datagram by a route that is looked up, and keeps that for the next one to the same peer.
     pub(in crate::engine) fn udp_send_uncached(
         &mut self,
         now: Instant,
-        id: SocketId,
-        mut packet: Packet,
-        remote: SocketAddr,
-        named: Option<Serial>,
+        sending: Sending,
     ) -> Result<(), Error> {
+        let (hop, src) = self.datagram_way(now, &sending)?;
+        let Sending { id, mut packet, remote, options, .. } = sending;
         let socket = self.udp.by_id(id)?;
-        if !socket.reaches(remote.ip()) || remote.port() == 0 {
-            return Err(Error::Invalid("the peer's address does not fit the socket"));
-        }
-        if self.out.addresses.owns(remote.ip()) {
-            return Err(Error::Invalid(TO_ITSELF));
-        }
         let local = socket.local;
-        let last = socket.scope;
-        let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
-        let marks = socket.marks(remote.ip());
+        let is_as_usual = options == SendOptions::default();
+        let marks = options.marks(socket.marks(remote.ip()));
         let fragmentation = socket.fragmentation;
-        let hop = self.out.datagram_next_hop(now, remote.ip(), scope);
-        let hop = hop.ok_or(Error::NetworkUnreachable)?;
-        let src = match local.ip() {
-            any if any.is_unspecified() => self
-                .out
-                .addresses
-                .source(hop.link, hop.address, remote.ip())
-                .ok_or(Error::AddrNotAvailable)?,
-            // Somebody else has turned out to have it.
-            ip if !self.out.addresses.owns(ip) => return Err(Error::AddrNotAvailable),
-            ip => ip,
-        };
         if let Some(size) = datagram_size(&packet) {
             let ends = (SocketAddr::new(src, local.port()), remote);
-            return self.udp_send_super(now, id, (hop, marks), ends, (packet, size));
+            return self.udp_send_super(now, id, (hop, marks), ends, (packet, size), &options);
         }
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
         // Headers kept ready have no ECN field and no identification of their own.
-        let is_plain = marks.is_plain() && fragmentation != Fragmentation::Anybody;
+        let is_plain = is_as_usual && marks.is_plain() && fragmentation != Fragmentation::Anybody;
         if again && !is_scoped(remote.ip()) && is_plain {
             let local = SocketAddr::new(src, local.port());
             let found = self.out.datagram_route(now, hop, local, remote, marks);

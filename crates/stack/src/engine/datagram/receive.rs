@@ -11,6 +11,7 @@ use millstream_wire::ip::{self, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::Engine;
+use crate::engine::datagram::DatagramInfo;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::datagram::udp_table::{Datagram, UdpTable};
@@ -78,7 +79,9 @@ impl Engine {
         let mut next = Some((packet, data));
         while let Some((mut packet, data)) = next.take() {
             packet.crop(data.start, data.end);
-            match socket.push(Datagram { from: flow.from, packet }, &mut self.account) {
+            match socket
+                .push(Datagram { from: flow.from, info: flow.info, packet }, &mut self.account)
+            {
                 Ok(()) => taken += 1,
                 Err(_) => refused += 1,
             }
@@ -129,30 +132,31 @@ impl Engine {
             let Arrival { mut packet, link, .. } = arrival;
             packet.trim_front(ip_len + header_len);
             let size = datagram_size(&packet);
-            return self.deliver_to_group(link, local, from, packet, size);
+            let info = DatagramInfo::new(&ip, link);
+            return self.deliver_to_group(local, from, info, packet, size);
         }
         let Some(slot) = self.udp.find(local, from) else {
             self.out.stats.drop(DropReason::UdpNoSocket);
             return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
         };
         let Arrival { mut packet, link, .. } = arrival;
-        let from = on_link(from, link);
+        let (from, info) = (on_link(from, link), DatagramInfo::new(&ip, link));
         packet.trim_front(ip_len + header_len);
         let serial = self.out.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
-            return self.udp_deliver_parts(slot, from, (packet, size), serial);
+            return self.udp_deliver_parts(slot, (from, info), (packet, size), serial);
         }
         packet.meta_mut().segmentation = None;
         match self.udp.deliver(
             slot,
-            Datagram { from, packet },
+            Datagram { from, info, packet },
             serial,
             &mut self.account,
             &mut self.events,
         ) {
             Ok(()) => {
                 self.out.stats.udp_rx += 1;
-                self.udp.flows.learn(link, from, slot);
+                self.udp.flows.learn(info, from, slot);
             }
             Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
         }
@@ -189,19 +193,23 @@ impl Engine {
         }
         copy_many(buffer, list, |room| {
             socket.queue.front().filter(|next| next.packet.len() <= room)?;
-            socket.take(account).map(|Datagram { from, packet }| (packet, from))
+            socket.take(account).map(|Datagram { from, packet, .. }| (packet, from))
         });
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
 
     /// The next datagram as it came, and its sender.
     pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<(Packet, SocketAddr), Error> {
+        self.udp_next(id).map(|Datagram { from, packet, .. }| (packet, from))
+    }
+
+    #[inline]
+    pub(super) fn udp_next(&mut self, id: SocketId) -> Result<Datagram, Error> {
         let socket = self.udp.by_id(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
-        let Datagram { from, packet } = socket.take(&mut self.account).ok_or(Error::WouldBlock)?;
-        Ok((packet, from))
+        socket.take(&mut self.account).ok_or(Error::WouldBlock)
     }
 
     /// Counts what a caller lost who cannot wait for room.

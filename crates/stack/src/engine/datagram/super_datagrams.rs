@@ -8,8 +8,8 @@ use millstream_packet::{Exhausted, Instant, Packet, Segmentation, SegmentationKi
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
-use crate::engine::datagram::on_link;
 use crate::engine::datagram::udp_table::{Datagram, Marks};
+use crate::engine::datagram::{DatagramInfo, SendOptions, on_link};
 use crate::engine::tx::output::NextHop;
 use crate::engine::{Engine, Serial};
 use crate::error::Error;
@@ -59,6 +59,7 @@ impl Engine {
         (hop, marks): (NextHop, Marks),
         (local, remote): (SocketAddr, SocketAddr),
         (mut packet, size): (Packet, usize),
+        options: &SendOptions,
     ) -> Result<(), Error> {
         let ip_len =
             |len| IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, udp::HEADER_LEN + len);
@@ -72,7 +73,7 @@ impl Engine {
         marks.write(&mut ip);
         let most = self.out.links[hop.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
-            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link));
+            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link), options);
         }
         self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
@@ -90,10 +91,11 @@ impl Engine {
         packet: &Packet,
         size: usize,
         remote: SocketAddr,
+        options: &SendOptions,
     ) -> Result<(), Error> {
         for at in (0..packet.len()).step_by(size) {
             let part = packet.view(&self.out.pool, at, size).map_err(|_| Error::Exhausted)?;
-            match self.udp_send_packet(id, part, Some(remote)) {
+            match self.udp_send_packet_with(id, part, Some(remote), options) {
                 Err(Error::WouldBlock) => self.out.stats.drop(DropReason::TransmitQueueFull),
                 sent => sent?,
             }
@@ -106,14 +108,14 @@ impl Engine {
     pub(in crate::engine) fn udp_deliver_parts(
         &mut self,
         slot: u32,
-        from: SocketAddr,
+        (from, info): (SocketAddr, DatagramInfo),
         (packet, size): (Packet, usize),
         link: Serial,
     ) {
         for at in (0..packet.len()).step_by(size) {
             let refused = match self.copy_of(&packet, at, size) {
                 Ok(part) => {
-                    let datagram = Datagram { from, packet: part };
+                    let datagram = Datagram { from, info, packet: part };
                     let queued =
                         self.udp.deliver(slot, datagram, link, &mut self.account, &mut self.events);
                     queued.err().map(|_| DropReason::UdpQueueFull)

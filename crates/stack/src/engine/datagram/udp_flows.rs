@@ -17,6 +17,8 @@ use millstream_wire::checksum;
 use millstream_wire::ip::Protocol;
 use millstream_wire::udp;
 
+use super::info::DatagramInfo;
+
 use crate::headers::{
     ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, IPV6_BYTES, all_but, be16, be32, first, flow_hash,
     is_same, is_sound_v4, is_trusted, is_vouched_for, length_sum, pseudo_sum, steady_sum, v4, v6,
@@ -55,7 +57,8 @@ pub(crate) struct Place {
 pub(crate) struct Flow {
     bytes: [u8; HEADERS_BYTES],
     shape: Shape,
-    link: LinkId,
+    /// The same for all of them.
+    pub info: DatagramInfo,
     /// The sum of the IPv4 header without what differs.
     ip_sum: u32,
     /// The sum of the pseudo-header without the length.
@@ -117,9 +120,9 @@ impl Flows {
     }
 
     /// The proposed datagram has found a socket.
-    pub fn learn(&mut self, link: LinkId, from: SocketAddr, slot: u32) {
+    pub fn learn(&mut self, info: DatagramInfo, from: SocketAddr, slot: u32) {
         let Some(Candidate { bytes, place }) = self.candidate.take() else { return };
-        let flow = Some(Flow::new(bytes, place.shape, link, from, slot));
+        let flow = Some(Flow::new(bytes, place.shape, info, from, slot));
         self.known[place.at] = Known { flow, generation: self.generation, missed: place.key };
     }
 
@@ -172,7 +175,7 @@ impl Flow {
     fn new(
         bytes: [u8; HEADERS_BYTES],
         shape: Shape,
-        link: LinkId,
+        info: DatagramInfo,
         from: SocketAddr,
         slot: u32,
     ) -> Self {
@@ -185,14 +188,14 @@ impl Flow {
         let ip = &bytes[l3..];
         let pseudo = pseudo_sum(ip, is_v6, Protocol::UDP);
         let ip_sum = if is_v6 { 0 } else { steady_sum(ip) };
-        Self { bytes, shape, link, ip_sum, pseudo, from, slot }
+        Self { bytes, shape, info, ip_sum, pseudo, from, slot }
     }
 
     /// Where the data lie in the packet, whose first frame is `head`, if it is of this flow and sound, and its data are
     /// in that frame.
     #[inline(always)]
     pub fn read(&self, packet: &Packet, head: &[u8], link: LinkId) -> Option<Range<usize>> {
-        if self.link != link || packet.meta().segmentation.is_some() {
+        if self.info.link != link || packet.meta().segmentation.is_some() {
             return None;
         }
         match self.shape {
@@ -208,7 +211,7 @@ impl Flow {
     /// meaning.
     #[inline(always)]
     pub fn copy(&self, shown: &Shown<'_>, link: LinkId, room: &mut [u8]) -> Option<usize> {
-        if self.link != link {
+        if self.info.link != link {
             return None;
         }
         match self.shape {

@@ -7,6 +7,7 @@ use millstream_packet::Packet;
 use millstream_route::{Generations, HeaderTemplate, LinkId};
 use millstream_wire::ip::IpHeader;
 
+use super::info::DatagramInfo;
 use super::udp_flows::Flows;
 use super::udp_ports::Ports;
 use crate::engine::{Account, Held, NextHop, Serial};
@@ -18,6 +19,7 @@ use crate::tuning::EVENTS_UNTRIMMED;
 /// A datagram that waits to be read.
 pub(crate) struct Datagram {
     pub from: SocketAddr,
+    pub info: DatagramInfo,
     pub packet: Packet,
 }
 
@@ -38,8 +40,8 @@ pub enum Fragmentation {
 /// What the application chose for the IP header of a datagram.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
-    hop_limit: u8,
-    traffic_class: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
 }
 
 impl Marks {
@@ -73,6 +75,8 @@ pub(crate) struct UdpSocket {
     pub hop_limits: [u8; 2],
     pub traffic_class: u8,
     pub fragmentation: Fragmentation,
+    /// It may send to broadcast addresses.
+    pub broadcast: bool,
     /// By which link it sends to groups.
     pub group_link: Option<Serial>,
     /// Sockets here get what it sends to their groups.
@@ -198,6 +202,7 @@ impl UdpTable {
             hop_limits: [64, 1],
             traffic_class: 0,
             fragmentation: Fragmentation::default(),
+            broadcast: false,
             group_link: None,
             group_loop: true,
             wants_room: 0,

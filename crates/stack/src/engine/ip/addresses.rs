@@ -6,7 +6,7 @@ use millstream_route::{LinkId, Prefix, Route};
 
 use super::Membership;
 use super::claims::Claims;
-use super::reserved::{is_no_host, is_no_source};
+use super::reserved::{is_no_host, is_no_source, means_this_host};
 use crate::engine::{Engine, NO_PREFIX};
 use crate::error::Error;
 
@@ -108,6 +108,8 @@ pub(crate) struct Addresses {
     pub claims: Claims,
     /// The groups that sockets have joined.
     pub groups: Membership,
+    /// The link by which the engine talks to itself, if it has one.
+    loopback: Option<LinkId>,
 }
 
 impl Addresses {
@@ -147,6 +149,7 @@ impl Addresses {
         self.claims.end_link(link);
         self.groups.end_link(link);
         let link = Some(link);
+        self.loopback = self.loopback.filter(|_| self.loopback != link);
         let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
         while let Some(at) = self.list.iter().position(is_bound) {
             let (_, own) = self.list.remove(at);
@@ -211,6 +214,47 @@ impl Addresses {
         }
     }
 
+    /// From now on the engine talks to itself by this link.
+    pub fn set_loopback(&mut self, link: LinkId) {
+        self.loopback = Some(link);
+    }
+
+    /// Whether it is the link by which the engine talks to itself.
+    #[inline]
+    pub fn is_loopback(&self, link: LinkId) -> bool {
+        self.loopback == Some(link)
+    }
+
+    /// Whether the engine has a link by which it talks to itself.
+    pub fn has_loopback(&self) -> bool {
+        self.loopback.is_some()
+    }
+
+    /// That link, for a destination that is here.
+    #[inline]
+    pub fn loopback_to(&self, destination: IpAddr) -> Option<LinkId> {
+        self.loopback.filter(|_| self.is_here(destination))
+    }
+
+    /// Whether `ip` is one of them, or means this host where that has a meaning.
+    #[inline]
+    pub fn is_here(&self, ip: IpAddr) -> bool {
+        self.owns(ip) || self.loopback.is_some() && means_this_host(ip)
+    }
+
+    /// Whether `ip` is one of them, and no link leads there.
+    pub fn lacks_loopback_to(&self, ip: IpAddr) -> bool {
+        self.loopback.is_none() && self.owns(ip)
+    }
+
+    /// RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3: what means this host never leaves it.
+    pub fn check_way(&self, source: IpAddr, link: LinkId) -> Result<(), Error> {
+        match means_this_host(source) && !self.is_loopback(link) {
+            true => Err(Error::NetworkUnreachable),
+            false => Ok(()),
+        }
+    }
+
     /// Whether `ip` is the broadcast address of a network that the link is in (RFC 1122 section 3.2.1.3).
     pub fn is_broadcast_of(&self, link: LinkId, ip: IpAddr) -> bool {
         let IpAddr::V4(ip) = ip else { return false };
@@ -220,7 +264,7 @@ impl Addresses {
     /// What a packet that came from `link` for `ip` is to this engine.
     #[inline]
     pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {
-        if self.owns(ip) {
+        if self.owns(ip) || self.is_loopback(link) && means_this_host(ip) {
             return Destination::Own;
         }
         let group = match ip {
@@ -248,9 +292,12 @@ impl Addresses {
 
     /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
     /// network's, whose answer would be everybody's, or nobody's (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.5.3). One
-    /// without an address yet speaks to groups alone.
+    /// without an address yet speaks to groups alone. What comes by the loopback link we have sent.
     #[inline]
     pub fn is_martian(&self, link: LinkId, src: IpAddr, destination: Destination) -> bool {
+        if self.is_loopback(link) {
+            return false;
+        }
         is_no_source(src)
             || src.is_unspecified() && destination == Destination::Own
             || self.owns(src)
@@ -266,6 +313,9 @@ impl Addresses {
     /// prefix covers the next hop or the destination before others (after RFC 6724 section 5, rules 2 and
     /// 8); else one of another link.
     pub fn source(&self, link: LinkId, next_hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+        if self.is_loopback(link) {
+            return Some(destination);
+        }
         let scope = is_link_local(destination);
         let fits = |prefix: &Prefix| {
             prefix.addr.is_ipv4() == destination.is_ipv4() && is_link_local(prefix.addr) == scope

@@ -11,11 +11,10 @@ use millstream_wire::{checksum, icmp};
 use super::group_filter::GroupFilter;
 use super::group_member::Say;
 use crate::engine::Engine;
-use crate::engine::datagram::on_link;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::Datagram;
+use crate::engine::datagram::{DatagramInfo, Sending, on_link};
 use crate::engine::ip::reserved::is_no_host;
-use crate::engine::links::Serial;
 use crate::engine::rx::ingress::{Arrival, checksum_holds, gather};
 use crate::engine::tx::output::{NextHop, Output, with_header};
 use crate::error::Error;
@@ -127,7 +126,7 @@ impl Engine {
     fn group_link(&self, link: Option<LinkId>) -> Result<LinkId, Error> {
         match link {
             Some(link) => self.check_link(link).map(|()| link),
-            None => self.out.links.used().next().ok_or(Error::NetworkUnreachable),
+            None => self.out.first_link().ok_or(Error::NetworkUnreachable),
         }
     }
 
@@ -154,38 +153,40 @@ impl Engine {
     pub(in crate::engine) fn udp_send_to_group(
         &mut self,
         now: Instant,
-        id: SocketId,
-        packet: Packet,
-        remote: SocketAddr,
-        named: Option<Serial>,
+        sending: Sending,
     ) -> Result<(), Error> {
+        let Sending { id, packet, remote, named, options } = sending;
         let socket = self.udp.by_id(id)?;
-        let (local, last, loops) = (socket.local, socket.scope, socket.group_loop);
+        let (port, last, loops) = (socket.local.port(), socket.scope, socket.group_loop);
+        let local = options.from.unwrap_or(socket.local.ip());
         // A link that is over leaves the choice to the engine.
         let chosen = socket.group_link.filter(|&chosen| self.out.links.by_serial(chosen).is_some());
-        let named =
-            named.or(chosen).or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
+        let marks = options.marks(socket.marks(remote.ip()));
+        let named = named.or(chosen).or_else(|| self.out.datagram_scope(local, remote.ip(), last));
         let hop = self.out.next_hop(remote.ip(), named);
         let groups = &self.out.addresses.groups;
         let Some(hop) = hop.filter(|hop| loops && groups.has(hop.link, remote.ip())) else {
-            return self.udp_send_uncached(now, id, packet, remote, named);
+            let sending = Sending { id, packet, remote, named, options };
+            return self.udp_send_uncached(now, sending);
         };
         // Each part of a super-segment is sent, and comes back, by itself.
         if let Some(size) = datagram_size(&packet) {
-            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link));
+            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link), &options);
         }
-        let source = match local.ip() {
+        let source = match local {
             any if any.is_unspecified() => {
                 self.out.addresses.source(hop.link, hop.address, remote.ip())
             }
             ip => Some(ip),
         };
         let copy = self.copy_of(&packet, 0, packet.len());
-        self.udp_send_uncached(now, id, packet, remote, named)?;
+        self.udp_send_uncached(now, Sending { id, packet, remote, named, options })?;
         match (source, copy) {
             (Some(ip), Ok(copy)) => {
-                let from = SocketAddr::new(ip, local.port());
-                self.deliver_to_group(hop.link, remote, from, copy, None);
+                let mut header = IpHeader::new(ip, remote.ip(), Protocol::UDP, 0);
+                marks.write(&mut header);
+                let info = DatagramInfo::new(&header, hop.link);
+                self.deliver_to_group(remote, SocketAddr::new(ip, port), info, copy, None);
             }
             _ => self.out.stats.drop(DropReason::PoolExhausted),
         }
@@ -195,16 +196,15 @@ impl Engine {
     /// Gives a datagram's data, or those of `size` bytes each, to the sockets of its port that have joined the group.
     pub(in crate::engine) fn deliver_to_group(
         &mut self,
-        link: LinkId,
         to: SocketAddr,
         from: SocketAddr,
+        info: DatagramInfo,
         packet: Packet,
         size: Option<usize>,
     ) {
         let Self { udp, out, .. } = &mut *self;
-        let groups = &out.addresses.groups;
+        let (groups, link) = (&out.addresses.groups, info.link);
         let found = udp.members(to, |id| groups.admits(link, to.ip(), id, from.ip()));
-        let serial = out.links[link.index()].serial;
         let from = on_link(from, link);
         let (last, copies) = match found {
             [None, None] => return self.out.stats.drop(DropReason::UdpNoSocket),
@@ -213,26 +213,26 @@ impl Engine {
         };
         if let Some(slot) = copies {
             match self.copy_of(&packet, 0, packet.len()) {
-                Ok(copy) => self.deliver_one(slot, from, copy, size, serial),
+                Ok(copy) => self.deliver_one(slot, (from, info), copy, size),
                 Err(_) => self.out.stats.drop(DropReason::PoolExhausted),
             }
         }
-        self.deliver_one(last, from, packet, size, serial);
+        self.deliver_one(last, (from, info), packet, size);
     }
 
     fn deliver_one(
         &mut self,
         slot: u32,
-        from: SocketAddr,
+        (from, info): (SocketAddr, DatagramInfo),
         mut packet: Packet,
         size: Option<usize>,
-        link: Serial,
     ) {
+        let link = self.out.links[info.link.index()].serial;
         if let Some(size) = size {
-            return self.udp_deliver_parts(slot, from, (packet, size), link);
+            return self.udp_deliver_parts(slot, (from, info), (packet, size), link);
         }
         packet.meta_mut().segmentation = None;
-        let datagram = Datagram { from, packet };
+        let datagram = Datagram { from, info, packet };
         match self.udp.deliver(slot, datagram, link, &mut self.account, &mut self.events) {
             Ok(()) => self.out.stats.udp_rx += 1,
             Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),

@@ -44,7 +44,7 @@ impl Engine {
             | Icmp::PacketTooBig { .. }
             | Icmp::TimeExceeded { .. }
             | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
-                Ok(quote) if self.icmp_error_input(now, &message, &quote) => {}
+                Ok(quote) if self.icmp_error_input(now, arrival.link, &message, &quote) => {}
                 Ok(_) => self.out.stats.drop(DropReason::IcmpNoSocket),
                 Err(reason) => self.out.stats.malformed(reason),
             },
@@ -212,14 +212,18 @@ impl Engine {
         self.out.send_ip(now, hop, &header, answer);
     }
 
-    /// An error about a packet that we are said to have sent; false where no socket has.
+    /// An error about a packet that we are said to have sent; false where no socket has, and where others tell what
+    /// became of a packet that has not left us.
     pub(in crate::engine) fn icmp_error_input(
         &mut self,
         now: Instant,
+        link: LinkId,
         error: &Icmp,
         quote: &Quote,
     ) -> bool {
-        if !self.out.addresses.owns(quote.ip.src) {
+        let addresses = &self.out.addresses;
+        let stayed = addresses.loopback_to(quote.ip.dst).is_some_and(|loopback| loopback != link);
+        if !addresses.is_here(quote.ip.src) || stayed {
             return false;
         }
         match quote.transport {

@@ -10,6 +10,7 @@ mod group_member;
 mod groups;
 pub(in crate::engine) mod icmp;
 pub(in crate::engine) mod icmp_meaning;
+mod loopback;
 mod membership;
 pub(in crate::engine) mod neighbor;
 pub(in crate::engine) mod path_mtus;

@@ -168,11 +168,11 @@ impl Engine {
                         self.out.solicit(now, link, ip, former);
                     }
                 }
-                Action::Unreachable { mut packets, .. } => {
+                Action::Unreachable { link, mut packets, .. } => {
                     while let Some(packet) = packets.pop() {
                         self.out.stats.drop(DropReason::NeighborUnreachable);
                         if !self.forwarded_in_vain(now, &packet) {
-                            self.unreachable_here(now, &packet);
+                            self.unreachable_here(now, link, &packet);
                         }
                     }
                 }
@@ -308,13 +308,13 @@ impl Engine {
     }
 
     /// A packet of ours did not get out: its socket hears of it as of an ICMP error.
-    fn unreachable_here(&mut self, now: Instant, packet: &Packet) {
+    fn unreachable_here(&mut self, now: Instant, link: LinkId, packet: &Packet) {
         let head = packet.head();
         let version =
             if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
         if let Ok(quote) = icmp::Quote::parse(version, head) {
             // Nobody's was not heard either: it is counted as what did not get out.
-            self.icmp_error_input(now, &icmp::Icmp::Unreachable(Unreachable::Host), &quote);
+            self.icmp_error_input(now, link, &icmp::Icmp::Unreachable(Unreachable::Host), &quote);
         }
     }
 }

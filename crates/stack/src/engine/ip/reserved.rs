@@ -28,6 +28,14 @@ pub(in crate::engine) fn is_no_host(ip: IpAddr) -> bool {
     is_no_source(ip) || ip.is_unspecified()
 }
 
+/// Loopback addresses (RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3).
+pub(crate) fn means_this_host(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    }
+}
+
 /// RFC 1122, 3.2.1.3 (a), (b) and (g): this network, and this host. RFC 1112, 4: class E, but for the broadcast.
 fn is_reserved_v4(ip: Ipv4Addr) -> bool {
     matches!(ip.octets()[0], 0 | 127 | 240..) && !ip.is_broadcast()

@@ -88,7 +88,7 @@ impl Engine {
         packet.truncate(ip.packet_len());
         let destination = self.out.addresses.classify(link, ip.dst);
         if destination == Destination::Other {
-            return match self.forwards {
+            return match self.forwards && !self.out.addresses.is_loopback(link) {
                 true => self.forward(now, link, packet, ip, to_all),
                 false => self.out.stats.drop(DropReason::OtherAddress),
             };

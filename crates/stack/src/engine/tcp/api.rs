@@ -151,8 +151,8 @@ impl Engine {
     }
 
     /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
-    /// begins in the next turn. `remote` is another host: an engine has no loopback, and 127.0.0.1 and ::1 are
-    /// [`Error::NetworkUnreachable`].
+    /// begins in the next turn. `remote` is another host, unless the engine has a loopback link
+    /// ([`Engine::add_loopback`]): without one 127.0.0.1 and ::1 are [`Error::NetworkUnreachable`].
     pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
         let config = self.config.clone();
         self.tcp_connect_with(remote, None, &config)
@@ -175,7 +175,10 @@ impl Engine {
         let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
         match self.out.addresses.classify(hop.link, remote.ip()) {
             Destination::Other | Destination::Forwarded => {}
-            Destination::Own => return Err(Error::Invalid(TO_ITSELF)),
+            Destination::Own if self.out.addresses.lacks_loopback_to(remote.ip()) => {
+                return Err(Error::Invalid(TO_ITSELF));
+            }
+            Destination::Own => {}
             Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }
         let source = || self.out.addresses.source(hop.link, hop.address, remote.ip());
@@ -185,6 +188,7 @@ impl Engine {
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
         self.check_local(local.ip())?;
+        self.out.addresses.check_way(local.ip(), hop.link)?;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
         }
@@ -419,7 +423,7 @@ impl Engine {
 
     /// An own address, or an unspecified one.
     pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
-        match ip.is_unspecified() || self.out.addresses.owns(ip) {
+        match ip.is_unspecified() || self.out.addresses.is_here(ip) {
             true => Ok(()),
             false => Err(Error::AddrNotAvailable),
         }

@@ -125,6 +125,10 @@ impl Output {
     /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
     /// first one. There is none over a link that is not in use, nor to an address that no other host has.
     pub fn next_hop(&self, destination: IpAddr, scope: Option<Serial>) -> Option<NextHop> {
+        if let Some(link) = self.addresses.loopback_to(destination) {
+            let mtu = self.links.used_slot(link)?.capabilities.mtu;
+            return Some(NextHop { link, address: destination, mtu });
+        }
         if is_no_destination(destination) {
             return None;
         }
@@ -172,10 +176,15 @@ impl Output {
     fn link_to(&self, destination: IpAddr, scope: Option<Serial>) -> Option<LinkId> {
         let is_sole = is_link_local(destination) && !destination.is_multicast();
         match scope.map(|serial| self.links.by_serial(serial)) {
-            Some(Some(link)) => Some(link),
+            Some(Some(link)) if !self.addresses.is_loopback(link) => Some(link),
             Some(None) if is_sole => None,
-            _ => self.links.used().next(),
+            _ => self.first_link(),
         }
+    }
+
+    /// The first link in use that leads to others.
+    pub fn first_link(&self) -> Option<LinkId> {
+        self.links.used().find(|&link| !self.addresses.is_loopback(link))
     }
 
     /// The link said that it is broken: of it stays what it was and counted, until it is removed.

@@ -1,10 +1,10 @@
 //! How much of a turn a socket gets, and what its rings hold.
 
 use super::*;
-use crate::EngineConfig;
 use crate::net::shared::{CUT_WRITE, LOOK_AGAIN};
 use crate::net::stream::RX_RING_BYTES;
 use crate::tuning::{DATAGRAM_TURN, STREAMS_TURN};
+use crate::{EngineConfig, SendOptions};
 use millstream_link::{PairConfig, pair};
 use millstream_packet::{Packet, Pool, PoolConfig};
 use millstream_route::{LinkId, Route};
@@ -23,7 +23,7 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
     let to = Some("10.9.0.2:7".parse().expect("an address"));
     for _ in 0..WRITTEN {
         let packet = Packet::from_slice(&pool, 128, b"flood").expect("frames");
-        assert!(tx.push((packet, to)).is_ok());
+        assert!(tx.push((packet, (to, SendOptions::default()))).is_ok());
     }
     worker.note_datagrams(id.slot());
     for turn in 1..=3 {
@@ -81,7 +81,7 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     let (shared, mut tx, _rx) = near.attach_datagrams(id);
     for sent in 1..=2 {
         let packet = Packet::from_slice(&pool, 128, b"anybody?").expect("frames");
-        assert!(tx.push((packet, None)).is_ok());
+        assert!(tx.push((packet, (None, SendOptions::default()))).is_ok());
         near.note_datagrams(id.slot());
         near.send_due_datagrams();
         assert_eq!(near.engine.stats().udp_tx, sent);
