@@ -74,6 +74,21 @@ pub enum Command {
     /// Send what a capture holds (pcap or pcap-ng), with its timing
     #[command(after_long_help = crate::replay::HELP)]
     Replay(crate::replay::Arguments),
+    /// List the engines of this user that run and are published
+    #[command(after_long_help = crate::live::HELP)]
+    Ps(crate::live::Ps),
+    /// Packets and errors of an engine's links, in the manner of `netstat -ni 1`
+    #[command(after_long_help = crate::live::NETSTAT_HELP)]
+    Netstat(crate::live::Netstat),
+    /// What an engine has dropped, by reason
+    #[command(after_long_help = crate::live::DROPS_HELP)]
+    Drops(crate::live::Drops),
+    /// Where an engine's time goes, and the sizes of its batches
+    #[command(after_long_help = crate::live::STAGES_HELP)]
+    Stages(crate::live::Stages),
+    /// Everything that engines publish, for Prometheus
+    #[command(after_long_help = crate::live::METRICS_HELP)]
+    Metrics(crate::live::Metrics),
     /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
     Undo,
     /// End a command when the laboratory is gone (started by `investigate`, not by hand)

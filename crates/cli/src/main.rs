@@ -11,6 +11,7 @@ mod gate;
 mod impair;
 mod investigate;
 mod kept;
+mod live;
 mod prepare;
 mod probe;
 mod progress;
@@ -53,6 +54,11 @@ fn main() -> ExitCode {
         Command::Forget(forget) => forget::forget(&forget),
         Command::Impair(impair) => impair::impair(&impair),
         Command::Replay(replay) => replay::replay(&replay),
+        Command::Ps(one) => live::ps(&one),
+        Command::Netstat(one) => live::netstat(&one),
+        Command::Drops(one) => live::drops(&one),
+        Command::Stages(one) => live::stages(&one),
+        Command::Metrics(one) => live::metrics(&one),
     };
     match done {
         Ok(code) => code,

@@ -1,5 +1,8 @@
 //! `millstream top`, as its user meets it.
 
+#[path = "live/mod.rs"]
+mod live;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;

@@ -37,6 +37,7 @@ const OPTIONS: &str = "\
   --busy-poll-us N       how long an engine looks for packets before it sleeps
   --idle-latency-us N    have the kernel keep CPUs ready to wake up within so long (as root)
   --capture FILE         write what passes as pcap-ng (FILE, FILE.1, … of several engines)
+  --live NAME            publish the engine under this name, for `millstream ps` and others
   --stats                show counters every second";
 
 /// Frames of the pool for AF_XDP, whose memory is one piece that does not grow.
@@ -70,6 +71,7 @@ pub struct Options {
     busy_poll_us: Option<u64>,
     idle_latency_us: Option<u64>,
     capture: Option<PathBuf>,
+    live: Option<String>,
     /// Print counters every second.
     pub stats: bool,
 }
@@ -101,6 +103,7 @@ impl Options {
                 "--mtu" => options.mtu = Some(parsed(&option, &value())),
                 "--busy-poll-us" => options.busy_poll_us = Some(parsed(&option, &value())),
                 "--idle-latency-us" => options.idle_latency_us = Some(parsed(&option, &value())),
+                "--live" => options.live = Some(value()),
                 "--capture" => options.capture = Some(value().into()),
                 "--no-offload" => options.no_offload = true,
                 "--stats" => options.stats = true,
@@ -251,7 +254,9 @@ impl Options {
             config.busy_poll = Duration::from_micros(us);
         }
         config.idle_latency = self.idle_latency_us.map(Duration::from_micros);
+        config.live = self.live.as_deref().map(Into::into);
         let mut engine = Engine::new(config).unwrap_or_else(|error| fail(&error.to_string()));
+        engine.live_error().inspect(|error| eprintln!("note: not published: {error}"));
         engine.idle_latency().inspect(|state| eprintln!("idle latency: {state}"));
         let link = engine.add_link(link).unwrap_or_else(|error| fail(&error.to_string()));
         for &address in &self.addresses {

@@ -1,0 +1,102 @@
+//! Commands that look at engines which run: what they publish, and what they answer.
+
+mod columns;
+mod drops;
+mod engines;
+mod http;
+mod metrics;
+mod netstat;
+mod ps;
+mod stages;
+
+pub use drops::{Drops, HELP as DROPS_HELP, drops};
+pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
+pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
+pub use ps::{Ps, ps};
+pub use stages::{HELP as STAGES_HELP, Stages, stages};
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::Args;
+use millstream::live::{Damage, Segment, Snapshot};
+use millstream_lab::error::Error;
+
+use crate::arguments::{seconds, whole};
+
+/// For `--help` of all of them.
+pub const HELP: &str = "\
+An engine is seen here when its program gives it a name (docs/live.md), and by the user alone whose program it is.
+ENGINE is its name, its process, or the ID that `millstream ps` shows.";
+
+/// Which engine.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Name, process or ID of the engine [default: the only one]
+    #[arg(value_name = "ENGINE")]
+    pub engine: Option<String>,
+}
+
+/// How often.
+#[derive(Debug, Args)]
+pub struct Again {
+    /// Look again every SECONDS: what came since is shown
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub interval: Option<f64>,
+    /// Look N times, every second where no interval is given [default: once; with an interval for ever]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>)]
+    pub count: Option<u64>,
+}
+
+/// The shortest interval: an engine publishes every 10 ms.
+const INTERVAL_LEAST: Duration = Duration::from_millis(10);
+/// The longest.
+const INTERVAL_MOST: Duration = Duration::from_secs(86_400);
+
+impl Again {
+    /// Shows what is there, and then, as often as asked for, what it has become: `show` gets the snapshot before, too.
+    fn look(
+        &self,
+        segment: &mut Segment,
+        mut show: impl FnMut(Option<&Snapshot>, &Snapshot) -> Result<(), Error>,
+    ) -> Result<ExitCode, Error> {
+        let interval = match self.interval {
+            None => Duration::from_secs(1),
+            Some(seconds) => Duration::try_from_secs_f64(seconds)
+                .ok()
+                .filter(|interval| (INTERVAL_LEAST..=INTERVAL_MOST).contains(interval))
+                .ok_or_else(|| Error::Refused("an interval is 0.01 to 86400 seconds".into()))?,
+        };
+        let times = self.count.unwrap_or(if self.interval.is_some() { u64::MAX } else { 1 });
+        let mut before = None;
+        for time in 0..times {
+            if time != 0 {
+                sleep(interval);
+            }
+            let ended = !segment.is_running();
+            let now = segment.read().map_err(|damage| unreadable(segment, &damage))?;
+            show(before.as_ref(), &now)?;
+            if ended {
+                let text = format!("the engine {} has ended", engines::id(segment));
+                return if time == 0 {
+                    Err(Error::Refused(text))
+                } else {
+                    Err(Error::Worker(text))
+                };
+            }
+            before = Some(now);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A segment that cannot be read, as an error of the command.
+fn unreadable(segment: &Segment, damage: &Damage) -> Error {
+    Error::Refused(format!("{}: {damage}", segment.path().display()))
+}
+
+/// How much a counter has grown; an engine of the same file never counts down.
+fn since(before: Option<u64>, now: u64) -> u64 {
+    now.saturating_sub(before.unwrap_or(0))
+}

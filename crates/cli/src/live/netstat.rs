@@ -1,0 +1,192 @@
+//! `millstream netstat`: packets and errors by link, in the manner of `netstat -ni`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream::live::{Segment, Snapshot};
+use millstream_lab::error::Error;
+use serde_json::{Value, json};
+
+use super::columns::Side::{Left, Right};
+use super::columns::{columns, row};
+use super::ps::dropped;
+use super::{Again, Which, engines, since};
+use crate::kept::out;
+
+/// For `netstat --help`.
+pub const HELP: &str = "\
+With -i each line is one interval, as of `netstat -ni 1`: on the left one link (--link, else the first), on the right all.
+The first line is what was counted since the engine began. A super-segment counts as one packet. `errs` are packets that
+the link lost or could not use (`millstream drops` has them by cause); `drops` is what the stack itself dropped.";
+
+/// Arguments of `netstat`.
+#[derive(Debug, Args)]
+pub struct Netstat {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    again: Again,
+    /// The link to the left of the total
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// As JSON, one object a line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines between two headings.
+const LINES: u64 = 20;
+
+/// Causes by which a packet is lost that a link has received or was to receive; by all others one that was to be sent.
+const RECEIVED: [&str; 9] = [
+    "pool_exhausted",
+    "too_short",
+    "virtio_truncated",
+    "virtio_unknown_segmentation",
+    "virtio_zero_segment",
+    "virtio_checksum_range",
+    "truncated",
+    "overrun",
+    "fill_empty",
+];
+
+/// What is shown of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    /// Its number and its name.
+    link: (String, String),
+    rx_packets: u64,
+    rx_errors: u64,
+    tx_packets: u64,
+    tx_errors: u64,
+}
+
+impl Row {
+    fn since(&self, before: Option<&Self>) -> Self {
+        let grown = |of: fn(&Self) -> u64| since(before.map(of), of(self));
+        Self {
+            link: self.link.clone(),
+            rx_packets: grown(|row| row.rx_packets),
+            rx_errors: grown(|row| row.rx_errors),
+            tx_packets: grown(|row| row.tx_packets),
+            tx_errors: grown(|row| row.tx_errors),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_errors += other.rx_errors;
+        self.tx_packets += other.tx_packets;
+        self.tx_errors += other.tx_errors;
+    }
+
+    fn numbers(&self) -> [u64; 4] {
+        [self.rx_packets, self.rx_errors, self.tx_packets, self.tx_errors]
+    }
+
+    fn json(&self) -> Value {
+        let [rx_packets, rx_errors, tx_packets, tx_errors] = self.numbers();
+        json!({
+            "link": self.link.0, "name": self.link.1, "rx_packets": rx_packets, "rx_errors": rx_errors,
+            "tx_packets": tx_packets, "tx_errors": tx_errors,
+        })
+    }
+}
+
+/// The links of an engine.
+fn links(now: &Snapshot) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (entry, values) in now.iter() {
+        let (Some(link), Some(name)) = (entry.label("link"), entry.label("name")) else { continue };
+        let at = rows.iter().position(|row| row.link.0 == link).unwrap_or_else(|| {
+            rows.push(Row { link: (link.into(), name.into()), ..Row::default() });
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        match (entry.name.as_str(), entry.label("cause")) {
+            ("link_rx_packets", _) => row.rx_packets = values[0],
+            ("link_tx_packets", _) => row.tx_packets = values[0],
+            ("link_drops", Some(cause)) if RECEIVED.contains(&cause) => row.rx_errors += values[0],
+            ("link_drops", _) => row.tx_errors += values[0],
+            _ => {}
+        }
+    }
+    rows
+}
+
+/// What came since, by link.
+fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
+    let old = before.map(links).unwrap_or_default();
+    let of = |row: &Row| row.since(old.iter().find(|old| old.link == row.link));
+    let rows: Vec<Row> = links(now).iter().map(of).collect();
+    let mut total = Row { link: (String::new(), "total".into()), ..Row::default() };
+    rows.iter().for_each(|row| total.add(row));
+    let by_stack = |now: &Snapshot| {
+        let by_links = now.total("link_drops").unwrap_or(0);
+        dropped(now).unwrap_or(0).saturating_sub(by_links)
+    };
+    (rows, total, since(before.map(by_stack), by_stack(now)))
+}
+
+/// Shows them.
+pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
+    let mut segment = engines::one(arguments.which.engine.as_deref())?;
+    let id = engines::id(&segment);
+    if arguments.json {
+        return arguments.again.look(&mut segment, |before, now| {
+            let (rows, total, drops) = grown(before, now);
+            let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+            let line = json!({
+                "engine": id, "time_ns": now.time_ns, "links": rows, "total": total.json(), "drops": drops,
+            });
+            out(&format!("{line}\n"))
+        });
+    }
+    if arguments.again.interval.is_none() && arguments.again.count.is_none() {
+        return arguments.again.look(&mut segment, |_, now| out(&table(now)));
+    }
+    intervals(arguments, &mut segment)
+}
+
+/// A line for each link, and one for all.
+fn table(now: &Snapshot) -> String {
+    let (rows, total, drops) = grown(None, now);
+    let mut lines = vec![row(["link", "rx packets", "errs", "tx packets", "errs", "drops"])];
+    for one in rows.iter().chain([&total]) {
+        let mut cells = vec![one.link.1.clone()];
+        cells.extend(one.numbers().map(|number| number.to_string()));
+        cells.push(String::new());
+        lines.push(cells);
+    }
+    if let Some(cell) = lines.last_mut().and_then(|row| row.last_mut()) {
+        *cell = drops.to_string();
+    }
+    columns(&[Left, Right, Right, Right, Right, Right], &lines)
+}
+
+/// A line for each interval.
+fn intervals(arguments: &Netstat, segment: &mut Segment) -> Result<ExitCode, Error> {
+    let mut line = 0;
+    arguments.again.look(segment, |before, now| {
+        let (rows, total, drops) = grown(before, now);
+        let wanted = arguments.link.as_deref();
+        let shown = rows.iter().find(|row| wanted.is_none_or(|name| row.link.1 == name));
+        let Some(shown) = shown.or((wanted.is_none()).then_some(&total)) else {
+            return Err(Error::Refused(format!("no link '{}'", wanted.unwrap_or_default())));
+        };
+        let mut text = String::new();
+        if line % LINES == 0 {
+            let name = format!("input ({}) output", shown.link.1);
+            text += &format!("{name:^35}   {:^35}\n", "input (total) output");
+            let half = format!("{:>10} {:>6} {:>10} {:>6}", "packets", "errs", "packets", "errs");
+            text += &format!("{half}   {half} {:>7}\n", "drops");
+        }
+        line += 1;
+        let half = |row: &Row| {
+            let [rx, rx_errors, tx, tx_errors] = row.numbers();
+            format!("{rx:>10} {rx_errors:>6} {tx:>10} {tx_errors:>6}")
+        };
+        text += &format!("{}   {} {drops:>7}\n", half(shown), half(&total));
+        out(&text)
+    })
+}

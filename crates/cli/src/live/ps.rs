@@ -1,0 +1,105 @@
+//! `millstream ps`: the engines of this user.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream::live::{Segment, Snapshot};
+use millstream_lab::error::Error;
+use serde_json::{Value, json};
+
+use super::columns::Side::{Left, Right};
+use super::columns::{bytes, columns, duration, row};
+use super::engines;
+use crate::kept::{out, say};
+
+/// Arguments of `ps`.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is shown of an engine, as columns.
+const COLUMNS: [(&str, &str); 5] = [
+    ("CONNS", "connections"),
+    ("LISTEN", "listeners"),
+    ("UDP", "udp_sockets"),
+    ("RX PKTS", "rx_packets"),
+    ("TX PKTS", "tx_packets"),
+];
+
+/// Lists them.
+pub fn ps(arguments: &Ps) -> Result<ExitCode, Error> {
+    let mut seen = Vec::new();
+    for mut segment in engines::all()? {
+        match segment.read() {
+            Ok(snapshot) => seen.push((segment, snapshot)),
+            Err(damage) => say(format_args!("note: {}: {damage}", segment.path().display())),
+        }
+    }
+    if arguments.json {
+        let engines: Vec<Value> = seen.iter().map(|(one, now)| described(one, now)).collect();
+        out(&format!("{}\n", json!({ "engines": engines })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![row([
+        "ID", "PID", "UP", "CONNS", "LISTEN", "UDP", "RX PKTS", "TX PKTS", "DROPS", "HELD",
+        "PRESSURE",
+    ])];
+    for (segment, now) in &seen {
+        let mut cells = vec![
+            engines::id(segment),
+            segment.header().pid.to_string(),
+            duration(now.time_ns.saturating_sub(segment.header().began_ns)),
+        ];
+        cells.extend(COLUMNS.map(|(_, name)| number(now.total(name))));
+        cells.push(number(dropped(now)));
+        cells.push(now.total("memory_held_bytes").map_or_else(|| "-".into(), bytes));
+        cells.push(pressure(now).to_owned());
+        rows.push(cells);
+    }
+    let sides = [Left, Right, Right, Right, Right, Right, Right, Right, Right, Right, Left];
+    out(&columns(&sides, &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn described(segment: &Segment, now: &Snapshot) -> Value {
+    let header = segment.header();
+    let mut engine = json!({
+        "id": engines::id(segment),
+        "name": header.name,
+        "pid": header.pid,
+        "number": header.number,
+        "began_ns": header.began_ns,
+        "published_ns": now.time_ns,
+        "running": segment.is_running(),
+        "path": segment.path(),
+        "dropped": dropped(now),
+        "memory_pressure": pressure(now),
+    });
+    for name in COLUMNS.map(|(_, name)| name).into_iter().chain(["memory_held_bytes"]) {
+        engine[name] = json!(now.total(name));
+    }
+    engine
+}
+
+/// What an engine does not publish is not shown as 0.
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// All that was dropped: by the stack, and by links.
+pub(super) fn dropped(now: &Snapshot) -> Option<u64> {
+    let parts = ["drops", "malformed", "link_drops"];
+    parts.into_iter().filter_map(|name| now.total(name)).reduce(|one, other| one + other)
+}
+
+fn pressure(now: &Snapshot) -> &'static str {
+    match now.total("memory_pressure") {
+        Some(0) => "none",
+        Some(1) => "pressure",
+        Some(2) => "critical",
+        _ => "-",
+    }
+}

@@ -1,0 +1,193 @@
+//! The commands that look at engines which run.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use millstream::link::{PairConfig, pair};
+use millstream::{Engine, EngineConfig, LiveConfig};
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_millstream");
+
+/// Tells the copy of this program that is to have an engine where to publish it.
+const ENGINE: &str = "MILLSTREAM_TEST_ENGINE";
+
+/// A directory, and a program with an engine in it.
+struct World {
+    directory: PathBuf,
+    program: Child,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("ms-live-{}-{name}", std::process::id()));
+        let program = start(&directory);
+        Self { directory, program }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("MILLSTREAM_LIVE_DIR", &self.directory);
+        command.output().unwrap()
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        let done = self.run(arguments);
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.text(arguments)).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Starts a program with an engine; it is published when this returns.
+fn start(directory: &Path) -> Child {
+    let own = std::env::current_exe().unwrap();
+    let mut program = Command::new(own)
+        .args(["--exact", "live::an_engine_for_the_other_tests", "--nocapture"])
+        .env(ENGINE, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let stdout = program.stdout.as_mut().unwrap();
+    while !said.ends_with(b"ready\n") {
+        stdout.read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
+    program
+}
+
+/// Not a test by itself: the engine that others look at. It has a listener, a connection that nobody answers, a link, and a
+/// malformed packet that it has dropped. It ends when it is killed.
+#[test]
+fn an_engine_for_the_other_tests() {
+    let Some(directory) = std::env::var_os(ENGINE) else { return };
+    let config = LiveConfig::new("looked-at").directory(directory);
+    let mut engine = Engine::new(EngineConfig::default().stage_sample(1).live(config)).unwrap();
+    let (near, mut far) = pair(PairConfig::default()).unwrap();
+    let link = engine.add_link(Box::new(near)).unwrap();
+    engine.add_address(link, "10.9.0.1/24".parse().unwrap()).unwrap();
+    engine.tcp_listen("10.9.0.1:7".parse().unwrap(), 4).unwrap();
+    engine.tcp_connect("10.9.0.2:80".parse().unwrap()).unwrap();
+    let mut batch = millstream::packet::PacketBatch::new();
+    let damaged = millstream::packet::Packet::from_slice(engine.pool(), 0, &[0xff; 20]).unwrap();
+    batch.push(damaged).unwrap();
+    millstream::link::Link::transmit(&mut far, engine.now(), &engine.pool().clone(), &mut batch)
+        .unwrap();
+    let mut is_told = false;
+    loop {
+        engine.run_once(Some(Duration::from_millis(5))).unwrap();
+        // Twice 10 ms are over: all of it is published.
+        if !is_told && engine.stats().turns > 20 {
+            is_told = true;
+            println!("ready");
+        }
+    }
+}
+
+#[test]
+fn each_command_shows_the_engine_as_text_and_as_json() {
+    let world = World::new("shows");
+    let text = world.text(&["ps"]);
+    assert!(text.starts_with("ID ") && text.contains("looked-at-"), "{text}");
+    let engines = world.json(&["ps", "--json"]);
+    let engine = &engines["engines"][0];
+    assert_eq!(engine["pid"], world.program.id());
+    assert_eq!((&engine["listeners"], &engine["running"]), (&Value::from(1), &Value::from(true)));
+
+    let drops = world.json(&["drops", "--json"]);
+    assert_eq!(drops["drops"][0]["count"], 1, "{drops}");
+    assert!(world.text(&["drops"]).lines().count() == 2);
+    assert!(world.text(&["drops", "--all"]).contains("no_route"));
+
+    let text = world.text(&["netstat", "-i", "0.02", "-n", "3"]);
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(world.text(&["netstat"]).contains("total"));
+    let netstat = world.json(&["netstat", "looked-at", "--json"]);
+    assert_eq!(netstat["total"]["rx_packets"], 1, "{netstat}");
+
+    let stages = world.json(&["stages", "--json"]);
+    assert!(stages["stages"].as_array().unwrap().iter().any(|stage| stage["stage"] == "receive"));
+    assert!(world.text(&["stages"]).contains("distribution"));
+
+    let metrics = world.text(&["metrics"]);
+    assert!(metrics.contains("# TYPE millstream_turns_total counter\n"), "{metrics}");
+    assert!(metrics.contains("millstream_tcp_sockets{") && metrics.contains("le=\"+Inf\""));
+}
+
+#[test]
+fn what_a_killed_engine_has_left_is_removed_by_the_next_look() {
+    let mut world = World::new("killed");
+    world.program.kill().unwrap();
+    world.program.wait().unwrap();
+    assert_ne!(fs::read_dir(&world.directory).unwrap().count(), 0);
+    assert_eq!(world.text(&["ps"]).lines().count(), 1, "only the heading");
+    assert_eq!(fs::read_dir(&world.directory).unwrap().count(), 0);
+    let refused = world.run(&["drops"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no engine of this user"));
+}
+
+#[test]
+fn a_file_that_is_no_segment_is_named_and_left_alone() {
+    let world = World::new("strange");
+    let strange = world.directory.join("strange-1-0.live");
+    // Somebody holds it, so it is not taken for one that an engine has left.
+    let file = fs::File::create(&strange).unwrap();
+    file.lock().unwrap();
+    fs::write(&strange, vec![0x5a; 5000]).unwrap();
+    let done = world.run(&["ps"]);
+    assert!(done.status.success());
+    assert!(String::from_utf8_lossy(&done.stderr).contains("not a segment"));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("looked-at-"));
+    assert!(strange.exists());
+}
+
+#[test]
+fn prometheus_is_served_on_this_machine_and_strangers_only_where_that_is_said() {
+    let world = World::new("served");
+    let refused = world.run(&["metrics", "--listen", "0.0.0.0:0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let mut server = Command::new(PROGRAM)
+        .args(["metrics", "--listen", "127.0.0.1:0"])
+        .env("MILLSTREAM_LIVE_DIR", &world.directory)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    while !said.ends_with(b"\n") {
+        server.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
+    let said = String::from_utf8(said).unwrap();
+    let address = said.trim().trim_start_matches("serving http://").trim_end_matches("/metrics");
+    let ask = |request: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let _ = stream.write_all(request);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    assert!(ask(b"GET /metrics HTTP/1.1\r\n\r\n").contains("millstream_turns_total{"));
+    // More than a request may have, and nothing that is one.
+    assert!(!ask(&[b'x'; 10_000]).contains("200 OK"));
+    assert!(ask(b"GET /else HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
