@@ -11,6 +11,7 @@ use millstream_lab::error::Error;
 use millstream_lab::experiment::{FACTORS, Overrides, STACKS, builtins};
 use millstream_lab::remote::{FarHost, Token};
 use millstream_lab::runner::{Addresses, Places};
+use millstream_lab::workload::ALL;
 
 /// Measures TCP over the kernel's stack and over Millstream, side by side.
 #[derive(Debug, Parser)]
@@ -308,8 +309,9 @@ fn run_help() -> String {
     let mut text =
         format!("Built-in experiments: {}\n\nFactors (levels; default):\n", names.join(", "));
     let _ = writeln!(text, "  {:<20} {} (both)", "stack", STACKS.join(", "));
-    for factor in FACTORS {
-        let workloads: Vec<&str> = factor.workloads.iter().map(|w| w.name()).collect();
+    for factor in FACTORS.iter() {
+        let known = ALL.iter().filter(|workload| factor.is_of(**workload));
+        let workloads: Vec<&str> = known.map(|workload| workload.name()).collect();
         let _ = writeln!(text, "  {:<20} {} ({})", factor.name, factor.levels, factor.default);
         let _ = writeln!(text, "  {:<20}   {} [{}]", "", factor.help, workloads.join(", "));
     }

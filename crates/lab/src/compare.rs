@@ -12,9 +12,9 @@ use millstream_diagnose::compare::{Comparison, P_CHANGE, chance, compare};
 use millstream_diagnose::stats::median;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Workload;
 use crate::investigate::features;
 use crate::record::{FORMAT_VERSION, RunRecord, configuration_label, keys};
+use crate::workload::Workload;
 
 /// Fewest runs of each set of which a difference is told.
 const RUNS_LEAST: usize = 4;

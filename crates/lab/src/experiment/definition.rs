@@ -23,9 +23,10 @@ use std::fmt::Write as _;
 
 use toml::{Table, Value};
 
-use super::factor::{FACTORS, Factor, STACKS, Workload};
+use super::factor::{FACTORS, Factor, STACKS};
 use crate::error::Error;
 use crate::limits;
+use crate::workload::{ALL, Workload};
 
 /// Levels by the name of their factor.
 pub type Choices = BTreeMap<String, Vec<String>>;
@@ -375,7 +376,7 @@ impl Definition {
 }
 
 fn workload_names() -> String {
-    Workload::ALL.map(Workload::name).join(", ")
+    ALL.iter().map(|workload| workload.name()).collect::<Vec<_>>().join(", ")
 }
 
 fn words(key: &str, value: &Value) -> Result<String, String> {
@@ -476,7 +477,7 @@ fn levels(
     workloads: &[Workload],
     texts: &[String],
 ) -> Result<Vec<String>, String> {
-    let known = |factor: &Factor| workloads.iter().any(|w| factor.workloads.contains(w));
+    let known = |factor: &Factor| workloads.iter().any(|workload| factor.is_of(*workload));
     let Some(factor) = Factor::of(name).filter(|factor| known(factor)) else {
         let names: Vec<&str> = FACTORS.iter().filter(|f| known(f)).map(|f| f.name).collect();
         let what = workloads.iter().map(|w| w.name()).collect::<Vec<_>>().join(", ");

@@ -1,5 +1,9 @@
 use super::*;
 
+fn stream() -> Workload {
+    Workload::of("tcp_stream").unwrap()
+}
+
 const GOOD: &str = r#"
 name = "buffers"
 question = "Which \"buffer\"?"
@@ -35,7 +39,7 @@ fn a_definition_is_read_and_comes_back_from_its_own_toml() {
     assert_eq!(definition.stacks, ["millstream"]);
     assert_eq!(definition.factors["offload"], ["on", "off"]);
     assert_eq!(definition.factors["socket_buffer_bytes"], ["auto", "65536"]);
-    assert_eq!(definition.own_factors[&Workload::TcpStream]["streams"], ["1", "4"]);
+    assert_eq!(definition.own_factors[&stream()]["streams"], ["1", "4"]);
     assert_eq!(Definition::parse("again", &definition.to_toml()).unwrap(), definition);
 }
 
@@ -127,7 +131,7 @@ fn of_transactions_there_is_no_rival() {
     let both = Definition::parse("x", &text("\"tcp_rr\", \"tcp_stream\"")).unwrap();
     let runs = crate::experiment::plan(&both, 1);
     let with = |run: &&crate::experiment::PlannedRun| run.configuration.level("rival") != "none";
-    assert!(runs.iter().filter(with).all(|run| run.configuration.workload == Workload::TcpStream));
+    assert!(runs.iter().filter(with).all(|run| run.configuration.workload == stream()));
     assert!(runs.iter().any(|run| with(&run)));
 }
 
@@ -179,7 +183,7 @@ fn the_command_line_goes_before_the_file() {
     assert_eq!(definition.stacks, ["kernel"]);
     assert_eq!((definition.repeats, definition.seed), (1, Some(9)));
     let direction = Factor::of("direction").unwrap();
-    assert_eq!(definition.levels(Workload::TcpStream, direction), ["both"]);
+    assert_eq!(definition.levels(stream(), direction), ["both"]);
     let wrong = Overrides { set: vec![("mtu".into(), vec!["9".into()])], ..Overrides::default() };
     let error = definition.apply(&wrong).unwrap_err().to_string();
     assert!(error.contains("--set mtu") && error.contains("'9'") && error.contains("1280"));

@@ -1,67 +1,9 @@
 //! The factors an experiment can vary, with their allowed levels and defaults.
 
 use std::fmt;
+use std::sync::LazyLock;
 
-use crate::record::keys;
-
-/// A kind of traffic; its name is the field's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Workload {
-    /// Bulk data over n connections, in one or both directions.
-    TcpStream,
-    /// Request and response on an open connection, one outstanding.
-    TcpRr,
-    /// A connection for each request and response.
-    TcpCrr,
-    /// Datagrams as fast as the sender can, or as it may.
-    UdpStream,
-    /// Request and response in datagrams, one outstanding.
-    UdpRr,
-    /// The smallest datagrams, by number of threads.
-    UdpPps,
-    /// Checked streams beside a busy disk.
-    Soak,
-}
-
-impl Workload {
-    /// All workloads.
-    pub const ALL: [Workload; 7] = [
-        Workload::TcpStream,
-        Workload::TcpRr,
-        Workload::TcpCrr,
-        Workload::UdpStream,
-        Workload::UdpRr,
-        Workload::UdpPps,
-        Workload::Soak,
-    ];
-
-    /// `tcp_stream`, `tcp_rr`, …
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::TcpStream => "tcp_stream",
-            Workload::TcpRr => "tcp_rr",
-            Workload::TcpCrr => "tcp_crr",
-            Workload::UdpStream => "udp_stream",
-            Workload::UdpRr => "udp_rr",
-            Workload::UdpPps => "udp_pps",
-            Workload::Soak => "soak",
-        }
-    }
-
-    /// The key of the result that is looked at first; more of it is better.
-    pub fn result(self) -> &'static str {
-        match self {
-            Workload::TcpStream | Workload::UdpStream | Workload::Soak => keys::THROUGHPUT,
-            Workload::TcpRr | Workload::TcpCrr | Workload::UdpRr => keys::TRANSACTIONS,
-            Workload::UdpPps => keys::PACKETS,
-        }
-    }
-
-    /// The workload of this name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|workload| workload.name() == name)
-    }
-}
+use crate::workload::{ALL, Workload};
 
 /// What a level may be.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +32,7 @@ impl fmt::Display for Levels {
 }
 
 /// One thing that an experiment can vary.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Factor {
     /// Its name in definitions and records.
     pub name: &'static str,
@@ -98,8 +40,8 @@ pub struct Factor {
     pub levels: Levels,
     /// The level when nothing is said; the first word of the list for `stack`.
     pub default: &'static str,
-    /// Workloads that know it.
-    pub workloads: &'static [Workload],
+    /// True when every workload knows it; else those that name it.
+    pub of_all: bool,
     /// True when it means something on Millstream alone.
     pub millstream_only: bool,
     /// True when a level other than the default means something on the impaired path alone.
@@ -108,92 +50,75 @@ pub struct Factor {
     pub help: &'static str,
 }
 
-const STREAM: &[Workload] = &[Workload::TcpStream];
-const RR: &[Workload] = &[Workload::TcpRr, Workload::TcpCrr, Workload::UdpRr];
-const DIRECTED: &[Workload] =
-    &[Workload::TcpStream, Workload::UdpStream, Workload::UdpPps, Workload::Soak];
-const BYTES: &[Workload] = &[Workload::TcpStream, Workload::Soak];
-const CONTROLLED: &[Workload] =
-    &[Workload::TcpStream, Workload::TcpRr, Workload::TcpCrr, Workload::Soak];
-const BOTH: &[Workload] = &Workload::ALL;
 const ON_OFF: Levels = Levels::Words(&["on", "off"]);
 
+/// A factor of all workloads.
 const fn factor(
     name: &'static str,
-    workloads: &'static [Workload],
     levels: Levels,
     default: &'static str,
     help: &'static str,
 ) -> Factor {
-    Factor { name, levels, default, workloads, millstream_only: false, needs_impaired: false, help }
+    Factor { of_all: true, ..Factor::own(name, levels, default, help) }
 }
 
-/// Every factor except `stack`, in the order in which configurations are named.
-pub const FACTORS: &[Factor] = &[
-    factor(
+/// Every factor except `stack`, in the order in which configurations are named: those of some workloads, those of one, those of all.
+pub static FACTORS: LazyLock<Vec<Factor>> = LazyLock::new(|| {
+    let own = ALL.iter().flat_map(|workload| workload.own_factors());
+    SHARED.iter().chain(own).chain(OF_ALL).cloned().collect()
+});
+
+/// Factors of some workloads, which name them.
+const SHARED: &[Factor] = &[
+    Factor::own(
         "direction",
-        DIRECTED,
         Levels::Words(&["send", "recv", "both"]),
         "send",
         "which way the data goes, seen from the near host; both = as many streams each way",
     ),
-    factor("streams", STREAM, Levels::Number(1, 1024), "1", "connections (per direction)"),
-    factor(
-        "soak_streams",
-        &[Workload::Soak],
-        Levels::Number(3, 1024),
-        "3",
-        "connections of soak (per direction)",
-    ),
-    factor(
+    Factor::own(
         "message_bytes",
-        BYTES,
         Levels::Number(1, 16 << 20),
         "131072",
         "bytes of one call to send or recv",
     ),
-    factor("request_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a request"),
-    factor("response_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a response"),
-    factor(
-        "datagram_bytes",
-        &[Workload::UdpStream],
-        Levels::Number(1, 65_507),
-        "1472",
-        "payload bytes of a datagram",
+    Factor::own("request_bytes", Levels::Number(1, 1 << 20), "1", "bytes of a request"),
+    Factor::own("response_bytes", Levels::Number(1, 1 << 20), "1", "bytes of a response"),
+    Factor::own(
+        "congestion",
+        Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
+        "cubic",
+        "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \
+         system = the system's own in the kernel, Millstream's default there; where an experiment names none and the \
+         system's is another than the default, each run says so",
     ),
-    factor(
-        "send_mbit",
-        &[Workload::UdpStream],
-        Levels::WordsOrNumber(&["none"], 1, 1_000_000),
-        "none",
-        "payload Mbit/s that are sent (per direction); none = as fast as the sender can",
+    Factor::own(
+        "api",
+        Levels::Words(&["copy", "zero-copy"]),
+        "copy",
+        "bytes copied between buffers and sockets, or what is sent handed over as it is: packets of Millstream's \
+         pool, or a file in memory by sendfile(2); a kernel at the far end copies always",
     ),
-    factor(
-        "threads",
-        &[Workload::UdpPps],
-        Levels::Number(1, 256),
-        "1",
-        "threads of each end, each with a socket; several on Millstream with engine=net",
-    ),
-    factor(
-        "disk_mib",
-        &[Workload::Soak],
-        Levels::WordsOrNumber(&["off"], 1, 1 << 20),
-        "64",
-        "MiB of a file of the near host (in TMPDIR, else /var/tmp) that is read, sought in and written meanwhile",
-    ),
-    factor("ip", BOTH, Levels::Words(&["v4", "v6"]), "v4", "version of IP"),
-    factor(
-        "mtu",
-        BOTH,
-        Levels::Number(1280, 65521),
-        "1500",
-        "largest IP packet of the link, bytes",
-    ),
-    factor("offload", BOTH, ON_OFF, "on", "checksum and segmentation offload of the link"),
+    // Nobody reads what the transactions of a rival would be.
+    Factor {
+        needs_impaired: true,
+        ..Factor::own(
+            "rival",
+            Levels::Words(&["none", "kernel", "millstream"]),
+            "none",
+            "a stack that does the same beside the near host, over the same path, to a peer of its own; CPU per GB \
+             and cross-calls per GB are then left out, for they would be of both",
+        )
+    },
+];
+
+/// Factors of all workloads.
+const OF_ALL: &[Factor] = &[
+    factor("ip", Levels::Words(&["v4", "v6"]), "v4", "version of IP"),
+    factor("mtu", Levels::Number(1280, 65521), "1500", "largest IP packet of the link, bytes"),
+    factor("offload", ON_OFF, "on", "checksum and segmentation offload of the link"),
     factor(
         "super_segment_bytes",
-        BOTH,
         Levels::WordsOrNumber(&["auto"], 65_536, 524_280),
         "auto",
         "longest packet that passes whole with offload=on, of both hosts (BIG TCP): gso_max_size and gro_max_size of a \
@@ -202,44 +127,30 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor(
         "placement",
-        BOTH,
         Levels::Words(&["split", "same", "free"]),
         "split",
         "the hosts on the first two CPUs, both on the first, or wherever the kernel puts them",
     ),
     factor(
         "socket_buffer_bytes",
-        BOTH,
         Levels::WordsOrNumber(&["auto"], 4096, 1 << 30),
         "auto",
         "send and receive buffer of the sockets of both hosts",
     ),
     factor(
         "peer_buffer_bytes",
-        BOTH,
         Levels::WordsOrNumber(&["same", "auto"], 4096, 1 << 30),
         "same",
         "the same for the far host alone; same = as socket_buffer_bytes, auto = its stack tunes them",
     ),
     factor(
-        "congestion",
-        CONTROLLED,
-        Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
-        "cubic",
-        "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \
-         system = the system's own in the kernel, Millstream's default there; where an experiment names none and the \
-         system's is another than the default, each run says so",
-    ),
-    factor(
         "priority",
-        BOTH,
         Levels::Words(&["normal", "high"]),
         "normal",
         "scheduling priority of both ends: as they come, or nice -20, which leaves others next to nothing of their CPUs",
     ),
     factor(
         "idle_latency_us",
-        BOTH,
         Levels::WordsOrNumber(&["auto"], 0, 2_000_000_000),
         "auto",
         "longest wake-up time of idle CPUs that the kernel is asked for during a run, of the whole machine and for \
@@ -249,7 +160,7 @@ pub const FACTORS: &[Factor] = &[
         name: "link",
         levels: Levels::Words(&["tap", "macvtap", "memory"]),
         default: "tap",
-        workloads: BOTH,
+        of_all: true,
         millstream_only: true,
         needs_impaired: false,
         help: "a TAP device with a kernel at its other end, a macvtap device over the near end of the veth pair that the \
@@ -259,39 +170,18 @@ pub const FACTORS: &[Factor] = &[
         name: "engine",
         levels: Levels::Words(&["local", "net"]),
         default: "local",
-        workloads: BOTH,
+        of_all: true,
         millstream_only: true,
         needs_impaired: false,
         help: "Millstream inside the application's thread, or in a thread of its own",
     },
     factor(
-        "api",
-        STREAM,
-        Levels::Words(&["copy", "zero-copy"]),
-        "copy",
-        "bytes copied between buffers and sockets, or what is sent handed over as it is: packets of Millstream's \
-         pool, or a file in memory by sendfile(2); a kernel at the far end copies always",
-    ),
-    factor(
         "path",
-        BOTH,
         Levels::Words(&["direct", "impaired"]),
         "direct",
         "one link between the hosts, or two TAP devices with the faults below in both directions",
     ),
     impairment("peer", Levels::Words(STACKS), "kernel", "the stack of the far host"),
-    // Nobody reads what the transactions of a rival would be.
-    Factor {
-        needs_impaired: true,
-        ..factor(
-            "rival",
-            STREAM,
-            Levels::Words(&["none", "kernel", "millstream"]),
-            "none",
-            "a stack that does the same beside the near host, over the same path, to a peer of its own; CPU per GB \
-             and cross-calls per GB are then left out, for they would be of both",
-        )
-    },
     impairment("rtt_ms", Levels::Decimal(0.0, 10_000.0), "0", "round trip of the empty path"),
     impairment("loss_percent", Levels::Decimal(0.0, 100.0), "0", "packets lost"),
     impairment(
@@ -326,7 +216,7 @@ pub const FACTORS: &[Factor] = &[
         name: "engine_cpu",
         levels: Levels::Words(&["near", "far", "free"]),
         default: "near",
-        workloads: BOTH,
+        of_all: true,
         millstream_only: true,
         needs_impaired: false,
         help: "with engine=net: the engine's thread on the CPU of its own host's application, on the other \
@@ -342,13 +232,29 @@ const fn impairment(
     help: &'static str,
 ) -> Factor {
     let needs_impaired = true;
-    Factor { needs_impaired, ..factor(name, BOTH, levels, default, help) }
+    Factor { needs_impaired, ..factor(name, levels, default, help) }
 }
 
 /// The stacks that can be measured; the order is that of the default.
 pub const STACKS: &[&str] = &["kernel", "millstream"];
 
 impl Factor {
+    /// A factor of the workloads that name it.
+    pub const fn own(
+        name: &'static str,
+        levels: Levels,
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        let (of_all, millstream_only, needs_impaired) = (false, false, false);
+        Self { name, levels, default, of_all, millstream_only, needs_impaired, help }
+    }
+
+    /// Whether this workload knows it.
+    pub fn is_of(&self, workload: Workload) -> bool {
+        self.of_all || workload.names(self.name)
+    }
+
     /// The factor of this name; `stack` is not one of them.
     pub fn of(name: &str) -> Option<&'static Factor> {
         FACTORS.iter().find(|factor| factor.name == name)
@@ -356,7 +262,7 @@ impl Factor {
 
     /// Whether it means something for this workload on this stack.
     pub fn applies(&self, workload: Workload, stack: &str) -> bool {
-        self.workloads.contains(&workload) && (!self.millstream_only || stack == "millstream")
+        self.is_of(workload) && (!self.millstream_only || stack == "millstream")
     }
 
     /// The level in its one way of writing, or `None` when it is not allowed.
@@ -394,9 +300,11 @@ mod tests {
 
     #[test]
     fn every_default_is_an_allowed_level() {
-        for factor in FACTORS {
+        for factor in FACTORS.iter() {
             assert_eq!(factor.level(factor.default).as_deref(), Some(factor.default));
-            assert!(!factor.workloads.is_empty());
+            assert!(ALL.iter().any(|workload| factor.is_of(*workload)), "{}", factor.name);
+            let same = FACTORS.iter().filter(|other| other.name == factor.name);
+            assert_eq!(same.count(), 1, "{} is one factor", factor.name);
         }
     }
 

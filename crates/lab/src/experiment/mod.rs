@@ -8,5 +8,5 @@ mod plan;
 
 pub use builtin::{builtin, builtins};
 pub use definition::{Definition, Overrides};
-pub use factor::{FACTORS, Factor, Levels, STACKS, Workload};
+pub use factor::{FACTORS, Factor, Levels, STACKS};
 pub use plan::{Configuration, PlannedRun, plan, shuffle_seed};

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::definition::Definition;
-use super::factor::{FACTORS, Factor, Workload};
+use super::factor::{FACTORS, Factor};
+use crate::workload::Workload;
 
 /// One way of running: workload, stack and a level of every factor it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

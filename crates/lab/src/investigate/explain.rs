@@ -4,8 +4,8 @@ use millstream_diagnose::causes::{Cause, Force};
 
 use super::{Investigation, Options, Subject, look};
 use crate::error::Error;
-use crate::experiment::Workload;
 use crate::record::{RunRecord, configuration_label};
+use crate::workload::Workload;
 
 /// Runs that were kept, as what is investigated.
 struct Stored {

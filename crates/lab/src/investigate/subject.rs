@@ -100,7 +100,7 @@ impl Subject for WorkloadSubject<'_> {
         }
         let workload = self.definition.workloads[0];
         let is_known = |factor: &&crate::experiment::Factor| {
-            factor.name == force.factor && factor.workloads.contains(&workload)
+            factor.name == force.factor && factor.is_of(workload)
         };
         match FACTORS.iter().find(is_known) {
             Some(_) => Ok(()),

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{ExperimentRecord, RunRecord};
-use crate::experiment::{Factor, Workload};
+use crate::experiment::Factor;
+use crate::workload::Workload;
 
 /// An experiment with its runs in the order of execution.
 pub type Kept = (ExperimentRecord, Vec<RunRecord>);

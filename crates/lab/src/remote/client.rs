@@ -148,7 +148,7 @@ impl FarSeat {
 
     fn job(&self, job: &Job) -> FarJob {
         FarJob {
-            task: job.task,
+            task: job.task.clone(),
             buffer_bytes: job.buffer_bytes,
             congestion: job.congestion.clone(),
             most_s: self.most_s,

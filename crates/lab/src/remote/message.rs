@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Factor, Levels};
+use crate::experiment::Factor;
 use crate::limits;
 use crate::record::{Environment, Probes};
 use crate::worker::Reply;
@@ -76,46 +76,16 @@ pub struct InterfaceBytes {
 impl FarJob {
     /// Refuses what no runner asks for: numbers beyond the levels of the factors that they come from.
     pub(super) fn check(&self) -> Result<(), String> {
-        let within = |what: &str, factor: &str, value: usize, least: u64| {
-            let most = most(factor);
-            match (least..=most).contains(&(value as u64)) {
-                true => Ok(()),
-                false => Err(format!("{what} is {value}; allowed: {least} to {most}")),
-            }
+        self.task.check()?;
+        let allowed = |factor: &str, level: String| match Factor::of(factor) {
+            Some(known) if known.level(&level).is_some() => Ok(()),
+            _ => Err(format!("{factor} {level:?} is none that is known")),
         };
-        let ways = |factor: &str, near: usize, far: usize| {
-            within("near_sends", factor, near, 0)?;
-            within("far_sends", factor, far, 0)?;
-            within("senders", factor, near.max(far), 1)
-        };
-        match self.task {
-            Task::Stream { near_sends, far_sends, message_bytes, .. } => {
-                ways("streams", near_sends, far_sends)?;
-                within("message_bytes", "message_bytes", message_bytes, 1)?;
-            }
-            Task::Soak { near_sends, far_sends, message_bytes, .. } => {
-                ways("soak_streams", near_sends, far_sends)?;
-                within("message_bytes", "message_bytes", message_bytes, 1)?;
-            }
-            Task::RequestResponse { request_bytes, response_bytes }
-            | Task::ConnectRequestResponse { request_bytes, response_bytes }
-            | Task::DatagramRequestResponse { request_bytes, response_bytes } => {
-                within("request_bytes", "request_bytes", request_bytes, 1)?;
-                within("response_bytes", "response_bytes", response_bytes, 1)?;
-            }
-            Task::Datagrams { near_sends, far_sends, datagram_bytes, .. } => {
-                ways("threads", near_sends, far_sends)?;
-                within("datagram_bytes", "datagram_bytes", datagram_bytes, 1)?;
-            }
-        }
         if let Some(bytes) = self.buffer_bytes {
-            within("buffer_bytes", "socket_buffer_bytes", bytes, 4096)?;
+            allowed("socket_buffer_bytes", bytes.to_string())?;
         }
         if let Some(name) = &self.congestion {
-            let known = Factor::of("congestion").is_some_and(|one| one.level(name).is_some());
-            if !known {
-                return Err(format!("congestion {name:?} is none that is known"));
-            }
+            allowed("congestion", name.clone())?;
         }
         let most_s = longest_s(limits::DURATION_LIMIT_S, limits::DURATION_LIMIT_S);
         if !(0.0..=most_s).contains(&self.most_s) {
@@ -131,45 +101,23 @@ pub(super) fn longest_s(warmup_s: f64, duration_s: f64) -> f64 {
     warmup_s + duration_s + steps_ms as f64 / 1e3
 }
 
-/// The largest number among the levels of a factor.
-fn most(factor: &str) -> u64 {
-    match Factor::of(factor).map(|factor| factor.levels) {
-        Some(Levels::Number(_, most) | Levels::WordsOrNumber(_, _, most)) => most,
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn job(task: Task) -> FarJob {
+    fn job(request_bytes: &str) -> FarJob {
+        let workload = crate::workload::Workload::of("tcp_rr").unwrap();
+        let task = Task::new(workload, [("request_bytes", request_bytes)]);
         FarJob { task, buffer_bytes: None, congestion: None, most_s: 60.0 }
     }
 
-    fn stream(near_sends: usize, far_sends: usize, message_bytes: usize) -> FarJob {
-        job(Task::Stream { near_sends, far_sends, message_bytes, zero_copy: false })
-    }
-
     #[test]
-    fn numbers_that_no_level_allows_are_refused() {
-        assert_eq!(stream(1, 0, 131_072).check(), Ok(()));
-        assert_eq!(
-            job(Task::RequestResponse { request_bytes: 1, response_bytes: 1 }).check(),
-            Ok(())
-        );
-        let rr = |request_bytes, response_bytes| {
-            job(Task::DatagramRequestResponse { request_bytes, response_bytes })
-        };
-        let good = stream(1, 1, 1);
+    fn what_no_level_allows_is_refused() {
+        let good = job("100");
+        assert_eq!(good.check(), Ok(()));
         for wrong in [
-            stream(0, 0, 1),
-            stream(1025, 0, 1),
-            stream(0, usize::MAX, 1),
-            stream(1, 0, 0),
-            stream(1, 0, (16 << 20) + 1),
-            rr(0, 1),
-            rr(1, usize::MAX),
+            job("0"),
+            job("18446744073709551615"),
             FarJob { buffer_bytes: Some(usize::MAX), ..good.clone() },
             FarJob { congestion: Some("../../x".to_owned()), ..good.clone() },
             FarJob { most_s: f64::INFINITY, ..good.clone() },
@@ -189,11 +137,11 @@ mod tests {
             r#"{"Run":{"command":"sh"}}"#,
             r#"{"Listen":{"address":"10.0.0.1","backlog":9}}"#,
             r#"{"Listen":{"address":"host.example"}}"#,
-            r#"{"Begin":{"task":{"Stream":{}},"most_s":1}}"#,
+            r#"{"Begin":{"task":{"workload":"sh","levels":{}},"buffer_bytes":null,"congestion":null,"most_s":1}}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        let whole = serde_json::to_string(&Request::Begin(stream(1, 0, 1))).unwrap();
+        let whole = serde_json::to_string(&Request::Begin(job("1"))).unwrap();
         assert!(read(&whole).is_ok());
         assert!(read(&whole.replace("\"most_s\"", "\"namespace\":\"/x\",\"most_s\"")).is_err());
     }

@@ -15,7 +15,7 @@ use super::wire::{self, Receiver, Sender};
 use super::{Token, serve};
 use crate::runner::{Interrupt, WorkerProgram};
 use crate::worker::Reply;
-use crate::workload::Task;
+use crate::workload::{Task, Workload};
 
 const RIGHT: &str = "the right token, long";
 
@@ -90,9 +90,12 @@ fn token(text: &str) -> Token {
     Token::new(text).unwrap()
 }
 
+fn rr(request_bytes: &str) -> Task {
+    Task::new(Workload::of("tcp_rr").unwrap(), [("request_bytes", request_bytes)])
+}
+
 fn job() -> FarJob {
-    let task = Task::RequestResponse { request_bytes: 1, response_bytes: 1 };
-    FarJob { task, buffer_bytes: None, congestion: None, most_s: 60.0 }
+    FarJob { task: rr("1"), buffer_bytes: None, congestion: None, most_s: 60.0 }
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -174,7 +177,7 @@ fn what_is_out_of_turn_or_beyond_the_limits_is_refused_and_starts_nothing() {
         sender.send(&request).unwrap();
         assert!(refused(&mut receiver).contains("nothing was begun"));
     }
-    let task = Task::RequestResponse { request_bytes: usize::MAX, response_bytes: 1 };
+    let task = rr("18446744073709551615");
     sender.send(&Request::Begin(FarJob { task, ..job() })).unwrap();
     assert!(refused(&mut receiver).contains("request_bytes"));
     assert!(!server.pids.exists(), "no worker was started");

@@ -21,10 +21,10 @@ pub(super) fn fill(
     experiment.planned_runs = runs as u32;
     experiment.workloads = definition.workloads.iter().map(|w| w.name().to_owned()).collect();
     experiment.stacks.clone_from(&definition.stacks);
-    for factor in FACTORS {
+    for factor in FACTORS.iter() {
         let mut levels: Vec<String> = Vec::new();
         for &workload in &definition.workloads {
-            if factor.workloads.contains(&workload) && definition.names(workload, factor.name) {
+            if factor.is_of(workload) && definition.names(workload, factor.name) {
                 levels.extend(definition.levels(workload, factor));
             }
         }

@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
         let probes = sampler.stop();
         let same_link = (path == Path::Veth).then_some(NEAR_INTERFACE);
         let proof = integrity::check(
-            results::claim(self.task(), &measured.ends),
+            results::claim(self.task().plan(), &measured.ends),
             &before,
             &after,
             path.far_interface(),
@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
             ..Interface::default()
         });
         let after = Counters { near: Vec::new(), far: interface.into_iter().collect() };
-        let claim = results::claim(self.task(), &measured.ends);
+        let claim = results::claim(self.task().plan(), &measured.ends);
         let proof = integrity::check(claim, &Counters::default(), &after, "memory", None);
         self.fill(record, measured, proof, probes);
         Ok(())
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
         still::tell_probes(record);
         record.path = Some(proof);
         reasons.into_iter().for_each(|reason| record.validity.reject(reason));
-        results::fill(record, self.task(), &ends, machine, self.origin_ns);
+        results::fill(record, self.task().plan(), &ends, machine, self.origin_ns);
         results::fill_from_probes(record);
         if has_rival {
             results::forget_costs(record);

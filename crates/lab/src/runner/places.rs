@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use crate::error::Error;
-use crate::experiment::{Factor, PlannedRun, Workload};
+use crate::experiment::{Factor, PlannedRun};
 use crate::netlink::Interface;
 use crate::remote::FarHost;
+use crate::workload::Workload;
 
 /// Where the two ends are.
 #[derive(Clone, Debug, Default)]

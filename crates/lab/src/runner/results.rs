@@ -6,17 +6,17 @@ use crate::limits;
 use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::stats::median;
 use crate::worker::{EndReport, Sample};
-use crate::workload::{Counts, End, Measure, Task};
+use crate::workload::{Counts, End, Measure, Plan};
 use millstream_diagnose::stats::{Bootstrap, Interval};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
-pub(super) fn claim(task: Task, ends: &[EndReport]) -> Claim {
+pub(super) fn claim(plan: Plan, ends: &[EndReport]) -> Claim {
     let of = |which| ends.iter().find(|end| end.end == which);
     let received = |which| of(which).map_or(0, |end| end.totals.received_bytes);
     let sent = |which| of(which).map_or(0, |end| end.totals.sent_bytes);
     // Datagrams are sent once; those that nobody received may have passed the link, too.
-    let more = |sender, receiver| match task.is_of_datagrams() {
+    let more = |sender, receiver| match plan.is_of_datagrams() {
         true => sent(sender).saturating_sub(received(receiver)),
         false => of(sender).map_or(0, resent),
     };
@@ -54,8 +54,8 @@ pub(super) struct Recovery {
 
 impl Recovery {
     /// `None` when no sender tells.
-    pub(super) fn of(task: Task, ends: &[EndReport]) -> Option<Self> {
-        let Task::Stream { near_sends, far_sends, .. } = task else { return None };
+    pub(super) fn of(plan: Plan, ends: &[EndReport]) -> Option<Self> {
+        let (near_sends, far_sends) = plan.streams()?;
         let sends = |end: &&EndReport| match end.end {
             End::Near => near_sends > 0,
             End::Far => far_sends > 0,
@@ -76,8 +76,8 @@ impl Recovery {
 }
 
 /// Goodput of a pair of ends of bulk data, both directions together.
-pub(super) fn stream_bits_per_s(task: Task, ends: &[EndReport]) -> Option<f64> {
-    let Task::Stream { near_sends, far_sends, .. } = task else { return None };
+pub(super) fn stream_bits_per_s(plan: Plan, ends: &[EndReport]) -> Option<f64> {
+    let (near_sends, far_sends) = plan.streams()?;
     let rate = |which: End, sends: usize| {
         let samples = ends.iter().find(|end| end.end == which && sends > 0)?.samples.as_slice();
         Some(Growth { samples, of: |c| c.received_bytes }.per_second() * 8.0)
@@ -141,7 +141,7 @@ impl Growth<'_> {
 /// Fills in window, results and intervals.
 pub(super) fn fill(
     record: &mut RunRecord,
-    task: Task,
+    plan: Plan,
     ends: &[EndReport],
     machine: Option<MachineUse>,
     origin_ns: u64,
@@ -160,7 +160,7 @@ pub(super) fn fill(
         set(record, keys::CPU_SECONDS, used.busy_s);
         set(record, "steal_s", used.steal_s);
     }
-    match task.measure() {
+    match plan.measure {
         Measure::Bulk { near_sends, far_sends, datagram_bytes } => {
             let mut lanes = Vec::new();
             if near_sends > 0 {
@@ -183,7 +183,7 @@ pub(super) fn fill(
             request_response(record, &growth, ends, busy_share);
         }
     }
-    counters(record, task, ends);
+    counters(record, ends);
 }
 
 /// How many datagrams arrived, and how many did not.
@@ -260,8 +260,8 @@ pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
 }
 
 /// Fills in what the workload counted beside payload and transactions.
-fn counters(record: &mut RunRecord, task: Task, ends: &[EndReport]) {
-    if let Task::Soak { .. } = task {
+fn counters(record: &mut RunRecord, ends: &[EndReport]) {
+    if ends.iter().any(|end| end.counters.contains_key("checked_bytes")) {
         soak(record, ends);
     }
     for (name, value) in ends.iter().flat_map(|end| &end.counters) {
@@ -394,6 +394,11 @@ fn request_response(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Task, Workload};
+
+    fn plan(workload: &str, levels: &[(&str, &str)]) -> Plan {
+        Task::new(Workload::of(workload).unwrap(), levels.iter().copied()).plan()
+    }
 
     fn end(end: End, received: &[u64]) -> EndReport {
         let sample = |(at, &received_bytes): (usize, &u64)| Sample {
@@ -423,7 +428,7 @@ mod tests {
     #[test]
     fn goodput_is_what_the_receiver_took_inside_the_window() {
         let ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[500, 1_000_500, 3_000_500])];
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("streams", "1")]);
         let mut record = RunRecord::default();
         fill(&mut record, task, &ends, Some(BUSY), 500_000_000);
         assert_eq!(record.results[keys::THROUGHPUT], 8.0 * 3_000_000.0 / 0.2);
@@ -433,7 +438,7 @@ mod tests {
         assert_eq!(record.window, Window { start_s: 0.5, end_s: 0.7 });
         assert_eq!(record.intervals.series[keys::THROUGHPUT], [8e7, 16e7]);
         assert!(record.validity.valid);
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("streams", "1")]);
         assert_eq!(claim(task, &ends), Claim { to_far_bytes: 3_000_500, ..Claim::default() });
     }
 
@@ -447,17 +452,16 @@ mod tests {
             info.fields.insert("data_segments_sent".into(), 50.0);
             near.tcp_info.push(info);
         }
-        let task =
-            Task::Stream { near_sends: 64, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("streams", "64")]);
         assert_eq!(Recovery::of(task, &[near.clone()]).map(|all| all.sent), Some(3200.0));
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("streams", "1")]);
         let claim = claim(task, &[near, end(End::Far, &[0, 5])]);
         assert_eq!((claim.resent_to_far_bytes, claim.resent_to_near_bytes), (64_000, 0));
     }
 
     #[test]
     fn repairs_are_the_word_of_those_who_send() {
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("streams", "1")]);
         let mut ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[0, 500_000, 1_000_000])];
         assert_eq!(Recovery::of(task, &ends), None);
         for (end, sent) in ends.iter_mut().zip([1000.0, 3.0]) {
@@ -476,7 +480,7 @@ mod tests {
     #[test]
     fn both_directions_are_added_and_kept_apart() {
         let ends = [end(End::Near, &[0, 100, 200]), end(End::Far, &[0, 1000, 2000])];
-        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("direction", "both")]);
         let mut record = RunRecord::default();
         fill(&mut record, task, &ends, Some(BUSY), 0);
         assert_eq!(record.results[keys::THROUGHPUT], 88_000.0);
@@ -488,7 +492,7 @@ mod tests {
     /// it was, and none of the payload is lost or counted twice.
     #[test]
     fn rates_times_the_real_widths_are_the_total() {
-        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1, zero_copy: false };
+        let task = plan("tcp_stream", &[("direction", "both")]);
         let at = |mut report: EndReport, at_ms: &[u64]| {
             for (sample, ms) in report.samples.iter_mut().zip(at_ms) {
                 sample.at_ns = ms * 1_000_000;
@@ -583,10 +587,7 @@ mod tests {
     #[test]
     fn nothing_inside_the_window_is_no_result() {
         let ends = [end(End::Near, &[7, 7]), end(End::Far, &[7, 7])];
-        for task in [
-            Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false },
-            Task::RequestResponse { request_bytes: 1, response_bytes: 1 },
-        ] {
+        for task in [plan("tcp_stream", &[("streams", "1")]), plan("tcp_rr", &[])] {
             let mut record = RunRecord::default();
             fill(&mut record, task, &ends, Some(BUSY), 0);
             assert!(!record.validity.valid && !record.results.contains_key(keys::CPU_PER_GB));
@@ -595,7 +596,7 @@ mod tests {
 
     #[test]
     fn a_soak_says_its_bound_and_whether_it_went_slower() {
-        let task = Task::Soak { near_sends: 3, far_sends: 0, message_bytes: 1, disk_mib: 0 };
+        let task = plan("soak", &[]);
         let taken: Vec<u64> = (0..=16).map(|at| 1000 * at.min(8) + 500 * u64::max(at, 8)).collect();
         let taken: Vec<u64> = taken.iter().map(|bytes| bytes - taken[0]).collect();
         let [mut near, mut far] = [end(End::Near, &[0; 17]), end(End::Far, &taken)];
@@ -622,8 +623,7 @@ mod tests {
 
     #[test]
     fn datagrams_that_did_not_arrive_are_a_share_and_explain_what_the_link_carried() {
-        let task =
-            Task::Datagrams { near_sends: 1, far_sends: 0, datagram_bytes: 100, bits_per_s: 0 };
+        let task = plan("udp_stream", &[("datagram_bytes", "100")]);
         let [mut near, far] = [end(End::Near, &[0, 0]), end(End::Far, &[0, 30_000])];
         near.totals.sent_bytes = 40_000;
         let ends = [near, far];
@@ -637,7 +637,7 @@ mod tests {
     #[test]
     fn transactions_come_from_the_asking_end() {
         let ends = [end(End::Near, &[0, 1000, 2000]), end(End::Far, &[0, 0, 0])];
-        let task = Task::RequestResponse { request_bytes: 10, response_bytes: 10 };
+        let task = plan("tcp_rr", &[]);
         let mut record = RunRecord::default();
         fill(&mut record, task, &ends, Some(BUSY), 0);
         assert_eq!(record.results[keys::TRANSACTIONS], 1000.0);
@@ -646,7 +646,7 @@ mod tests {
 
     #[test]
     fn without_a_transaction_that_lies_in_the_window_no_latency_is_told() {
-        let task = Task::RequestResponse { request_bytes: 10, response_bytes: 10 };
+        let task = plan("tcp_rr", &[]);
         // One that began before the window ended inside of it.
         let mut ends = [end(End::Near, &[0, 10]), end(End::Far, &[0, 0])];
         for (count, is_told) in [(0, false), (1, true)] {

@@ -254,7 +254,7 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
             let near = open(near, job.addresses.clone(), engine_cpu);
             let far = open(far, job.far_addresses.clone(), far_engine_cpu);
             Ok(vec![
-                DataThread::spawn(End::Near, task, cpu, near)?,
+                DataThread::spawn(End::Near, task.clone(), cpu, near)?,
                 DataThread::spawn(End::Far, task, far_cpu, far)?,
             ])
         }

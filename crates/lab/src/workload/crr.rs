@@ -6,10 +6,30 @@
 use std::io;
 use std::net::SocketAddr;
 
+use super::kind::{Kind, Plan};
 use super::rr::{read_exact, write_all};
 use super::transactions::Transactions;
-use super::{Outcome, Progress, monotonic_ns};
+use super::{Calls, Joined, Measure, Outcome, Progress, monotonic_ns};
+use crate::record::keys;
 use crate::transport::{ListenerId, Network};
+
+/// See the module's promise.
+pub(super) const KIND: Kind = Kind {
+    name: "tcp_crr",
+    result: keys::TRANSACTIONS,
+    own_factors: &[],
+    factors: &["request_bytes", "response_bytes", "congestion"],
+    plan: |_| Plan { joined: Joined::Calls, measure: Measure::Transactions },
+    work: |network, part, progress| {
+        let bytes = |name| part.task.number(name);
+        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+        match part.calls {
+            Calls::To(peer) => ask(network, peer, request, response, progress),
+            Calls::At(listener) => answer(network, listener, request, response, progress),
+            Calls::None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    },
+};
 
 /// Connections that may wait to be accepted; one does at most, beside those that ended meanwhile.
 pub(super) const BACKLOG: usize = 128;

@@ -2,11 +2,14 @@
 
 mod crr;
 mod datagrams;
+mod kind;
 mod rr;
 mod soak;
 mod stream;
 mod transactions;
+mod udp_pps;
 mod udp_rr;
+mod udp_stream;
 mod whereabouts;
 
 use std::collections::BTreeMap;
@@ -22,66 +25,26 @@ use crate::limits;
 use crate::record::TcpInfoRecord;
 use crate::transport::{ConnId, ConnInfo, DatagramId, ListenerId, Network};
 
+pub use kind::{ALL, Kind, Plan, Task, Workload};
 use whereabouts::Tracker;
 pub use whereabouts::Whereabouts;
 
-/// What is to be done, seen from the near host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Task {
-    /// Bulk data.
-    Stream {
-        /// Connections on which the near host sends.
+/// What joins the two ends of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// Connections for the whole run: so many on which the near host sends, and so many on which the far host does.
+    Connections {
+        /// On which the near host sends.
         near_sends: usize,
-        /// Connections on which the far host sends.
+        /// On which the far host sends.
         far_sends: usize,
-        /// Bytes of one call.
-        message_bytes: usize,
-        /// Packets are handed over where the stack takes and gives them, instead of bytes copied.
-        zero_copy: bool,
+        /// Small writes are sent at once (no Nagle).
+        nodelay: bool,
     },
-    /// Request and response, one outstanding; the near host asks.
-    RequestResponse {
-        /// Bytes of a request.
-        request_bytes: usize,
-        /// Bytes of a response.
-        response_bytes: usize,
-    },
-    /// A connection for each request and response, one after the other; the near host connects and asks.
-    ConnectRequestResponse {
-        /// Bytes of a request.
-        request_bytes: usize,
-        /// Bytes of a response.
-        response_bytes: usize,
-    },
-    /// Datagrams as fast as each sender can, or as it may.
-    Datagrams {
-        /// Threads, each with a socket, at the near host that send.
-        near_sends: usize,
-        /// Those at the far host.
-        far_sends: usize,
-        /// Payload bytes of a datagram.
-        datagram_bytes: usize,
-        /// Payload bits per second of all senders of a host together; 0: no limit.
-        bits_per_s: u64,
-    },
-    /// Request and response in datagrams, one outstanding; the near host asks.
-    DatagramRequestResponse {
-        /// Bytes of a request.
-        request_bytes: usize,
-        /// Bytes of a response.
-        response_bytes: usize,
-    },
-    /// Streams whose every byte says where it belongs, beside a disk that is kept busy.
-    Soak {
-        /// Connections on which the near host sends.
-        near_sends: usize,
-        /// Connections on which the far host sends.
-        far_sends: usize,
-        /// Bytes of one call.
-        message_bytes: usize,
-        /// MiB of the file that is read, sought in and written at the near host; 0: no file.
-        disk_mib: usize,
-    },
+    /// A connection for each transaction, which the near host opens.
+    Calls,
+    /// So many sockets for datagrams at each end, of which some may be lost.
+    Sockets(usize),
 }
 
 /// What a task counts, from which its results follow.
@@ -238,15 +201,39 @@ struct Lane {
     sends: bool,
 }
 
+/// What a workload has at one end: the connections or sockets that its [`Plan`] asks for.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    /// What is to be done.
+    pub task: &'a Task,
+    end: End,
+    lanes: Vec<Lane>,
+    /// Of datagrams, each connected to one of the other end.
+    sockets: Vec<DatagramId>,
+    /// Where each transaction connects to, or is accepted.
+    calls: Calls,
+}
+
+impl Part<'_> {
+    /// Whether this end sends bulk data, and whether it receives some.
+    fn directions(&self) -> (bool, bool) {
+        let Measure::Bulk { near_sends, far_sends, .. } = self.task.plan().measure else {
+            return (true, true);
+        };
+        match self.end {
+            End::Near => (near_sends > 0, far_sends > 0),
+            End::Far => (far_sends > 0, near_sends > 0),
+        }
+    }
+}
+
 /// The connections of one end, ready to run.
 #[derive(Debug)]
 pub struct Session {
     task: Task,
     end: End,
     lanes: Vec<Lane>,
-    /// Of datagrams, each connected to one of the other end.
     sockets: Vec<DatagramId>,
-    /// Where each transaction connects to, or is accepted.
     calls: Calls,
 }
 
@@ -275,65 +262,56 @@ pub struct Listening {
     pub ports: Ports,
 }
 
-impl Task {
-    /// What this task counts.
-    pub fn measure(self) -> Measure {
-        match self {
-            Task::Stream { near_sends, far_sends, .. }
-            | Task::Soak { near_sends, far_sends, .. } => {
-                Measure::Bulk { near_sends, far_sends, datagram_bytes: None }
-            }
-            Task::Datagrams { near_sends, far_sends, datagram_bytes, .. } => {
-                Measure::Bulk { near_sends, far_sends, datagram_bytes: Some(datagram_bytes) }
-            }
-            Task::RequestResponse { .. }
-            | Task::ConnectRequestResponse { .. }
-            | Task::DatagramRequestResponse { .. } => Measure::Transactions,
-        }
-    }
-
-    /// Connections for the whole run.
-    fn lanes(self) -> (usize, usize) {
-        match self {
-            Task::Stream { near_sends, far_sends, .. }
-            | Task::Soak { near_sends, far_sends, .. } => (near_sends, far_sends),
-            Task::RequestResponse { .. } => (1, 0),
-            _ => (0, 0),
-        }
-    }
-
-    /// Sockets for datagrams of each end.
-    fn sockets(self) -> usize {
-        match self {
-            Task::Datagrams { near_sends, far_sends, .. } => near_sends.max(far_sends),
-            Task::DatagramRequestResponse { .. } => 1,
-            _ => 0,
+impl Plan {
+    /// Bulk data on as many connections each way as the factor `count` and `direction` say.
+    fn of_streams(task: &Task, count: &str) -> Self {
+        let (near_sends, far_sends) = task.each_way(task.number(count));
+        Self {
+            joined: Joined::Connections { near_sends, far_sends, nodelay: false },
+            measure: Measure::Bulk { near_sends, far_sends, datagram_bytes: None },
         }
     }
 
     /// Whether it is of datagrams, of which some may be lost.
     pub fn is_of_datagrams(self) -> bool {
-        self.sockets() > 0
+        matches!(self.joined, Joined::Sockets(_))
     }
 
-    fn calls(self) -> bool {
-        matches!(self, Task::ConnectRequestResponse { .. })
+    /// Connections of bulk data on which the near and the far host send.
+    pub fn streams(self) -> Option<(usize, usize)> {
+        match (self.joined, self.measure) {
+            (Joined::Connections { .. }, Measure::Bulk { near_sends, far_sends, .. }) => {
+                Some((near_sends, far_sends))
+            }
+            _ => None,
+        }
     }
 
+    /// Connections for the whole run.
+    fn lanes(self) -> (usize, usize) {
+        match self.joined {
+            Joined::Connections { near_sends, far_sends, .. } => (near_sends, far_sends),
+            _ => (0, 0),
+        }
+    }
+}
+
+impl Task {
     /// Starts to listen on fresh ports.
     pub fn listen(self, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
+        let plan = self.plan();
         let mut listening =
             Listening { task: self, listeners: None, sockets: vec![], ports: Ports::default() };
-        if self.is_of_datagrams() {
-            for _ in 0..self.sockets() {
+        if let Joined::Sockets(count) = plan.joined {
+            for _ in 0..count {
                 let (socket, taken) = network.bind_datagrams((address, 0).into())?;
                 listening.sockets.push(socket);
                 listening.ports.datagrams.push(taken.port());
             }
             return Ok(listening);
         }
-        let (near, far) = self.lanes();
-        let backlog = if self.calls() { crr::BACKLOG } else { near.max(1) };
+        let (near, far) = plan.lanes();
+        let backlog = if plan.joined == Joined::Calls { crr::BACKLOG } else { near.max(1) };
         let (near_sends, first) = network.listen((address, 0).into(), backlog)?;
         let (far_sends, second) = network.listen((address, 0).into(), far.max(1))?;
         listening.listeners = Some((near_sends, far_sends));
@@ -349,7 +327,8 @@ impl Task {
         address: IpAddr,
         ports: &Ports,
     ) -> io::Result<Session> {
-        let (near, far) = self.lanes();
+        let plan = self.plan();
+        let (near, far) = plan.lanes();
         let mut session = Session::new(self, End::Near);
         for _ in 0..near {
             let conn = network.connect((address, ports.near_sends).into())?;
@@ -363,7 +342,7 @@ impl Task {
             let peer = (address, port).into();
             session.sockets.push(datagrams::greet(network, peer)?);
         }
-        if self.calls() {
+        if plan.joined == Joined::Calls {
             session.calls = Calls::To((address, ports.near_sends).into());
         }
         session.ready(network)
@@ -373,7 +352,8 @@ impl Task {
 impl Listening {
     /// Takes all connections.
     pub fn accept(self, network: &mut dyn Network) -> io::Result<Session> {
-        let (near, far) = self.task.lanes();
+        let plan = self.task.plan();
+        let (near, far) = plan.lanes();
         let mut session = Session::new(self.task, End::Far);
         if let Some((near_sends, far_sends)) = self.listeners {
             for _ in 0..near {
@@ -382,7 +362,7 @@ impl Listening {
             for _ in 0..far {
                 session.lanes.push(Lane { conn: network.accept(far_sends)?, sends: true });
             }
-            if self.task.calls() {
+            if plan.joined == Joined::Calls {
                 session.calls = Calls::At(near_sends);
             }
         }
@@ -400,7 +380,7 @@ impl Session {
     }
 
     fn ready(self, network: &mut dyn Network) -> io::Result<Self> {
-        if let Task::RequestResponse { .. } = self.task {
+        if let Joined::Connections { nodelay: true, .. } = self.task.plan().joined {
             for lane in &self.lanes {
                 network.set_nodelay(lane.conn, true)?;
             }
@@ -412,42 +392,7 @@ impl Session {
     /// all that was sent is received before this returns.
     pub fn run(self, network: &mut dyn Network, progress: &Progress) -> io::Result<Outcome> {
         let Session { task, end, lanes, sockets, calls } = self;
-        match task {
-            Task::Stream { message_bytes, zero_copy, .. } => {
-                let calls = stream::Calls::new(message_bytes, zero_copy);
-                stream::run(network, end, &lanes, calls, progress)
-            }
-            Task::RequestResponse { request_bytes, response_bytes } => {
-                let conn = lanes[0].conn;
-                match end {
-                    End::Near => rr::ask(network, conn, request_bytes, response_bytes, progress),
-                    End::Far => rr::answer(network, conn, request_bytes, response_bytes, progress),
-                }
-            }
-            Task::ConnectRequestResponse { request_bytes, response_bytes } => match calls {
-                Calls::To(peer) => crr::ask(network, peer, request_bytes, response_bytes, progress),
-                Calls::At(at) => crr::answer(network, at, request_bytes, response_bytes, progress),
-                Calls::None => Err(io::ErrorKind::NotConnected.into()),
-            },
-            Task::Datagrams { near_sends, far_sends, datagram_bytes, bits_per_s } => {
-                let sends = if end == End::Near { near_sends } else { far_sends } > 0;
-                let receives = if end == End::Near { far_sends } else { near_sends } > 0;
-                let flow = datagrams::Flow { sends, receives, datagram_bytes, bits_per_s };
-                datagrams::run(network, &sockets, flow, progress)
-            }
-            Task::DatagramRequestResponse { request_bytes, response_bytes } => match end {
-                End::Near => {
-                    udp_rr::ask(network, sockets[0], request_bytes, response_bytes, progress)
-                }
-                End::Far => {
-                    udp_rr::answer(network, sockets[0], request_bytes, response_bytes, progress)
-                }
-            },
-            Task::Soak { message_bytes, disk_mib, .. } => {
-                let disk_mib = if end == End::Near { disk_mib } else { 0 };
-                soak::run(network, end, &lanes, (message_bytes, disk_mib), progress)
-            }
-        }
+        Task::work(network, Part { task: &task, end, lanes, sockets, calls }, progress)
     }
 }
 

@@ -2,9 +2,32 @@
 
 use std::io;
 
+use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
-use super::{End, Lane, Outcome, Progress, describe, monotonic_ns};
+use super::{End, Joined, Lane, Measure, Outcome, Progress, describe, monotonic_ns};
+use crate::record::keys;
 use crate::transport::{ConnId, Network};
+
+/// See the module's promise.
+pub(super) const KIND: Kind = Kind {
+    name: "tcp_rr",
+    result: keys::TRANSACTIONS,
+    own_factors: &[],
+    factors: &["request_bytes", "response_bytes", "congestion"],
+    plan: |_| Plan {
+        joined: Joined::Connections { near_sends: 1, far_sends: 0, nodelay: true },
+        measure: Measure::Transactions,
+    },
+    work: |network, part, progress| {
+        let bytes = |name| part.task.number(name);
+        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+        let conn = part.lanes.first().ok_or(io::ErrorKind::NotConnected)?.conn;
+        match part.end {
+            End::Near => ask(network, conn, request, response, progress),
+            End::Far => answer(network, conn, request, response, progress),
+        }
+    },
+};
 
 /// The asking end. A transaction's latency is from before the call that sends
 /// the request until after the call that completes the response.

@@ -5,8 +5,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::kind::{Kind, Plan};
 use super::{End, Lane, Outcome, Progress, Tracker, describe};
+use crate::experiment::{Factor, Levels};
 use crate::record::TcpInfoRecord;
+use crate::record::keys;
 use crate::transport::{ConnId, Network};
 
 /// Calls on one connection before the next has its turn.
@@ -16,7 +19,26 @@ const WAIT_BYTES: usize = 256 * 1024;
 /// How often a thread without anything ready looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn run(
+/// See the module's promise.
+pub(super) const KIND: Kind = Kind {
+    name: "tcp_stream",
+    result: keys::THROUGHPUT,
+    own_factors: &[Factor::own(
+        "streams",
+        Levels::Number(1, 1024),
+        "1",
+        "connections (per direction)",
+    )],
+    factors: &["direction", "message_bytes", "congestion", "api", "rival"],
+    plan: |task| Plan::of_streams(task, "streams"),
+    work: |network, part, progress| {
+        let is_shared = part.task.level("api") == "zero-copy";
+        let calls = Calls::new(part.task.number("message_bytes"), is_shared);
+        run(network, part.end, &part.lanes, calls, progress)
+    },
+};
+
+fn run(
     network: &mut dyn Network,
     end: End,
     lanes: &[Lane],
@@ -32,7 +54,7 @@ pub(super) fn run(
 }
 
 /// How data is given to the stack and taken from it.
-pub(super) struct Calls {
+struct Calls {
     message: Vec<u8>,
     buffer: Vec<u8>,
     zero_copy: bool,
@@ -40,7 +62,7 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Calls of so many bytes at most. What is sent is not zeros, so that nothing on the way finds it too easy.
-    pub(super) fn new(bytes: usize, zero_copy: bool) -> Self {
+    fn new(bytes: usize, zero_copy: bool) -> Self {
         let message = (0..bytes).map(|at| (at % 251) as u8).collect();
         Self { message, buffer: vec![0; bytes], zero_copy }
     }

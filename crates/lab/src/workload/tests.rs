@@ -8,14 +8,34 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+fn task(workload: &str, levels: &[(&str, &str)]) -> Task {
+    let task = Task::new(Workload::of(workload).unwrap(), levels.iter().copied());
+    assert_eq!(task.check(), Ok(()));
+    task
+}
+
+/// Bulk data on so many connections from the near and from the far host, which are as many or none.
+fn stream(near_sends: usize, far_sends: usize, message_bytes: usize, zero_copy: bool) -> Task {
+    let direction = match (near_sends, far_sends) {
+        (_, 0) => "send",
+        (0, _) => "recv",
+        _ => "both",
+    };
+    let (streams, bytes) = (near_sends.max(far_sends).to_string(), message_bytes.to_string());
+    let api = if zero_copy { "zero-copy" } else { "copy" };
+    let levels =
+        [("direction", direction), ("streams", &streams), ("message_bytes", &bytes), ("api", api)];
+    task("tcp_stream", &levels)
+}
+
 /// Runs a task over the kernel's loopback.
-fn over_loopback(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
+fn over_loopback(task: &Task) -> ((Counts, Outcome), (Counts, Outcome)) {
     let kernel = || KernelNetwork::new().unwrap();
     over(task, Ipv4Addr::LOCALHOST.into(), kernel, kernel)
 }
 
 /// Runs a task between two of Millstream's engines, joined in memory.
-fn over_memory(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
+fn over_memory(task: &Task) -> ((Counts, Outcome), (Counts, Outcome)) {
     let pool = Pool::new(PoolConfig::default()).unwrap();
     let [near, far]: [Box<dyn Link>; 2] = {
         let (near, far) = pair(PairConfig::default()).unwrap();
@@ -36,7 +56,7 @@ fn over_memory(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
 
 /// Runs a task for a moment and gives what both ends counted at the very end.
 fn over<N: Network>(
-    task: Task,
+    task: &Task,
     address: IpAddr,
     near_network: impl FnOnce() -> N + Send + 'static,
     far_network: impl FnOnce() -> N + Send + 'static,
@@ -44,9 +64,10 @@ fn over<N: Network>(
     let (tell, told) = std::sync::mpsc::channel();
     let (near, far) = (Arc::new(Progress::default()), Arc::new(Progress::default()));
     let progress = far.clone();
+    let (at_near, at_far) = (task.clone(), task.clone());
     let server = thread::spawn(move || {
         let mut network = far_network();
-        let listening = task.listen(&mut network, address).unwrap();
+        let listening = at_far.listen(&mut network, address).unwrap();
         tell.send(listening.ports.clone()).unwrap();
         let outcome = listening.accept(&mut network).unwrap().run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
@@ -56,7 +77,7 @@ fn over<N: Network>(
     let progress = near.clone();
     let client = thread::spawn(move || {
         let mut network = near_network();
-        let session = task.connect(&mut network, address, &ports).unwrap();
+        let session = at_near.connect(&mut network, address, &ports).unwrap();
         let outcome = session.run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
         outcome.unwrap()
@@ -78,8 +99,8 @@ fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
     for (near_sends, far_sends, zero_copy) in
         [(1, 0, false), (0, 1, true), (1, 1, false), (5, 0, true), (0, 5, false), (3, 3, true)]
     {
-        let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy };
-        let ((near, near_end), (far, far_end)) = over_loopback(task);
+        let task = stream(near_sends, far_sends, 10_000, zero_copy);
+        let ((near, near_end), (far, far_end)) = over_loopback(&task);
         assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
         assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
         assert_eq!(near.sent_bytes > 0, near_sends > 0, "{task:?}");
@@ -93,9 +114,9 @@ fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
 #[test]
 fn the_state_that_is_kept_is_of_the_connections_that_send() {
     let most = limits::TCP_INFO_CONNECTIONS;
-    let (near_sends, far_sends) = (most + 2, most + 1);
-    let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy: false };
-    let ((_, near), (_, far)) = over_loopback(task);
+    let (near_sends, far_sends) = (most + 2, most + 2);
+    let task = stream(near_sends, far_sends, 10_000, false);
+    let ((_, near), (_, far)) = over_loopback(&task);
     assert_eq!((near.sending, far.sending), (near_sends, far_sends));
     let numbers = |outcome: &Outcome| -> Vec<usize> {
         outcome.tcp_info.iter().map(|info| info.connection as usize).collect()
@@ -108,8 +129,8 @@ fn the_state_that_is_kept_is_of_the_connections_that_send() {
 fn packets_handed_over_are_as_many_bytes_as_arrive() {
     for (near_sends, far_sends) in [(1, 0), (0, 1), (3, 3)] {
         for message_bytes in [10_000, 131_072] {
-            let task = Task::Stream { near_sends, far_sends, message_bytes, zero_copy: true };
-            let ((near, _), (far, _)) = over_memory(task);
+            let task = stream(near_sends, far_sends, message_bytes, true);
+            let ((near, _), (far, _)) = over_memory(&task);
             assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
             assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
             // A longer one is cut to whole segments once their size is known.
@@ -121,8 +142,8 @@ fn packets_handed_over_are_as_many_bytes_as_arrive() {
 
 #[test]
 fn transactions_are_counted_and_timed_at_the_asking_end() {
-    let task = Task::RequestResponse { request_bytes: 100, response_bytes: 3000 };
-    let ((near, near_end), (far, _)) = over_loopback(task);
+    let task = task("tcp_rr", &[("request_bytes", "100"), ("response_bytes", "3000")]);
+    let ((near, near_end), (far, _)) = over_loopback(&task);
     assert!(near.transactions > 0);
     assert_eq!(near.transactions, far.transactions);
     assert_eq!(near.received_bytes, near.transactions * 3000);
@@ -133,8 +154,8 @@ fn transactions_are_counted_and_timed_at_the_asking_end() {
 
 #[test]
 fn a_connection_for_each_transaction_is_counted_at_both_ends() {
-    let task = Task::ConnectRequestResponse { request_bytes: 10, response_bytes: 3000 };
-    for ((near, near_end), (far, _)) in [over_loopback(task), over_memory(task)] {
+    let task = task("tcp_crr", &[("request_bytes", "10"), ("response_bytes", "3000")]);
+    for ((near, near_end), (far, _)) in [over_loopback(&task), over_memory(&task)] {
         assert!(near.transactions > 0);
         assert_eq!(near.transactions, far.transactions);
         assert_eq!(near.received_bytes, near.transactions * 3000);
@@ -144,10 +165,16 @@ fn a_connection_for_each_transaction_is_counted_at_both_ends() {
 
 #[test]
 fn datagrams_arrive_in_each_direction_and_from_several_threads() {
-    for (near_sends, far_sends) in [(1, 0), (0, 1), (2, 2)] {
-        let bits_per_s = 50_000_000;
-        let task = Task::Datagrams { near_sends, far_sends, datagram_bytes: 100, bits_per_s };
-        let ((near, _), (far, _)) = over_loopback(task);
+    let one = |direction| {
+        task(
+            "udp_stream",
+            &[("direction", direction), ("datagram_bytes", "100"), ("send_mbit", "50")],
+        )
+    };
+    let several = task("udp_pps", &[("direction", "both"), ("threads", "2")]);
+    for (task, near_sends, far_sends) in [(one("send"), 1, 0), (one("recv"), 0, 1), (several, 2, 2)]
+    {
+        let ((near, _), (far, _)) = over_loopback(&task);
         for (sent, received, sends) in [
             (near.sent_bytes, far.received_bytes, near_sends),
             (far.sent_bytes, near.received_bytes, far_sends),
@@ -156,20 +183,15 @@ fn datagrams_arrive_in_each_direction_and_from_several_threads() {
             assert!(received <= sent, "{task:?}: {received} of {sent}");
         }
     }
-    let task = Task::Datagrams {
-        near_sends: 1,
-        far_sends: 0,
-        datagram_bytes: 1000,
-        bits_per_s: 50_000_000,
-    };
-    let ((near, _), (far, _)) = over_memory(task);
+    let task = task("udp_stream", &[("datagram_bytes", "1000"), ("send_mbit", "50")]);
+    let ((near, _), (far, _)) = over_memory(&task);
     assert!(far.received_bytes > 0 && far.received_bytes <= near.sent_bytes);
 }
 
 #[test]
 fn an_answer_in_datagrams_is_that_to_its_request() {
-    let task = Task::DatagramRequestResponse { request_bytes: 1, response_bytes: 500 };
-    for ((near, near_end), (far, _)) in [over_loopback(task), over_memory(task)] {
+    let task = task("udp_rr", &[("request_bytes", "1"), ("response_bytes", "500")]);
+    for ((near, near_end), (far, _)) in [over_loopback(&task), over_memory(&task)] {
         assert!(near.transactions > 0 && near.transactions <= far.transactions);
         assert_eq!(near.received_bytes, near.transactions * 500);
         assert!(near_end.counters.contains_key("transactions_repeated"));
@@ -178,8 +200,9 @@ fn an_answer_in_datagrams_is_that_to_its_request() {
 
 #[test]
 fn a_soak_checks_every_byte_of_either_stack_beside_its_disk() {
-    let task = Task::Soak { near_sends: 3, far_sends: 3, message_bytes: 100_000, disk_mib: 1 };
-    for ((near, near_end), (far, far_end)) in [over_loopback(task), over_memory(task)] {
+    let task =
+        task("soak", &[("direction", "both"), ("message_bytes", "100000"), ("disk_mib", "1")]);
+    for ((near, near_end), (far, far_end)) in [over_loopback(&task), over_memory(&task)] {
         for (sent, received, end) in [
             (near.sent_bytes, far.received_bytes, &far_end),
             (far.sent_bytes, near.received_bytes, &near_end),

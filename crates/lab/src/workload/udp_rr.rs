@@ -5,9 +5,29 @@ use std::io;
 use std::time::Duration;
 
 use super::datagrams::GREETING;
+use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
-use super::{Outcome, Progress, monotonic_ns};
+use super::{End, Joined, Measure, Outcome, Progress, monotonic_ns};
+use crate::record::keys;
 use crate::transport::{DatagramId, Network};
+
+/// See the module's promise.
+pub(super) const KIND: Kind = Kind {
+    name: "udp_rr",
+    result: keys::TRANSACTIONS,
+    own_factors: &[],
+    factors: &["request_bytes", "response_bytes"],
+    plan: |_| Plan { joined: Joined::Sockets(1), measure: Measure::Transactions },
+    work: |network, part, progress| {
+        let bytes = |name| part.task.number(name);
+        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+        let socket = *part.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
+        match part.end {
+            End::Near => ask(network, socket, request, response, progress),
+            End::Far => answer(network, socket, request, response, progress),
+        }
+    },
+};
 
 /// How long an answer is waited for.
 const REPEAT_AFTER: Duration = Duration::from_millis(200);

@@ -4,7 +4,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::Run;
-use crate::experiment::{Configuration, Workload};
+use crate::experiment::Configuration;
 use crate::hosts::{PREFIX_V4, PREFIX_V6, Path};
 use crate::probe::Absent;
 use crate::runner::distance::Cpus;
@@ -152,59 +152,16 @@ impl Run<'_> {
     }
 
     pub(super) fn task(&self) -> Task {
-        let configuration = self.configuration();
-        let number = |name| configuration.number(name) as usize;
-        let direction = configuration.level("direction");
-        let each_way = |count: usize| match direction {
-            "recv" => (0, count),
-            "send" => (count, 0),
-            _ => (count, count),
-        };
-        let (request_bytes, response_bytes) = (number("request_bytes"), number("response_bytes"));
-        match configuration.workload {
-            Workload::TcpStream => {
-                let (near_sends, far_sends) = each_way(number("streams"));
-                Task::Stream {
-                    near_sends,
-                    far_sends,
-                    message_bytes: number("message_bytes"),
-                    zero_copy: configuration.level("api") == "zero-copy",
-                }
-            }
-            Workload::TcpRr => Task::RequestResponse { request_bytes, response_bytes },
-            Workload::TcpCrr => Task::ConnectRequestResponse { request_bytes, response_bytes },
-            Workload::UdpRr => Task::DatagramRequestResponse { request_bytes, response_bytes },
-            Workload::UdpStream => {
-                let (near_sends, far_sends) = each_way(1);
-                let bits_per_s = number("send_mbit") as u64 * 1_000_000;
-                let datagram_bytes = number("datagram_bytes");
-                Task::Datagrams { near_sends, far_sends, datagram_bytes, bits_per_s }
-            }
-            Workload::UdpPps => {
-                let (near_sends, far_sends) = each_way(number("threads"));
-                Task::Datagrams { near_sends, far_sends, datagram_bytes: 1, bits_per_s: 0 }
-            }
-            Workload::Soak => {
-                let (near_sends, far_sends) = each_way(number("soak_streams"));
-                Task::Soak {
-                    near_sends,
-                    far_sends,
-                    message_bytes: number("message_bytes"),
-                    disk_mib: number("disk_mib"),
-                }
-            }
-        }
+        let Configuration { workload, named, settings, .. } = self.configuration();
+        let levels = settings.iter().chain(named);
+        Task::new(*workload, levels.map(|(name, level)| (name.as_str(), level.as_str())))
     }
 
     /// What an end does: the calls of `api` are the near host's and a Millstream's, a kernel at the far end copies.
     pub(super) fn task_of(&self, end: Option<End>, stack: &StackJob) -> Task {
-        match self.task() {
-            Task::Stream { near_sends, far_sends, message_bytes, .. }
-                if end == Some(End::Far) && matches!(stack, StackJob::Kernel) =>
-            {
-                Task::Stream { near_sends, far_sends, message_bytes, zero_copy: false }
-            }
-            task => task,
+        match end == Some(End::Far) && matches!(stack, StackJob::Kernel) {
+            true => self.task().with("api", "copy"),
+            false => self.task(),
         }
     }
 
@@ -296,6 +253,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn an_engine_is_on_the_cpu_of_its_own_application_at_either_end() {
@@ -311,7 +269,7 @@ mod tests {
         let note = |named: Option<&str>, systems: &str| {
             let named = named.map(|level| ("congestion".to_owned(), level.to_owned()));
             let configuration = Configuration {
-                workload: Workload::TcpStream,
+                workload: Workload::of("tcp_stream").unwrap(),
                 stack: "kernel".into(),
                 named: named.into_iter().collect(),
                 settings: [("congestion".to_owned(), "cubic".to_owned())].into(),
@@ -330,7 +288,7 @@ mod tests {
         let note = |bytes: &str, offload: &str, link| {
             let levels = [("super_segment_bytes", bytes), ("offload", offload)];
             let configuration = Configuration {
-                workload: Workload::TcpStream,
+                workload: Workload::of("tcp_stream").unwrap(),
                 stack: "millstream".into(),
                 named: levels.map(|(factor, level)| (factor.into(), level.into())).into(),
                 settings: [].into(),
@@ -355,7 +313,7 @@ mod tests {
         let buffers = |near: &str, far: &str| {
             let levels = [("socket_buffer_bytes", near), ("peer_buffer_bytes", far)];
             let configuration = Configuration {
-                workload: Workload::TcpStream,
+                workload: Workload::of("tcp_stream").unwrap(),
                 stack: "millstream".into(),
                 named: levels.map(|(factor, level)| (factor.into(), level.into())).into(),
                 settings: [].into(),

@@ -53,7 +53,7 @@ impl Run<'_> {
         near.leave();
         let far_side = far.leave();
         let probes = sampler.stop();
-        let claim = results::claim(self.task(), &measured.ends);
+        let claim = results::claim(self.task().plan(), &measured.ends);
         let proof = integrity::at_least(claim, &before, &after, &tested);
         self.fill(record, measured, proof, probes);
         match far_side {

@@ -164,10 +164,10 @@ impl Run<'_> {
         workers.into_iter().for_each(|worker| drop(worker.leave()));
         let probes = sampler.stop();
         let ways = path.stop()?;
-        let of = |ends| results::claim(self.task(), ends);
+        let of = |ends| results::claim(self.task().plan(), ends);
         let claim = both(of(&measured.ends), of(&measured.rivals));
         let proof = integrity::check(claim, &before, &after, RIGHT_INTERFACE, Some(LEFT_INTERFACE));
-        let kept = Kept::of(&measured, self.task());
+        let kept = Kept::of(&measured, self.task().plan());
         self.fill(record, measured, proof, probes);
         self.path_was_late = too_late(self.configuration(), ways);
         kept.fill(record, ways);
@@ -200,11 +200,11 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(measured: &Measured, task: crate::workload::Task) -> Self {
+    fn of(measured: &Measured, plan: crate::workload::Plan) -> Self {
         let rival = (!measured.rivals.is_empty())
-            .then(|| results::stream_bits_per_s(task, &measured.rivals));
+            .then(|| results::stream_bits_per_s(plan, &measured.rivals));
         Self {
-            recovery: results::Recovery::of(task, &measured.ends),
+            recovery: results::Recovery::of(plan, &measured.ends),
             rival_bits_per_s: rival.flatten(),
         }
     }
