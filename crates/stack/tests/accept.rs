@@ -75,7 +75,7 @@ fn talks(near: &mut Engine, far: &mut Engine, client: SocketId, server: SocketId
 
 #[test]
 fn always_by_cookie_and_nothing_is_kept() {
-    let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
+    let with = Config::default().syn_cookies(CookieMode::Always);
     let (mut near, mut far, listener) = listening(1024, 16, with);
     for (open, to) in PORTS.into_iter().enumerate() {
         let client = connect(&mut near, to);
@@ -96,9 +96,9 @@ fn always_by_cookie_and_nothing_is_kept() {
 
 #[test]
 fn ecn_survives_a_cookie() {
-    let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
+    let with = Config::default().syn_cookies(CookieMode::Always);
     let (mut near, mut far, listener) = listening(1024, 16, with);
-    let ask = Config { ecn: EcnMode::Request, ..Config::default() };
+    let ask = Config::default().ecn(EcnMode::Request);
     near.refresh_time();
     near.tcp_connect_with(addr(PORTS[0]), None, &ask).expect("connect");
     settle(&mut near, &mut far);
@@ -129,7 +129,7 @@ fn a_full_syn_queue_falls_back_to_cookies() {
 
 #[test]
 fn without_cookies_a_full_syn_queue_drops() {
-    let with = Config { syn_cookies: CookieMode::Never, ..Config::default() };
+    let with = Config::default().syn_cookies(CookieMode::Never);
     let (mut near, mut far, listener) = listening(8, 64, with);
     flood(&mut near, &mut far, PORTS[0], 20);
     let counted = stats(&mut far, listener);
@@ -160,7 +160,7 @@ fn memory_bounds_the_unfinished_handshakes_of_all_listeners() {
 
 #[test]
 fn unfinished_handshakes_are_repeated_shown_and_given_up() {
-    let with = Config { syn_ack_retries: 3, ..Config::default() };
+    let with = Config::default().syn_ack_retries(3);
     let (mut near, mut far, listener) = listening(64, 64, with);
     flood(&mut near, &mut far, PORTS[1], 10);
     assert_eq!(far.sockets().filter(|socket| socket.state == "SYN-RECV").count(), 10);
@@ -191,7 +191,7 @@ fn a_reset_or_the_listeners_end_removes_a_handshake() {
 #[test]
 fn data_behind_the_last_step_is_taken_in_the_same_batch() {
     for mode in [CookieMode::Never, CookieMode::Always] {
-        let with = Config { syn_cookies: mode, ..Config::default() };
+        let with = Config::default().syn_cookies(mode);
         let (mut near, mut far, listener) = listening(64, 64, with);
         let client = connect(&mut near, PORTS[0]);
         assert_eq!(near.tcp_write(client, &[7; 30_000]), Ok(30_000));
@@ -206,7 +206,7 @@ fn data_behind_the_last_step_is_taken_in_the_same_batch() {
 
 #[test]
 fn forged_last_steps_open_nothing() {
-    let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
+    let with = Config::default().syn_cookies(CookieMode::Always);
     let (mut near, mut far, listener) = listening(64, 64, with);
     let client = connect(&mut near, PORTS[0]);
     settle(&mut near, &mut far);
@@ -234,7 +234,7 @@ fn forged_last_steps_open_nothing() {
 
 #[test]
 fn the_accept_queue_holds_back_cookies_too() {
-    let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
+    let with = Config::default().syn_cookies(CookieMode::Always);
     let (mut near, mut far, listener) = listening(64, 2, with);
     let clients: Vec<SocketId> = (0..4).map(|_| connect(&mut near, PORTS[0])).collect();
     settle(&mut near, &mut far);

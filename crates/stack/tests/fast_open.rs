@@ -19,7 +19,7 @@ use millstream::{Engine, Error, Limits, SocketId};
 const SERVERS: [&str; 2] = ["10.9.0.2:80", "[fd09::2]:80"];
 
 fn fast() -> Config {
-    Config { fast_open: true, ..Config::default() }
+    Config::default().fast_open(true)
 }
 
 fn listen(far: &mut Engine, addr: &str) -> SocketId {

@@ -128,7 +128,7 @@ fn any_about_a_syn_ends_the_connect_at_once() {
 #[test]
 fn an_open_connection_goes_on_and_names_it_when_it_is_given_up() {
     each(|world, &(error, meaning, _)| {
-        let config = Config { retries: 2, ..Config::default() };
+        let config = Config::default().retries(2);
         world.far.tcp_listen(world.server(80), 4).expect("listen");
         let id = world.connect(80, &config);
         world.relay();
@@ -226,7 +226,7 @@ fn an_open_connection_outlives_its_neighbour() {
     let mut far = engine(config(&pool, 2), far, &FAR);
     far.tcp_listen("10.9.0.2:80".parse().expect("an address"), 4).expect("listen");
     let mut now = near.refresh_time();
-    let tcp = Config { retries: 8, ..Config::default() };
+    let tcp = Config::default().retries(8);
     let id = near.tcp_connect_with("10.9.0.2:80".parse().expect("an address"), None, &tcp);
     let id = id.expect("connect");
     common::settle(&mut near, &mut far);

@@ -141,7 +141,7 @@ fn code_point_and_hop_limit_are_those_chosen() {
         let link = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
         let (near, mut far) = pair(link).expect("a pair");
         let mut near = common::engine(common::config(&pool, 1), near, &common::NEAR);
-        let config = Config { dscp: 46, hop_limit: 255, ..Config::default() };
+        let config = Config::default().dscp(46).hop_limit(255);
         let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
         let client = client.expect("a connection");
         near.flush();

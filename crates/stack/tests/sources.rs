@@ -61,7 +61,7 @@ fn one_source_does_not_fill_the_syn_queue() {
     for (sources, to) in SOURCES.iter().zip(SERVERS) {
         for mode in [CookieMode::WhenFull, CookieMode::Never] {
             let limits = Limits::default().tune(|t| t.half_open_per_source = 4);
-            let with = Config { syn_cookies: mode, ..Config::default() };
+            let with = Config::default().syn_cookies(mode);
             let (mut near, mut far, listener) = hosts(limits, 64, &with);
             flood(&mut near, &mut far, sources[0], to, 20);
             let stats = far.tcp_listener_stats(listener).expect("a listener");

@@ -11,7 +11,7 @@ use millstream_wire::tcp::SeqNumber;
 
 /// Buffers of 1 MiB: what is in flight stays in the cache, so that the machine is measured and not the memory.
 fn config() -> Config {
-    Config { recv_buffer_bytes: 1 << 20, send_buffer_bytes: 1 << 20, ..Config::default() }
+    Config::default().recv_buffer_bytes(1 << 20).send_buffer_bytes(1 << 20)
 }
 
 fn pair(now: Instant) -> (Connection, Connection) {

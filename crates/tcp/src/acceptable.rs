@@ -6,9 +6,9 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::Connection;
 use crate::error::ConnError;
-use crate::limits::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS};
 use crate::state::State;
 use crate::trace::trace;
+use crate::tuning::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS};
 
 /// What lies within two windows of what is expected is near, and within twice this at least.
 const NEAR_BYTES: i64 = 65_535;

@@ -1,6 +1,6 @@
 //! When what arrived is acknowledged (RFC 9293 3.8.6.3, RFC 5681 4.2).
 
-use crate::limits::QUICK_ACK_SEGMENTS;
+use crate::tuning::QUICK_ACK_SEGMENTS;
 
 /// What is owed to the peer in ACKs, and why.
 #[derive(Clone, Copy, Debug)]

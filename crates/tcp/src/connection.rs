@@ -28,6 +28,7 @@ use crate::sender::Sender;
 use crate::state::{Events, State};
 use crate::timers::{Expiry, Timers};
 use crate::trace::trace;
+use crate::tuning;
 
 /// What both SYNs agreed on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,7 +163,7 @@ impl Connection {
         let recv_max = config.recv_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
         let send_max = config.send_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
         let start =
-            |most: usize, tuned| if tuned { most.min(limits::BUFFER_START_BYTES) } else { most };
+            |most: usize, tuned| if tuned { most.min(tuning::BUFFER_START_BYTES) } else { most };
         let recv = start(recv_max, config.recv_auto_tune);
         let send = start(send_max, config.send_auto_tune);
         let default_mss = match tuple.remote.is_ipv6() {

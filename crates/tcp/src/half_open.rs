@@ -9,7 +9,7 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamp
 use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
-use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
+use crate::tuning::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
 
 /// The SYN carried no window shift.
 const NO_SHIFT: u8 = u8::MAX;

@@ -6,10 +6,11 @@ use millstream_wire::tcp::TcpHeader;
 use crate::config::MtuProbing;
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
-use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES};
+use crate::limits::MIN_MSS_BYTES;
 use crate::payload::Payload;
 use crate::state::State;
 use crate::trace::trace;
+use crate::tuning::BLACK_HOLE_MSS_BYTES;
 
 impl Connection {
     /// Learns the peer's sequence number and options from its SYN.
@@ -23,7 +24,7 @@ impl Connection {
         };
         if let Some(shift) = options.window_scale.filter(|_| config.window_scale) {
             // RFC 7323 2.2: both or none
-            negotiated.snd_shift = shift.min(crate::limits::MAX_WINDOW_SCALE);
+            negotiated.snd_shift = shift.min(crate::tuning::MAX_WINDOW_SCALE);
             negotiated.scaling = true;
         }
         rcv.on_peer_syn(syn.seq, if negotiated.scaling { config.window_shift() } else { 0 });

@@ -4,8 +4,8 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::connection::Connection;
-use crate::limits::{SACK_BLOCKS, SACK_BLOCKS_WITH_TIMESTAMPS};
 use crate::transmit::{Segment, TransmitLimits};
+use crate::tuning::{SACK_BLOCKS, SACK_BLOCKS_WITH_TIMESTAMPS};
 
 impl Connection {
     /// With a timestamp where they were agreed on (RFC 7323 3.2).

@@ -8,10 +8,10 @@ use millstream_packet::Instant;
 
 use crate::connection::Connection;
 use crate::fast_open::FastOpenStatus;
-use crate::limits::R1_TIMEOUTS;
 use crate::recovery::Phase;
 use crate::state::State;
 use crate::ticks::since_tick;
+use crate::tuning::R1_TIMEOUTS;
 pub(crate) use counters::{Counters, LimitedBy};
 
 /// How fast data arrives at the peer: over a flight at a time, from its first byte sent to its last acknowledged.

@@ -61,6 +61,7 @@ mod time_wait;
 mod timers;
 mod trace;
 mod transmit;
+mod tuning;
 mod urgent;
 mod window;
 mod zero_copy;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use millstream_packet::Instant;
 
-use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS, TUNE_RATE_BYTES_PER_S};
+use crate::tuning::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS, TUNE_RATE_BYTES_PER_S};
 
 /// Window over which the least round trip is remembered, as Linux does for RACK.
 const MIN_RTT_WINDOW_NS: u64 = 300_000_000_000;

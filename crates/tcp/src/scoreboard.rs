@@ -23,9 +23,9 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
-use crate::limits::{SCOREBOARD_RANGES, SCOREBOARD_RANGES_MIN};
 use crate::ordered::OrderedMap;
 use crate::ranges::RangeSet;
+use crate::tuning::{SCOREBOARD_RANGES, SCOREBOARD_RANGES_MIN};
 #[cfg(test)]
 pub(crate) use delivery::Transmission;
 pub(crate) use delivery::{Delivery, Judged};

@@ -7,8 +7,8 @@ use core::time::Duration;
 
 use crate::config::FourTuple;
 use crate::connection::Connection;
-use crate::limits::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
 use crate::state::State;
+use crate::tuning::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
 
 /// A new incarnation begins this far above the old one's numbers: beyond any window without scaling.
 const REUSE_DISTANCE: usize = 65_537;

@@ -4,7 +4,8 @@ use millstream_packet::Instant;
 
 use crate::ack_policy::Acknowledged;
 use crate::connection::Connection;
-use crate::limits::{BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES};
+use crate::limits::BUFFER_MAX_BYTES;
+use crate::tuning::{SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES};
 
 impl Connection {
     /// The most that has come in a round trip, as the receiver sees it, in bytes.

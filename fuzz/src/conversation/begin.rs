@@ -141,22 +141,20 @@ impl<'a> Peer<'a> {
 
 /// What the bytes of the input that say so make of a connection's parameters.
 fn config(flags: u8, size: u8, more: u8) -> Config {
-    Config {
-        mss: if size & 1 == 0 { 1460 } else { 100 + u16::from(size) * 30 },
-        recv_buffer_bytes: 8192 << (size >> 5),
-        send_buffer_bytes: 8192 << (size >> 3 & 7),
-        recv_auto_tune: flags & 1 != 0,
-        send_auto_tune: (flags & 1 != 0) != (more & 8 != 0),
-        nagle: flags & 2 != 0,
-        delayed_ack_ms: u16::from(flags & 4) * 10,
-        window_scale: flags & 8 == 0,
-        timestamps: flags & 16 == 0,
-        sack: flags & 32 == 0,
-        keepalive: (more & 1 != 0).then_some(Keepalive { idle_s: 10, interval_s: 1, probes: 3 }),
-        congestion: if more & 2 == 0 { CongestionKind::CUBIC } else { CongestionKind::NEW_RENO },
-        user_timeout_ms: (more & 4 != 0).then_some(30_000),
-        ..Config::default()
-    }
+    Config::default()
+        .mss(if size & 1 == 0 { 1460 } else { 100 + u16::from(size) * 30 })
+        .recv_buffer_bytes(8192 << (size >> 5))
+        .send_buffer_bytes(8192 << (size >> 3 & 7))
+        .recv_auto_tune(flags & 1 != 0)
+        .send_auto_tune((flags & 1 != 0) != (more & 8 != 0))
+        .nagle(flags & 2 != 0)
+        .delayed_ack_ms(u16::from(flags & 4) * 10)
+        .window_scale(flags & 8 == 0)
+        .timestamps(flags & 16 == 0)
+        .sack(flags & 32 == 0)
+        .keepalive((more & 1 != 0).then_some(Keepalive { idle_s: 10, interval_s: 1, probes: 3 }))
+        .congestion(if more & 2 == 0 { CongestionKind::CUBIC } else { CongestionKind::NEW_RENO })
+        .user_timeout_ms((more & 4 != 0).then_some(30_000))
 }
 
 /// A connection from an entry of the SYN queue, whose SYN-ACK was sent some times.

@@ -267,7 +267,7 @@ mod tests {
 
         let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let ends = FourTuple { local: end(1), remote: end(2) };
-        let config = Config { pacing: true, ..Config::default() };
+        let config = Config::default().pacing(true);
         let connection = Connection::connect(config, ends, SeqNumber(1), 0, Instant::ZERO);
         let ours = conn_info(&connection.info()).fields;
         // Neither has a value before anything was lost or paced.

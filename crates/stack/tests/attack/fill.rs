@@ -166,7 +166,7 @@ fn connections_in_time_wait() {
 fn a_cookie_that_finds_the_accept_queue_full() {
     for v6 in [false, true] {
         let mut net = busy(v6, |limits| limits.tuning.backlog_reserve_percent = 0);
-        let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
+        let with = Config::default().syn_cookies(CookieMode::Always);
         let far = Net::far_addr(v6, 81);
         let listener = net.far.engine.tcp_listen_with(far, 1, &with).expect("listen");
         let syns: Vec<Puppet> = (0..2).map(|n| Puppet::knock(&mut net, v6, 81, 5000 + n)).collect();

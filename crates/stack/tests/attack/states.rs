@@ -116,8 +116,7 @@ fn a_cookie_is_taken_only_where_cookies_were_given() {
     for v6 in [false, true] {
         let mut net = Net::new();
         let addr = SocketAddr::new("::".parse().expect("any"), PORT);
-        let always =
-            Config { syn_cookies: CookieMode::Always, ..net.far.engine.tcp_config().clone() };
+        let always = net.far.engine.tcp_config().clone().syn_cookies(CookieMode::Always);
         let listen = |net: &mut Net, config: &Config| {
             net.far.engine.tcp_listen_with(addr, 16, config).expect("a listener")
         };

@@ -58,7 +58,7 @@ fn python(program: &str, addr: SocketAddr) -> Result<Child, Stop> {
 }
 
 fn fast() -> Config {
-    Config { fast_open: true, ..Config::default() }
+    Config::default().fast_open(true)
 }
 
 fn millstream_opens(ip: Ip) -> Outcome {

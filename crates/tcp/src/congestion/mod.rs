@@ -82,7 +82,7 @@ impl hash::Hash for CongestionKind {
 /// use millstream_tcp::Config;
 ///
 /// static MINE: Factory = Factory { name: "mine", make: |_seed| Box::new(NewReno::default()) };
-/// let config = Config { congestion: MINE.kind(), ..Config::default() };
+/// let config = Config::default().congestion(MINE.kind());
 /// assert_eq!(config.congestion.name(), "mine");
 /// ```
 pub struct Factory {

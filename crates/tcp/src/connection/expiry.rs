@@ -7,10 +7,10 @@ use millstream_packet::Instant;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::ConnError;
-use crate::limits::{MAX_RTO_MS, R1_TIMEOUTS};
 use crate::state::State;
 use crate::timers::Expiry;
 use crate::trace::trace;
+use crate::tuning::{MAX_RTO_MS, R1_TIMEOUTS};
 
 impl Connection {
     /// When [`on_timer`](Self::on_timer) must be called at the latest; none when nothing is pending.

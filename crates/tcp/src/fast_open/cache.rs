@@ -8,7 +8,7 @@ use millstream_packet::Instant;
 use millstream_wire::tcp::FastOpenCookie;
 
 use super::{FastOpenOutcome, FastOpenStatus};
-use crate::limits::{FAST_OPEN_AVOID_S, FAST_OPEN_AVOID_STEPS, FAST_OPEN_REFUSALS};
+use crate::tuning::{FAST_OPEN_AVOID_S, FAST_OPEN_AVOID_STEPS, FAST_OPEN_REFUSALS};
 
 /// How a connection to a server should begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

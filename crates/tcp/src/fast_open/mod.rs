@@ -24,11 +24,12 @@ pub use cache::{FastOpenCache, FastOpenHint};
 pub use keys::{FastOpenKeys, FastOpenValidity};
 
 use crate::connection::Connection;
-use crate::limits::{FAST_OPEN_WAIT_MS, MIN_MSS_BYTES};
+use crate::limits::MIN_MSS_BYTES;
 use crate::payload::Payload;
 use crate::state::State;
 use crate::timers::Expiry;
 use crate::transmit::PayloadSource;
+use crate::tuning::FAST_OPEN_WAIT_MS;
 
 /// What became of Fast Open on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

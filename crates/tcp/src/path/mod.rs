@@ -11,10 +11,8 @@ use millstream_wire::tcp::SeqNumber;
 
 use crate::config::MtuProbing;
 use crate::connection::Connection;
-use crate::limits::{
-    BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES,
-    MIN_PATH_MTU_V6_BYTES, MTU_RAISE_S,
-};
+use crate::limits::{DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES, MIN_PATH_MTU_V6_BYTES};
+use crate::tuning::{BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, MTU_RAISE_S};
 use search::Search;
 pub(crate) use search::{ProbeChoice, ProbeLoss};
 

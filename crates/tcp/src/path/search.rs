@@ -16,9 +16,9 @@ use millstream_wire::tcp::SeqNumber;
 
 use super::PathMtu;
 use crate::connection::Connection;
-use crate::limits::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
 use crate::state::State;
 use crate::trace::trace;
+use crate::tuning::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
 
 /// Packet sizes that links and tunnels have: likely ends of the search (RFC 4821 7.3, RFC 1191 section 7).
 const COMMON_MTUS: [u16; 16] = [

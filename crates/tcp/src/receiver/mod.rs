@@ -11,9 +11,9 @@ mod window;
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SackBlocks, SeqNumber};
 
-use crate::limits::RECEIVED_MSS_START_BYTES;
 use crate::stream::StreamQueue;
 use crate::ticks::ticks;
+use crate::tuning::RECEIVED_MSS_START_BYTES;
 use memory::MemoryLimit;
 use reassembly::Reassembly;
 use timestamps::TsRecent;

@@ -3,8 +3,8 @@
 use millstream_packet::Instant;
 
 use super::Receiver;
-use crate::limits::TIMESTAMP_AGE_LIMIT_S;
 use crate::ticks::seconds;
+use crate::tuning::TIMESTAMP_AGE_LIMIT_S;
 
 /// The timestamp that is echoed (RFC 7323: TS.Recent), and when it came, in [`seconds`].
 pub(super) struct TsRecent {

@@ -5,10 +5,10 @@ use millstream_packet::Instant;
 
 use super::Receiver;
 use crate::config::Config;
-use crate::limits::{
+use crate::rtt::RttEstimator;
+use crate::tuning::{
     TUNE_BASE_BYTES, WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES,
 };
-use crate::rtt::RttEstimator;
 
 /// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that too little is left of
 /// the window, and after how many other reads that is taken back.

@@ -13,11 +13,11 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use crate::path::ProbeLoss;
 use crate::scoreboard::Delivery;
 use crate::timers::Expiry;
 use crate::trace::trace;
+use crate::tuning::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use probe::LossProbe;
 use prr::Prr;
 use rack::Rack;

@@ -4,8 +4,8 @@ use millstream_packet::Instant;
 
 use super::{Acked, Recovery};
 use crate::connection::Connection;
-use crate::limits::INITIAL_RTO_MS;
 use crate::timers::Expiry;
+use crate::tuning::INITIAL_RTO_MS;
 
 /// The tail loss probe.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,8 +6,8 @@ use millstream_packet::Instant;
 
 use super::{Acked, Recovery};
 use crate::connection::Connection;
-use crate::limits::DUPLICATE_THRESHOLD;
 use crate::timers::Expiry;
+use crate::tuning::DUPLICATE_THRESHOLD;
 
 /// Time-outs for which a wider reordering window lasts (RFC 8985 6.2 step 4), and most quarters of a round trip that it
 /// has.

@@ -3,8 +3,8 @@
 use millstream_packet::{Cuts, Exhausted, Packet, PacketBatch, Pool};
 
 use super::Sender;
-use crate::limits::FRAMED_SEGMENT_BYTES;
 use crate::stream::StreamQueue;
+use crate::tuning::FRAMED_SEGMENT_BYTES;
 
 /// A send queue whose limit was raised for a write.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
 use super::alone::{data, drain, established, established_after, header, placed};
 use super::harness::{Sent, pool};
-use crate::limits::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
+use crate::tuning::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
 
 #[test]
@@ -106,7 +106,7 @@ fn ranges_that_arrive_together_are_all_reported() {
 fn past_quick_acks(pool: &Pool) -> (Connection, Instant, u32) {
     let (mut connection, now) = established(pool, Config::default());
     let mut seq = 1;
-    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
+    for _ in 0..crate::tuning::QUICK_ACK_SEGMENTS {
         data(&mut connection, now, pool, seq, 1400);
         seq += 1400;
         assert!(connection.has_output(), "at first each is acknowledged at once");

@@ -23,7 +23,7 @@ impl Configs {
 
     /// `config` as others have it.
     pub fn shared(&mut self, config: Config) -> Arc<Config> {
-        let config = Config { windows_bytes: self.windows_bytes, ..config };
+        let config = config.windows_bytes(self.windows_bytes);
         if let Some(at) = self.recent.iter().position(|known| **known == config) {
             self.recent[..=at].rotate_right(1);
         } else {
@@ -41,10 +41,10 @@ mod tests {
     #[test]
     fn equal_ones_are_one() {
         let mut configs = Configs::new(4 << 20);
-        let with = |mss| Config { mss, windows_bytes: 4 << 20, ..Config::default() };
+        let with = |mss| Config::default().mss(mss).windows_bytes(4 << 20);
         let first = configs.shared(with(1000));
         assert!(Arc::ptr_eq(&first, &configs.shared(with(1000))));
-        let own = Config { windows_bytes: 1 << 20, ..with(1000) };
+        let own = with(1000).windows_bytes(1 << 20);
         assert!(Arc::ptr_eq(&first, &configs.shared(own)), "that is the engine's");
         for mss in 1001..1015 {
             assert_eq!(*configs.shared(with(mss)), with(mss));

@@ -336,5 +336,5 @@ pub(in crate::engine) fn with_mss(
     // A default of 1460 stands for "whatever the link allows".
     let wish =
         if config.mss == millstream_tcp::Config::default().mss { u16::MAX } else { config.mss };
-    millstream_tcp::Config { mss: wish.min(fits), ..config }
+    config.mss(wish.min(fits))
 }

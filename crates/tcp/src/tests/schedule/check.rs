@@ -4,8 +4,9 @@ use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
-use crate::limits::{BUFFER_MIN_BYTES, MAX_RTO_MS, REASSEMBLY_RANGES};
+use crate::limits::{BUFFER_MIN_BYTES, REASSEMBLY_RANGES};
 use crate::recovery::Phase;
+use crate::tuning::MAX_RTO_MS;
 use crate::*;
 
 /// The cookie that end 1 has given before.

@@ -12,8 +12,8 @@ use core::time::Duration;
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
-use crate::limits::RENEGED_WAIT_MS;
 use crate::recovery::Phase;
+use crate::tuning::RENEGED_WAIT_MS;
 use crate::*;
 
 /// A segment outstanding, or what is left of it.
