@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::fib::{Entry, Fib, FibWriter, NOTHING, Prefixes};
 use crate::key::Key;
+use crate::limits::MULTIPATH_LIMIT;
 use crate::prefix::{LinkId, Prefix};
 use crate::table::Route;
 
@@ -13,12 +14,20 @@ const SEVERAL: u32 = 1 << 31;
 /// A new table is built where more than one prefix in so many changed; else those are changed.
 const REBUILD_ONE_IN: usize = 16;
 
-/// Distinct routes by number, each kept once however many prefixes have it.
+/// What a number stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Hops {
+    One(Route),
+    /// Routes by their numbers, among which flows are shared.
+    Several(Box<[u32]>),
+}
+
+/// Distinct routes, and several as one, by number, each kept once however many prefixes have it.
 #[derive(Default)]
 struct Numbers {
-    by_route: HashMap<Route, u32>,
-    /// By number, with how many hold it; the first is nobody's.
-    held: Vec<(Route, u32)>,
+    by_hops: HashMap<Hops, u32>,
+    /// By number, with how many hold it; the first is nobody's. Several as one hold each.
+    held: Vec<(Hops, u32)>,
     /// Given out since readers were last told what numbers stand for.
     new: Vec<u32>,
     free: Vec<u32>,
@@ -27,51 +36,79 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn hold(&mut self, route: Route) -> u32 {
+    fn hold(&mut self, hops: Hops) -> u32 {
+        let nobodys = || (Hops::Several(Box::default()), 0);
         if self.held.is_empty() {
-            self.held.push((Route::on_link(LinkId(0)), 0));
+            self.held.push(nobodys());
         }
-        let number = *self.by_route.entry(route).or_insert_with(|| {
-            let number = self.free.pop().unwrap_or_else(|| {
-                self.held.push((route, 0));
-                self.held.len() as u32 - 1
-            });
-            self.new.push(number);
-            number
+        if let Some(&number) = self.by_hops.get(&hops) {
+            self.held[number as usize].1 += 1;
+            return number;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.held.push(nobodys());
+            self.held.len() as u32 - 1
         });
-        let (what, holders) = &mut self.held[number as usize];
-        *what = route;
-        *holders += 1;
+        self.new.push(number);
+        if let Hops::Several(members) = &hops {
+            members.iter().for_each(|&member| self.held[member as usize].1 += 1);
+        }
+        self.by_hops.insert(hops.clone(), number);
+        self.held[number as usize] = (hops, 1);
         number
     }
 
-    /// Whether nobody else holds this one.
+    /// One holder less; what nobody holds is free once readers no longer find it.
     fn let_go(&mut self, number: u32) {
-        let (route, holders) = &mut self.held[number as usize];
+        let (hops, holders) = &mut self.held[number as usize];
         *holders -= 1;
-        if *holders == 0 {
-            self.by_route.remove(route);
-            self.retired.push(number);
+        if *holders != 0 {
+            return;
+        }
+        self.by_hops.remove(hops);
+        self.retired.push(number);
+        if let Hops::Several(members) = hops {
+            let members = std::mem::take(members);
+            members.iter().for_each(|&member| self.let_go(member));
         }
     }
 
+    /// The route of this number.
     fn get(&self, number: u32) -> Route {
-        self.held[number as usize].0
+        match &self.held[number as usize].0 {
+            Hops::One(route) => *route,
+            Hops::Several(members) => self.get(members[0]),
+        }
     }
 
-    fn in_use(&self) -> impl Iterator<Item = (u32, Route)> {
+    fn in_use(&self) -> impl Iterator<Item = u32> {
         let numbered = (0..).zip(&self.held);
-        numbered
-            .filter(|(_, (_, holders))| *holders > 0)
-            .map(|(number, (route, _))| (number, *route))
+        numbered.filter(|(_, (_, holders))| *holders > 0).map(|(number, _)| number)
     }
+
+    /// Writes what a number stands for into a table.
+    fn write<K: Key>(&self, number: u32, fib: &mut FibWriter<K>) {
+        match &self.held[number as usize].0 {
+            Hops::One(route) => fib.set_route(number, route),
+            Hops::Several(members) => fib.set_several(number, members),
+        }
+    }
+}
+
+/// The routes of a prefix.
+#[derive(Default)]
+struct Several {
+    /// Sorted by metric.
+    numbers: Vec<u32>,
+    /// What stands for those that share its flows.
+    sharers: Option<u32>,
 }
 
 /// Every prefix with the number of its route, or of its routes.
 struct Map<K> {
     by_prefix: BTreeMap<(K, u8), u32>,
-    /// Routes of prefixes that have more than one, sorted by metric.
-    several: Vec<Vec<u32>>,
+    /// Routes of prefixes that have more than one.
+    several: Vec<Several>,
     several_free: Vec<u32>,
     /// How many prefixes there are of each length.
     lengths: Vec<u32>,
@@ -82,43 +119,64 @@ impl<K: Key> Map<K> {
     fn numbers<'a>(&'a self, value: &'a u32) -> &'a [u32] {
         match value & SEVERAL {
             0 => core::slice::from_ref(value),
-            _ => &self.several[(value & !SEVERAL) as usize],
+            _ => &self.several[(value & !SEVERAL) as usize].numbers,
         }
+    }
+
+    /// The number of what readers are to find: a route, or several.
+    fn in_force(&self, value: u32) -> u32 {
+        if value & SEVERAL == 0 {
+            return value;
+        }
+        let Several { numbers, sharers } = &self.several[(value & !SEVERAL) as usize];
+        sharers.unwrap_or(numbers[0])
+    }
+
+    /// The same for a prefix, if it has a route.
+    fn in_force_of(&self, key: K, len: u8) -> Option<u32> {
+        self.by_prefix.get(&(key, len)).map(|&value| self.in_force(value))
     }
 
     fn get(&self, key: K, len: u8) -> &[u32] {
         self.by_prefix.get(&(key, len)).map_or(&[], |value| self.numbers(value))
     }
 
-    /// Puts a prefix's routes, none to remove it.
-    fn set(&mut self, key: K, len: u8, numbers: &[u32]) {
+    /// Puts a prefix's routes, none to remove it, and what stands for those that share its flows; gives back what
+    /// did.
+    fn set(&mut self, key: K, len: u8, numbers: &[u32], sharers: Option<u32>) -> Option<u32> {
         let old = self.by_prefix.get(&(key, len)).copied();
+        let mut former = None;
         if let Some(old) = old.filter(|old| old & SEVERAL != 0) {
-            self.several[(old & !SEVERAL) as usize].clear();
+            let several = &mut self.several[(old & !SEVERAL) as usize];
+            several.numbers.clear();
+            former = several.sharers.take();
             self.several_free.push(old & !SEVERAL);
         }
         let value = match *numbers {
             [] => {
                 self.by_prefix.remove(&(key, len));
                 self.lengths[len as usize] -= u32::from(old.is_some());
-                return;
+                return former;
             }
             [only] => only,
             _ => {
                 let place = self.several_free.pop().unwrap_or_else(|| {
-                    self.several.push(Vec::new());
+                    self.several.push(Several::default());
                     self.several.len() as u32 - 1
                 });
-                self.several[place as usize].extend_from_slice(numbers);
+                let several = &mut self.several[place as usize];
+                several.numbers.extend_from_slice(numbers);
+                several.sharers = sharers;
                 place | SEVERAL
             }
         };
         self.by_prefix.insert((key, len), value);
         self.lengths[len as usize] += u32::from(old.is_none());
+        former
     }
 
     fn entry(&self, (&(key, len), value): (&(K, u8), &u32)) -> Entry<K> {
-        Entry { key, len, value: self.numbers(value)[0] }
+        Entry { key, len, value: self.in_force(*value) }
     }
 }
 
@@ -129,9 +187,7 @@ impl<K: Key> Prefixes<K> for Map<K> {
 
     fn covering(&self, key: K, len: u8) -> u32 {
         let used = (1..len).rev().filter(|&len| self.lengths[len as usize] > 0);
-        used.filter_map(|len| self.get(key.network(len), len).first().copied())
-            .next()
-            .unwrap_or(NOTHING)
+        used.filter_map(|len| self.in_force_of(key.network(len), len)).next().unwrap_or(NOTHING)
     }
 }
 
@@ -144,6 +200,8 @@ pub(crate) struct Family<K> {
     changed: Vec<(K, u8)>,
     /// Routes held, alternatives included.
     len: usize,
+    /// Routes of the lowest metric through gateways share flows.
+    multipath: bool,
 }
 
 /// What [`Family::publish`] did.
@@ -169,6 +227,7 @@ impl<K: Key> Family<K> {
             fib: FibWriter::build(&[], 8),
             changed: Vec::new(),
             len: 0,
+            multipath: false,
         }
     }
 
@@ -195,12 +254,46 @@ impl<K: Key> Family<K> {
         }
         let metric = |number: &u32| self.numbers.get(*number).metric;
         let at = numbers.partition_point(|number| metric(number) <= route.metric);
-        numbers.insert(at, self.numbers.hold(route));
+        numbers.insert(at, self.numbers.hold(Hops::One(route)));
         let old = old.map(|number| (self.numbers.get(number), self.numbers.let_go(number)).0);
-        self.map.set(key, len, &numbers);
+        self.set(key, len, &numbers);
         self.len += usize::from(old.is_none());
-        self.changed.push((key, len));
         Some(old)
+    }
+
+    /// Whether flows are shared from now on.
+    pub fn set_multipath(&mut self, on: bool) {
+        if std::mem::replace(&mut self.multipath, on) == on {
+            return;
+        }
+        let several = self.map.by_prefix.iter().filter(|(_, value)| **value & SEVERAL != 0);
+        for (key, len) in several.map(|(&prefix, _)| prefix).collect::<Vec<_>>() {
+            let numbers = self.map.get(key, len).to_vec();
+            self.set(key, len, &numbers);
+        }
+    }
+
+    /// Puts a prefix's routes.
+    fn set(&mut self, key: K, len: u8, numbers: &[u32]) {
+        let sharing = self.sharing(numbers);
+        let sharers = sharing.map(|members| self.numbers.hold(Hops::Several(members)));
+        let former = self.map.set(key, len, numbers, sharers);
+        if let Some(former) = former {
+            self.numbers.let_go(former);
+        }
+        self.changed.push((key, len));
+    }
+
+    /// Those of a prefix's routes among which its flows are shared, if there are several.
+    fn sharing(&self, numbers: &[u32]) -> Option<Box<[u32]>> {
+        let first = self.numbers.get(*numbers.first()?);
+        let is_one = |number: &&u32| {
+            let route = self.numbers.get(**number);
+            route.metric == first.metric && route.gateway.is_some()
+        };
+        let members = numbers.iter().filter(is_one).take(MULTIPATH_LIMIT).copied();
+        let members: Box<[u32]> = members.collect();
+        (self.multipath && first.gateway.is_some() && members.len() > 1).then_some(members)
     }
 
     /// Removes the route of a prefix by this link and gateway, and gives it back.
@@ -211,9 +304,8 @@ impl<K: Key> Family<K> {
         let number = numbers.remove(at);
         let route = self.numbers.get(number);
         self.numbers.let_go(number);
-        self.map.set(key, len, &numbers);
+        self.set(key, len, &numbers);
         self.len -= 1;
-        self.changed.push((key, len));
         Some(route)
     }
 
@@ -259,10 +351,10 @@ impl<K: Key> Family<K> {
             return false;
         }
         for &number in &self.numbers.new {
-            self.fib.set_route(number, &self.numbers.get(number));
+            self.numbers.write(number, &mut self.fib);
         }
         for &(key, len) in changed {
-            let value = self.map.get(key, len).first().copied();
+            let value = self.map.in_force_of(key, len);
             match len {
                 0 => self.fib.set_default(value.unwrap_or(NOTHING)),
                 _ if self.fib.update(key, len, &self.map).is_err() => return false,
@@ -282,8 +374,8 @@ impl<K: Key> Family<K> {
         };
         let numbers = self.numbers.held.len().max(1);
         let mut fib = FibWriter::build(entries, numbers + numbers / 8 + 8);
-        for (number, route) in self.numbers.in_use() {
-            fib.set_route(number, &route);
+        for number in self.numbers.in_use() {
+            self.numbers.write(number, &mut fib);
         }
         fib.set_default(default);
         self.fib = fib;
@@ -293,11 +385,14 @@ impl<K: Key> Family<K> {
     /// entries: a B-tree's nodes are two thirds full.
     pub fn memory_bytes(&self) -> usize {
         let Map { by_prefix, several, several_free, .. } = &self.map;
-        let Numbers { by_route, held, new, free, retired } = &self.numbers;
+        let Numbers { by_hops, held, new, free, retired } = &self.numbers;
         by_prefix.len() * (size_of::<(K, u8)>() + size_of::<u32>()) * 3 / 2
-            + several.iter().map(|list| list.capacity() * 4 + size_of::<Vec<u32>>()).sum::<usize>()
-            + by_route.capacity() * (size_of::<(Route, u32)>() + 1)
-            + held.capacity() * size_of::<(Route, u32)>()
+            + several
+                .iter()
+                .map(|of| of.numbers.capacity() * 4 + size_of::<Several>())
+                .sum::<usize>()
+            + by_hops.capacity() * (size_of::<(Hops, u32)>() + 1)
+            + held.capacity() * size_of::<(Hops, u32)>()
             + (several_free.capacity() + new.capacity() + free.capacity() + retired.capacity()) * 4
             + self.fib.memory_bytes()
     }

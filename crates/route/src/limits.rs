@@ -3,6 +3,9 @@
 /// Prefixes and alternatives a [`RouteTable`](crate::RouteTable) holds at most, unless told otherwise.
 pub const ROUTES_LIMIT: usize = 2 << 20;
 
+/// Routes of one prefix that share its flows at most ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)).
+pub const MULTIPATH_LIMIT: usize = 6;
+
 /// Neighbours a [`NeighborTable`](crate::NeighborTable) holds at most, unless told otherwise.
 pub const NEIGHBORS_LIMIT: usize = 4096;
 

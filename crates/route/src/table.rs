@@ -93,10 +93,10 @@ struct Tables {
 
 impl Tables {
     #[inline]
-    fn lookup(&self, addr: IpAddr) -> Option<Route> {
+    fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<Route> {
         match addr {
-            IpAddr::V4(addr) => self.v4.lookup(addr.to_bits()),
-            IpAddr::V6(addr) => self.v6.lookup(addr.to_bits()),
+            IpAddr::V4(addr) => self.v4.lookup_flow(addr.to_bits(), hash),
+            IpAddr::V6(addr) => self.v6.lookup_flow(addr.to_bits(), hash),
         }
     }
 }
@@ -123,11 +123,19 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The route of the longest prefix that covers `addr`. Writes nothing, allocates nothing and
-    /// waits for nobody.
+    /// The route of the longest prefix that covers `addr`; of several that share its flows
+    /// ([`RouteTable::set_multipath`]) the first. Writes nothing, allocates nothing and waits for
+    /// nobody.
     #[inline]
     pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
-        self.tables.lookup(addr)
+        self.tables.lookup_flow(addr, || 0)
+    }
+
+    /// The same for a flow with this hash, evenly spread over 32 bits: of several routes that share
+    /// flows the same one each time. It is asked for only where there are several.
+    #[inline]
+    pub fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<Route> {
+        self.tables.lookup_flow(addr, hash)
     }
 
     /// Looks up as many addresses as both slices have; answers go to the same places of `found`.
@@ -182,7 +190,8 @@ impl fmt::Debug for Routes {
 /// The writer's side: all routes, and what readers see of them.
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
-/// equals the one inserted first. A change costs what lies in the same 32 slots of the readers'
+/// equals the one inserted first, or several that share flows
+/// ([`set_multipath`](Self::set_multipath)). A change costs what lies in the same 32 slots of the readers'
 /// table, or what the prefix covers. Many changes at once belong into [`change`](Self::change):
 /// where they are a sixteenth of the table, it is built anew, once.
 pub struct RouteTable {
@@ -271,6 +280,16 @@ impl RouteTable {
         self.v6.remove_link(link);
         self.publish();
         before - self.len()
+    }
+
+    /// Whether flows are shared among the routes of a prefix that have its lowest metric, if they
+    /// go through gateways: among the first [`MULTIPATH_LIMIT`](crate::limits::MULTIPATH_LIMIT) of them, by hash
+    /// ([`Routes::lookup_flow`]; RFC 2991, RFC 2992). They are not at first: then the one inserted
+    /// first is in force.
+    pub fn set_multipath(&mut self, on: bool) {
+        self.v4.set_multipath(on);
+        self.v6.set_multipath(on);
+        self.publish();
     }
 
     /// Makes many changes and publishes them once, together.

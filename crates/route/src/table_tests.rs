@@ -243,3 +243,110 @@ proptest! {
         }
     }
 }
+
+/// Which links the flows of some hashes to `addr` leave by.
+fn shared(routes: &Routes, addr: &str) -> BTreeMap<u16, usize> {
+    let mut found = BTreeMap::new();
+    for flow in 0..6000_u32 {
+        let hash = flow.wrapping_mul(0x9e37_79b1);
+        let route = routes.lookup_flow(a(addr), || hash).expect("a route");
+        assert_eq!(Some(route), routes.lookup_flow(a(addr), || hash), "a flow keeps its way");
+        *found.entry(route.link.0).or_default() += 1;
+    }
+    found
+}
+
+#[test]
+fn flows_are_shared_among_gateways_of_the_lowest_metric_where_that_is_asked_for() {
+    for (prefix, to, gateway, far) in [
+        ("10.0.0.0/8", "10.1.2.3", "192.0.2.1", "192.0.2.9"),
+        ("0.0.0.0/0", "10.1.2.3", "192.0.2.1", "fe80::9"),
+        ("fd00::/16", "fd00::7", "fe80::1", "fe80::9"),
+    ] {
+        let mut table = RouteTable::new();
+        let mut routes = table.reader();
+        let via = |n| Route::via(LinkId(n), a(gateway));
+        let mut sharing = |table: &RouteTable| {
+            routes.refresh();
+            assert_eq!(table.lookup(a(to)), routes.lookup(a(to)));
+            shared(&routes, to)
+        };
+        for n in 1..=3 {
+            table.insert(p(prefix), via(n)).unwrap();
+        }
+        assert_eq!(sharing(&table), BTreeMap::from([(1, 6000)]), "not at first");
+        table.set_multipath(true);
+        let found = sharing(&table);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(found.values().all(|count| (1900..=2100).contains(count)), "{found:?}");
+        // One of a higher metric waits; one to what is on a link itself has no part.
+        table.insert(p(prefix), Route { metric: 9, ..Route::via(LinkId(4), a(far)) }).unwrap();
+        table.insert(p(prefix), link(5)).unwrap();
+        assert_eq!(sharing(&table).len(), 3);
+        // Another metric of one is another route for all.
+        table.insert(p(prefix), Route { metric: 9, ..via(2) }).unwrap();
+        assert_eq!(sharing(&table).into_keys().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(table.remove_link(LinkId(1)), 1);
+        assert_eq!(sharing(&table), BTreeMap::from([(3, 6000)]));
+        assert_eq!(table.remove_link(LinkId(3)), 1);
+        table.remove_link(LinkId(5));
+        assert_eq!(sharing(&table).into_keys().collect::<Vec<_>>(), [2, 4]);
+        for n in 10..20 {
+            table.insert(p(prefix), via(n)).unwrap();
+        }
+        let found = sharing(&table);
+        assert_eq!(found.len(), crate::limits::MULTIPATH_LIMIT, "{found:?}");
+        table.set_multipath(false);
+        assert_eq!(sharing(&table), BTreeMap::from([(10, 6000)]));
+    }
+}
+
+proptest! {
+    /// Whatever is changed, a flow leaves by one of those routes that share it, and all of them have a part.
+    #[test]
+    fn what_shares_flows_is_what_a_list_of_routes_says(
+        changes in prop::collection::vec((0..4_u8, 0..6_u16, 0..3_u32, any::<bool>(), 0..8_u8), 1..60)
+    ) {
+        let prefixes = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "0.0.0.0/0"].map(p);
+        let mut table = RouteTable::new();
+        let mut routes = table.reader();
+        let mut multipath = false;
+        for (prefix, n, metric, is_via, what) in changes {
+            let gateway = is_via.then(|| a("192.0.2.1"));
+            let route = Route { gateway, metric, ..link(n) };
+            match what {
+                0 => drop(table.remove(prefixes[usize::from(prefix)], LinkId(n), gateway)),
+                1 => drop(table.remove_link(LinkId(n))),
+                2 => {
+                    multipath = !multipath;
+                    table.set_multipath(multipath);
+                }
+                _ => drop(table.insert(prefixes[usize::from(prefix)], route)),
+            }
+            routes.refresh();
+            for addr in ["10.1.2.3", "10.1.9.9", "10.9.9.9", "11.1.1.1"].map(a) {
+                let covering = table.iter().filter(|(prefix, _)| prefix.contains(addr));
+                let longest = covering.map(|(prefix, _)| prefix.len).max();
+                let list: Vec<Route> = table.iter()
+                    .filter(|(prefix, _)| prefix.contains(addr) && Some(prefix.len) == longest)
+                    .map(|(_, route)| route)
+                    .collect();
+                let first = list.first().copied();
+                let is_shared = multipath && first.is_some_and(|first| first.gateway.is_some());
+                let expected: Vec<Option<Route>> = match first {
+                    Some(first) if is_shared => list.iter()
+                        .filter(|route| route.metric == first.metric && route.gateway.is_some())
+                        .take(crate::limits::MULTIPATH_LIMIT)
+                        .map(|route| Some(*route))
+                        .collect(),
+                    first => vec![first],
+                };
+                let count = expected.len() as u64;
+                for (at, route) in expected.into_iter().enumerate() {
+                    let hash = (((at as u64) << 32) / count + 1) as u32;
+                    prop_assert_eq!(routes.lookup_flow(addr, || hash), route);
+                }
+            }
+        }
+    }
+}

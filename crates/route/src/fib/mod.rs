@@ -105,13 +105,19 @@ impl Word {
 }
 
 impl<K: Key> Fib<K> {
-    /// The route of the longest prefix that covers `key`. The answer was right at some moment
-    /// between call and return.
+    /// The route of the longest prefix that covers `key`, of several that share its flows the first. The answer was right
+    /// at some moment between call and return.
     #[inline]
     pub fn lookup(&self, key: K) -> Option<Route> {
+        self.lookup_flow(key, || 0)
+    }
+
+    /// The same for a flow of this hash, which is asked for where several routes share flows.
+    #[inline]
+    pub fn lookup_flow(&self, key: K, hash: impl Fn() -> u32) -> Option<Route> {
         loop {
             let changes = self.changes.load(Ordering::Acquire);
-            if let Some(found) = self.attempt(key)
+            if let Some(found) = self.attempt(key, &hash)
                 && self.changes.load(Ordering::Relaxed).wrapping_sub(changes) < CHANGES_LIMIT
             {
                 return found;
@@ -162,7 +168,7 @@ impl<K: Key> Fib<K> {
                 let value = if value == NOTHING { default } else { value & !CHILD };
                 *found = match value {
                     NOTHING => None,
-                    value => self.routes.get(value as usize).and_then(RouteSlot::read),
+                    value => RouteSlot::pick(&self.routes, value, &|| 0),
                 };
             }
             fence(Ordering::Acquire);
@@ -176,7 +182,7 @@ impl<K: Key> Fib<K> {
 
     /// One walk; `None` where something that it read was changed meanwhile.
     #[inline(always)]
-    fn attempt(&self, key: K) -> Option<Option<Route>> {
+    fn attempt(&self, key: K, hash: &impl Fn() -> u32) -> Option<Option<Route>> {
         let mut slot = key.bits(0, self.root_bits);
         let mut group = &self.groups[slot / GROUP];
         let mut word = Word(group.load(Ordering::Acquire));
@@ -203,7 +209,7 @@ impl<K: Key> Fib<K> {
         let default = self.default.load(Ordering::Acquire);
         let found = match if value == NOTHING { default as u32 } else { value } {
             NOTHING => None,
-            value => self.routes.get(value as usize).and_then(RouteSlot::read),
+            value => RouteSlot::pick(&self.routes, value, hash),
         };
         fence(Ordering::Acquire);
         let same = group.load(Ordering::Relaxed) == word.0

@@ -1,8 +1,9 @@
-//! Routes as words that can be read while they are changed.
+//! Routes, and several that share flows, as words that can be read while they are changed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::limits::MULTIPATH_LIMIT;
 use crate::prefix::LinkId;
 use crate::table::Route;
 
@@ -10,8 +11,10 @@ use crate::table::Route;
 const HAS_MTU: u64 = 1;
 const GATEWAY_V4: u64 = 2;
 const GATEWAY_V6: u64 = 4;
+const SEVERAL: u64 = 8;
 
-/// A route: link, MTU and metric; what of it there is; the gateway's bits.
+/// A route: link, MTU and metric; what of it there is; the gateway's bits. Or several: how many routes share flows, and
+/// their numbers, one in the upper half of each of the first two words and two in each of the others.
 #[repr(align(32))]
 #[derive(Default)]
 pub(super) struct RouteSlot([AtomicU64; 4]);
@@ -30,6 +33,42 @@ impl RouteSlot {
         for (word, value) in self.0.iter().zip([head, what, (bits >> 64) as u64, bits as u64]) {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// The same for several routes, [`MULTIPATH_LIMIT`] at most.
+    pub fn write_several(&self, members: &[u32]) {
+        let member = |at: usize| u64::from(members.get(at).copied().unwrap_or(0));
+        let words = [
+            member(0) << 32 | members.len() as u64,
+            member(1) << 32 | SEVERAL,
+            member(2) << 32 | member(3),
+            member(4) << 32 | member(5),
+        ];
+        for (word, value) in self.0.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The route with this number, or that of several for a flow of this hash (RFC 2992: by ranges of hashes, so
+    /// that few flows move when their number changes). As [`read`](Self::read).
+    #[inline(always)]
+    pub fn pick(slots: &[Self], number: u32, hash: &impl Fn() -> u32) -> Option<Route> {
+        let slot = slots.get(number as usize)?;
+        let what = slot.0[1].load(Ordering::Relaxed);
+        if what & SEVERAL == 0 {
+            return slot.read();
+        }
+        slot.member(what, hash()).and_then(|number| slots.get(number as usize)?.read())
+    }
+
+    #[cold]
+    fn member(&self, what: u64, hash: u32) -> Option<u32> {
+        let [head, _, high, low] = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let count = (head as u32).min(MULTIPATH_LIMIT as u32);
+        let at = (u64::from(hash) * u64::from(count)) >> 32;
+        let upper = |word: u64| (word >> 32) as u32;
+        let members = [upper(head), upper(what), upper(high), high as u32, upper(low), low as u32];
+        members.get(at as usize).copied()
     }
 
     /// The route, or something else while it is being written: the caller looks whether it was.

@@ -118,6 +118,12 @@ impl<K: Key> FibWriter<K> {
         self.fib.routes[number as usize].write(route);
     }
 
+    /// The same for a number that stands for several routes, which share flows.
+    pub fn set_several(&mut self, number: u32, members: &[u32]) {
+        self.begin();
+        self.fib.routes[number as usize].write_several(members);
+    }
+
     /// The route of everything that no entry covers; [`NOTHING`] for none.
     pub fn set_default(&mut self, value: u32) {
         self.begin();
