@@ -277,6 +277,7 @@ impl Engine {
                 tx::output::Keys {
                     neighbors: [key0, key1],
                     identifications: (answers[1] ^ key1, answers[0] ^ key0),
+                    flows: (answers[2] ^ key0) | 1,
                     icmp_errors: (answers[0], answers[1]),
                     resets: (answers[2], answers[3]),
                 },

@@ -8,9 +8,11 @@ use std::time::Duration;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Instant, Pool};
 use millstream::route::{LinkId, Prefix, Route};
+use millstream::wire::ip::{Fragment, IpHeader, Protocol};
 use millstream::{DropReason, Engine, Error, Fragmentation, SocketId};
 
 use super::common;
+use super::groups::Wires;
 
 /// Engines in a tree; each but the first is linked to one before it.
 struct Net {
@@ -279,5 +281,132 @@ fn a_stream_through_a_router_keeps_its_super_segments() {
             let most = if offload { 150 } else { 1000 };
             assert!(stats.forwarded < most, "{} packets", stats.forwarded);
         }
+    }
+}
+
+/// An IPv4 or IPv6 packet of a flow, with what stands between the header and UDP.
+fn packet(src: IpAddr, dst: IpAddr, ports: [u16; 2], extension: &[u8]) -> Vec<u8> {
+    let first = if extension.is_empty() { Protocol::UDP } else { Protocol(extension[1]) };
+    let extension = extension.get(2..).unwrap_or_default();
+    let header = IpHeader::new(src, dst, first, extension.len() + 12);
+    let mut bytes = vec![0; header.emit_len()];
+    header.emit(&mut bytes);
+    bytes.extend(extension);
+    bytes.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    bytes.extend([0, 12, 0, 0, 1, 2, 3, 4]);
+    bytes
+}
+
+/// ECMP: flows are shared among gateways, and each keeps its own.
+#[test]
+fn flows_are_shared_among_gateways_and_each_keeps_its_way() {
+    let mut wires = Wires::new();
+    wires.engine.set_forwarding(true);
+    wires.engine.routes().set_multipath(true);
+    for (prefix, gateways) in
+        [("192.0.2.0/24", ["10.9.0.5", "10.8.0.5"]), ("2001:db8::/32", ["fd09::5", "fd08::5"])]
+    {
+        for (link, gateway) in (0..).zip(gateways) {
+            let route = Route::via(LinkId(link), gateway.parse().unwrap());
+            wires.engine.add_route(prefix.parse().unwrap(), route).expect("a route");
+        }
+    }
+    for (src, dst) in [("10.9.0.9", "192.0.2.7"), ("fd09::9", "2001:db8::7")] {
+        let [src, dst] = [src, dst].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let mut by_link = [0; 2];
+        for port in 0..64 {
+            let bytes = packet(src, dst, [port, 9], &[]);
+            let mut ways = [0; 2];
+            for _ in 0..3 {
+                wires.give(&bytes);
+                for link in [0, 1] {
+                    ways[link] += wires.sent(link, 0).len();
+                }
+            }
+            assert!(ways == [3, 0] || ways == [0, 3], "a flow keeps its way: {ways:?}");
+            by_link[usize::from(ways[1] == 3)] += 1;
+        }
+        assert!(by_link.iter().all(|&flows| flows > 12), "{by_link:?}");
+        // Fragments of one datagram have one way, with and without ports.
+        let mut ways = [0; 2];
+        for offset in [0, 8, 16] {
+            let fragment = Some(Fragment { offset, more: true, id: 7 });
+            let header = IpHeader { fragment, ..IpHeader::new(src, dst, Protocol::UDP, 8) };
+            let mut bytes = vec![0; header.emit_len()];
+            header.emit(&mut bytes);
+            bytes.extend([offset as u8; 8]);
+            wires.give(&bytes);
+            for link in [0, 1] {
+                ways[link] += wires.sent(link, 0).len();
+            }
+        }
+        assert!(ways == [3, 0] || ways == [0, 3], "{ways:?}");
+    }
+}
+
+/// RFC 8200, 4: extension headers are their destination's business, whatever they ask of it.
+#[test]
+fn extension_headers_are_handed_on_as_they_are() {
+    let mut wires = Wires::new();
+    wires.engine.set_forwarding(true);
+    let route = Route::via(LinkId(1), "fd08::5".parse().unwrap());
+    wires.engine.add_route("2001:db8::/32".parse().unwrap(), route).expect("a route");
+    let [src, dst] = ["fd09::9", "2001:db8::7"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    for (name, extension) in [
+        ("an unknown option that is to be told of", &[0, 60, 17, 0, 0xc5, 4, 0, 0, 0, 0][..]),
+        ("an unknown routing type", &[0, 43, 17, 0, 99, 1, 0, 0, 0, 0]),
+        ("options twice", &[0, 60, 60, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0]),
+    ] {
+        let bytes = packet(src, dst, [5, 9], extension);
+        wires.give(&bytes);
+        let mut expected = bytes.clone();
+        expected[7] -= 1;
+        assert_eq!(wires.sent(1, 0), [expected], "{name}");
+        assert_eq!(wires.sent(0, 0).len(), 0, "{name}");
+    }
+}
+
+/// RFC 1812, 5.2.7.1, RFC 4443, 3.1: a next hop that does not answer.
+#[test]
+fn who_sends_to_a_silent_host_behind_a_router_is_told() {
+    for v6 in [false, true] {
+        let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
+        net.engines[1].add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
+        let socket = net.socket(1, any(v6), 0);
+        let nobody = SocketAddr::new(address(v6, 2, 40), 9);
+        net.engines[1].udp_connect(socket, nobody).expect("connect");
+        net.engines[1].udp_send(socket, b"x", None).expect("send");
+        for _ in 0..10 {
+            net.now += Duration::from_secs(1);
+            net.settle();
+        }
+        let told = net.engines[1].udp_recv(socket, &mut [0; 9]);
+        assert_eq!(told, Err(Error::HostUnreachable));
+        assert_eq!(net.engines[0].stats().dropped(DropReason::NeighborUnreachable), 1);
+    }
+}
+
+/// RFC 6980, 5: neighbour discovery does not come in fragments.
+#[test]
+fn neighbour_discovery_in_fragments_is_dropped() {
+    let mut wires = Wires::new();
+    let [src, dst] = ["fe80::9", "fe80::1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    for kind in 133..=137 {
+        let before = wires.engine.stats().dropped(DropReason::FragmentInvalid);
+        for (offset, more) in [(0, true), (24, false)] {
+            let fragment = Some(Fragment { offset, more, id: kind.into() });
+            let header = IpHeader {
+                fragment,
+                hop_limit: 255,
+                ..IpHeader::new(src, dst, Protocol::ICMPV6, 24)
+            };
+            let mut bytes = vec![0; header.emit_len()];
+            header.emit(&mut bytes);
+            bytes.extend([0; 24]);
+            let at = bytes.len() - 24;
+            bytes[at] = if offset == 0 { kind } else { 0 };
+            wires.give(&bytes);
+        }
+        assert_eq!(wires.engine.stats().dropped(DropReason::FragmentInvalid), before + 1, "{kind}");
     }
 }

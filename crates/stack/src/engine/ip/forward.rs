@@ -54,7 +54,7 @@ impl Engine {
             let error = Icmp::TimeExceeded { reassembly: false };
             return self.forward_error(now, link, packet, ip, error);
         }
-        let hop = self.out.next_hop(ip.dst, None);
+        let hop = self.out.next_hop_of(&ip, packet.head());
         let Some(hop) = hop.filter(|hop| !self.out.addresses.is_broadcast_of(hop.link, ip.dst))
         else {
             let directed = hop.is_some();

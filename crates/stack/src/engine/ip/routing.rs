@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable, Routes};
+use millstream_wire::ip::{IpHeader, Protocol};
 
 /// See the module text.
 pub(crate) struct Routing {
@@ -10,17 +11,19 @@ pub(crate) struct Routing {
     routes: Routes,
     /// Times that a link came, went, or changed what it can do.
     link_changes: u32,
+    /// Of the hashes of flows: nobody else tells which way a flow goes.
+    key: u64,
 }
 
 impl Routing {
     /// No routes, in a table of at most the default number.
-    pub fn new() -> Self {
-        Self::over(RouteTable::new())
+    pub fn new(key: u64) -> Self {
+        Self { key, ..Self::over(RouteTable::new()) }
     }
 
     /// Those of a table.
     pub fn over(table: RouteTable) -> Self {
-        Self { routes: table.reader(), table, link_changes: 0 }
+        Self { routes: table.reader(), table, link_changes: 0, key: 0 }
     }
 
     /// Routes that there are.
@@ -28,10 +31,27 @@ impl Routing {
         self.table.len()
     }
 
-    /// The route to a destination.
+    /// The route to a destination; of several that share flows the one for this destination.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Route> {
-        self.routes.lookup(destination)
+        self.routes.lookup_flow(destination, || hash(self.key, &[words(destination)]))
+    }
+
+    /// The route of a packet that is handed on, `packet` from its IP header on; of several that share flows the one for its
+    /// flow: addresses, protocol, and what tells flows apart (RFC 2991; of IPv6 the flow label where there is one, RFC
+    /// 6438). Of fragments, which do not all have ports, only the former.
+    #[inline]
+    pub fn lookup_packet(&self, ip: &IpHeader, packet: &[u8]) -> Option<Route> {
+        self.routes.lookup_flow(ip.dst, || {
+            let mut flow = [0; 2];
+            flow[0] = u64::from(ip.protocol.0) << 32 | u64::from(ip.flow_label);
+            let has_ports = matches!(ip.protocol, Protocol::TCP | Protocol::UDP);
+            if ip.flow_label == 0 && ip.fragment.is_none() && has_ports {
+                let ports = packet.get(ip.header_len..).and_then(<[u8]>::first_chunk::<4>);
+                flow[1] = ports.map_or(0, |ports| u32::from_be_bytes(*ports).into());
+            }
+            hash(self.key, &[words(ip.src), words(ip.dst), flow])
+        })
     }
 
     /// Look-ups go by what the table has become.
@@ -82,4 +102,23 @@ impl Routing {
     pub fn table(&mut self) -> &mut RouteTable {
         &mut self.table
     }
+}
+
+fn words(ip: IpAddr) -> [u64; 2] {
+    match ip {
+        IpAddr::V4(ip) => [0, ip.to_bits().into()],
+        IpAddr::V6(ip) => [(ip.to_bits() >> 64) as u64, ip.to_bits() as u64],
+    }
+}
+
+/// 32 bits that depend on all bits of what is hashed, evenly spread.
+#[cold]
+fn hash(key: u64, list: &[[u64; 2]]) -> u32 {
+    let fold = |hash: u64, word: u64| {
+        // An odd constant with as many ones as zeros (the golden ratio's).
+        let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
+        (product >> 64) as u64 ^ product as u64
+    };
+    let all = list.iter().flatten().fold(key, |hash, &word| fold(hash, word).wrapping_add(key));
+    (fold(all, key.rotate_left(32)) >> 32) as u32
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
-use millstream_route::{LinkId, NeighborConfig, NeighborTable, Resolved};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Resolved, Route};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -54,6 +54,7 @@ pub(crate) struct Output {
 pub(in crate::engine) struct Keys {
     pub neighbors: [u64; 2],
     pub identifications: (u64, u64),
+    pub flows: u64,
     pub icmp_errors: (u64, u64),
     pub resets: (u64, u64),
 }
@@ -76,7 +77,7 @@ impl Output {
         Self {
             pool,
             links: Default::default(),
-            routing: Routing::new(),
+            routing: Routing::new(keys.flows),
             neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
             addresses: Addresses::new(claims, groups),
             path_mtus: Default::default(),
@@ -137,7 +138,17 @@ impl Output {
             let mtu = self.links.used_slot(link)?.capabilities.mtu;
             return Some(NextHop { link, address: destination, mtu });
         }
-        let route = self.routing.lookup(destination)?;
+        self.hop_by(self.routing.lookup(destination)?, destination)
+    }
+
+    /// The same for a packet that is handed on, `packet` from its IP header on: to others alone, by the routes.
+    #[inline]
+    pub fn next_hop_of(&self, ip: &IpHeader, packet: &[u8]) -> Option<NextHop> {
+        self.hop_by(self.routing.lookup_packet(ip, packet)?, ip.dst)
+    }
+
+    #[inline]
+    fn hop_by(&self, route: Route, destination: IpAddr) -> Option<NextHop> {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
