@@ -11,8 +11,9 @@ use millstream_lab::investigate::{Options, explain};
 use millstream_lab::record::RunRecord;
 use serde_json::to_string;
 
-use crate::arguments::Database;
 use crate::kept;
+use crate::output;
+use crate::values::Database;
 
 /// For `compare --help`.
 pub const HELP: &str = "\
@@ -103,15 +104,15 @@ fn tell(
     file: Option<&Path>,
 ) -> Result<ExitCode, Error> {
     let Some(file) = file else {
-        kept::out(text)?;
+        output::out(text)?;
         return Ok(ExitCode::SUCCESS);
     };
     let json = json.map_err(|error| Error::Store(error.to_string()))? + "\n";
     if file == Path::new("-") {
-        kept::out(&json)?;
+        output::out(&json)?;
     } else {
-        kept::out(text)?;
-        kept::write_whole(file, json.as_bytes())?;
+        output::out(text)?;
+        output::write_whole(file, json.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use millstream_lab::error::Error;
 use millstream_observe::doctor::{Root, examine};
 use serde_json::{Value, json};
 
-use crate::kept::out;
+use crate::output::out;
 
 /// For `doctor --help`.
 pub const HELP: &str = "\

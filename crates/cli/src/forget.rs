@@ -4,15 +4,33 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Args;
 use millstream_lab::error::Error;
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::store::{Store, Summary};
 
-use crate::arguments::Forget;
-use crate::kept::{database, out, say, stored};
+use crate::kept::stored;
+use crate::output::{out, say};
+use crate::values::{Database, database};
+
+/// Arguments of `forget`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Id of an experiment, or the beginning of exactly one
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// For `forget --help`.
+pub const HELP: &str = "\
+All are taken out, or none. There is no way back: `millstream show ID --json FILE` keeps the runs elsewhere.
+Pages and JSON files that were written stay. An experiment that is running is refused, and one
+that runs beside it is not disturbed.";
 
 /// Removes all that were named, or none, and gives their room back.
-pub fn forget(arguments: &Forget) -> Result<ExitCode, Error> {
+pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
     let file = database(&arguments.database)?;
     let mut store = Store::open_existing(&file).map_err(stored)?;
     let running = StateDir::locate()?.running_ids();

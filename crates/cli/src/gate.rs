@@ -8,8 +8,9 @@ use millstream_diagnose::compare::{Comparison, P_CHANGE, compare};
 use millstream_lab::error::Error;
 use millstream_lab::record::{RunRecord, keys};
 
-use crate::arguments::Database;
 use crate::kept;
+use crate::output;
+use crate::values::Database;
 
 /// Status for “cannot tell”, which `git bisect run` takes as a commit to skip.
 const CANNOT_TELL: u8 = 125;
@@ -74,7 +75,7 @@ pub fn gate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let set = |id: &String| match kept::find(std::slice::from_ref(id), &arguments.database) {
         Err(error @ Error::Refused(_)) => Err(error),
         Err(error) => {
-            kept::say(format_args!("millstream: {error}"));
+            output::say(format_args!("millstream: {error}"));
             Ok(None)
         }
         Ok(parts) => Ok(Some(kept::as_kept(&parts))),
@@ -86,7 +87,7 @@ pub fn gate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let rule =
         Rule { result: result.as_deref(), lower_is_better: *lower_is_better, least: least / 100.0 };
     let (answer, lines) = judge(&first, &second, rule);
-    kept::out(&(lines.join("\n") + "\n"))?;
+    output::out(&(lines.join("\n") + "\n"))?;
     Ok(match answer {
         Answer::Good => ExitCode::SUCCESS,
         Answer::Worse => ExitCode::from(1),

@@ -13,8 +13,8 @@ use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
-use crate::arguments::whole;
-use crate::kept::{out, say};
+use crate::output::{out, say};
+use crate::values::whole;
 
 /// Arguments of `impair`.
 #[derive(Debug, Args)]

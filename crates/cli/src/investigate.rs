@@ -18,11 +18,12 @@ use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::runner::{self, Interrupt, Observer, WorkerProgram};
 use millstream_lab::store::Store;
 
-use crate::arguments::{Database, seconds, whole};
-use crate::kept;
+use crate::output;
 use crate::prepare::{Made, new_store, prepare_json};
 use crate::progress::Progress;
 use crate::run::{Keeper, load, setting, shown, state, worker_program};
+use crate::values;
+use crate::values::{Database, seconds, whole};
 
 /// For `investigate --help`.
 pub const HELP: &str = "\
@@ -112,7 +113,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
-    let file = kept::database(&arguments.database)?;
+    let file = values::database(&arguments.database)?;
     made.database_folder(&file)?;
     let options = Options {
         runs: arguments.runs,
@@ -128,9 +129,9 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             ..Want::default()
         })
     {
-        kept::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
+        output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
     }
-    let mut tell = |line: &str| kept::say(line);
+    let mut tell = |line: &str| output::say(line);
     let found = match (definition, figure) {
         (Some(definition), _) => {
             of_workload(arguments, definition, &causes, &options, made, &file, &mut tell)?
@@ -242,14 +243,14 @@ fn finish(arguments: &Arguments, found: &Investigation, file: &Path) -> Result<E
     match arguments.json.as_deref() {
         // JSON alone on the standard output: what people read goes beside it.
         Some(path) if path == Path::new("-") => {
-            kept::say(summary.trim_end());
-            kept::out(&format!("{text}\n"))?;
+            output::say(summary.trim_end());
+            output::out(&format!("{text}\n"))?;
         }
         Some(path) => {
-            kept::out(&summary)?;
+            output::out(&summary)?;
             fs::write(path, text + "\n").map_err(Error::file(path.display().to_string()))?;
         }
-        None => kept::out(&summary)?,
+        None => output::out(&summary)?,
     }
     written.map_err(Error::file(page.display().to_string()))?;
     Ok(ExitCode::SUCCESS)

@@ -1,19 +1,56 @@
 //! `millstream list`, `show` and `report`: what was kept.
 
-use std::fmt::Display;
 use std::fs;
-use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
 use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, beside, pool};
-use millstream_lab::report::{Report, json_lines};
+use millstream_lab::report;
 use millstream_lab::store::{Store, StoreError};
 
-use crate::arguments::{Database, List, Report as ReportArguments, Show, Which};
+use crate::output::{out, say, write_json, write_page};
+use crate::values::{Database, Which, database};
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub which: Which,
+    /// Markdown tables with a line for each case and ratios to the first stack, and how many of them hold
+    #[arg(long, conflicts_with = "json")]
+    pub matrix: bool,
+    /// Write its runs to this file instead, one JSON object per line ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    #[command(flatten)]
+    pub which: Which,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    /// Write its runs to this file too, one JSON object per line ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub database: Database,
+}
 
 /// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
 pub fn stored(error: StoreError) -> Error {
@@ -29,98 +66,6 @@ pub fn stored(error: StoreError) -> Error {
         | StoreError::Record { .. }
         | StoreError::Forgotten { .. } => Error::Store(error.to_string()),
     }
-}
-
-/// The database file: `--db`, else in the user's data folder.
-pub fn database(database: &Database) -> Result<PathBuf, Error> {
-    if let Some(file) = &database.file {
-        return Ok(file.clone());
-    }
-    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let folder = set("XDG_DATA_HOME")
-        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
-        .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
-    Ok(folder.join("millstream").join("millstream.sqlite3"))
-}
-
-/// Writes the page of an experiment and gives its path.
-pub fn write_page(
-    folder: &Path,
-    experiment: &ExperimentRecord,
-    report: &Report<'_>,
-) -> Result<PathBuf, Error> {
-    let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
-    fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    let path = folder.join(format!("{}.html", experiment.id));
-    write_whole(&path, html.as_bytes())?;
-    Ok(path)
-}
-
-/// Writes the runs, one JSON object per line; `-` is the standard output.
-pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
-    let lines = json_lines(runs);
-    if path == Path::new("-") {
-        return out(&lines);
-    }
-    write_whole(path, lines.as_bytes())
-}
-
-/// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
-/// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
-/// as it is, and so is a file in a folder that takes no other.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    // What a link means is written, and the link stays.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let there = target.metadata();
-    let failed = |source| Error::File { path: path.display().to_string(), source };
-    let in_place = || {
-        fs::write(&target, bytes).map_err(|error| {
-            let whole = target.metadata().is_ok_and(|meta| !meta.is_file());
-            let said =
-                if whole { error } else { io::Error::other(format!("{error}; it is not whole")) };
-            failed(said)
-        })
-    };
-    if there.as_ref().is_ok_and(|meta| !meta.is_file()) {
-        return in_place();
-    }
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let mut file = match fs::File::create(&part) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
-            return in_place();
-        }
-        created => created.map_err(failed)?,
-    };
-    let written = file.write_all(bytes).and_then(|()| {
-        if let Ok(meta) = &there {
-            file.set_permissions(meta.permissions())?;
-        }
-        file.sync_all()?;
-        fs::rename(&part, &target)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written.map_err(failed)
-}
-
-/// Writes to the standard output. A reader who has seen enough (`| head`) is no
-/// error.
-pub fn out(text: &str) -> Result<(), Error> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::File { path: "standard output".to_owned(), source: error })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a line to the standard error. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
-/// `eprintln` would end the program, and a run with it.
-pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The experiments that are meant; the same one twice counts once. The last one where none is named.
@@ -200,13 +145,13 @@ pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
     let (experiment, runs) = together(&arguments.which, parts)?;
     match arguments.matrix {
         true => out(&matrix(&experiment, &runs)?)?,
-        false => out(&Report::new(&experiment, &runs).text())?,
+        false => out(&report::Report::new(&experiment, &runs).text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, Error> {
-    let text = Report::new(experiment, runs).matrix();
+    let text = report::Report::new(experiment, runs).matrix();
     if text.is_empty() {
         let why =
             "a matrix wants two cases or more that two stacks (or peers) ran; leave --matrix away";
@@ -216,11 +161,11 @@ fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, E
 }
 
 /// The page of kept experiments.
-pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
+pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
     let parts = find(&arguments.which.ids, &arguments.database)?;
     let kept = arguments.json.as_ref().map(|_| as_kept(&parts));
     let (experiment, runs) = together(&arguments.which, parts)?;
-    let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs));
+    let page = write_page(&arguments.out, &experiment, &report::Report::new(&experiment, &runs));
     let written = match (&arguments.json, kept) {
         (Some(path), Some(kept)) => write_json(path, &kept),
         _ => Ok(()),

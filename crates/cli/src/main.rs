@@ -12,6 +12,7 @@ mod impair;
 mod investigate;
 mod kept;
 mod live;
+mod output;
 mod prepare;
 mod probe;
 mod progress;
@@ -19,6 +20,7 @@ mod replay;
 mod run;
 mod serve;
 mod top;
+mod values;
 
 use std::process::ExitCode;
 
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     match error.kind() {
-        DisplayHelp | DisplayVersion => match kept::out(&error.render().to_string()) {
+        DisplayHelp | DisplayVersion => match output::out(&error.render().to_string()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
@@ -80,6 +82,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// One line on the standard error, and the exit code that fits.
 fn fail(error: &Error) -> ExitCode {
-    kept::say(format_args!("millstream: {error}"));
+    output::say(format_args!("millstream: {error}"));
     ExitCode::from(error.exit_code())
 }

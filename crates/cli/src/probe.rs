@@ -16,8 +16,8 @@ use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
 use serde_json::{Value, json};
 
-use crate::arguments::{seconds, whole};
-use crate::kept::{out, say};
+use crate::output::{out, say};
+use crate::values::{seconds, whole};
 
 /// For `probe --help`.
 pub const HELP: &str = "\

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use millstream_lab::experiment::PlannedRun;
 use millstream_lab::record::{RunRecord, keys};
 
-use crate::kept::say;
+use crate::output::say;
 
 /// What set-up and taking down add to a run, until runs have been timed.
 const SET_UP_S: f64 = 0.5;

@@ -17,8 +17,8 @@ use millstream_lab::player::Player;
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
-use crate::arguments::whole;
-use crate::kept::{out, say};
+use crate::output::{out, say};
+use crate::values::whole;
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]

@@ -2,32 +2,151 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use millstream_lab::error::Error;
-use millstream_lab::experiment::{Definition, PlannedRun, builtin, builtins};
+use millstream_lab::experiment::{
+    Definition, FACTORS, Overrides, PlannedRun, STACKS, builtin, builtins,
+};
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::remote::{FarHost, Token};
 use millstream_lab::report::Report;
-use millstream_lab::runner::{self, Access, Interrupt, Observer, Places, Setting, WorkerProgram};
+use millstream_lab::runner::{
+    self, Access, Addresses, Interrupt, Observer, Places, Setting, WorkerProgram,
+};
 use millstream_lab::store::Store;
+use millstream_lab::workload::ALL;
 
-use crate::arguments::Run;
-use crate::kept;
+use crate::kept::stored;
+use crate::output::{out, say, write_json, write_page};
 use crate::prepare::{Made, new_store, prepare_json};
 use crate::progress::Progress;
+use crate::values::{Database, database, seconds, whole};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Name of a built-in experiment, or a file ending in .toml
+    pub experiment: String,
+    /// Stacks to measure, separated by commas; the first is the base of comparisons
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub stack: Option<Vec<String>>,
+    /// Blocks: in each, every configuration runs once, in random order
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
+    pub repeats: Option<u32>,
+    /// Levels of a factor; may be given once for each
+    #[arg(long, value_name = "FACTOR=A,B", value_parser = level_setting)]
+    pub set: Vec<LevelSetting>,
+    /// Seconds that each run measures
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    pub duration: Option<f64>,
+    /// Seconds of warm-up before that
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    pub warmup: Option<f64>,
+    /// Whether a run waits until the CPUs of its two hosts are near each other, and is done again when they were not
+    /// [default: what the experiment says, else true]
+    #[arg(long, value_name = "BOOL")]
+    pub steady_cpus: Option<bool>,
+    /// Address of the far end that is there already: of this host, or of another with --serve [default: hosts made for each run]
+    #[arg(long, value_name = "ADDRESS")]
+    pub far: Option<IpAddr>,
+    /// Address of the near end, with --far [default: the kernel chooses]
+    #[arg(long, value_name = "ADDRESS", requires = "far")]
+    pub near: Option<IpAddr>,
+    /// Where `millstream serve` of the far host is asked
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "far")]
+    pub serve: Option<SocketAddr>,
+    /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN has it
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    pub token_file: Option<PathBuf>,
+    /// Seed of the order of runs; drawn when not given, and recorded
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
+    pub seed: Option<u64>,
+    /// Write the runs to this file too, one JSON object per line ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// One `--set`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelSetting {
+    factor: String,
+    levels: Vec<String>,
+}
+
+fn level_setting(text: &str) -> Result<LevelSetting, String> {
+    let (factor, levels) = text.split_once('=').ok_or("write it as factor=a,b")?;
+    let levels: Vec<String> = levels.split(',').map(|level| level.trim().to_owned()).collect();
+    if factor.trim().is_empty() || levels.iter().any(String::is_empty) {
+        return Err("write it as factor=a,b".to_owned());
+    }
+    Ok(LevelSetting { factor: factor.trim().to_owned(), levels })
+}
+
+impl Arguments {
+    /// Where the two ends are.
+    pub fn places(&self) -> Result<Places, Error> {
+        let Some(far) = self.far else { return Ok(Places::Made) };
+        let host = |control| {
+            Token::find(self.token_file.as_deref()).map(|token| FarHost { control, token })
+        };
+        let host = self.serve.map(host).transpose()?;
+        let addresses = Addresses { near: self.near, far, host };
+        addresses.check()?;
+        Ok(Places::There(addresses))
+    }
+
+    /// What the options change of the definition.
+    fn overrides(&self) -> Overrides {
+        let pair = |set: &LevelSetting| (set.factor.clone(), set.levels.clone());
+        Overrides {
+            stacks: self.stack.clone(),
+            repeats: self.repeats,
+            duration_s: self.duration,
+            warmup_s: self.warmup,
+            seed: self.seed,
+            steady_cpus: self.steady_cpus,
+            set: self.set.iter().map(pair).collect(),
+        }
+    }
+}
+
+/// Built-ins and factors, for `run --help`.
+pub fn help() -> String {
+    use std::fmt::Write;
+    let names: Vec<&str> = builtins().iter().map(|(name, _)| *name).collect();
+    let mut text =
+        format!("Built-in experiments: {}\n\nFactors (levels; default):\n", names.join(", "));
+    let _ = writeln!(text, "  {:<20} {} (both)", "stack", STACKS.join(", "));
+    for factor in FACTORS.iter() {
+        let known = ALL.iter().filter(|workload| factor.is_of(**workload));
+        let workloads: Vec<&str> = known.map(|workload| workload.name()).collect();
+        let _ = writeln!(text, "  {:<20} {} ({})", factor.name, factor.levels, factor.default);
+        let _ = writeln!(text, "  {:<20}   {} [{}]", "", factor.help, workloads.join(", "));
+    }
+    text.push_str("\nAn interrupt (Ctrl-C) keeps what was finished.");
+    text
+}
 
 /// Runs the experiment, keeps every finished run, prints the table and names
 /// the page. After an interrupt it does the same with what was finished.
-pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
     let places = arguments.places()?;
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
-    let file = kept::database(&arguments.database)?;
+    let file = database(&arguments.database)?;
     made.database_folder(&file)?;
     let setting = Setting { places, ..setting()? };
     // One that is not there yet is made when the experiment begins.
@@ -43,7 +162,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     failed.extend(done.err());
     // Each is said; the command ends with what ended the experiment, else with the last.
     let Some(last) = failed.pop() else { return Ok(verdict(&keeper.runs)) };
-    failed.iter().for_each(|error| kept::say(format_args!("millstream: {error}")));
+    failed.iter().for_each(|error| say(format_args!("millstream: {error}")));
     Err(last)
 }
 
@@ -64,7 +183,7 @@ pub fn setting() -> Result<Setting, Error> {
 pub fn state() -> Result<StateDir, Error> {
     let state = StateDir::locate()?;
     for line in state.sweep()? {
-        kept::say(line);
+        say(line);
     }
     Ok(state)
 }
@@ -73,8 +192,8 @@ pub fn state() -> Result<StateDir, Error> {
 pub fn undo() -> Result<ExitCode, Error> {
     let lines = StateDir::locate()?.sweep()?;
     match lines.is_empty() {
-        true => kept::out("nothing to undo\n")?,
-        false => kept::out(&(lines.join("\n") + "\n"))?,
+        true => out("nothing to undo\n")?,
+        false => out(&(lines.join("\n") + "\n"))?,
     }
     let failed = lines.iter().any(|line| line.starts_with("cannot") || line.contains("nsenter"));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -126,11 +245,11 @@ impl Keeper {
 
     /// An experiment of so many runs begins.
     pub fn begin_of(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
-        self.store()?.save_experiment(experiment).map_err(kept::stored)?;
+        self.store()?.save_experiment(experiment).map_err(stored)?;
         self.made.keep();
         self.experiment = Some(experiment.clone());
         for note in &experiment.notes {
-            kept::say(format_args!("note: {note}"));
+            say(format_args!("note: {note}"));
         }
         self.progress.begin(&experiment.id, runs);
         Ok(())
@@ -175,7 +294,7 @@ impl Observer for Keeper {
     fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
         // Also a run that cannot be kept is shown.
         self.runs.push(run.clone());
-        self.store()?.save_run(run).map_err(kept::stored)?;
+        self.store()?.save_run(run).map_err(stored)?;
         self.kept += 1;
         self.progress.run_ended(run);
         Ok(())
@@ -183,22 +302,22 @@ impl Observer for Keeper {
 
     fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
         self.experiment = Some(experiment.clone());
-        self.store()?.save_experiment(experiment).map_err(kept::stored)
+        self.store()?.save_experiment(experiment).map_err(stored)
     }
 }
 
 /// Table, page and JSON of what was finished, and what could not be written of them. One that fails does not keep the
 /// others from coming.
-fn finish(arguments: &Run, keeper: &Keeper) -> Vec<Error> {
+fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
     let (Some(experiment), runs) = (&keeper.experiment, &keeper.runs) else { return Vec::new() };
     if runs.is_empty() {
         let id = &experiment.id;
-        kept::say(format_args!("No run was finished; the experiment is kept as {id}."));
+        say(format_args!("No run was finished; the experiment is kept as {id}."));
         return Vec::new();
     }
     let report = Report::new(experiment, runs);
-    let page = kept::write_page(&arguments.out, experiment, &report);
-    let written = arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs));
+    let page = write_page(&arguments.out, experiment, &report);
+    let written = arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, runs));
     let mut summary = format!("{}\n", report.text());
     if let Ok(page) = &page {
         summary.push_str(&format!("Page: {}\n", shown(page)));
@@ -207,10 +326,10 @@ fn finish(arguments: &Run, keeper: &Keeper) -> Vec<Error> {
     let printed = match &arguments.json {
         // JSON alone on the standard output: what people read goes beside it.
         Some(path) if path == Path::new("-") => {
-            kept::say(summary.trim_end());
+            say(summary.trim_end());
             Ok(())
         }
-        _ => kept::out(&summary),
+        _ => out(&summary),
     };
     [page.map(drop), written, printed].into_iter().filter_map(Result::err).collect()
 }
@@ -231,8 +350,29 @@ fn verdict(runs: &[RunRecord]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for ((configuration, stack), _) in valid.iter().filter(|(_, count)| **count == 0) {
         let what = format_args!("{configuration} on {stack}");
-        kept::say(format_args!("millstream: no valid run of {what}; see the reasons above"));
+        say(format_args!("millstream: no valid run of {what}; see the reasons above"));
         code = ExitCode::FAILURE;
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_a_factor_and_its_levels() {
+        let parsed = level_setting("streams=1, 4").unwrap();
+        assert_eq!((parsed.factor.as_str(), parsed.levels.len()), ("streams", 2));
+        for wrong in ["streams", "=1", "streams=", "streams=1,,2", "="] {
+            assert!(level_setting(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_factor() {
+        let help = help();
+        assert!(FACTORS.iter().all(|factor| help.contains(factor.name)));
+        assert!(help.contains("first-look"));
+    }
 }

@@ -9,7 +9,7 @@ use millstream_lab::error::Error;
 use millstream_lab::remote::{Token, serve as serve_runs};
 use millstream_lab::runner::Interrupt;
 
-use crate::kept::say;
+use crate::output::say;
 use crate::run::worker_program;
 
 /// For `serve --help`.

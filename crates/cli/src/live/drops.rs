@@ -10,7 +10,7 @@ use serde_json::json;
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::{Again, Which, engines, since};
-use crate::kept::out;
+use crate::output::out;
 
 /// For `drops --help`.
 pub const HELP: &str = "\

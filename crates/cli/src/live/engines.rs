@@ -4,7 +4,7 @@ use millstream::link::sys::effective_uid;
 use millstream::live::{Directory, Segment};
 use millstream_lab::error::Error;
 
-use crate::kept::say;
+use crate::output::say;
 
 /// What an engine is called here: its name, its process, and its number there.
 pub fn id(segment: &Segment) -> String {

@@ -10,7 +10,7 @@ use millstream::live::{Entry, Kind, Segment, Snapshot};
 use millstream_lab::error::Error;
 
 use super::{engines, http};
-use crate::kept::{out, say};
+use crate::output::{out, say};
 
 /// For `metrics --help`.
 pub const HELP: &str = "\

@@ -23,7 +23,7 @@ use clap::Args;
 use millstream::live::{Damage, Segment, Snapshot};
 use millstream_lab::error::Error;
 
-use crate::arguments::{seconds, whole};
+use crate::values::{seconds, whole};
 
 /// For `--help` of all of them.
 pub const HELP: &str = "\

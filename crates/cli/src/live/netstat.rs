@@ -11,7 +11,7 @@ use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::ps::dropped;
 use super::{Again, Which, engines, since};
-use crate::kept::out;
+use crate::output::out;
 
 /// For `netstat --help`.
 pub const HELP: &str = "\

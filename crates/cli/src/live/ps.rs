@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::columns::Side::{Left, Right};
 use super::columns::{bytes, columns, duration, row};
 use super::engines;
-use crate::kept::{out, say};
+use crate::output::{out, say};
 
 /// Arguments of `ps`.
 #[derive(Debug, Args)]

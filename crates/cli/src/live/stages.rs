@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::{Which, engines, unreadable};
-use crate::kept::out;
+use crate::output::out;
 
 /// For `stages --help`.
 pub const HELP: &str = "\

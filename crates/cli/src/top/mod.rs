@@ -14,8 +14,8 @@ use millstream_lab::probe::{Absent, Want, kernel, watch_kernel};
 use millstream_lab::runner::Interrupt;
 use millstream_lab::watch::{Choice, Moment, Subject, Watch, moment_json, sheet, summary};
 
-use crate::arguments::{seconds, whole};
-use crate::kept::{out, say};
+use crate::output::{out, say};
+use crate::values::{seconds, whole};
 use screen::{Action, Screen};
 use terminal::{Event, Terminal};
 

@@ -1,0 +1,90 @@
+//! What the commands write: to the standard output and error, and to files, whole or not at all.
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use millstream_lab::error::Error;
+use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::report::{Report, json_lines};
+
+/// Writes the page of an experiment and gives its path.
+pub fn write_page(
+    folder: &Path,
+    experiment: &ExperimentRecord,
+    report: &Report<'_>,
+) -> Result<PathBuf, Error> {
+    let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
+    fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
+    let path = folder.join(format!("{}.html", experiment.id));
+    write_whole(&path, html.as_bytes())?;
+    Ok(path)
+}
+
+/// Writes the runs, one JSON object per line; `-` is the standard output.
+pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
+    let lines = json_lines(runs);
+    if path == Path::new("-") {
+        return out(&lines);
+    }
+    write_whole(path, lines.as_bytes())
+}
+
+/// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
+/// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
+/// as it is, and so is a file in a folder that takes no other.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    // What a link means is written, and the link stays.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let there = target.metadata();
+    let failed = |source| Error::File { path: path.display().to_string(), source };
+    let in_place = || {
+        fs::write(&target, bytes).map_err(|error| {
+            let whole = target.metadata().is_ok_and(|meta| !meta.is_file());
+            let said =
+                if whole { error } else { io::Error::other(format!("{error}; it is not whole")) };
+            failed(said)
+        })
+    };
+    if there.as_ref().is_ok_and(|meta| !meta.is_file()) {
+        return in_place();
+    }
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut file = match fs::File::create(&part) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
+            return in_place();
+        }
+        created => created.map_err(failed)?,
+    };
+    let written = file.write_all(bytes).and_then(|()| {
+        if let Ok(meta) = &there {
+            file.set_permissions(meta.permissions())?;
+        }
+        file.sync_all()?;
+        fs::rename(&part, &target)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(failed)
+}
+
+/// Writes to the standard output. A reader who has seen enough (`| head`) is no
+/// error.
+pub fn out(text: &str) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::File { path: "standard output".to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to the standard error. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
+/// `eprintln` would end the program, and a run with it.
+pub fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,52 @@
+//! Arguments that several commands have.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use millstream_lab::error::Error;
+
+/// Which kept experiments.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Id of the experiment, its beginning, or a name (then the one that was kept last of that name); several
+    /// are compared with the first [default: the one that was kept last]
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+    /// Read several experiments as one sample, a large design that was measured in slices
+    #[arg(long)]
+    pub pool: bool,
+}
+
+/// Where experiments are kept.
+#[derive(Debug, Args)]
+pub struct Database {
+    /// SQLite file with what is kept [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
+    #[arg(long = "db", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// The database file: `--db`, else in the user's data folder.
+pub fn database(database: &Database) -> Result<PathBuf, Error> {
+    if let Some(file) = &database.file {
+        return Ok(file.clone());
+    }
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_DATA_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+        .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
+    Ok(folder.join("millstream").join("millstream.sqlite3"))
+}
+
+/// A number that counts; what it may be at most is the definition's to say.
+pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
+    let text = text.trim();
+    let is_long = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let why = if is_long { "it is too large" } else { "write a whole number, as 5" };
+    text.parse().map_err(|_| why.to_owned())
+}
+
+/// A number of seconds; what it may be is the definition's to say.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| "write a number of seconds, as 0.5".to_owned())
+}
