@@ -159,7 +159,7 @@ impl Connection {
     /// What is kept of the data below `ack` goes.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant, ack: u64) {
-        self.advance_to(now, ack, self.data_end());
+        self.advance_to(now, ack, self.snd.data_end());
     }
 
     /// The same where the application has written up to `data_end`.
@@ -192,7 +192,7 @@ impl Connection {
     /// Round trip by the timestamp echoed, if that is one of ours of late.
     pub(crate) fn rtt_by_timestamp(&self, now: Instant, echo: Option<u32>) -> Option<Duration> {
         let echo = echo.filter(|&echo| echo != 0)?;
-        let passed_ms = self.ts_now(now).wrapping_sub(echo);
+        let passed_ms = self.snd.timestamp(now).wrapping_sub(echo);
         (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
 
@@ -245,7 +245,7 @@ impl Connection {
 
     /// `una` moved: what waits for that.
     pub(crate) fn after_advance(&mut self, now: Instant) {
-        self.after_data_advance(now, self.data_end());
+        self.after_data_advance(now, self.snd.data_end());
         if !self.snd.is_fin_acked() {
             return;
         }

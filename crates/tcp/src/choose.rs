@@ -67,7 +67,7 @@ impl Connection {
     }
 
     fn resend(&self, start: u64, end: u64) -> Chosen {
-        let data_end = self.data_end();
+        let data_end = self.snd.data_end();
         let fin = end > data_end;
         Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
     }
@@ -79,7 +79,7 @@ impl Connection {
         if snd.is_all_acked() {
             return None;
         }
-        let available = self.data_end().saturating_sub(snd.nxt());
+        let available = self.snd.data_end().saturating_sub(snd.nxt());
         let room = snd.room();
         if available > 0 && room >= available.min(mss) && !self.snd.is_fin_sent() {
             let len = available.min(mss);
@@ -102,7 +102,7 @@ impl Connection {
         if self.snd.is_fin_sent() {
             return None;
         }
-        let available = self.data_end() - self.snd.nxt();
+        let available = self.snd.data_end() - self.snd.nxt();
         self.snd.set_cwnd_limited(false);
         if available == 0 && !self.snd.is_fin_queued() {
             if quota > 0 && self.congestion.governs() {

@@ -4,7 +4,6 @@ mod expiry;
 mod pacing;
 
 use core::fmt;
-use core::time::Duration;
 use std::sync::Arc;
 
 use millstream_packet::{Instant, Pool};
@@ -286,24 +285,6 @@ impl Connection {
         self.error
     }
 
-    /// Offset `offset` of our sequence space as it stands on the wire.
-    #[inline]
-    pub(crate) fn snd_seq(&self, offset: u64) -> SeqNumber {
-        self.snd.seq(offset)
-    }
-
-    /// End of the data that the application wrote; the FIN, if queued, is at this offset.
-    #[inline]
-    pub(crate) fn data_end(&self) -> u64 {
-        self.snd.data_end()
-    }
-
-    /// The timestamp clock: milliseconds plus a secret offset (RFC 7323 5.4).
-    #[inline]
-    pub(crate) fn ts_now(&self, now: Instant) -> u32 {
-        self.snd.timestamp(now)
-    }
-
     /// Ends the connection without a word to the peer.
     pub(crate) fn finish(&mut self, error: Option<ConnError>) {
         if self.state == State::Closed {
@@ -345,7 +326,7 @@ impl Connection {
 
     /// Ends the connection and tells the peer by RST.
     pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
-        let reset = (self.snd_seq(self.snd.nxt()), Some(self.rcv.next_seq()));
+        let reset = (self.snd.seq(self.snd.nxt()), Some(self.rcv.next_seq()));
         let tell = self.state.is_synchronized() && self.state != State::TimeWait
             || self.state == State::SynReceived;
         self.finish(Some(error));
@@ -400,11 +381,6 @@ impl Connection {
             "no timer while data is outstanding in {}",
             self.state
         );
-    }
-
-    /// Time for which something has been outstanding.
-    pub(crate) fn waited(&self, now: Instant) -> Duration {
-        self.snd.waited(now)
     }
 }
 

@@ -16,7 +16,7 @@ impl Connection {
         ack: Option<SeqNumber>,
     ) -> Segment {
         self.counters.segments_out += 1;
-        let timestamps = Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() };
+        let timestamps = Timestamps { value: self.snd.timestamp(now), echo: self.rcv.ts_recent() };
         let options = TcpOptions {
             timestamps: self.negotiated.timestamps.then_some(timestamps),
             ..TcpOptions::default()
@@ -52,8 +52,8 @@ impl Connection {
         };
         options.window_scale = scale.then(|| self.config.window_shift());
         options.sack_permitted = sack;
-        options.timestamps =
-            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() });
+        options.timestamps = timestamps
+            .then(|| Timestamps { value: self.snd.timestamp(now), echo: self.rcv.ts_recent() });
         self.put_fast_open(&mut options);
         let payload_len = data.map_or(0, |(pool, limits, batch)| {
             self.put_fast_open_data(&options, pool, limits.payload, batch)
@@ -111,7 +111,7 @@ impl Connection {
         let mut options = TcpOptions::default();
         if self.negotiated.timestamps {
             options.timestamps =
-                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent() });
+                Some(Timestamps { value: self.snd.timestamp(now), echo: self.rcv.ts_recent() });
         }
         let mut more = false;
         if self.negotiated.sack && (!self.rcv.is_in_order() || self.rcv.has_dsack()) {

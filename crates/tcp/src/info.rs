@@ -50,7 +50,7 @@ impl Connection {
     /// An ACK was taken.
     #[inline]
     pub(crate) fn measure_rate(&mut self, now: Instant) {
-        self.measure_rate_to(now, self.data_end());
+        self.measure_rate_to(now, self.snd.data_end());
     }
 
     /// The same where the application has written up to `data_end`.
@@ -281,7 +281,7 @@ impl Connection {
             snd_wnd_bytes: snd.edge().saturating_sub(snd.una()),
             rcv_wnd_bytes: rcv.window_bytes(),
             rcv_wnd_limit_bytes: rcv.window_limit(rtt, &self.config),
-            notsent_bytes: self.data_end().saturating_sub(snd.nxt().max(1)),
+            notsent_bytes: self.snd.data_end().saturating_sub(snd.nxt().max(1)),
             send_queue_bytes: snd.queue().len() as u64,
             send_queue_held_bytes: snd.queue().held_bytes(),
             send_limit_bytes: snd.queue().limit(),

@@ -78,7 +78,6 @@ pub use info::TcpInfo;
 pub use isn::IsnGenerator;
 pub use payload::{Payload, Placed};
 pub use reset::reset_for;
-pub use rtt::RttEstimator;
 pub use sender::Widened;
 pub use state::{Events, State};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};

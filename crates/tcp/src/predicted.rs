@@ -17,7 +17,7 @@ impl Connection {
     #[inline]
     pub(crate) fn predicts(&self, header: &TcpHeader, len: u64) -> Option<u64> {
         let Self { negotiated, snd, rcv, .. } = self;
-        let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una()).0);
+        let acked = header.ack.0.wrapping_sub(self.snd.seq(snd.una()).0);
         let is_next = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK
             && header.seq == rcv.next_seq()
             && u64::from(acked) <= snd.outstanding()
@@ -111,7 +111,7 @@ impl Connection {
         let in_flight = self.snd.outstanding();
         let sent_at = self.board.on_cumulative_in_order(ack);
         // what is asked for again and again: it does not change here
-        let data_end = self.data_end();
+        let data_end = self.snd.data_end();
         self.advance_to(now, ack, data_end);
         if let Some(at) = sent_at {
             // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)

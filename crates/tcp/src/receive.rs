@@ -102,7 +102,7 @@ impl Connection {
             && self.negotiated.timestamps
             && len >= self.rcv.mss_estimate() as usize
         {
-            self.rcv.sample_rtt(self.ts_now(now).wrapping_sub(timestamps.echo));
+            self.rcv.sample_rtt(self.snd.timestamp(now).wrapping_sub(timestamps.echo));
         }
     }
 

@@ -10,7 +10,7 @@ const MIN_RTT_WINDOW_NS: u64 = 300_000_000_000;
 
 /// Smoothed round trip, its variation, and the time-out that follows from them. Times in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct RttEstimator {
+pub(crate) struct RttEstimator {
     srtt_ns: u64,
     rttvar_ns: u64,
     min_rtt_ns: u64,
@@ -27,7 +27,7 @@ pub struct RttEstimator {
 
 impl RttEstimator {
     /// No sample yet: the time-out is one second (RFC 6298 2.1).
-    pub fn new(min_rto_ms: u32) -> Self {
+    pub(crate) fn new(min_rto_ms: u32) -> Self {
         RttEstimator {
             srtt_ns: 0,
             rttvar_ns: 0,
@@ -45,7 +45,7 @@ impl RttEstimator {
     /// Takes one measurement. `samples_per_rtt` is how many are expected in a round trip: with one for every
     /// ACK the gains are divided so that the history spans as long as with one a round (RFC 7323 appendix G).
     #[inline]
-    pub fn sample(&mut self, now: Instant, rtt: Duration, samples_per_rtt: u32) {
+    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, samples_per_rtt: u32) {
         self.sample_ns(now, rtt.as_nanos() as u64, samples_per_rtt);
     }
 
@@ -91,7 +91,7 @@ impl RttEstimator {
     }
 
     /// The time-out now, back-off included (RFC 6298 5.5).
-    pub fn rto(&self) -> Duration {
+    pub(crate) fn rto(&self) -> Duration {
         Duration::from_nanos(self.rto_ns())
     }
 
@@ -126,12 +126,12 @@ impl RttEstimator {
     }
 
     /// The time-out without back-off.
-    pub fn base_rto(&self) -> Duration {
+    pub(crate) fn base_rto(&self) -> Duration {
         Duration::from_nanos(self.rto_ns)
     }
 
     /// Doubles the time-out (RFC 6298 5.5).
-    pub fn back_off(&mut self) {
+    pub(crate) fn back_off(&mut self) {
         self.backoff = self.backoff.saturating_add(1);
         self.doublings = self.doublings.saturating_add(1);
     }
@@ -141,7 +141,7 @@ impl RttEstimator {
     /// a time-out that is shorter than the path takes would expire for all that is sent (RFC 6298 section 5, last
     /// paragraph).
     #[inline]
-    pub fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.backoff = 0;
         if !self.in_vain {
             self.doublings = 0;
@@ -149,12 +149,12 @@ impl RttEstimator {
     }
 
     /// What was sent again had arrived.
-    pub fn sent_in_vain(&mut self) {
+    pub(crate) fn sent_in_vain(&mut self) {
         self.in_vain = true;
     }
 
     /// Ends the back-off: what it was for is over.
-    pub fn reset_backoff(&mut self) {
+    pub(crate) fn reset_backoff(&mut self) {
         (self.backoff, self.doublings) = (0, 0);
     }
 
@@ -165,12 +165,12 @@ impl RttEstimator {
     }
 
     /// Time-outs in a row so far.
-    pub fn backoff(&self) -> u8 {
+    pub(crate) fn backoff(&self) -> u8 {
         self.backoff
     }
 
     /// The SYN was lost: three seconds until the first measurement (RFC 6298 5.7).
-    pub fn syn_was_lost(&mut self) {
+    pub(crate) fn syn_was_lost(&mut self) {
         self.reset_backoff();
         if self.srtt_ns == 0 {
             self.rto_ns = u64::from(RTO_AFTER_LOST_SYN_MS) * 1_000_000;
@@ -178,17 +178,17 @@ impl RttEstimator {
     }
 
     /// Smoothed round trip; zero before the first sample.
-    pub fn srtt(&self) -> Duration {
+    pub(crate) fn srtt(&self) -> Duration {
         Duration::from_nanos(self.srtt_ns)
     }
 
     /// Mean deviation of the round trip.
-    pub fn rttvar(&self) -> Duration {
+    pub(crate) fn rttvar(&self) -> Duration {
         Duration::from_nanos(self.rttvar_ns)
     }
 
     /// Least round trip of the last minutes; none before the first sample.
-    pub fn min_rtt(&self) -> Option<Duration> {
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
         (self.min_rtt_ns != u64::MAX).then(|| Duration::from_nanos(self.min_rtt_ns))
     }
 
@@ -199,7 +199,7 @@ impl RttEstimator {
     }
 
     /// The last sample; zero before the first.
-    pub fn latest(&self) -> Duration {
+    pub(crate) fn latest(&self) -> Duration {
         Duration::from_nanos(self.latest_ns)
     }
 }

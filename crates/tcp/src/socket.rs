@@ -227,7 +227,7 @@ impl Connection {
             return self.counters.cut_off();
         }
         let bytes = self.snd.queue().len() as u64;
-        let is_end_due = self.snd.is_fin_queued() && self.snd.una() <= self.data_end();
+        let is_end_due = self.snd.is_fin_queued() && self.snd.una() <= self.snd.data_end();
         (bytes != 0 || is_end_due).then_some(bytes)
     }
 
@@ -318,7 +318,7 @@ impl Connection {
     }
 
     pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
-        seq.ge(self.snd_seq(self.snd.una())) && seq.lt(self.snd_seq(self.snd.nxt()))
+        seq.ge(self.snd.seq(self.snd.una())) && seq.lt(self.snd.seq(self.snd.nxt()))
     }
 
     /// The last [`poll`](Self::poll) had something to send and found no free frame.

@@ -157,7 +157,7 @@ impl Connection {
         let (challenge_second, challenges) = self.counters.challenges();
         let wait = TimeWait {
             quiet_since: self.clock,
-            snd_nxt: self.snd_seq(snd.nxt()),
+            snd_nxt: self.snd.seq(snd.nxt()),
             rcv_nxt: rcv.next_seq(),
             ts_recent: rcv.ts_recent(),
             ts_offset: snd.ts_offset(),
@@ -197,7 +197,7 @@ impl Connection {
 
     /// As [`TimeWait::next_isn`].
     pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
-        above(self.snd_seq(self.snd.nxt()), isn)
+        above(self.snd.seq(self.snd.nxt()), isn)
     }
 }
 

@@ -102,7 +102,7 @@ impl Connection {
     pub fn has_output(&self) -> bool {
         !self.sends_only_data_and_acks()
             || self.ack.is_at_once()
-            || self.snd.nxt() != self.data_end()
+            || self.snd.nxt() != self.snd.data_end()
     }
 
     /// Whether there is nothing to send but new data and ACKs.
@@ -195,11 +195,11 @@ impl Connection {
         }
         if self.snd.take_probe_due() {
             // one before the first unacknowledged byte: unacceptable, so it is answered
-            let seq = self.snd_seq(self.snd.una()) - 1;
+            let seq = self.snd.seq(self.snd.una()) - 1;
             return Some(self.empty_segment(now, seq));
         }
         if self.ack.is_owed() {
-            let seq = self.snd_seq(self.snd.nxt());
+            let seq = self.snd.seq(self.snd.nxt());
             return Some(self.empty_segment(now, seq));
         }
         None
@@ -239,7 +239,7 @@ impl Connection {
             self.ack.on_answer();
         }
         let (ecn, cwr) = self.ecn.mark_data(!chosen.resend && chosen.len > 0);
-        let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
+        let header = self.header(now, self.snd.seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
         // What frames had cut shorter says nothing of the size.
         if mss > u64::from(self.snd.mss()) && chosen.len == mss {
@@ -258,7 +258,9 @@ impl Connection {
             return mss;
         }
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
-        if is_framed && self.data_end() <= self.snd.nxt() + mss && self.board.next_lost().is_none()
+        if is_framed
+            && self.snd.data_end() <= self.snd.nxt() + mss
+            && self.board.next_lost().is_none()
         {
             // There is no more to send.
             return mss;
@@ -310,7 +312,7 @@ impl Connection {
     fn data_flags(&self, chosen: &Chosen, mss: u64) -> TcpFlags {
         let mut flags = TcpFlags::ACK;
         let end = chosen.start + chosen.len;
-        if end == self.data_end() && chosen.len > 0 || self.ends_burst(chosen, mss) {
+        if end == self.snd.data_end() && chosen.len > 0 || self.ends_burst(chosen, mss) {
             // RFC 9293 3.9.1: the last of what the application wrote
             flags |= TcpFlags::PSH;
         }
@@ -403,7 +405,7 @@ impl Connection {
     fn after_resend(&mut self, now: Instant, chosen: &Chosen, mss: u64, parts: u64) {
         let end = chosen.start + chosen.len + u64::from(chosen.fin);
         self.board.on_resend(chosen.start, end, now);
-        let ts = self.ts_now(now);
+        let ts = self.snd.timestamp(now);
         self.recovery.on_resend(chosen.start, end - chosen.start, ts, mss);
         self.counters.retransmits += parts.max(1) as u32;
         self.counters.bytes_retransmitted += chosen.len;
@@ -420,7 +422,7 @@ impl Connection {
     /// Takes note of what holds the sender back from now on.
     #[inline]
     pub(crate) fn account_limits(&mut self, now: Instant) {
-        self.account_limits_to(now, self.data_end());
+        self.account_limits_to(now, self.snd.data_end());
     }
 
     /// The same where the application has written up to `data_end`.

@@ -13,7 +13,7 @@ impl Connection {
     pub fn write_urgent(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
         let written = self.write(pool, bytes)?;
         if written > 0 {
-            self.counters.rare().urgent_out = self.data_end();
+            self.counters.rare().urgent_out = self.snd.data_end();
         }
         Ok(written)
     }
@@ -60,7 +60,7 @@ impl Connection {
         if !self.is_urgent() {
             return (TcpFlags::NONE, 0);
         }
-        let ahead = self.snd_seq(self.counters.urgent_out()).0.wrapping_sub(seq.0) as i32;
+        let ahead = self.snd.seq(self.counters.urgent_out()).0.wrapping_sub(seq.0) as i32;
         match ahead > 0 {
             true => (TcpFlags::URG, ahead.min(i32::from(u16::MAX)) as u16),
             false => (TcpFlags::NONE, 0),

@@ -137,7 +137,7 @@ impl Connection {
         // RFC 5482 section 3
         self.config
             .user_timeout_ms
-            .is_some_and(|ms| self.waited(now) >= Duration::from_millis(u64::from(ms)))
+            .is_some_and(|ms| self.snd.waited(now) >= Duration::from_millis(u64::from(ms)))
     }
 
     fn bounded_by_user_timeout(&self, now: Instant, at: Instant) -> Instant {

@@ -114,7 +114,7 @@ impl Connection {
         if mss >= self.config.mss.min(self.snd.peer_mss()) && !asks_to_fragment {
             return;
         }
-        let at = self.snd.una() + u64::from(seq.distance_from(self.snd_seq(self.snd.una())));
+        let at = self.snd.una() + u64::from(seq.distance_from(self.snd.seq(self.snd.una())));
         let claim = PathClaim { at, mss, is_fragmentable };
         // less than a full segment has arrived since segments have had this size: none of it was full
         if self.snd.una() < self.path.mss_since() + u64::from(self.snd.mss()) {

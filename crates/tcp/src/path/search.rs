@@ -202,7 +202,7 @@ impl Connection {
         }
         let len = u64::from(size) - (u64::from(low) - mss);
         let whole = len + MTU_PROBE_FOLLOWERS * mss;
-        let available = self.data_end() - self.snd.nxt();
+        let available = self.snd.data_end() - self.snd.nxt();
         let room = self.snd.room();
         if available < whole || room < whole || self.window.cwnd_bytes < whole {
             return ProbeChoice::No;

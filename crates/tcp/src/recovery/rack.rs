@@ -101,7 +101,8 @@ impl Connection {
             None => least,
         };
         let now_ns = now.as_nanos();
-        let late_ms = echo.map_or(0, |echo| self.ts_now(now).wrapping_sub(echo) as i32).max(0);
+        let late_ms =
+            echo.map_or(0, |echo| self.snd.timestamp(now).wrapping_sub(echo) as i32).max(0);
         // the end of that millisecond
         let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
         Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))

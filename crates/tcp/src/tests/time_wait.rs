@@ -50,7 +50,7 @@ fn answers_like_the_whole_connection() {
         let (mut whole, _) = closed(&config, v6, &pool);
         let (mut wait, until) = whole.time_wait().expect("nothing is owed");
         assert_eq!(until, at(61_000));
-        let (ours, theirs) = (whole.rcv.next_seq(), whole.snd_seq(whole.snd.nxt()));
+        let (ours, theirs) = (whole.rcv.next_seq(), whole.snd.seq(whole.snd.nxt()));
         let mut now = at(2000);
         let mut answered = 0;
         for _ in 0..3000 {
@@ -117,7 +117,7 @@ fn our_own_new_connection_waits_a_second_and_begins_above() {
     };
     assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
     assert!(!wait.may_connect(at(5999)) && wait.may_connect(at(6000)));
-    let old = whole.snd_seq(whole.snd.nxt());
+    let old = whole.snd.seq(whole.snd.nxt());
     assert_eq!(wait.next_isn(old + 5), old + 5);
     assert_eq!(wait.next_isn(old - 5), old + 65_537);
     let plain = Config { timestamps: false, ..Config::default() };

@@ -156,14 +156,14 @@ impl World<'_> {
         }
         assert_eq!(
             counters.bytes_acked + 1,
-            connection.data_end() - connection.snd.queue().len() as u64,
+            connection.snd.data_end() - connection.snd.queue().len() as u64,
             "bytes acknowledged"
         );
         // what a receiver short of memory takes back is delivered twice (RFC 2018 section 8)
         let drops = peer.connection.as_ref().map_or(1, |peer| peer.info().memory_drops);
         let (delivered, sent) = (counters.delivered_bytes, connection.snd.nxt());
         assert!(drops > 0 || delivered <= sent, "delivered {delivered} of {sent} bytes");
-        let queued = connection.data_end() - 1;
+        let queued = connection.snd.data_end() - 1;
         assert_eq!(queued, side.written, "bytes taken from the application");
     }
 
@@ -267,7 +267,7 @@ fn check_timers(connection: &Connection) {
     let Connection { snd, state, .. } = connection;
     let deadline = connection.next_deadline();
     let unsent =
-        connection.data_end() > snd.nxt().max(1) || snd.is_fin_queued() && !snd.is_fin_sent();
+        connection.snd.data_end() > snd.nxt().max(1) || snd.is_fin_queued() && !snd.is_fin_sent();
     let waits = snd.una() < snd.nxt() || unsent && state.may_transmit_data();
     let must = match state {
         State::SynSent | State::SynReceived | State::TimeWait => true,
@@ -296,7 +296,7 @@ fn check_sender(connection: &Connection) {
     let Connection { snd, board, window, rtt, config, .. } = connection;
     assert!(snd.una() <= snd.nxt(), "acknowledged beyond what was sent");
     assert!(
-        snd.nxt() <= connection.data_end() + u64::from(snd.is_fin_queued()),
+        snd.nxt() <= connection.snd.data_end() + u64::from(snd.is_fin_queued()),
         "sent beyond the data"
     );
     let outstanding = snd.outstanding();
@@ -314,7 +314,7 @@ fn check_sender(connection: &Connection) {
     let c = &connection.counters;
     assert!(c.bytes_retransmitted <= c.bytes_sent, "sent again more than sent");
     let once = c.bytes_sent - c.bytes_retransmitted;
-    assert_eq!(once, snd.nxt().min(connection.data_end()).saturating_sub(1), "bytes sent once");
+    assert_eq!(once, snd.nxt().min(connection.snd.data_end()).saturating_sub(1), "bytes sent once");
 }
 
 fn check_receiver(connection: &Connection) {

@@ -358,7 +358,7 @@ impl<'a> World<'a> {
                 Deed::RecvBuffer(n) => connection.set_buffers(Some(n as usize), None),
                 Deed::SendBuffer(n) => connection.set_buffers(None, Some(n as usize)),
                 Deed::PathMtu(mtu) => {
-                    let seq = connection.snd_seq(connection.snd.una());
+                    let seq = connection.snd.seq(connection.snd.una());
                     let mtu = if v6 { mtu.max(1280) } else { mtu };
                     connection.set_path_mtu(now, seq, mtu);
                 }
