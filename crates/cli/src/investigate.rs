@@ -32,8 +32,8 @@ Examples:
   millstream investigate --server 'iperf3 -s -1 -B 127.0.0.1' --force -- iperf3 -c 127.0.0.1 -t 2 -J
   millstream investigate --figure 'rate=([0-9.]+)' -- ./my-benchmark
 
-Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper; of others by
---figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
+Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper, whatever starts
+them; of others by --figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
 machine is set; with it the processes that are started here are bound to CPUs or raised in priority, and sysctls, steering
 masks and offloads of the network and the CPU quota of the ends are set for a run and put back (after a kill: millstream undo).";
 
@@ -67,7 +67,8 @@ pub struct Arguments {
     /// Seed of the order of runs and of the analysis; drawn when not given
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     seed: Option<u64>,
-    /// Where the command's figure is: json:PATH (end.sum.bits_per_second), or a regular expression with one group
+    /// Where the command's figure is: json:PATH (end.sum.bits_per_second), a regular expression with one group, or the name of a
+    /// program whose output it is (iperf3)
     #[arg(long, value_name = "WHERE", requires = "command")]
     figure: Option<String>,
     /// Less of the figure is better (a time)

@@ -1,5 +1,7 @@
 //! Where a command's output has its figure.
 
+use std::fs;
+
 use regex::Regex;
 
 use crate::error::Error;
@@ -12,57 +14,164 @@ pub struct Figure {
     pub key: String,
     /// Whether more of it is better.
     pub higher_is_better: bool,
-    place: Place,
+    /// The first place that has a number counts.
+    places: Vec<Place>,
 }
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G).
+    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G). The number is multiplied.
     Pattern(Regex, f64),
-    /// The first of these paths of a JSON document that is a number.
-    Json(Vec<String>),
+    /// What the first JSON document of the output has at this path.
+    Json(String),
 }
 
-/// How the figure of a known program is read: name, key, whether more is better, pattern, factor.
-const KNOWN: &[(&str, &str, bool, &str, f64)] = &[
-    ("iperf3", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
-    ("iperf", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec", 1.0),
-    ("netperf", "figure", true, r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0),
-    ("tcp_stream", "throughput_bits_per_s", true, r"(?m)^throughput=([\d.]+)", 1e6),
-    ("tcp_rr", keys::TRANSACTIONS, true, r"(?m)^throughput=([\d.]+)", 1.0),
-    ("wrk", "requests_per_s", true, r"Requests/sec:\s*([\d.]+)", 1.0),
-    ("ab", "requests_per_s", true, r"Requests per second:\s*([\d.]+)", 1.0),
-    ("sockperf", "latency_us", false, r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0),
+/// How the figure of a known program is read.
+struct Known {
+    names: &'static [&'static str],
+    key: &'static str,
+    higher_is_better: bool,
+    /// Paths of a JSON document, tried before the patterns.
+    json: &'static [&'static str],
+    /// Patterns with what their number is multiplied by, tried in turn.
+    patterns: &'static [(&'static str, f64)],
+}
+
+const KNOWN: &[Known] = &[
+    Known {
+        names: &["iperf3"],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf 3.10.
+        json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
+        // With several streams the sum of all; the prefix may be missing or be bytes (-f).
+        patterns: &[
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0),
+            (r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
+            (r"([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0),
+        ],
+    },
+    Known {
+        names: &["iperf"],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[
+            // Of UDP the client tells what it sent, and then what the server had of it.
+            (r"(?ms)^\[[^\n]*Server Report:\n.*?\s([\d.]+) ([KMGT]?)bits/sec", 1.0),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec", 1.0),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec", 8.0),
+            (r"([\d.]+) ([KMGT]?)bits/sec", 1.0),
+            (r"([\d.]+) ([KMGT]?)Bytes/sec", 8.0),
+        ],
+    },
+    Known {
+        names: &["netperf"],
+        key: "figure",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[
+            // Keys by `-- -k` or `-o`, which say what they are.
+            (r"(?m)^THROUGHPUT=([\d.]+)", 1.0),
+            // A transaction test has six columns in its first line of numbers, a stream test five.
+            (r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0),
+        ],
+    },
+    Known {
+        names: &["tcp_stream", "udp_stream"],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"(?m)^throughput=([\d.]+)", 1e6)],
+    },
+    Known {
+        names: &["tcp_rr", "tcp_crr", "udp_rr"],
+        key: keys::TRANSACTIONS,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"(?m)^throughput=([\d.]+)", 1.0)],
+    },
+    Known {
+        names: &["wrk", "wrk2"],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"Requests/sec:\s*([\d.]+)", 1.0)],
+    },
+    Known {
+        names: &["ab"],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"Requests per second:\s*([\d.]+)", 1.0)],
+    },
+    Known {
+        names: &["sockperf"],
+        key: "latency_us",
+        higher_is_better: false,
+        json: &[],
+        patterns: &[(r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0)],
+    },
 ];
 
-/// Where iperf3 has its figure with `-J`: TCP, then UDP.
-const IPERF3_JSON: [&str; 2] = ["end.sum_received.bits_per_second", "end.sum.bits_per_second"];
+/// Bytes of a script that are looked through for a known program.
+const SCRIPT_LIMIT: u64 = 64 << 10;
 
-/// The figure of a known program, by its name and words.
+/// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c 1 iperf3`), in the words
+/// of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its words.
 pub fn known_figure(command: &[String]) -> Option<Figure> {
-    let program = command.first()?.rsplit('/').next()?;
-    if program == "iperf3" && command.iter().any(|word| word == "-J" || word == "--json") {
-        return Some(Figure {
-            key: keys::THROUGHPUT.to_owned(),
-            higher_is_better: true,
-            place: Place::Json(IPERF3_JSON.map(str::to_owned).to_vec()),
-        });
+    let in_words = command.iter().find_map(|word| named_in(word));
+    let in_scripts =
+        || command.iter().filter_map(|word| script(word)).find_map(|text| named_in(&text));
+    in_words.or_else(in_scripts).map(Known::figure)
+}
+
+/// The first known program that is a word of `text`, as a shell parts words.
+fn named_in(text: &str) -> Option<&'static Known> {
+    let parts = |letter: char| letter.is_whitespace() || "\"'`$(){};|&<>".contains(letter);
+    text.split(parts).find_map(|word| Known::of(word.rsplit('/').next()?))
+}
+
+/// The text of a file that begins as a script does.
+fn script(path: &str) -> Option<String> {
+    use std::io::Read;
+    // A pipe or a device is read by whom it is for.
+    let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    let mut text = String::new();
+    let file = is_file.then(|| fs::File::open(path).ok()).flatten()?;
+    file.take(SCRIPT_LIMIT).read_to_string(&mut text).ok()?;
+    text.starts_with("#!").then_some(text)
+}
+
+impl Known {
+    fn of(name: &str) -> Option<&'static Self> {
+        KNOWN.iter().find(|known| known.names.contains(&name))
     }
-    let (_, key, higher_is_better, pattern, factor) =
-        KNOWN.iter().find(|(name, ..)| *name == program)?;
-    Some(Figure {
-        key: (*key).to_owned(),
-        higher_is_better: *higher_is_better,
-        place: Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor),
-    })
+
+    fn figure(&self) -> Figure {
+        let pattern = |(pattern, factor): &(&str, f64)| {
+            Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor)
+        };
+        let json = self.json.iter().map(|path| Place::Json((*path).to_owned()));
+        Figure {
+            key: self.key.to_owned(),
+            higher_is_better: self.higher_is_better,
+            places: json.chain(self.patterns.iter().map(pattern)).collect(),
+        }
+    }
 }
 
 impl Figure {
-    /// By what the user says: `json:a.b.0` or a regular expression whose first group is the number.
+    /// By what the user says: the name of a known program whose output it is, `json:a.b.0`, or a regular expression whose
+    /// first group is the number.
     pub fn parse(text: &str, higher_is_better: bool) -> Result<Self, Error> {
+        if let Some(known) = Known::of(text) {
+            return Ok(known.figure());
+        }
         let key = "figure".to_owned();
         let place = match text.strip_prefix("json:") {
-            Some(path) => Place::Json(vec![path.to_owned()]),
+            Some(path) => Place::Json(path.to_owned()),
             None => {
                 let refuse = |why: String| Error::Refused(format!("--figure {text}: {why}"));
                 let pattern = Regex::new(text).map_err(|error| {
@@ -75,13 +184,19 @@ impl Figure {
                 Place::Pattern(pattern, 1.0)
             }
         };
-        Ok(Self { key, higher_is_better, place })
+        Ok(Self { key, higher_is_better, places: vec![place] })
     }
 
     /// The figure in an output; `None` where there is none.
     pub fn read(&self, output: &str) -> Option<f64> {
-        match &self.place {
-            Place::Pattern(pattern, factor) => {
+        self.places.iter().find_map(|place| place.read(output))
+    }
+}
+
+impl Place {
+    fn read(&self, output: &str) -> Option<f64> {
+        match self {
+            Self::Pattern(pattern, factor) => {
                 let found = pattern.captures_iter(output).last()?;
                 let prefix = match found.get(2).map_or("", |group| group.as_str()) {
                     "K" => 1e3,
@@ -93,29 +208,47 @@ impl Figure {
                 let number: f64 = found.get(1)?.as_str().parse().ok()?;
                 Some(number * prefix * factor).filter(|value| value.is_finite())
             }
-            Place::Json(paths) => {
-                let document: serde_json::Value = serde_json::from_str(output).ok()?;
-                paths.iter().find_map(|path| {
-                    let mut at = &document;
-                    for step in path.split('.') {
-                        at = match step.parse::<usize>() {
-                            Ok(number) if at.is_array() => at.get(number)?,
-                            _ => at.get(step)?,
-                        };
-                    }
-                    at.as_f64()
-                })
+            Self::Json(path) => {
+                // What a shell or a wrapper says in lines before the document is no part of it.
+                let document = lines_from(output)
+                    .filter(|text| text.starts_with(['{', '[']))
+                    .find_map(|text| {
+                        let mut all = serde_json::Deserializer::from_str(text).into_iter();
+                        all.next()?.ok().filter(serde_json::Value::is_object)
+                    })?;
+                let mut at = &document;
+                for step in path.split('.') {
+                    at = match step.parse::<usize>() {
+                        Ok(number) if at.is_array() => at.get(number)?,
+                        _ => at.get(step)?,
+                    };
+                }
+                at.as_f64()
             }
         }
     }
+}
+
+/// The text from the beginning of each line on.
+fn lines_from(text: &str) -> impl Iterator<Item = &str> {
+    let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(breaks).map(|at| &text[at..])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// As a shell parts them, where quotes do not lie in each other.
     fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
+        let mut words = Vec::new();
+        for (at, part) in text.split('\'').enumerate() {
+            match at % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        words
     }
 
     #[test]
@@ -139,12 +272,40 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_named_by_a_pattern_or_a_path() {
+    fn a_known_program_is_known_whatever_starts_it() {
+        let json = "warning: no affinity\n{\"end\":{\"sum_received\":{\"bits_per_second\":7}}}\n";
+        for command in [
+            "taskset -c 1 iperf3 -J -c 192.0.2.1",
+            "sh -c 'echo $$ >/sys/fs/cgroup/x/cgroup.procs; exec iperf3 -J -c 192.0.2.1'",
+            "env A=b nsenter --net=/run/netns/a /usr/bin/iperf3 --json -c 192.0.2.1",
+            "bash -c '(exec \"/usr/bin/iperf3\" -J) | cat'",
+        ] {
+            let figure = known_figure(&words(command)).unwrap_or_else(|| panic!("{command}"));
+            assert_eq!((figure.key.as_str(), figure.read(json)), (keys::THROUGHPUT, Some(7.0)));
+        }
+        // A name inside another word is none.
+        for command in ["sh -c 'cat lab ab.txt'", "sh -c 'my-iperf3x'", "grep wrkx"] {
+            assert!(known_figure(&words(command)).is_none(), "{command}");
+        }
+        let folder = std::env::temp_dir().join(format!("ms-figure-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("bench");
+        std::fs::write(&path, "#!/bin/sh\nexec wrk -d1 \"$1\"\n").unwrap();
+        let figure = known_figure(&[path.display().to_string(), "http://x".into()]).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(figure.key, "requests_per_s");
+    }
+
+    #[test]
+    fn a_figure_is_named_by_a_pattern_a_path_or_a_program() {
         let figure = Figure::parse(r"rate=(\d+)", true).unwrap();
         assert_eq!(figure.read("rate=1 rate=22"), Some(22.0));
         let path = Figure::parse("json:a.1.b", false).unwrap();
         assert_eq!(path.read(r#"{"a":[0,{"b":7}]}"#), Some(7.0));
         assert_eq!(path.read("{}"), None);
+        let named = Figure::parse("sockperf", true).unwrap();
+        assert!(!named.higher_is_better, "what is known of it goes before what is not said");
+        assert_eq!(named.read("avg-latency=3.5 (std-dev=1)"), Some(3.5));
         for bad in ["rate=(", "rate"] {
             let error = Figure::parse(bad, true).unwrap_err().to_string();
             assert!(error.starts_with("--figure") && error.lines().count() == 1, "{error}");
