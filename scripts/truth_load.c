@@ -5,7 +5,7 @@
  *
  * MODE: stream, rr, crr, udp. Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
  * -n (requests in two writes, Nagle's algorithm on), -T THREADS that share one UDP socket, -w MICROSECONDS between two
- * reads, -R and -S BYTES of socket buffers. */
+ * reads, or two writes of a stream, -R and -S BYTES of socket buffers. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -117,18 +117,35 @@ static void serve(const char *mode) {
   }
 }
 
-static int connected(char mode) {
+/* A connection, or -1 where there is none within `patience` seconds (0: however long it takes). */
+static int connected_within(char mode, double patience) {
   struct sockaddr_in at = place();
+  struct timeval wait = {.tv_sec = patience, .tv_usec = (patience - (long)patience) * 1e6};
   int fd = open_socket(SOCK_STREAM);
-  if (connect(fd, (struct sockaddr *)&at, sizeof at)) fail("connect");
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  if (connect(fd, (struct sockaddr *)&at, sizeof at)) {
+    close(fd);
+    return -1;
+  }
   if (all(fd, &mode, 1, 0)) fail("write");
   return fd;
 }
 
-static void transaction(int fd) {
+static int connected(char mode) {
+  int fd = connected_within(mode, 0);
+  if (fd < 0) fail("connect");
+  return fd;
+}
+
+static int transaction_fails(int fd) {
   char bytes[2] = {0};
   int failed = nagle ? all(fd, bytes, 1, 0) || all(fd, bytes + 1, 1, 0) : all(fd, bytes, 2, 0);
-  if (failed || all(fd, bytes, 1, 1)) fail("transaction");
+  return failed || all(fd, bytes, 1, 1);
+}
+
+static void transaction(int fd) {
+  if (transaction_fails(fd)) fail("transaction");
 }
 
 static double end;
@@ -145,11 +162,12 @@ static void *send_datagrams(void *argument) {
 
 static void *crr(void *argument) {
   long at = (long)argument;
-  while (now() < end) {
-    int fd = connected('r');
-    transaction(fd);
+  for (double left; (left = end - now()) > 0.001;) {
+    /* Whoever gets no connection tries it until the end, as any load with a time limit does. */
+    int fd = connected_within('r', left);
+    if (fd < 0) continue;
+    counts[at] += !transaction_fails(fd);
     close(fd);
-    counts[at]++;
   }
   return NULL;
 }
@@ -183,8 +201,10 @@ int main(int words, char **word) {
   if (!strcmp(mode, "stream")) {
     int fd = connected('s');
     char *bytes = calloc(1, CHUNK);
-    for (ssize_t n; now() < end; figure += n * 8.0)
+    for (ssize_t n; now() < end; figure += n * 8.0) {
       if ((n = write(fd, bytes, CHUNK)) < 0) fail("write");
+      if (pause_us) usleep(pause_us);
+    }
   } else if (!strcmp(mode, "rr")) {
     int fd = connected('r');
     for (; now() < end; figure++) transaction(fd);

@@ -17,11 +17,13 @@
 //! factor = "placement"
 //! levels = ["same", "split"]
 //! ```
+//!
+//! How causes that fit are ordered is said in [`suspects`](mod@crate::suspects).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{Environment, State, UndefinedBehavior, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::modes::Mode;
@@ -56,10 +58,21 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("receive-steering", include_str!("receive-steering.toml")),
     ("ends-share-a-full-cpu", include_str!("ends-share-a-full-cpu.toml")),
     ("disk-writeback", include_str!("disk-writeback.toml")),
+    ("receiver-does-not-read", include_str!("receiver-does-not-read.toml")),
+    ("sender-does-not-write", include_str!("sender-does-not-write.toml")),
+    ("round-trips", include_str!("round-trips.toml")),
+    ("fragmentation", include_str!("fragmentation.toml")),
+    ("interface-drops", include_str!("interface-drops.toml")),
+    ("receiving-cpu-taken", include_str!("receiving-cpu-taken.toml")),
+    ("small-segments", include_str!("small-segments.toml")),
+    ("qdisc-rate", include_str!("qdisc-rate.toml")),
+    ("qdisc-drops", include_str!("qdisc-drops.toml")),
+    ("conntrack-full", include_str!("conntrack-full.toml")),
+    ("path-mtu", include_str!("path-mtu.toml")),
 ];
 
-/// Weight of a cause that says none.
-pub const WEIGHT_UNSAID: f64 = 0.3;
+/// Share of a cause that limits and says none.
+pub const SHARE_UNSAID: f64 = 0.5;
 
 /// What a cause explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +82,30 @@ pub enum Kind {
     Separates,
     /// Why no run is faster.
     Limits,
+}
+
+/// How it is known that a cause takes its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proof {
+    /// The kernel counted the time or the packets that were lost to it.
+    Counted,
+    /// Samples of the CPUs show the time that went by in it; whether the result waits for that CPU they do not show.
+    Sampled,
+    /// It was there. Whether it costs anything only forcing it tells.
+    #[default]
+    Circumstance,
+}
+
+impl Proof {
+    /// What a share that is known so counts for, from 0 to 1.
+    pub fn strength(self) -> f64 {
+        match self {
+            Self::Counted => 1.0,
+            Self::Sampled => 0.75,
+            Self::Circumstance => 0.35,
+        }
+    }
 }
 
 /// How a cause can be forced.
@@ -114,10 +151,19 @@ pub struct Cause {
     pub needs: Vec<String>,
     /// When it fits.
     pub when: String,
-    /// How much of the time or work it holds, from 0 to 1, by which causes that fit are ordered; without it
-    /// [`WEIGHT_UNSAID`].
+    /// How much of the time, of the work or of the packets it takes, from 0 to 1. Without it a cause that separates has the
+    /// strength of its features, and one that limits [`SHARE_UNSAID`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<String>,
+    pub share: Option<String>,
+    /// What that is a share of, as the end of “40 % of …”.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of: Option<String>,
+    /// How it is known.
+    #[serde(default)]
+    pub proof: Proof,
+    /// Causes that this one makes by itself: their shares count by what this one leaves of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub explains: Vec<String>,
     /// What speaks for it, in a sentence.
     pub evidence: String,
     /// What speaks against it, where that holds.
@@ -162,7 +208,7 @@ impl Cause {
             toml::from_str(text).map_err(|error| refuse(error.message().to_owned()))?;
         let environment = environment();
         let expressions =
-            [Some(&cause.when), cause.weight.as_ref(), cause.counter.as_ref().map(|one| &one.when)];
+            [Some(&cause.when), cause.share.as_ref(), cause.counter.as_ref().map(|one| &one.when)];
         for expression in expressions.into_iter().flatten() {
             environment
                 .compile_expression(expression)
@@ -202,7 +248,14 @@ pub fn built_in() -> Vec<Cause> {
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_function("median", median_or);
     environment
+}
+
+/// `median("NAME", OTHERWISE)` in expressions: of a feature that a cause can do without.
+fn median_or(state: &State<'_, '_>, name: &str, otherwise: f64) -> f64 {
+    let feature = state.lookup(name).and_then(|feature| feature.get_attr("median").ok());
+    feature.and_then(|value| f64::try_from(value).ok()).unwrap_or(otherwise)
 }
 
 /// What a set of runs shows, for the expressions of causes: for each feature `median`, `least` and `most` over the runs; `low`
@@ -285,13 +338,14 @@ impl Scene {
         }
     }
 
-    /// How much a cause that fits holds, from 0 to 1.
-    pub fn weight(&self, cause: &Cause) -> f64 {
-        let Some(expression) = &cause.weight else { return WEIGHT_UNSAID };
+    /// How much a cause that fits takes, from 0 to 1; `unsaid` where its file does not say and something else does.
+    pub fn share(&self, cause: &Cause, unsaid: Option<f64>) -> f64 {
+        let Some(expression) = &cause.share else { return unsaid.unwrap_or(SHARE_UNSAID) };
         let environment = environment();
         let compiled = environment.compile_expression(expression);
         let value = compiled.and_then(|compiled| compiled.eval(&self.values));
-        value.ok().and_then(|value| f64::try_from(value).ok()).unwrap_or(0.0).clamp(0.0, 1.0)
+        let value = value.ok().and_then(|value| f64::try_from(value).ok());
+        value.filter(|value| value.is_finite()).unwrap_or(0.0).clamp(0.0, 1.0)
     }
 
     fn holds(&self, expression: &str) -> Result<bool, String> {
@@ -402,7 +456,18 @@ mod tests {
                 .collect();
             let scene = Scene::new(&features, &[], &Separation::default());
             let look = scene.look(cause);
-            assert!((0.0..=1.0).contains(&scene.weight(cause)), "{name}");
+            let share = cause
+                .share
+                .as_ref()
+                .map(|share| environment().compile_expression(share).unwrap().eval(&scene.values));
+            let share = share.map(|value| value.and_then(f64::try_from));
+            assert!(share.is_none_or(|value| value.is_ok_and(f64::is_finite)), "{name}: its share");
+            for other in &cause.explains {
+                assert!(
+                    BUILT_IN.iter().any(|(known, _)| known == other),
+                    "{name} explains {other}"
+                );
+            }
             assert!(!matches!(look, Look::Broken(_) | Look::NotMeasured(_)), "{name}: {look:?}");
             let said = scene.say(&cause.evidence);
             assert!(!said.contains("{{"), "{name}: {said}");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::separate::Feature;
 
-use crate::record::{Probes, RUNNER, RunRecord, keys};
+use crate::record::{Probes, QdiscCounters, RUNNER, RunRecord, keys};
 
 /// How near features of a kind are to a cause ([`Feature::distance`]).
 mod distance {
@@ -23,7 +23,9 @@ mod distance {
 /// Bytes of a unit where a run counts bytes.
 const UNIT_BYTES: f64 = 1e6;
 
+mod flows;
 mod kernel;
+mod others;
 mod profile;
 
 type Values = BTreeMap<String, (f64, u8)>;
@@ -61,13 +63,12 @@ fn of_run(run: &RunRecord) -> Values {
         .map(|units| units / inside);
     let mut seen = Seen { values, span, units };
     placement(&mut seen, probes);
-    if let Some(share) = others(probes, span) {
-        seen.put("others_on_ends_cpu_share", share, distance::PLACEMENT);
-    }
+    others::others(&mut seen, probes);
     cpu_time(&mut seen, probes);
     interrupts(&mut seen, probes);
+    queues(&mut seen, probes);
     protocols(&mut seen, probes);
-    connections(&mut seen, probes);
+    flows::flows(&mut seen, probes);
     kernel::kernel(&mut seen, probes);
     profile::profile(&mut seen, probes);
     seen.values
@@ -163,33 +164,18 @@ fn placement(seen: &mut Seen, probes: &Probes) {
     if !ends.is_empty() {
         let used: f64 = ends.iter().map(|(_, one)| one.usr_s + one.sys_s).sum();
         seen.per_second("ends_cpus", used, distance::CPU_TIME);
+        let most = ends.iter().map(|(_, one)| one.usr_s + one.sys_s).fold(0.0, f64::max);
+        seen.per_second("busiest_end_cpus", most, distance::CPU_TIME);
+        let waits = ends.iter().filter_map(|(_, one)| one.longest_cpu_wait_s);
+        if let Some(longest) = waits.reduce(f64::max) {
+            // The longest of one thread: a wait of several at once costs no more.
+            seen.put("waits_for_cpu_share", (longest / seen.span).min(1.0), distance::CPU_TIME);
+        }
         seen.per_second("moves_per_s", moves, distance::MACHINE);
         seen.per_unit("sleeps_per_unit", voluntary);
         seen.per_unit("preemptions_per_unit", involuntary);
         seen.per_unit("page_faults_per_unit", faults);
     }
-}
-
-/// Share of the CPUs where the ends ran that others had: each CPU's work without the ends', weighted by how long they were there.
-fn others(probes: &Probes, span: f64) -> Option<f64> {
-    let (cpus, known, workers) =
-        (probes.cpu.as_ref()?, probes.ends.as_ref()?, probes.workers.as_ref()?);
-    // A command's processes are watched one by one: `client`, `client#2`.
-    let used = |end: &String| -> f64 {
-        let of_end = |role: &String| role.split('#').next() == Some(end.as_str());
-        workers.iter().filter(|(role, _)| of_end(role)).map(|(_, one)| one.usr_s + one.sys_s).sum()
-    };
-    let steps = probes.times_s.len().saturating_sub(1);
-    let (mut others, mut weights) = (0.0, 0.0);
-    for series in &cpus.cpus {
-        let on = |shares: &BTreeMap<u32, f64>| shares.get(&series.cpu).copied().unwrap_or(0.0);
-        let weight: f64 = known.shares.values().map(on).sum();
-        let ends: f64 = known.shares.iter().map(|(end, shares)| used(end) * on(shares)).sum();
-        let busy: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
-        others += weight * ((busy - ends) / span).clamp(0.0, 1.0);
-        weights += weight;
-    }
-    (weights > 0.0).then(|| others / weights)
 }
 
 fn cpu_numbers(probes: &Probes, count: usize) -> Vec<u32> {
@@ -239,7 +225,13 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
         seen.per_second("softnet_dropped_per_s", sum(|c| c.dropped) as f64, distance::PROTOCOL);
         let squeezed = sum(|c| c.time_squeezed) as f64;
         seen.per_second("softnet_squeezed_per_s", squeezed, distance::PROTOCOL);
-        let steered = sum(|c| c.received_rps) as f64;
+        let (taken, steered) = (sum(|c| c.processed) as f64, sum(|c| c.received_rps) as f64);
+        let dropped = sum(|c| c.dropped) as f64;
+        if taken + dropped > 0.0 {
+            // One wake-up may be for several packets, and packets that come while it is under way need none.
+            seen.put("rps_share", (steered / taken.max(1.0)).min(1.0), distance::PROTOCOL);
+            seen.put("softnet_dropped_share", dropped / (taken + dropped), distance::PROTOCOL);
+        }
         seen.per_unit("rps_wake_ups_per_unit", steered);
         seen.per_second("rps_wake_ups_per_s", steered, distance::PROTOCOL);
     }
@@ -255,6 +247,22 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
     if let Some(io) = probes.pressure.as_ref().and_then(|kinds| kinds.get("io")) {
         seen.put("io_pressure_share", io.some_us as f64 / 1e6 / seen.span, distance::MACHINE);
     }
+}
+
+/// Of the discipline of each kind of trouble that has most of it.
+fn queues(seen: &mut Seen, probes: &Probes) {
+    let Some(qdiscs) = &probes.qdiscs else { return };
+    let most = |of: fn(&QdiscCounters) -> f64| qdiscs.values().map(of).fold(0.0, f64::max);
+    seen.per_second("qdisc_drops_per_s", most(|one| one.drops as f64), distance::PROTOCOL);
+    seen.per_second(
+        "qdisc_overlimits_per_s",
+        most(|one| one.overlimits as f64),
+        distance::PROTOCOL,
+    );
+    let dropped = most(|one| one.drops as f64 / (one.drops + one.sent_packets).max(1) as f64);
+    seen.put("qdisc_dropped_share", dropped, distance::PROTOCOL);
+    let held = most(|one| if one.overlimits > 0 { one.waiting_share } else { 0.0 });
+    seen.put("qdisc_held_share", held, distance::PROTOCOL);
 }
 
 fn protocols(seen: &mut Seen, probes: &Probes) {
@@ -278,10 +286,36 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
         .iter()
         .sum();
     seen.per_second("reorderings_per_s", reordered, distance::PROTOCOL);
+    if sent > 0.0 {
+        seen.put("reordered_share", reordered / sent, distance::PROTOCOL);
+        // What arrived twice had not been lost: the receiver says so (RFC 2883).
+        let twice = sum("TcpExt.TCPDSACKRecv") + sum("TcpExt.TCPDSACKOfoRecv");
+        seen.put("lost_share", (again - twice).max(0.0) / sent, distance::PROTOCOL);
+    }
+    let (taken, refused) = (sum("Udp.InDatagrams"), sum("Udp.RcvbufErrors"));
+    if taken + refused > 0.0 {
+        seen.put("udp_refused_share", refused / (taken + refused), distance::PROTOCOL);
+    }
+    let pieces = sum("Ip.FragCreates")
+        + sum("Ip.ReasmReqds")
+        + sum("Ip6.FragCreates")
+        + sum("Ip6.ReasmReqds");
+    let datagrams = sum("Ip.OutRequests") + sum("Ip6.OutRequests") + pieces;
+    if datagrams > 0.0 {
+        seen.put("fragments_share", pieces / datagrams, distance::PROTOCOL);
+    }
     for (counter, name) in [
         ("Udp.RcvbufErrors", "udp_receive_buffer_errors_per_s"),
         ("TcpExt.ListenOverflows", "listen_overflows_per_s"),
+        ("TcpExt.DelayedACKs", "delayed_acks_per_s"),
         ("TcpExt.TCPTimeouts", "tcp_timeouts_per_s"),
+        ("TcpExt.TCPSynRetrans", "syn_retransmissions_per_s"),
+        ("TcpExt.TCPMTUPFail", "mtu_probes_lost_per_s"),
+        ("TcpExt.TCPMTUPSuccess", "mtu_probes_per_s"),
+        ("TcpExt.TCPMemoryPressures", "tcp_memory_pressures_per_s"),
+        ("TcpExt.TCPZeroWindowDrop", "zero_window_drops_per_s"),
+        ("TcpExt.TCPBacklogDrop", "tcp_backlog_drops_per_s"),
+        ("Ip.ReasmFails", "reassembly_failures_per_s"),
         ("TcpExt.PruneCalled", "tcp_prunes_per_s"),
     ] {
         seen.per_second(name, sum(counter), distance::PROTOCOL);
@@ -303,36 +337,23 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
             seen.put("mtu_bytes", mtu, distance::PROTOCOL);
         }
     }
+    let lost = sum("Conntrack.drop") + sum("Conntrack.early_drop") + sum("Conntrack.insert_failed");
+    seen.per_second("conntrack_drops_per_s", lost, distance::PROTOCOL);
     let drops = hosts.values().flat_map(|host| host.interfaces.values());
     let drops: u64 = drops.map(|one| one.rx_dropped + one.rx_fifo + one.tx_dropped).sum();
     seen.per_second("interface_drops_per_s", drops as f64, distance::PROTOCOL);
 }
 
-fn connections(seen: &mut Seen, probes: &Probes) {
-    let sum = |field: &str| -> Option<f64> {
-        let known: Vec<f64> =
-            probes.tcp_info.iter().filter_map(|info| info.fields.get(field)).copied().collect();
-        (!known.is_empty()).then(|| known.iter().sum())
-    };
-    let Some(busy) = sum("busy_s").filter(|busy| *busy > 0.0) else { return };
-    for (field, name) in
-        [("rwnd_limited_s", "rwnd_limited_share"), ("sndbuf_limited_s", "sndbuf_limited_share")]
-    {
-        if let Some(limited) = sum(field) {
-            seen.put(name, limited / busy, distance::PROTOCOL);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CpuActivity, CpuSeries, EndsOnCpus, HostCounters, Window, WorkerActivity};
+    use crate::record::{CpuActivity, CpuSeries, HostCounters, Window, WorkerActivity};
 
     fn run(near: &[(u32, u64)], far: &[(u32, u64)]) -> RunRecord {
         let worker = |seen: &[(u32, u64)]| WorkerActivity {
             seen_on_cpu: seen.iter().copied().collect(),
             voluntary_switches: 100,
+            longest_cpu_wait_s: Some(0.5),
             moves_seen: 4,
             ..WorkerActivity::default()
         };
@@ -379,26 +400,12 @@ mod tests {
         assert_eq!(of("sleeps_per_unit"), (Some(2.0), Some(2.0)));
         assert_eq!(of("moves_per_s"), (Some(4.0), Some(4.0)));
         assert_eq!(of("busiest_cpu_share").0, Some(0.9));
+        assert_eq!(of("waits_for_cpu_share").0, Some(0.25), "of the thread that waits longest");
         assert_eq!(of("cpu1.usr_share").0, Some(0.2));
         assert_eq!(of("retransmitted_share").0, Some(0.005));
         assert_eq!(of("udp_receive_buffer_errors_per_s").0, Some(0.0));
         assert_eq!(of("cpu_distance_ns").0, None, "was not measured");
         assert_eq!(of("wake_up_ipis_per_s").0, None, "was not measured");
-    }
-
-    #[test]
-    fn what_others_had_of_the_ends_cpus_is_what_the_ends_did_not_use() {
-        let mut one = run(&[(0, 1)], &[(0, 1)]);
-        let shares: BTreeMap<String, BTreeMap<u32, f64>> =
-            ["near", "far"].map(|end| (end.to_owned(), [(0, 1.0)].into())).into();
-        one.probes.ends = Some(EndsOnCpus { same_cpu_share: Some(1.0), shares, moves: 0 });
-        // CPU 0 worked for 1.8 s of 2, the ends for 1.
-        for worker in one.probes.workers.iter_mut().flat_map(|all| all.values_mut()) {
-            worker.sys_s = 0.5;
-        }
-        let found = features(&[&one]);
-        assert_eq!(value(&found, "others_on_ends_cpu_share", 0), Some(0.4));
-        assert_eq!(value(&found, "same_cpu_share", 0), Some(1.0));
     }
 
     #[test]

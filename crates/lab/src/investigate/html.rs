@@ -20,6 +20,7 @@ struct SuspectView<'a> {
     suspect: &'a Suspect,
     verdict: &'static str,
     proof: Vec<String>,
+    ranked: Option<String>,
     plot: Option<String>,
 }
 
@@ -42,6 +43,7 @@ impl Investigation {
                 suspect,
                 verdict: spoken(suspect.verdict()),
                 proof: suspect.proof(&scale),
+                ranked: suspect.ranked(),
                 plot: (!suspect.forced.is_empty()).then(|| self.levels_plot(suspect, &scale)),
             })
             .collect();

@@ -16,14 +16,15 @@ mod running;
 mod subject;
 mod text;
 
+use std::collections::BTreeMap;
+
 use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
 use millstream_diagnose::compare::least_seen;
-use millstream_diagnose::modes::{Mode, Options as ModeOptions, modes};
-use millstream_diagnose::separate::{Outcome, Separation, separate};
+use millstream_diagnose::modes::Mode;
+use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{Bootstrap, median};
-use millstream_diagnose::verdict::{
-    Contrast, Judgement, Level, Verdict, judge, judge_limit, thirds,
-};
+use millstream_diagnose::suspects::{Fit, Rank, suspects};
+use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandRuns, CommandSubject};
@@ -97,6 +98,9 @@ pub struct Investigation {
     pub met: Met,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
+    /// What causes are judged by: each feature by name, with its value in each observed run that has it.
+    #[serde(default)]
+    pub features: BTreeMap<String, Vec<Option<f64>>>,
     /// What a reader has to know of it.
     pub notes: Vec<String>,
 }
@@ -121,6 +125,9 @@ pub struct Suspect {
     pub evidence: String,
     /// What speaks against it.
     pub counter: Option<String>,
+    /// By what it is ordered.
+    #[serde(default)]
+    pub rank: Rank,
     /// Results of each level, where it was forced.
     pub forced: Vec<(String, Vec<f64>)>,
     /// The factor that was forced.
@@ -130,6 +137,22 @@ pub struct Suspect {
     pub judgement: Option<Judgement>,
     /// Why it was not forced.
     pub not_forced: Option<String>,
+}
+
+impl From<Fit> for Suspect {
+    fn from(fit: Fit) -> Self {
+        let Fit { cause, evidence, counter, rank } = fit;
+        Self {
+            cause,
+            evidence,
+            counter,
+            rank,
+            forced: vec![],
+            forced_factor: None,
+            judgement: None,
+            not_forced: None,
+        }
+    }
 }
 
 impl Suspect {
@@ -252,55 +275,13 @@ fn look(
         )));
     }
     let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
-    let groups = modes(&results, &ModeOptions { seed: options.seed, ..ModeOptions::default() });
-    let group_of = |run: usize| groups.iter().position(|mode| mode.members.contains(&run));
-    let outcome: Vec<f64> = match groups.len() {
-        0 | 1 => results.clone(),
-        _ => (0..results.len()).map(|run| group_of(run).unwrap_or(0) as f64).collect(),
-    };
-    let blocks = vec![0; results.len()];
     let features = features(&valid);
-    let separation =
-        separate(Outcome { values: &outcome, blocks: &blocks }, &features, options.seed);
-    let is_shown = separation.findings.iter().any(|one| one.is_shown());
-    let contrast = match groups.len() {
-        0 | 1 if is_shown => thirds(&results),
-        _ => groups.clone(),
-    };
-    let scene = Scene::new(&features, &contrast, &separation);
-    let (mut suspects, mut not_judged, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-    for cause in catalogue {
-        match scene.look(cause) {
-            Look::Fits { evidence, counter } => suspects.push(Suspect {
-                cause: cause.clone(),
-                evidence,
-                counter,
-                forced: vec![],
-                forced_factor: None,
-                judgement: None,
-                not_forced: None,
-            }),
-            Look::NotMeasured(missing) => not_judged.push((cause.id.clone(), missing)),
-            Look::DoesNotFit => {}
-            Look::Broken(why) => {
-                notes.push(format!("The cause {} cannot be used: {why}", cause.id))
-            }
-        }
-    }
-    let strength = |suspect: &Suspect| {
-        let of = |need: &String| {
-            let names = |one: &&millstream_diagnose::separate::Finding| {
-                one.feature == *need || one.members.contains(need)
-            };
-            separation.findings.iter().find(names).map_or(0.0, |one| one.strength.abs())
-        };
-        suspect.cause.needs.iter().map(of).fold(0.0, f64::max)
-    };
-    suspects.sort_by(|a, b| {
-        let weight = |one: &Suspect| scene.weight(&one.cause);
-        weight(b).total_cmp(&weight(a)).then(strength(b).total_cmp(&strength(a)))
-    });
-    let suspects = in_turn(suspects, groups.len() < 2);
+    let shown = suspects(&results, &features, catalogue, options.seed);
+    let notes =
+        shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
+    let suspects = shown.fits.into_iter().map(Suspect::from).collect();
+    let suspects = in_turn(suspects, shown.modes.len() < 2);
+    let group_of = |run: usize| shown.modes.iter().position(|mode| mode.members.contains(&run));
     let bootstrap = Bootstrap { resamples: 2_000, seed: options.seed, ..Bootstrap::default() };
     let observed = valid
         .iter()
@@ -308,7 +289,7 @@ fn look(
         .enumerate()
         .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
         .collect();
-    let met = Met::of(&valid, &contrast);
+    let met = Met::of(&valid, &shown.contrast);
     Ok(Investigation {
         format: FORMAT_VERSION,
         subject: subject.name(),
@@ -320,13 +301,14 @@ fn look(
         median: median(&results).unwrap_or(f64::NAN),
         interval: bootstrap.median(&results).map(|interval| (interval.low, interval.high)),
         least_seen: least_seen(&results, &results),
-        modes: groups,
-        contrast,
-        separation,
+        notes: notes.collect(),
+        modes: shown.modes,
+        contrast: shown.contrast,
+        separation: shown.separation,
         suspects,
         met,
-        not_judged,
-        notes,
+        not_judged: shown.not_judged,
+        features: features.into_iter().map(|one| (one.name, one.values)).collect(),
     })
 }
 
@@ -405,8 +387,6 @@ fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Jud
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use millstream_diagnose::causes::built_in;
 
     use super::*;
@@ -481,14 +461,9 @@ mod tests {
     #[test]
     fn suspects_of_both_kinds_are_forced_in_turn() {
         let suspects = || -> Vec<Suspect> {
-            let suspect = |cause: Cause| Suspect {
-                cause,
-                evidence: String::new(),
-                counter: None,
-                forced: vec![],
-                forced_factor: None,
-                judgement: None,
-                not_forced: None,
+            let suspect = |cause: Cause| {
+                let (evidence, rank) = (String::new(), Rank::default());
+                Suspect::from(Fit { cause, evidence, counter: None, rank })
             };
             built_in().into_iter().map(suspect).collect()
         };

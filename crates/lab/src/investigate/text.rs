@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use millstream_diagnose::causes::Kind;
+use millstream_diagnose::causes::{Kind, Proof};
 use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
 
 use super::{Investigation, Suspect};
@@ -137,8 +137,27 @@ impl Suspect {
         for line in self.proof(scale) {
             let _ = writeln!(text, "  {line}");
         }
+        if let Some(line) = self.ranked() {
+            let _ = writeln!(text, "  {line}");
+        }
         let _ = writeln!(text, "  Remedy: {}", self.cause.remedy);
         let _ = writeln!(text, "  Source: {}", self.cause.source);
+    }
+
+    /// Why it stands where it does among those that limit.
+    pub(super) fn ranked(&self) -> Option<String> {
+        let share_of = self.cause.share_of.as_ref()?;
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let known = match self.rank.proof {
+            Proof::Counted => "counted by the kernel",
+            Proof::Sampled => "as samples show",
+            Proof::Circumstance => "whether it costs anything only forcing it tells",
+        };
+        let mut line = format!("It takes {} of {share_of} ({known}).", percent(self.rank.share));
+        for (cause, share) in self.rank.follows_from.iter().filter(|(_, share)| *share > 0.005) {
+            let _ = write!(line, " Of that {} may follow from {cause}.", percent(*share));
+        }
+        Some(line)
     }
 
     /// What forcing it showed, a sentence each.

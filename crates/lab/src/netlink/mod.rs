@@ -6,6 +6,7 @@
 
 mod ethtool;
 mod inet_sockets;
+mod qdisc;
 mod sock_diag;
 
 use std::io;
@@ -25,6 +26,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 pub use ethtool::{OFFLOAD_FEATURES, features_off, set_features};
 pub use inet_sockets::{InetSocket, Protocol, State, each_inet_socket};
+pub use qdisc::Qdisc;
 pub use sock_diag::{TcpSocket, tcp_sockets};
 
 /// Counters and state of one interface at one moment.

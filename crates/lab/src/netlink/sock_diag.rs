@@ -15,6 +15,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 pub(super) const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 pub(super) const MESSAGE_BYTES: usize = 72;
+const INET_DIAG_SKMEMINFO: u16 = 7;
 const REQUEST_BYTES: usize = 56;
 
 /// One connection of the kernel.
@@ -35,7 +36,8 @@ pub fn tcp_sockets(v6: bool) -> io::Result<Vec<TcpSocket>> {
     let mut netlink = Netlink::open(NETLINK_SOCK_DIAG)?;
     // States ESTABLISHED to CLOSE-WAIT of include/net/tcp_states.h: 1, 4, 5, 8.
     let states: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
-    let request = Diag::request(v6, libc::IPPROTO_TCP, states, &[INET_DIAG_INFO, INET_DIAG_CONG]);
+    let wanted = [INET_DIAG_INFO, INET_DIAG_CONG, INET_DIAG_SKMEMINFO];
+    let request = Diag::request(v6, libc::IPPROTO_TCP, states, &wanted);
     let answers = netlink.request(request, NLM_F_DUMP)?;
     Ok(answers.iter().filter_map(|answer| socket(&answer.body)).collect())
 }
@@ -48,12 +50,34 @@ fn socket(body: &[u8]) -> Option<TcpSocket> {
         let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
         String::from_utf8_lossy(&value[..end]).into_owned()
     };
+    let u32_at =
+        |at: usize| Some(f64::from(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?)));
+    let mut all = find(attributes, INET_DIAG_INFO).map(fields).unwrap_or_default();
+    all.extend(find(attributes, INET_DIAG_SKMEMINFO).map(memory).unwrap_or_default());
+    // Bytes that nobody has read, and bytes that are not acknowledged.
+    for (name, value) in [("recv_queue_bytes", u32_at(56)), ("send_queue_bytes", u32_at(60))] {
+        all.extend(value.map(|value| (name.to_owned(), value)));
+    }
     Some(TcpSocket {
         local_port: port(4)?,
         remote_port: port(6)?,
         congestion: find(attributes, INET_DIAG_CONG).map(text),
-        fields: find(attributes, INET_DIAG_INFO).map(fields).unwrap_or_default(),
+        fields: all,
     })
+}
+
+/// Memory of a socket by the places of `SK_MEMINFO_*` (include/uapi/linux/sock_diag.h).
+fn memory(values: &[u8]) -> BTreeMap<String, f64> {
+    let place =
+        |at: usize| Some(u32::from_ne_bytes(values.get(4 * at..4 * at + 4)?.try_into().ok()?));
+    let table = [
+        ("recv_memory_bytes", 0),
+        ("recv_limit_bytes", 1),
+        ("send_limit_bytes", 3),
+        ("send_memory_bytes", 5),
+    ];
+    let known = |(name, at): (&str, usize)| Some((name.to_owned(), f64::from(place(at)?)));
+    table.into_iter().filter_map(known).collect()
 }
 
 /// `struct tcp_info` of include/uapi/linux/tcp.h by offset; an older kernel's
@@ -171,6 +195,14 @@ mod tests {
         let sockets = tcp_sockets(false).unwrap();
         let found = sockets.iter().find(|s| s.remote_port == port).unwrap();
         assert_eq!(found.fields["bytes_received"], 5000.0);
+        assert_eq!(found.fields["recv_queue_bytes"], 0.0, "it was read");
+        assert!(found.fields["recv_limit_bytes"] > 0.0 && found.fields["send_limit_bytes"] > 0.0);
+        client.write_all(&[1; 700]).unwrap();
+        while server.peek(&mut [0; 700]).unwrap() < 700 {}
+        let found = tcp_sockets(false).unwrap();
+        let found = found.iter().find(|s| s.remote_port == port).unwrap();
+        assert_eq!(found.fields["recv_queue_bytes"], 700.0);
+        assert!(found.fields["recv_memory_bytes"] >= 700.0);
         assert!(found.congestion.as_ref().is_some_and(|name| !name.is_empty()));
         assert!(found.fields["mss_bytes"] > 0.0);
     }

@@ -1,6 +1,7 @@
 //! `TCP_INFO` of the TCP connections that came while it was looked, of whatever program, by netlink (sock_diag).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use super::host::in_namespace;
 use super::{Absent, Host, NetSource, Probe, Turn, limits};
@@ -14,8 +15,88 @@ type Key = (String, u16, u16);
 pub(super) struct Flows {
     hosts: Vec<Host>,
     before: BTreeSet<Key>,
-    seen: BTreeMap<Key, TcpSocket>,
+    seen: BTreeMap<Key, Flow>,
     turns: usize,
+}
+
+/// A connection over the samples that had it.
+struct Flow {
+    first: (Instant, TcpSocket),
+    last: (Instant, TcpSocket),
+    samples: usize,
+    sums: [f64; SAMPLED.len()],
+}
+
+type OfSample = fn(&TcpSocket) -> f64;
+
+/// What a sample says of a connection, from 0 to 1; the record has the mean of all samples.
+const SAMPLED: [(&str, OfSample); 3] = [
+    // How much of its window lies in the queue, and nobody has read it.
+    ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),
+    ("send_buffer_full_share", |one| {
+        let full = field(one, "send_memory_bytes") / field(one, "send_limit_bytes").max(1.0);
+        full.min(1.0)
+    }),
+    // Less than a segment that is not sent, while something is not acknowledged: so waits what Nagle's algorithm holds.
+    ("held_share", |one| {
+        let waits = field(one, "notsent_bytes");
+        let is_held =
+            waits > 0.0 && waits < field(one, "mss_bytes") && field(one, "unacked_segments") > 0.0;
+        f64::from(u8::from(is_held))
+    }),
+];
+
+/// Counters whose rise between the first and the last sample is kept: `watched_busy_s`.
+const RISING: [&str; 8] = [
+    "busy_s",
+    "rwnd_limited_s",
+    "sndbuf_limited_s",
+    "total_rto_time_s",
+    "bytes_acked",
+    "bytes_received",
+    "data_segments_sent",
+    "total_rto",
+];
+
+fn field(one: &TcpSocket, name: &str) -> f64 {
+    one.fields.get(name).copied().unwrap_or(0.0)
+}
+
+/// `part` of it and `rest`; 0 of nothing.
+fn share(part: f64, rest: f64) -> f64 {
+    if part > 0.0 { part / (part + rest) } else { 0.0 }
+}
+
+impl Flow {
+    fn new(now: Instant, socket: TcpSocket) -> Self {
+        let sums = SAMPLED.map(|(_, of)| of(&socket));
+        Self { first: (now, socket.clone()), last: (now, socket), samples: 1, sums }
+    }
+
+    fn look(&mut self, now: Instant, socket: TcpSocket) {
+        self.samples += 1;
+        for (sum, (_, of)) in self.sums.iter_mut().zip(SAMPLED) {
+            *sum += of(&socket);
+        }
+        self.last = (now, socket);
+    }
+
+    /// The last sample, with what all of them say.
+    fn finish(self) -> TcpSocket {
+        let Self { first: (begin, first), last: (end, mut last), samples, sums } = self;
+        let watched = end.duration_since(begin).as_secs_f64();
+        let means = SAMPLED.iter().zip(sums).map(|((name, _), sum)| (*name, sum / samples as f64));
+        let mut more: Vec<(String, f64)> =
+            means.map(|(name, mean)| (name.to_owned(), mean)).collect();
+        more.push(("watched_s".to_owned(), watched));
+        for name in RISING {
+            if let Some((before, now)) = first.fields.get(name).zip(last.fields.get(name)) {
+                more.push((format!("watched_{name}"), (now - before).max(0.0)));
+            }
+        }
+        last.fields.extend(more);
+        last
+    }
 }
 
 impl Flows {
@@ -69,21 +150,22 @@ impl Probe for Flows {
             (Err(_), Turn::Last) => return Ok(()),
             (Err(why), _) => return Err(why),
         };
+        let at = Instant::now();
         for (key, socket) in now {
-            let has_room = self.seen.len() < limits::FLOWS_SEEN || self.seen.contains_key(&key);
-            if has_room && !self.before.contains(&key) {
-                self.seen.insert(key, socket);
+            if let Some(flow) = self.seen.get_mut(&key) {
+                flow.look(at, socket);
+            } else if self.seen.len() < limits::FLOWS_SEEN && !self.before.contains(&key) {
+                self.seen.insert(key, Flow::new(at, socket));
             }
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>, into: &mut Probes) {
-        let moved = |one: &TcpSocket| {
-            let of = |name| one.fields.get(name).copied().unwrap_or(0.0);
-            of("bytes_acked") + of("bytes_received")
-        };
-        let mut all: Vec<(Key, TcpSocket)> = self.seen.into_iter().collect();
+        let moved = |one: &TcpSocket| field(one, "bytes_acked") + field(one, "bytes_received");
+        let flows = self.seen.into_iter();
+        let mut all: Vec<(Key, TcpSocket)> =
+            flows.map(|(key, flow)| (key, flow.finish())).collect();
         all.sort_by(|(_, a), (_, b)| moved(b).total_cmp(&moved(a)));
         all.truncate(limits::FLOWS);
         let record = |(at, ((role, ..), one)): (usize, (Key, TcpSocket))| TcpInfoRecord {
@@ -126,5 +208,23 @@ mod tests {
         flows.finish(&mut probes);
         let received = |info: &TcpInfoRecord| info.fields["bytes_received"] == 5000.0;
         assert!(probes.tcp_info.iter().any(received), "{:?}", probes.tcp_info);
+    }
+
+    #[test]
+    fn samples_of_a_connection_are_its_means_and_what_rose_between_them() {
+        let socket = |fields: &[(&str, f64)]| TcpSocket {
+            fields: fields.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            ..TcpSocket::default()
+        };
+        let begin = Instant::now();
+        let held = [("notsent_bytes", 1.0), ("mss_bytes", 1448.0), ("unacked_segments", 1.0)];
+        let mut flow = Flow::new(begin, socket(&[&held[..], &[("busy_s", 1.0)]].concat()));
+        let full = [("recv_queue_bytes", 300.0), ("rcv_wnd_bytes", 100.0), ("busy_s", 1.5)];
+        flow.look(begin + std::time::Duration::from_secs(2), socket(&full));
+        let found = flow.finish().fields;
+        let of =
+            ["held_share", "unread_share", "send_buffer_full_share", "watched_s", "watched_busy_s"];
+        assert_eq!(of.map(|name| found[name]), [0.5, 0.375, 0.0, 2.0, 0.5]);
+        assert!(!found.contains_key("watched_rwnd_limited_s"), "was not measured");
     }
 }

@@ -84,6 +84,10 @@ impl OneHost {
         if let Ok(file) = ProcFile::open(base.join("snmp6")) {
             protocols.push((file, parse_listed));
         }
+        // Absent where connections are not tracked.
+        if let Ok(file) = ProcFile::open(base.join("stat/nf_conntrack")) {
+            protocols.push((file, parse_by_cpu));
+        }
         Ok(Self {
             name: name.to_owned(),
             dev: ProcFile::open(base.join("dev"))?,
@@ -243,6 +247,24 @@ pub(super) fn parse_listed(text: &str) -> Result<Protocols, String> {
     Ok(counters)
 }
 
+/// `/proc/net/stat/nf_conntrack`: a line of names and a line of hexadecimal values for each CPU; `drop` becomes
+/// `Conntrack.drop`. The number of entries is the same in each line, and no counter.
+pub(super) fn parse_by_cpu(text: &str) -> Result<Protocols, String> {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().ok_or("empty")?.split_ascii_whitespace().collect();
+    let mut counters = Protocols::new();
+    for line in lines {
+        for (name, word) in names.iter().zip(line.split_ascii_whitespace()) {
+            let value =
+                u64::from_str_radix(word, 16).map_err(|_| format!("odd number {word:?}"))?;
+            let sum = counters.entry(format!("Conntrack.{name}")).or_insert(0);
+            *sum = sum.wrapping_add(value as i64);
+        }
+    }
+    counters.remove("Conntrack.entries");
+    Ok(counters)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +279,16 @@ mod tests {
         assert!(parse_paired("Tcp: A\nTcp: x\n").is_err());
         assert_eq!(parse_paired("Tcp: A B C\nTcp: 1 2\n").unwrap().len(), 2);
         assert_eq!(parse_paired("").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn counters_by_cpu_are_added_up() {
+        let text = "entries  found insert_failed drop\n0000000a 1 2 0000000f\n0000000a 0 1 1\n";
+        let counters = parse_by_cpu(text).unwrap();
+        let expected = [("found", 1), ("insert_failed", 3), ("drop", 16)];
+        let expected = expected.map(|(name, value)| (format!("Conntrack.{name}"), value));
+        assert_eq!(counters, expected.into());
+        assert!(parse_by_cpu("").is_err() && parse_by_cpu("drop\nx\n").is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod kernel;
 mod limits;
 mod pressure;
 mod profile;
+mod qdisc;
 mod sampler;
 mod softirqs;
 mod softnet;
@@ -130,6 +131,8 @@ mod tests {
             "task-stat" => worker::parse_stat(text).is_ok(),
             "disks" => disk::parse(text).is_ok(),
             "listed" => host::parse_listed(text).is_ok(),
+            "by-cpu" => host::parse_by_cpu(text).is_ok(),
+            "waits" => worker::parse_waits(text).is_ok(),
             "pressure" => pressure::parse(text).is_ok(),
             _ => worker::parse_switches(text).is_ok(),
         }
@@ -147,6 +150,8 @@ mod tests {
             ("snmp", include_str!("samples/snmp.txt")),
             ("task-stat", include_str!("samples/task-stat.txt")),
             ("listed", "Ip6InReceives \t1\nIcmp6OutMsgs 7\n6 5\n"),
+            ("by-cpu", "entries  found drop\n0000000a 1 f\n"),
+            ("waits", "425095 182140 1\n"),
             ("pressure", "some avg10=0.05 total=6590034\nfull avg10=0.03 total=6257450\n"),
             ("disks", " 254 0 vda 50 4 300 7 60 5 400 8 0 90 100\n"),
             ("switches", "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n"),

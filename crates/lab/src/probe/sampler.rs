@@ -17,6 +17,7 @@ use super::host::Hosts;
 use super::interrupts::Interrupts;
 use super::kernel::KernelProbe;
 use super::pressure::Pressure;
+use super::qdisc::Qdiscs;
 use super::softirqs::Softirqs;
 use super::softnet::Softnet;
 use super::worker::Workers;
@@ -111,6 +112,7 @@ impl Sampling {
         sampling.add("softirqs", Softirqs::open());
         sampling.add("softnet", Softnet::open());
         sampling.add("hosts", Hosts::open(hosts));
+        sampling.add("qdiscs", Qdiscs::open(hosts));
         sampling.add("pressure", Pressure::open());
         sampling.add("disks", Disk::open());
         sampling.add("cpu_distance", Distance::open(distance));

@@ -1,4 +1,4 @@
-//! The worker processes: CPU time, context switches, faults, and the CPUs their threads were on.
+//! The worker processes: CPU time, waits for a CPU, context switches, faults, and the CPUs their threads were on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +27,10 @@ struct Thread {
     last: Stat,
     switches_first: Switches,
     switches_last: Switches,
+    /// Where the kernel counts how long a thread was ready and had no CPU.
+    waits: Option<ProcFile>,
+    waited_first_ns: u64,
+    waited_last_ns: u64,
 }
 
 /// Fields of `/proc/PID/stat`.
@@ -65,7 +69,7 @@ impl Workers {
             first: None,
             last: Stat::default(),
             threads: BTreeMap::new(),
-            seen: WorkerActivity { pid, ..WorkerActivity::default() },
+            seen: WorkerActivity { pid, name: name_of(pid), ..WorkerActivity::default() },
         };
         // What the process did before it was watched is not the run's.
         worker.sample();
@@ -105,6 +109,8 @@ impl Worker {
         };
         self.first.get_or_insert(now);
         self.last = now;
+        // What a shell has become by `exec` has another name.
+        self.seen.name = name_of(self.seen.pid);
         self.sample_threads();
     }
 
@@ -142,6 +148,9 @@ impl Worker {
             seen.voluntary_switches += rise(before.voluntary, now.voluntary);
             seen.involuntary_switches += rise(before.involuntary, now.involuntary);
         }
+        let waits = threads.values().filter(|thread| thread.waits.is_some());
+        let waited = waits.map(|thread| rise(thread.waited_first_ns, thread.waited_last_ns));
+        seen.longest_cpu_wait_s = waited.max().map(|ns| ns as f64 / 1e9);
         seen
     }
 }
@@ -152,7 +161,18 @@ impl Thread {
         let mut status = ProcFile::open(format!("/proc/{pid}/task/{tid}/status"))?;
         let last = stat.parse(parse_stat)?;
         let switches = status.parse(parse_switches)?;
-        Ok(Self { stat, status, last, switches_first: switches, switches_last: switches })
+        let mut waits = ProcFile::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
+        let waited = waits.as_mut().and_then(|file| file.parse(parse_waits).ok());
+        Ok(Self {
+            stat,
+            status,
+            last,
+            switches_first: switches,
+            switches_last: switches,
+            waits: waits.filter(|_| waited.is_some()),
+            waited_first_ns: waited.unwrap_or(0),
+            waited_last_ns: waited.unwrap_or(0),
+        })
     }
 
     /// A thread that ended keeps what was seen last.
@@ -166,7 +186,15 @@ impl Thread {
         }
         self.last = now;
         self.switches_last = switches;
+        let waited = self.waits.as_mut().and_then(|file| file.parse(parse_waits).ok());
+        self.waited_last_ns = waited.unwrap_or(self.waited_last_ns);
     }
+}
+
+/// What the kernel calls a process; empty where it has ended.
+fn name_of(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// Fields by number as in proc(5): 10 minflt, 12 majflt, 14 utime, 15 stime, 39 processor. The
@@ -185,6 +213,13 @@ pub(super) fn parse_stat(text: &str) -> Result<Stat, String> {
         sys_ticks: field(15)?,
         cpu: field(39)? as u32,
     })
+}
+
+/// Nanoseconds in which a thread was ready and had no CPU: the second number of its schedstat
+/// (Documentation/scheduler/sched-stats.rst).
+pub(super) fn parse_waits(text: &str) -> Result<u64, String> {
+    let word = text.split_ascii_whitespace().nth(1).ok_or("fewer than two numbers")?;
+    word.parse().map_err(|_| format!("odd number {word:?}"))
 }
 
 pub(super) fn parse_switches(text: &str) -> Result<Switches, String> {

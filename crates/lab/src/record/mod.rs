@@ -21,8 +21,8 @@ pub use kernel::{
 };
 pub use probes::{
     CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
-    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER,
-    SoftnetCpu, StageRecord, Throttling, WorkerActivity,
+    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes,
+    QdiscCounters, RUNNER, SoftnetCpu, StageRecord, Throttling, WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,

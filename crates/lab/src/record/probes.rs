@@ -61,6 +61,9 @@ pub struct Probes {
     /// Disks that were busy, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disks: Option<BTreeMap<String, DiskCounters>>,
+    /// Queueing disciplines of the hosts, by host, interface, kind and handle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qdiscs: Option<BTreeMap<String, QdiscCounters>>,
     /// How long a CPU quota held the ends back; filled in by who started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttling: Option<Throttling>,
@@ -99,6 +102,21 @@ pub struct DiskCounters {
     pub written_bytes: u64,
     /// Milliseconds with a request outstanding.
     pub busy_ms: u64,
+}
+
+/// A queueing discipline (tc(8)), over all samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QdiscCounters {
+    /// Packets that it let through.
+    pub sent_packets: u64,
+    /// Packets that it dropped.
+    pub drops: u64,
+    /// Times that a packet had to wait for its turn by a rate.
+    pub overlimits: u64,
+    /// Packets that the device gave back.
+    pub requeues: u64,
+    /// Share of the samples in which packets waited, 0 to 1.
+    pub waiting_share: f64,
 }
 
 /// What a CPU quota took from the ends of a run.
@@ -409,12 +427,18 @@ pub struct InterfaceCounters {
 pub struct WorkerActivity {
     /// Process number, for matching with traces.
     pub pid: u32,
+    /// What the kernel calls it, as profiles do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Threads seen at most.
     pub threads: u32,
     /// CPU time in user code.
     pub usr_s: f64,
     /// CPU time in the kernel.
     pub sys_s: f64,
+    /// How long the thread that waited longest was ready and had no CPU; `None` where the kernel does not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_cpu_wait_s: Option<f64>,
     /// Went to sleep by itself.
     pub voluntary_switches: u64,
     /// Was taken off the CPU.

@@ -1,7 +1,39 @@
 //! Features from where the CPU clock found the CPUs: the share of what was met at work in some parts of the kernel.
 
+use std::collections::BTreeMap;
+
 use super::{Seen, distance};
 use crate::record::{Probes, StackRecord};
+
+/// Functions of the network: who is in them works on packets.
+const NETWORK: &[&str] = &[
+    "__netif_receive_skb_core",
+    "__netif_receive_skb",
+    "net_rx_action",
+    "__dev_queue_xmit",
+    "tun_get_user",
+    "tun_do_read",
+    "tun_chr_write_iter",
+    "tun_chr_read_iter",
+    "packet_sendmsg",
+    "packet_recvmsg",
+    "sock_sendmsg",
+    "sock_recvmsg",
+    "inet_sendmsg",
+    "inet_recvmsg",
+];
+
+/// Functions in which a disk is written.
+const WRITING: &[&str] = &[
+    "wb_workfn",
+    "vfs_fsync_range",
+    "__x64_sys_fsync",
+    "blk_mq_run_hw_queue",
+    "blk_mq_submit_bio",
+    "generic_perform_write",
+    "iomap_file_buffered_write",
+    "do_writepages",
+];
 
 /// A part of the kernel: the feature, and functions one of which is on each stack of it.
 const PARTS: &[(&str, &[&str])] = &[
@@ -32,9 +64,11 @@ const PARTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("segmentation_time_share", &["skb_segment", "skb_mac_gso_segment", "tcp_gso_segment"]),
+    ("writing_time_share", WRITING),
+    // What is done once for each packet, whatever lies in it: copying is not among it.
     (
-        "writeback_time_share",
-        &["wb_workfn", "vfs_fsync_range", "blk_mq_run_hw_queue", "generic_perform_write"],
+        "per_packet_time_share",
+        &["__dev_queue_xmit", "__netif_receive_skb", "__netif_receive_skb_core", "net_rx_action"],
     ),
 ];
 
@@ -56,12 +90,77 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
         return;
     }
     for (feature, functions) in PARTS {
-        let is_in = |one: &StackRecord| {
-            let named = |name: &String| functions.contains(&name.trim_end_matches("_[k]"));
-            one.stack.iter().any(named)
-        };
-        seen.put(*feature, count(&is_in) as f64 / all as f64, distance::MACHINE);
+        let share = count(&|one| is_in(one, functions)) as f64 / all as f64;
+        seen.put(*feature, share, distance::MACHINE);
     }
+}
+
+/// Whether one of these functions is on a stack.
+fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
+    one.stack.iter().any(|name| functions.contains(&name.trim_end_matches("_[k]")))
+}
+
+/// Whose work on the CPUs a stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Ends,
+    /// Who carries the packets, or writes a disk: told by what it does.
+    Path,
+    Writer,
+    Others,
+}
+
+/// Share of a process's samples above which all of it is what they show.
+const ROLE_LEAST: f64 = 0.1;
+
+/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples.
+pub(super) fn by_role(
+    profile: &[StackRecord],
+    ends: &[&str],
+    cpus: usize,
+) -> Vec<Option<[(Whose, f64); 4]>> {
+    let mut of_process: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
+    for one in profile.iter().filter(|one| !is_idle(one)) {
+        let sums = of_process.entry(process(one)).or_default();
+        let count = one.count();
+        sums[0] += count;
+        sums[1] += if is_in(one, NETWORK) { count } else { 0 };
+        sums[2] += if is_in(one, WRITING) { count } else { 0 };
+    }
+    let whose = |one: &StackRecord| -> Whose {
+        let name = process(one);
+        let [all, network, writing] = of_process[name].map(|count| count as f64);
+        if ends.contains(&name) {
+            Whose::Ends
+        } else if network >= ROLE_LEAST * all || is_in(one, NETWORK) {
+            Whose::Path
+        } else if writing >= ROLE_LEAST * all || is_in(one, WRITING) {
+            Whose::Writer
+        } else {
+            Whose::Others
+        }
+    };
+    let roles = [Whose::Ends, Whose::Path, Whose::Writer, Whose::Others];
+    let mut all = vec![0; cpus];
+    let mut sums = vec![[0; 4]; cpus];
+    for one in profile {
+        let role = (!is_idle(one)).then(|| whose(one));
+        for (place, &count) in one.by_cpu.iter().enumerate().take(cpus) {
+            all[place] += count;
+            if let Some(at) = role.and_then(|role| roles.iter().position(|one| *one == role)) {
+                sums[place][at] += count;
+            }
+        }
+    }
+    let share = |(all, sums): (&u64, &[u64; 4])| {
+        let share = |at: usize| (roles[at], sums[at] as f64 / *all as f64);
+        (*all > 0).then(|| std::array::from_fn(share))
+    };
+    all.iter().zip(&sums).map(share).collect()
+}
+
+fn process(one: &StackRecord) -> &str {
+    one.stack.first().map_or("", String::as_str)
 }
 
 /// An idle CPU: nothing but the idle loop, and no interrupt in it.

@@ -1,0 +1,72 @@
+//! Queueing disciplines of a namespace with what they counted, over netlink (tc(8)).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
+
+use super::Netlink;
+
+/// Counters of a queueing discipline at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    /// Packets that it let through.
+    pub sent_packets: u32,
+    /// Packets that it dropped.
+    pub drops: u32,
+    /// Times that a packet had to wait for its turn by a rate.
+    pub overlimits: u32,
+    /// Packets that the device gave back.
+    pub requeues: u32,
+    /// Packets that wait now.
+    pub waiting_packets: u32,
+}
+
+impl Netlink {
+    /// The queueing disciplines of the namespace by interface, kind and handle (`eth0 tbf 1:`), without those that have no queue.
+    pub fn qdiscs(&mut self) -> io::Result<BTreeMap<String, Qdisc>> {
+        let interfaces = self.interfaces()?;
+        let name = |index: i32| {
+            let of = interfaces.iter().find(|one| i64::from(one.index) == i64::from(index));
+            of.map_or_else(|| index.to_string(), |one| one.name.clone())
+        };
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let mut all = BTreeMap::new();
+        for answer in self.request(request, NLM_F_DUMP)? {
+            let RouteNetlinkMessage::NewQueueDiscipline(message) = answer else { continue };
+            let (kind, counters) = read(&message.attributes);
+            if kind != "noqueue" {
+                let handle = message.header.handle.major;
+                all.insert(format!("{} {kind} {handle:x}:", name(message.header.index)), counters);
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn read(attributes: &[TcAttribute]) -> (String, Qdisc) {
+    let (mut kind, mut counters) = (String::new(), Qdisc::default());
+    for attribute in attributes {
+        match attribute {
+            TcAttribute::Kind(name) => kind.clone_from(name),
+            TcAttribute::Stats2(all) => {
+                for one in all {
+                    match one {
+                        TcStats2::Basic(basic) => counters.sent_packets = basic.packets,
+                        TcStats2::Queue(queue) => {
+                            counters.drops = queue.drops;
+                            counters.overlimits = queue.overlimits;
+                            counters.requeues = queue.requeues;
+                            counters.waiting_packets = queue.qlen;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    (kind, counters)
+}
