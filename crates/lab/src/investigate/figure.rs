@@ -21,7 +21,7 @@ pub struct Figure {
 #[derive(Clone, Debug)]
 enum Place {
     /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G). The number is multiplied.
-    Pattern(Regex, f64),
+    Pattern(Regex, f64, Prefixes),
     /// What the first JSON document of the output has at this path.
     Json(String),
 }
@@ -29,89 +29,122 @@ enum Place {
 /// How the figure of a known program is read.
 struct Known {
     names: &'static [&'static str],
+    /// Words one of which is in the command, too; any command where there are none.
+    only_with: &'static [&'static str],
     key: &'static str,
     higher_is_better: bool,
     /// Paths of a JSON document, tried before the patterns.
     json: &'static [&'static str],
     /// Patterns with what their number is multiplied by, tried in turn.
-    patterns: &'static [(&'static str, f64)],
+    patterns: &'static [(&'static str, f64, Prefixes)],
 }
+
+/// What K, M, G and T before a unit stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prefixes {
+    /// Powers of 1000, as of bits.
+    Decimal,
+    /// Powers of 1024, as iperf's of bytes.
+    Binary,
+}
+
+use Prefixes::{Binary, Decimal};
 
 const KNOWN: &[Known] = &[
     Known {
         names: &["iperf3"],
+        only_with: &[],
         key: keys::THROUGHPUT,
         higher_is_better: true,
         // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf 3.10.
         json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
         // With several streams the sum of all; the prefix may be missing or be bytes (-f).
         patterns: &[
-            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
-            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0),
-            (r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
-            (r"([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0),
+            // Of both directions at once (--bidir) that from the client, as in JSON.
+            (r"(?m)^\[SUM\]\[TX-C\].*\s([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[[^\]]*\]\[TX-C\].*\s([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
+            (r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"([\d.]+) ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
         ],
     },
     Known {
         names: &["iperf"],
+        only_with: &[],
         key: keys::THROUGHPUT,
         higher_is_better: true,
         json: &[],
         patterns: &[
             // Of UDP the client tells what it sent, and then what the server had of it.
-            (r"(?ms)^\[[^\n]*Server Report:\n.*?\s([\d.]+) ([KMGT]?)bits/sec", 1.0),
-            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec", 1.0),
-            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec", 8.0),
-            (r"([\d.]+) ([KMGT]?)bits/sec", 1.0),
-            (r"([\d.]+) ([KMGT]?)Bytes/sec", 8.0),
+            (r"(?ms)^\[[^\n]*Server Report:\n.*?\s([\d.]+) ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s([\d.]+) ([KMGT]?)Bytes/sec", 8.0, Binary),
+            (r"([\d.]+) ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"([\d.]+) ([KMGT]?)Bytes/sec", 8.0, Binary),
         ],
     },
     Known {
         names: &["netperf"],
+        only_with: &[],
         key: "figure",
         higher_is_better: true,
         json: &[],
         patterns: &[
             // Keys by `-- -k` or `-o`, which say what they are.
-            (r"(?m)^THROUGHPUT=([\d.]+)", 1.0),
+            (r"(?m)^THROUGHPUT=([\d.]+)", 1.0, Decimal),
             // A transaction test has six columns in its first line of numbers, a stream test five.
-            (r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0),
+            (r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0, Decimal),
         ],
     },
     Known {
         names: &["tcp_stream", "udp_stream"],
+        only_with: &[],
         key: keys::THROUGHPUT,
         higher_is_better: true,
         json: &[],
-        patterns: &[(r"(?m)^throughput=([\d.]+)", 1e6)],
+        patterns: &[(r"(?m)^throughput=([\d.]+)", 1e6, Decimal)],
     },
     Known {
         names: &["tcp_rr", "tcp_crr", "udp_rr"],
+        only_with: &[],
         key: keys::TRANSACTIONS,
         higher_is_better: true,
         json: &[],
-        patterns: &[(r"(?m)^throughput=([\d.]+)", 1.0)],
+        patterns: &[(r"(?m)^throughput=([\d.]+)", 1.0, Decimal)],
     },
     Known {
         names: &["wrk", "wrk2"],
+        only_with: &[],
         key: "requests_per_s",
         higher_is_better: true,
         json: &[],
-        patterns: &[(r"Requests/sec:\s*([\d.]+)", 1.0)],
+        patterns: &[(r"Requests/sec:\s*([\d.]+)", 1.0, Decimal)],
     },
     Known {
         names: &["ab"],
+        only_with: &[],
         key: "requests_per_s",
         higher_is_better: true,
         json: &[],
-        patterns: &[(r"Requests per second:\s*([\d.]+)", 1.0)],
+        patterns: &[(r"Requests per second:\s*([\d.]+)", 1.0, Decimal)],
     },
     Known {
         names: &["sockperf"],
+        only_with: &["throughput", "tp"],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        // Its Mbps are 2^20 bits.
+        patterns: &[(r"BandWidth is .*\(([\d.]+) Mbps\)", 1_048_576.0, Decimal)],
+    },
+    Known {
+        names: &["sockperf"],
+        only_with: &[],
         key: "latency_us",
         higher_is_better: false,
         json: &[],
-        patterns: &[(r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0)],
+        patterns: &[(r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0, Decimal)],
     },
 ];
 
@@ -121,16 +154,17 @@ const SCRIPT_LIMIT: u64 = 64 << 10;
 /// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c 1 iperf3`), in the words
 /// of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its words.
 pub fn known_figure(command: &[String]) -> Option<Figure> {
-    let in_words = command.iter().find_map(|word| named_in(word));
+    let in_words = named_in(&command.join(" "));
     let in_scripts =
         || command.iter().filter_map(|word| script(word)).find_map(|text| named_in(&text));
     in_words.or_else(in_scripts).map(Known::figure)
 }
 
-/// The first known program that is a word of `text`, as a shell parts words.
+/// The first known program that is a word of `text`, as a shell parts words, with the words beside it.
 fn named_in(text: &str) -> Option<&'static Known> {
     let parts = |letter: char| letter.is_whitespace() || "\"'`$(){};|&<>".contains(letter);
-    text.split(parts).find_map(|word| Known::of(word.rsplit('/').next()?))
+    let words: Vec<&str> = text.split(parts).collect();
+    words.iter().find_map(|word| Known::of(word.rsplit('/').next()?, &words))
 }
 
 /// The text of a file that begins as a script does.
@@ -145,13 +179,18 @@ fn script(path: &str) -> Option<String> {
 }
 
 impl Known {
-    fn of(name: &str) -> Option<&'static Self> {
-        KNOWN.iter().find(|known| known.names.contains(&name))
+    fn of(name: &str, beside: &[&str]) -> Option<&'static Self> {
+        let is_meant = |known: &&Self| {
+            known.names.contains(&name)
+                && (known.only_with.is_empty()
+                    || known.only_with.iter().any(|word| beside.contains(word)))
+        };
+        KNOWN.iter().find(is_meant)
     }
 
     fn figure(&self) -> Figure {
-        let pattern = |(pattern, factor): &(&str, f64)| {
-            Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor)
+        let pattern = |(pattern, factor, prefixes): &(&str, f64, Prefixes)| {
+            Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor, *prefixes)
         };
         let json = self.json.iter().map(|path| Place::Json((*path).to_owned()));
         Figure {
@@ -166,7 +205,7 @@ impl Figure {
     /// By what the user says: the name of a known program whose output it is, `json:a.b.0`, or a regular expression whose
     /// first group is the number.
     pub fn parse(text: &str, higher_is_better: bool) -> Result<Self, Error> {
-        if let Some(known) = Known::of(text) {
+        if let Some(known) = Known::of(text, &[]) {
             return Ok(known.figure());
         }
         let key = "figure".to_owned();
@@ -181,7 +220,7 @@ impl Figure {
                 if pattern.captures_len() < 2 {
                     return Err(refuse("it has no group around the number: (…)".to_owned()));
                 }
-                Place::Pattern(pattern, 1.0)
+                Place::Pattern(pattern, 1.0, Decimal)
             }
         };
         Ok(Self { key, higher_is_better, places: vec![place] })
@@ -196,17 +235,13 @@ impl Figure {
 impl Place {
     fn read(&self, output: &str) -> Option<f64> {
         match self {
-            Self::Pattern(pattern, factor) => {
+            Self::Pattern(pattern, factor, prefixes) => {
                 let found = pattern.captures_iter(output).last()?;
-                let prefix = match found.get(2).map_or("", |group| group.as_str()) {
-                    "K" => 1e3,
-                    "M" => 1e6,
-                    "G" => 1e9,
-                    "T" => 1e12,
-                    _ => 1.0,
-                };
+                let prefix = found.get(2).map_or("", |group| group.as_str());
+                let power = " KMGT".find(prefix).unwrap_or(0) as i32;
+                let base: f64 = if *prefixes == Binary { 1024.0 } else { 1000.0 };
                 let number: f64 = found.get(1)?.as_str().parse().ok()?;
-                Some(number * prefix * factor).filter(|value| value.is_finite())
+                Some(number * base.powi(power) * factor).filter(|value| value.is_finite())
             }
             Self::Json(path) => {
                 // What a shell or a wrapper says in lines before the document is no part of it.
@@ -269,6 +304,42 @@ mod tests {
         assert_eq!(of("tcp_rr -c", "throughput=1234.5\n"), Some(1234.5));
         assert!(known_figure(&words("somebody -x")).is_none());
         assert_eq!(of("wrk", "no such line"), None);
+    }
+
+    /// What the programs of Debian 12 said over the loopback interface.
+    #[test]
+    fn outputs_as_programs_wrote_them_are_read_in_base_units() {
+        const MIB_PER_S: f64 = 8.0 * 1024.0 * 1024.0;
+        macro_rules! said {
+            ($command:literal, $file:literal) => {
+                ($command, $file, include_str!(concat!("outputs/", $file, ".txt")))
+            };
+        }
+        let outputs = [
+            (said!("iperf3 -c 127.0.0.1", "iperf3"), 3.48e9),
+            (said!("iperf3 -c 127.0.0.1 -P 2", "iperf3-streams"), 3.14e9),
+            (said!("iperf3 -c 127.0.0.1 -f M", "iperf3-bytes"), 463.0 * MIB_PER_S),
+            (said!("iperf3 -c 127.0.0.1 -R -J", "iperf3-reverse-json"), 3_523_077_739.449_205),
+            (said!("iperf3 -c 127.0.0.1 -u", "iperf3-udp"), 50.0e6),
+            (said!("iperf3 -c 127.0.0.1 -u -J", "iperf3-udp-json"), 50_055_838.756_019_6),
+            (said!("iperf3 -c 127.0.0.1 --bidir", "iperf3-both"), 2.67e9),
+            (said!("iperf3 -c 127.0.0.1 --bidir -J", "iperf3-both-json"), 1_969_467_560.342_999_5),
+            (said!("iperf -c 127.0.0.1", "iperf"), 4.42e9),
+            (said!("iperf -c 127.0.0.1 -P 2", "iperf-streams"), 4.53e9),
+            (said!("iperf -c 127.0.0.1 -f M", "iperf-bytes"), 1080.0 * MIB_PER_S),
+            (said!("iperf -c 127.0.0.1 -u", "iperf-udp"), 52.4e6),
+            (said!("wrk -d 1 http://127.0.0.1/", "wrk"), 979.64),
+            (said!("ab -n 200 http://127.0.0.1/", "ab"), 558.42),
+            (said!("sockperf ping-pong --tcp", "sockperf-ping-pong"), 35.923),
+            (said!("sockperf under-load --tcp", "sockperf-under-load"), 25.334),
+            (said!("sockperf throughput --tcp", "sockperf-throughput"), 1543.144 * 1_048_576.0),
+        ];
+        for ((command, file, output), expected) in outputs {
+            let figure = known_figure(&words(command)).unwrap();
+            assert_eq!(figure.read(output), Some(expected), "{file}");
+            let is_time = figure.key.ends_with("_us");
+            assert_eq!(figure.higher_is_better, !is_time, "{file}");
+        }
     }
 
     #[test]
