@@ -4,6 +4,7 @@
 //! - [`separate`] answers which features of the runs tell those groups apart.
 //! - [`compare`] answers whether two sets of runs differ, by how much, and which change could have been seen at all.
 //! - [`causes`] has the catalogue of known causes, and says which of them fit.
+//! - [`resources`](mod@resources) answers what limits: utilisation, saturation and errors of each resource.
 //! - [`suspects`](mod@suspects) orders those that fit by how much each explains.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
@@ -16,6 +17,7 @@
 pub mod causes;
 pub mod compare;
 pub mod modes;
+pub mod resources;
 pub mod separate;
 pub mod stats;
 pub mod suspects;

@@ -164,8 +164,10 @@ fn placement(seen: &mut Seen, probes: &Probes) {
     if !ends.is_empty() {
         let used: f64 = ends.iter().map(|(_, one)| one.usr_s + one.sys_s).sum();
         seen.per_second("ends_cpus", used, distance::CPU_TIME);
-        let most = ends.iter().map(|(_, one)| one.usr_s + one.sys_s).fold(0.0, f64::max);
-        seen.per_second("busiest_end_cpus", most, distance::CPU_TIME);
+        let busiest = ends.iter().filter_map(|(_, one)| one.busiest_thread_s).reduce(f64::max);
+        if let Some(busiest) = busiest {
+            seen.put("busiest_thread_share", (busiest / seen.span).min(1.0), distance::CPU_TIME);
+        }
         let waits = ends.iter().filter_map(|(_, one)| one.longest_cpu_wait_s);
         if let Some(longest) = waits.reduce(f64::max) {
             // The longest of one thread: a wait of several at once costs no more.
@@ -273,6 +275,7 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     };
     let (sent, again) = (sum("Tcp.OutSegs"), sum("Tcp.RetransSegs"));
     let received = sum("Tcp.InSegs");
+    seen.per_second("retransmissions_per_s", again, distance::PROTOCOL);
     if sent > 0.0 {
         seen.put("retransmitted_share", again / sent, distance::PROTOCOL);
     }
@@ -354,6 +357,7 @@ mod tests {
             seen_on_cpu: seen.iter().copied().collect(),
             voluntary_switches: 100,
             longest_cpu_wait_s: Some(0.5),
+            busiest_thread_s: Some(1.0),
             moves_seen: 4,
             ..WorkerActivity::default()
         };
@@ -400,6 +404,7 @@ mod tests {
         assert_eq!(of("sleeps_per_unit"), (Some(2.0), Some(2.0)));
         assert_eq!(of("moves_per_s"), (Some(4.0), Some(4.0)));
         assert_eq!(of("busiest_cpu_share").0, Some(0.9));
+        assert_eq!(of("busiest_thread_share").0, Some(0.5));
         assert_eq!(of("waits_for_cpu_share").0, Some(0.25), "of the thread that waits longest");
         assert_eq!(of("cpu1.usr_share").0, Some(0.2));
         assert_eq!(of("retransmitted_share").0, Some(0.005));

@@ -101,6 +101,8 @@ impl Investigation {
             least_seen => format!("{:.1} %", 100.0 * self.least_seen),
             runs_plot => self.runs_plot(&scale),
             suspects,
+            limits => self.limits.rows(),
+            not_double => self.limits.sentence(),
             groups,
             findings,
             lists,

@@ -9,6 +9,7 @@ mod explain;
 mod features;
 mod figure;
 mod html;
+mod limits;
 mod met;
 mod placement;
 mod quota;
@@ -31,6 +32,7 @@ pub use command::{CommandRuns, CommandSubject};
 pub use explain::explain;
 pub use features::features;
 pub use figure::{Figure, known_figure};
+pub use limits::Limits;
 pub use met::{Met, Rate};
 pub(crate) use running::family;
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
@@ -93,6 +95,9 @@ pub struct Investigation {
     pub separation: Separation,
     /// Causes of the catalogue that fit.
     pub suspects: Vec<Suspect>,
+    /// What limits, resource by resource.
+    #[serde(default)]
+    pub limits: Limits,
     /// Who sent interrupts to other CPUs, who waited for locks, and where the CPUs were.
     #[serde(default)]
     pub met: Met,
@@ -306,6 +311,7 @@ fn look(
         contrast: shown.contrast,
         separation: shown.separation,
         suspects,
+        limits: Limits::of(&valid, &features),
         met,
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),

@@ -82,6 +82,7 @@ impl Investigation {
                 mode.members.len()
             );
         }
+        self.limits.tell(&mut text);
         self.findings(&mut text);
         for suspect in &self.suspects {
             suspect.tell(&mut text, &scale);

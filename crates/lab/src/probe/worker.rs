@@ -24,6 +24,7 @@ struct Worker {
 struct Thread {
     stat: ProcFile,
     status: ProcFile,
+    first: Stat,
     last: Stat,
     switches_first: Switches,
     switches_last: Switches,
@@ -148,6 +149,9 @@ impl Worker {
             seen.voluntary_switches += rise(before.voluntary, now.voluntary);
             seen.involuntary_switches += rise(before.involuntary, now.involuntary);
         }
+        let ticks = |stat: &Stat| stat.usr_ticks + stat.sys_ticks;
+        let used = threads.values().map(|thread| rise(ticks(&thread.first), ticks(&thread.last)));
+        seen.busiest_thread_s = used.max().map(|ticks| ticks as f64 * tick_s);
         let waits = threads.values().filter(|thread| thread.waits.is_some());
         let waited = waits.map(|thread| rise(thread.waited_first_ns, thread.waited_last_ns));
         seen.longest_cpu_wait_s = waited.max().map(|ns| ns as f64 / 1e9);
@@ -166,6 +170,7 @@ impl Thread {
         Ok(Self {
             stat,
             status,
+            first: last,
             last,
             switches_first: switches,
             switches_last: switches,

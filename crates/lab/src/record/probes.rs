@@ -436,6 +436,9 @@ pub struct WorkerActivity {
     pub usr_s: f64,
     /// CPU time in the kernel.
     pub sys_s: f64,
+    /// CPU time of the thread that used most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest_thread_s: Option<f64>,
     /// How long the thread that waited longest was ready and had no CPU; `None` where the kernel does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_cpu_wait_s: Option<f64>,
