@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millstream_lab::error::Error;
-use millstream_lab::probe::{Absent, Config, Host, NetSource, Sampler, Want, kernel, watch_kernel};
+use millstream_lab::probe::{
+    Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
+};
+use millstream_lab::report::cost;
 use millstream_lab::report::flame::flame_graph;
 use millstream_lab::report::kernel::text;
 use millstream_lab::runner::Interrupt;
@@ -125,14 +128,20 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     if let Some(command) = &command {
         sampler.watch_worker("command", command.0.id());
     }
-    let mut tables = 0;
+    let (mut tables, mut table_cpu_s) = (0, 0.0);
     let mut status = None;
+    let mut cpus = 0;
     while !interrupt.is_raised()
         && status.is_none()
         && arguments.count.is_none_or(|count| tables < count)
     {
         status = wait(interval, &interrupt, command.as_mut())?;
+        let before_s = thread_cpu_s();
         let (seconds, rows) = table.sample(programs.ok()).map_err(refuse)?;
+        if let (Ok(before_s), Ok(now_s)) = (before_s, thread_cpu_s()) {
+            table_cpu_s += now_s - before_s;
+        }
+        cpus = rows.len();
         out(&cpu_sheet(&rows).text())?;
         write(&mut json, || as_json(begun.elapsed().as_secs_f64(), seconds, &rows))?;
         tables += 1;
@@ -147,10 +156,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
             std::fs::write(path, drawn).map_err(Error::file(path.display().to_string()))?;
         }
     }
-    out(&format!(
-        "\nThe sampler itself took {:.3} % of one CPU.\n",
-        probes.own_cpu_s * 100.0 / watched_s
-    ))?;
+    out(&cost::text(&cost::costs(&probes, &[("table", table_cpu_s)]), cpus))?;
     write(&mut json, || json!({ "probes": probes }))?;
     if let Some(status) = status {
         return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)));

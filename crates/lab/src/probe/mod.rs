@@ -34,7 +34,7 @@ pub use millstream_observe::bpf::Want;
 pub use millstream_observe::proc::ProcFile;
 use millstream_observe::proc::{rise, rise32};
 pub(crate) use pressure::parse as parse_pressure;
-pub use sampler::Sampler;
+pub use sampler::{Sampler, thread_cpu_s};
 
 use crate::record::Probes;
 

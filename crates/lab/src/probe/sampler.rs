@@ -133,16 +133,23 @@ impl Sampling {
         }
         self.last = Instant::now();
         self.record.times_s.push(rounded(self.last.saturating_duration_since(self.origin)));
-        let absent = &mut self.record.absent;
-        self.probes.retain_mut(|probe| match probe.sample(turn) {
-            Ok(()) => true,
-            Err(reason) => {
-                absent.insert(probe.name().to_owned(), reason.0);
-                false
+        let Probes { absent, probe_cpu_s, .. } = &mut self.record;
+        let mut before_s = thread_cpu_s();
+        let mut note_cost = |name: &'static str| {
+            let now_s = thread_cpu_s();
+            if let (Turn::Middle, Ok(before_s), Ok(now_s)) = (turn, &before_s, &now_s) {
+                *probe_cpu_s.entry(name.to_owned()).or_default() += now_s - before_s;
             }
+            before_s = now_s;
+        };
+        self.probes.retain_mut(|probe| {
+            let taken = probe.sample(turn);
+            note_cost(probe.name());
+            taken.map_err(|reason| absent.insert(probe.name().to_owned(), reason.0)).is_ok()
         });
         // Workers are never absent for an error: one that ended is the usual case.
         let _ = self.workers.sample(turn);
+        note_cost(self.workers.name());
     }
 
     /// Samples at multiples of the interval after the baseline until told to stop.
@@ -172,12 +179,18 @@ impl Sampling {
             probe.finish(&mut record);
         }
         workers.finish(&mut record);
-        match clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
-            Ok(time) => record.own_cpu_s += rounded(Duration::from(time)),
-            Err(error) => drop(record.absent.insert("own_cpu_s".into(), error.desc().into())),
+        match thread_cpu_s() {
+            Ok(seconds) => record.own_cpu_s += seconds,
+            Err(why) => drop(record.absent.insert("own_cpu_s".into(), why.0)),
         }
         record
     }
+}
+
+/// CPU time that the calling thread has had, seconds to the microsecond.
+pub fn thread_cpu_s() -> Result<f64, Absent> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map(|time| rounded(Duration::from(time))).map_err(|error| Absent(error.desc().to_owned()))
 }
 
 /// Seconds to the microsecond.
@@ -231,6 +244,10 @@ mod tests {
         }
         assert!(probes.workers.as_ref().unwrap().contains_key("test"));
         assert!(probes.own_cpu_s > 0.0);
+        // Those that looked between the ends, and no other.
+        let costs = &probes.probe_cpu_s;
+        assert!(steps == 1 || costs.contains_key("cpu"), "{costs:?}");
+        assert!(costs.values().sum::<f64>() <= probes.own_cpu_s);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct Probes {
     /// What sampling itself cost: CPU time of the sampler.
     #[serde(default)]
     pub own_cpu_s: f64,
+    /// CPU time of each probe over all samples but the first and the last, which have work of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probe_cpu_s: BTreeMap<String, f64>,
     /// Probes that saw nothing, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,

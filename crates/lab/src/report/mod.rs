@@ -3,6 +3,7 @@
 //! All three show the same numbers: they are computed once, in [`Report::new`], and written by the
 //! same functions.
 
+pub mod cost;
 mod distance;
 pub mod flame;
 mod forced;
