@@ -59,6 +59,9 @@ pub enum Command {
     Show(crate::kept::Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(crate::kept::Report),
+    /// Write kept runs as Parquet files, for DuckDB and others
+    #[command(after_long_help = crate::export::HELP)]
+    Export(crate::export::Arguments),
     /// Take kept experiments out of the store, with all their runs
     #[command(after_long_help = crate::forget::HELP)]
     Forget(crate::forget::Arguments),

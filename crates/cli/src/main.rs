@@ -6,6 +6,7 @@
 mod arguments;
 mod compare;
 mod doctor;
+mod export;
 mod forget;
 mod gate;
 mod impair;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),
+        Command::Export(one) => export::export(&one),
         Command::Forget(forget) => forget::forget(&forget),
         Command::Impair(impair) => impair::impair(&impair),
         Command::Replay(replay) => replay::replay(&replay),

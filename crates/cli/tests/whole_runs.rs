@@ -2,6 +2,8 @@
 //! kind of link.
 
 mod common;
+#[path = "whole_runs/exported.rs"]
+mod exported;
 #[path = "whole_runs/places.rs"]
 mod places;
 
@@ -60,6 +62,7 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
     let lines = String::from_utf8(report.stdout).unwrap();
     let read: Vec<RunRecord> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(read, runs, "JSON alone");
+    exported::ask_with_duckdb(&place, runs.len());
     let once = place.command(&["show", &id]).output().unwrap().stdout;
     let twice = place.command(&["show", &id, "first-look"]).output().unwrap().stdout;
     assert_eq!(once, twice, "the same experiment twice counts once");

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod environment;
 pub mod error;
 pub mod experiment;
+pub mod export;
 pub mod guard;
 pub mod hosts;
 pub mod impair;
