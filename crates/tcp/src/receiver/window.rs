@@ -177,6 +177,9 @@ mod tests {
         rcv.take_placed(60_000);
         assert_eq!(u64::from(rcv.select_window(&rtt, &config)), edge - 60_001);
         assert_eq!(rcv.edge(), edge);
+        // nor where the field cannot name it
+        rcv.edge = edge + 70_000;
+        assert_eq!((rcv.select_window(&rtt, &config), rcv.edge()), (u16::MAX, edge + 70_000));
     }
 
     #[test]
