@@ -126,6 +126,9 @@ fn strength(cause: &Cause, separation: &Separation) -> Option<f64> {
 }
 
 #[cfg(test)]
+mod truth;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,86 @@
+//! What recorded runs of causes that were made on purpose show, and the same loads without them.
+//!
+//! `scripts/truth --keep crates/diagnose/truth` on a quiet machine records them: a file for each case, with its results and the
+//! features that causes read. No run is made here, so that the answer does not depend on the machine. Without records there is
+//! nothing to judge.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde::Deserialize;
+
+use super::suspects;
+use crate::causes::{Kind, built_in};
+use crate::separate::Feature;
+
+/// Placement is left to the scheduler in the recorded runs: what follows from it is there in each. That a CPU is full is
+/// true of any load that nothing else limits.
+const NATURAL: [&str; 2] = ["wake-up-of-another-cpu", "full-cpu"];
+
+/// Share of the recorded cases that are named in the first place.
+const RIGHT_LEAST: f64 = 0.9;
+
+#[derive(Deserialize)]
+struct Recorded {
+    case: String,
+    /// Causes one of which is right; none of a load without a cause.
+    expected: Vec<String>,
+    results: Vec<f64>,
+    features: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+fn recorded() -> Vec<Recorded> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/truth");
+    let Ok(listed) = fs::read_dir(folder) else { return vec![] };
+    let mut paths: Vec<_> = listed.map(|one| one.unwrap().path()).collect();
+    paths.sort();
+    let read = |path| serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    paths.iter().map(read).collect()
+}
+
+/// The causes that limit these runs, in order, with their ranks.
+fn limits(recorded: &Recorded) -> Vec<(String, f64)> {
+    let feature = |(name, values): (&String, &Vec<Option<f64>>)| Feature {
+        name: name.clone(),
+        distance: 0,
+        values: values.clone(),
+    };
+    let features: Vec<Feature> = recorded.features.iter().map(feature).collect();
+    let shown = suspects(&recorded.results, &features, &built_in(), 1);
+    let counts = |fit: &&super::Fit| {
+        fit.cause.kind == Kind::Limits && !NATURAL.contains(&fit.cause.id.as_str())
+    };
+    let fits = shown.fits.iter().filter(counts);
+    fits.map(|fit| (fit.cause.id.clone(), fit.rank.value())).collect()
+}
+
+/// The line that says what is named of one, and whether that is right.
+fn judged(one: &Recorded) -> (bool, String) {
+    let found = limits(one);
+    let first = found.first().map_or("none", |(id, _)| id.as_str());
+    let is_right = match one.expected.is_empty() {
+        true => found.is_empty(),
+        false => one.expected.iter().any(|id| id == first),
+    };
+    (is_right, format!("{} ({}): {found:.2?}\n", one.case, one.expected.join(" or ")))
+}
+
+#[test]
+fn causes_that_were_made_are_named_first_and_none_is_named_without() {
+    let all = recorded();
+    if all.is_empty() {
+        return eprintln!(
+            "skipped: nothing is recorded (scripts/truth --keep crates/diagnose/truth)"
+        );
+    }
+    let (made, without): (Vec<_>, Vec<_>) = all.iter().partition(|one| !one.expected.is_empty());
+    let wrong = |of: &[&Recorded]| -> Vec<String> {
+        let lines = of.iter().map(|one| judged(one)).filter(|(is_right, _)| !is_right);
+        lines.map(|(_, line)| line).collect()
+    };
+    let (missed, named) = (wrong(&made), wrong(&without));
+    let right = made.len() - missed.len();
+    assert!(made.len() >= 15, "{} cases", made.len());
+    assert!(right as f64 >= RIGHT_LEAST * made.len() as f64, "{right} named first\n{missed:?}");
+    assert!(named.is_empty(), "named without a cause\n{named:?}");
+}
