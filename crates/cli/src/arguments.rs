@@ -86,6 +86,21 @@ pub enum Command {
     /// Everything that engines publish, for Prometheus
     #[command(after_long_help = crate::live::METRICS_HELP)]
     Metrics(crate::live::Metrics),
+    /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of TCP_INFO
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Ss(crate::live::Ss),
+    /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Queue(crate::live::Queue),
+    /// The sizes of all that is queued in an engine, by powers of two: payload, and memory held
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Census(crate::live::One),
+    /// The links of an engine: rings, counters, drops by cause
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Links(crate::live::One),
+    /// The pool of an engine, and who holds how much of it
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Pool(crate::live::One),
     /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
     Undo,
     /// End a command when the laboratory is gone (started by `investigate`, not by hand)

@@ -63,6 +63,11 @@ fn main() -> ExitCode {
         Command::Drops(one) => live::drops(&one),
         Command::Stages(one) => live::stages(&one),
         Command::Metrics(one) => live::metrics(&one),
+        Command::Ss(one) => live::ss(&one),
+        Command::Queue(one) => live::queue(&one),
+        Command::Census(one) => live::census(&one),
+        Command::Links(one) => live::links(&one),
+        Command::Pool(one) => live::pool(&one),
     };
     match done {
         Ok(code) => code,

@@ -3,8 +3,10 @@
 mod bulk;
 mod front;
 mod look;
+mod survey;
 
 pub use bulk::Cuts;
+pub use survey::Piece;
 
 use crate::cursors::Cursors;
 use crate::desc::Entry;

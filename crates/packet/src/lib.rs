@@ -102,7 +102,7 @@ mod tests;
 mod time;
 
 pub use batch::{DrainFront, Filling, PacketBatch};
-pub use byte_queue::{ByteQueue, Cuts, Written};
+pub use byte_queue::{ByteQueue, Cuts, Piece, Written};
 pub use chain::PullUp;
 pub use limit::{Appended, Full, QueueLimits, Room};
 pub use limits::{

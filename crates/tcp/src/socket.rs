@@ -1,6 +1,6 @@
 //! What the application may call.
 
-use millstream_packet::{Instant, Packet, Pool, QueueStats};
+use millstream_packet::{Instant, Packet, Piece, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
@@ -247,6 +247,22 @@ impl Connection {
     /// What the send queue and the receive queue hold and count; data out of order aside.
     pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
         (self.snd.queue().stats(), self.rcv.queue().stats())
+    }
+
+    /// Tells of the pieces of the send queue, or of the receive queue where `receives`, data out of order aside: at most
+    /// `most` of them, from where the call before has answered, or from the front
+    /// ([`ByteQueue::survey`](millstream_packet::ByteQueue::survey)).
+    pub fn survey_queue(
+        &mut self,
+        receives: bool,
+        from: Option<u64>,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        match receives {
+            true => self.rcv.survey_queue(from, most, see),
+            false => self.snd.survey_queue(from, most, see),
+        }
     }
 
     /// Whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks after the way.

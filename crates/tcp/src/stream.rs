@@ -2,7 +2,7 @@
 
 use millstream_packet::{
     Appended, ByteQueue, Cuts, Exhausted, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, Full, Packet,
-    PacketBatch, Pool, QueueLimits, QueueStats,
+    PacketBatch, Piece, Pool, QueueLimits, QueueStats,
 };
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
@@ -73,6 +73,17 @@ impl StreamQueue {
     /// What the queue counts; nothing while it does not exist.
     pub(crate) fn stats(&self) -> QueueStats {
         self.bytes().map_or_else(QueueStats::default, |queue| queue.stats())
+    }
+
+    /// As [`ByteQueue::survey`]; from the front where `from` says nothing.
+    pub(crate) fn survey(
+        &mut self,
+        from: Option<u64>,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        let queue = self.bytes_mut()?;
+        queue.survey(from.unwrap_or(queue.position()), most, see)
     }
 
     /// Most memory held since it was made.

@@ -1,5 +1,6 @@
 //! Commands that look at engines which run: what they publish, and what they answer.
 
+mod ask;
 mod columns;
 mod drops;
 mod engines;
@@ -7,12 +8,14 @@ mod http;
 mod metrics;
 mod netstat;
 mod ps;
+mod sockets;
 mod stages;
 
 pub use drops::{Drops, HELP as DROPS_HELP, drops};
 pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
 pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
 pub use ps::{Ps, ps};
+pub use sockets::{HELP as SOCKETS_HELP, One, Queue, Ss, census, links, pool, queue, ss};
 pub use stages::{HELP as STAGES_HELP, Stages, stages};
 
 use std::process::ExitCode;

@@ -131,6 +131,25 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
 }
 
 #[test]
+fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
+    let world = World::new("asks");
+    let text = world.text(&["ss"]);
+    assert!(text.contains("LISTEN") && text.contains("SYN-SENT"), "{text}");
+    let sockets = world.json(&["ss", "--json"]);
+    let connection = &sockets["sockets"][1];
+    assert_eq!(connection["remote"], "10.9.0.2:80", "{sockets}");
+    let id = connection["id"].as_str().unwrap();
+    assert!(world.text(&["ss", "-i"]).contains("cwnd_bytes:"));
+    let text = world.text(&["queue", id, "-v"]);
+    assert!(text.contains("send queue") && text.contains("0 segments"), "{text}");
+    assert!(world.text(&["census"]).starts_with("0 segments"));
+    assert_eq!(world.json(&["links", "--json"])["links"][0]["mtu_bytes"], 1500);
+    assert!(world.text(&["pool"]).contains("holder name tcp-send"));
+    let refused = world.run(&["queue", "tcp77.0"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[test]
 fn what_a_killed_engine_has_left_is_removed_by_the_next_look() {
     let mut world = World::new("killed");
     world.program.kill().unwrap();

@@ -6,6 +6,7 @@ mod packet_queues;
 mod places;
 mod queues;
 mod statistics;
+mod surveys;
 
 use crate::*;
 use std::thread;

@@ -274,9 +274,13 @@ impl Engine {
         let mut rung = !bell.announce();
         if !rung && !busy() && self.prepare_links(dry) {
             self.out.stats.sleeps += 1;
+            let of_links = self.sleeper.entries.len();
+            self.live.watch(&mut self.sleeper.entries);
             poll(&mut self.sleeper.entries, limit)?;
             rung = self.sleeper.entries[0].ready;
             let woke = self.refresh_time();
+            let others = self.sleeper.entries.get(of_links..).unwrap_or_default();
+            self.live.woken(others, woke);
             let length = woke.saturating_duration_since(now);
             self.sleeper.slept(polled, length);
             let stats = &mut self.out.stats;

@@ -66,7 +66,7 @@ impl Engine {
         self.time = self.time.max(now);
         let now = self.time;
         if self.live.is_due(now) {
-            self.publish(now);
+            self.look_at_live(now);
         }
         self.out.stats.stages.begin_turn();
         self.out.stats.turns += 1;
@@ -242,7 +242,7 @@ impl Engine {
         first = first.min(ns(self.out.addresses.claims.next_due()));
         first = first.min(ns(self.reclaim.next_deadline()));
         first = first.min(ns(self.reassembly.next_deadline()));
-        first = first.min(ns(self.live.next_deadline(self.turns_of_work())));
+        first = first.min(ns(self.live.next_deadline(self.turns_of_work(), self.time)));
         first = first.min(ns(self.out.addresses.groups.next_due()));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));

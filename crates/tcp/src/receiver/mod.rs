@@ -8,7 +8,7 @@ mod timestamps;
 mod tune;
 mod window;
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, Piece, Pool};
 use millstream_wire::tcp::{SackBlocks, SeqNumber};
 
 use crate::stream::StreamQueue;
@@ -221,6 +221,16 @@ impl Receiver {
     #[inline(always)]
     pub(crate) fn queue(&self) -> &StreamQueue {
         &self.queue
+    }
+
+    /// As [`StreamQueue::survey`].
+    pub(crate) fn survey_queue(
+        &mut self,
+        from: Option<u64>,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        self.queue.survey(from, most, see)
     }
 
     /// Copies bytes that wait to be read into `out`: how many.

@@ -1,6 +1,6 @@
 //! What was written and not acknowledged yet: how it gets into the send queue, and into segments.
 
-use millstream_packet::{Cuts, Exhausted, Packet, PacketBatch, Pool};
+use millstream_packet::{Cuts, Exhausted, Packet, PacketBatch, Piece, Pool};
 
 use super::Sender;
 use crate::stream::StreamQueue;
@@ -18,6 +18,16 @@ impl Sender {
     #[inline(always)]
     pub(crate) fn queue(&self) -> &StreamQueue {
         &self.queue
+    }
+
+    /// As [`StreamQueue::survey`].
+    pub(crate) fn survey_queue(
+        &mut self,
+        from: Option<u64>,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        self.queue.survey(from, most, see)
     }
 
     /// Bytes written and not sent for the first time.

@@ -5,19 +5,23 @@
 //! heap for it, and nothing walks what grows: the states of connections are counted a few at a time. Off it costs a
 //! turn one comparison.
 
+mod answers;
 mod config;
+mod control;
 mod counters;
 mod values;
 
 use std::fmt;
+use std::time::Duration;
 
-use millstream_link::sys::effective_uid;
+use millstream_link::sys::{PollEntry, effective_uid};
 use millstream_live::{Directory, LiveError, SchemaText, Writer};
 use millstream_packet::Instant;
 use millstream_tcp::State;
 
 use super::{Engine, Serial};
 pub use config::LiveConfig;
+use control::Control;
 use values::{Names, Values};
 
 /// Links that are published: those in use, of which there are no more.
@@ -29,7 +33,7 @@ const STATES: u32 = 128;
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Live {
-    /// When to publish next; `None`: never.
+    /// When to look here next, to publish or to answer; `None`: never.
     due: Option<Instant>,
     publisher: Option<Box<Publisher>>,
     /// Why nothing is published, or was not at last.
@@ -38,7 +42,11 @@ pub(super) struct Live {
 
 struct Publisher {
     writer: Writer,
-    every: std::time::Duration,
+    every: Duration,
+    /// When to publish next.
+    due: Instant,
+    /// Answers questions, once there is a segment; unless it cannot be had.
+    control: Option<Control>,
     /// The links that the schema names.
     links: Vec<Serial>,
     /// Turns that had found something to do when it was published last.
@@ -49,7 +57,7 @@ struct Publisher {
 impl Live {
     /// As asked for. Where that cannot be had the reason is kept.
     pub fn new(config: Option<&LiveConfig>, now: Instant) -> Self {
-        match config.map(Publisher::new) {
+        match config.map(|config| Publisher::new(config, now)) {
             None => Self::default(),
             Some(Ok(publisher)) => {
                 Self { due: Some(now), publisher: Some(Box::new(publisher)), error: None }
@@ -63,16 +71,31 @@ impl Live {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// When an engine that has found something to do in so many turns is to publish that.
+    /// When an engine that has found something to do in so many turns is to publish that, or has somebody to answer.
     #[inline]
-    pub fn next_deadline(&self, worked: u64) -> Option<Instant> {
+    pub fn next_deadline(&self, worked: u64, now: Instant) -> Option<Instant> {
         let publisher = self.publisher.as_deref()?;
-        self.due.filter(|_| publisher.worked != worked)
+        let publish = (publisher.worked != worked).then_some(publisher.due);
+        let answer = publisher.control.as_ref().and_then(|control| control.next_deadline(now));
+        publish.into_iter().chain(answer).min()
+    }
+
+    /// Adds what wakes an engine that sleeps.
+    pub fn watch(&self, entries: &mut Vec<PollEntry>) {
+        let control = self.publisher.as_deref().and_then(|publisher| publisher.control.as_ref());
+        control.into_iter().for_each(|control| control.watch(entries));
+    }
+
+    /// An engine has slept until `now`: something came for one of these.
+    pub fn woken(&mut self, entries: &[PollEntry], now: Instant) {
+        if entries.iter().any(|entry| entry.ready) && self.publisher.is_some() {
+            self.due = Some(now);
+        }
     }
 }
 
 impl Publisher {
-    fn new(config: &LiveConfig) -> Result<Self, LiveError> {
+    fn new(config: &LiveConfig, now: Instant) -> Result<Self, LiveError> {
         let uid = effective_uid();
         let directory = match &config.directory {
             Some(path) => Directory::at(path, uid)?,
@@ -82,6 +105,8 @@ impl Publisher {
         Ok(Self {
             writer,
             every: config.every,
+            due: now,
+            control: None,
             links: Vec::new(),
             // Not even that nothing was done yet is published.
             worked: u64::MAX,
@@ -96,7 +121,15 @@ impl Publisher {
         let writer = &mut self.writer;
         values::visit(engine, &self.states, &mut Values(|value| writer.push(value)));
         self.worked = engine.turns_of_work();
-        self.writer.publish(engine.time.as_nanos())
+        self.writer.publish(engine.time.as_nanos())?;
+        if self.control.is_none() {
+            // Its name was free, or of an engine that has gone.
+            let path = self.writer.socket_path();
+            let _ = std::fs::remove_file(&path);
+            let bound = Control::bind(&path);
+            self.control = Some(bound.map_err(|source| LiveError::File { path, source })?);
+        }
+        Ok(())
     }
 
     /// Writes the schema anew where there are other links than it names.
@@ -164,13 +197,22 @@ impl Engine {
         self.live.publisher.as_deref().map(|publisher| publisher.writer.path())
     }
 
-    /// Publishes what there is when that is due.
+    /// Publishes what there is when that is due, and answers who has asked.
     #[cold]
     #[inline(never)]
-    pub(super) fn publish(&mut self, now: Instant) {
+    pub(super) fn look_at_live(&mut self, now: Instant) {
         let Some(mut publisher) = self.live.publisher.take() else { return };
-        self.live.error = publisher.publish(self).err();
-        self.live.due = Some(now + publisher.every);
+        if publisher.due <= now {
+            self.live.error = publisher.publish(self).err();
+            publisher.due = now + publisher.every;
+        }
+        let mut due = publisher.due;
+        if let Some(control) = &mut publisher.control {
+            control.accept(now);
+            control.serve(self, now);
+            due = control.next_deadline(now).map_or(due, |answer| answer.min(due));
+        }
+        self.live.due = Some(due);
         self.live.publisher = Some(publisher);
     }
 

@@ -1,11 +1,10 @@
 //! What others see of an engine.
 
-use std::time::Duration;
-
 use millstream_link::{PairConfig, PairEnd, pair};
 use millstream_live::{Segment, Snapshot};
 use millstream_packet::{Pool, PoolConfig};
 
+use super::answers::Answer;
 use super::*;
 use crate::EngineConfig;
 
@@ -152,4 +151,264 @@ fn states_of_many_connections_are_counted_a_few_at_a_time() {
         states.look(&engine);
     }
     assert_eq!(states.of(State::SynSent), count as u64);
+}
+
+/// Two engines over a pair, and a connection: its socket at `near`, and at `far`.
+fn connected(near: &mut Engine, far: &mut Engine) -> [crate::SocketId; 2] {
+    let address = "10.9.0.2:7".parse().expect("an address");
+    let listener = far.tcp_listen(address, 4).expect("a listener");
+    let client = near.tcp_connect(address).expect("a connection");
+    settle(near, far);
+    [client, far.tcp_accept(listener).expect("a connection").0]
+}
+
+fn settle(near: &mut Engine, far: &mut Engine) {
+    let now = near.refresh_time().max(far.refresh_time());
+    while near.turn(now).progress | far.turn(now).progress {}
+}
+
+/// An engine with a live name, one that it talks to, and a connection.
+fn world(there: &Temporary) -> (Engine, Engine, [crate::SocketId; 2]) {
+    let (end, other) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(Some(end), Some(there.config()));
+    let mut far = engine(None, None);
+    let link = far.add_link(Box::new(other)).expect("a link");
+    far.add_address(link, "10.9.0.2/24".parse().expect("a prefix")).expect("an address");
+    let ids = connected(&mut near, &mut far);
+    (near, far, ids)
+}
+
+/// The pages of an answer.
+fn pages(engine: &mut Engine, question: &str) -> Vec<String> {
+    let (mut answer, mut pages) = (Answer::to(question), Vec::new());
+    while !answer.is_over() {
+        let mut page = String::new();
+        answer.fill(engine, &mut page);
+        pages.push(page);
+        assert!(pages.len() < 10_000, "it ends");
+    }
+    pages
+}
+
+fn lines<'a>(
+    pages: &'a [String],
+    kind: &'a str,
+) -> impl Iterator<Item = millstream_live::Record> + 'a {
+    let lines = pages.iter().flat_map(|page| page.lines()).map(millstream_live::Record::parse);
+    lines.filter(move |line| line.kind == kind)
+}
+
+#[test]
+fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
+    const WRITES: usize = 50;
+    let there = Temporary::new("queue");
+    let (mut near, mut far, [client, server]) = world(&there);
+    for _ in 0..WRITES {
+        assert_eq!(far.tcp_write(server, &[7; 1000]), Ok(1000));
+        settle(&mut near, &mut far);
+    }
+    let all = pages(&mut near, "ss");
+    let socket = lines(&all, "socket").find(|line| line.get("state") == Some("ESTAB")).expect("it");
+    assert_eq!(socket.number("recv_q"), Some(50_000));
+    let question = format!("queue {} -v", socket.get("id").expect("an id"));
+    let all = pages(&mut near, &question);
+    let segments: Vec<_> = lines(&all, "segment").collect();
+    assert!(segments.len() >= WRITES / 2, "{}", segments.len());
+    let sum = |key| segments.iter().filter_map(|line| line.number(key)).sum::<u64>();
+    assert_eq!(sum("payload_bytes"), 50_000);
+    let queue = lines(&all, "queue").find(|line| line.get("side") == Some("receive")).expect("it");
+    assert_eq!(queue.number("payload_bytes"), Some(50_000));
+    // Over a pair it has views of what the other end holds, and stands for no less than its bytes.
+    assert_eq!(queue.number("held_bytes"), Some(sum("held_bytes").max(50_000)));
+    assert!(queue.get("flags").expect("words").contains("readable"), "{queue:?}");
+    // No page looks at more than its part.
+    for page in &all {
+        assert!(page.lines().filter(|line| line.starts_with("segment ")).count() <= 128);
+    }
+    let all = pages(&mut near, "census");
+    let counted = lines(&all, "sizes").next().expect("it");
+    assert_eq!(counted.number("segments"), Some(segments.len() as u64));
+    assert_eq!(counted.number("held_bytes"), Some(sum("held_bytes")));
+    near.tcp_abort(client);
+    settle(&mut near, &mut far);
+    assert!(pages(&mut near, &question)[0].starts_with("error "));
+}
+
+#[test]
+fn datagrams_that_wait_are_told_and_counted_too() {
+    const COUNT: usize = 1300;
+    let mut engine = engine(None, None);
+    let id = engine.udp_bind("0.0.0.0:9".parse().expect("an address")).expect("a socket");
+    let from: std::net::SocketAddr = "10.9.0.2:9".parse().expect("an address");
+    for _ in 0..COUNT {
+        let packet =
+            millstream_packet::Packet::from_slice(&engine.out.pool, 0, &[7; 100]).expect("frames");
+        let socket = engine.udp.sockets.get_mut(id.slot()).expect("it");
+        socket.queue.push_back(crate::engine::datagram::udp_table::Datagram {
+            from,
+            packet,
+            info: crate::DatagramInfo {
+                to: from.ip(),
+                link: millstream_route::LinkId(0),
+                hop_limit: 64,
+                traffic_class: 64,
+            },
+        });
+    }
+    let all = pages(&mut engine, "queue udp0.0 -v");
+    assert_eq!((lines(&all, "segment").count(), all.len()), (COUNT, COUNT.div_ceil(128)));
+    let all = pages(&mut engine, "census");
+    assert_eq!(lines(&all, "sizes").next().expect("it").number("segments"), Some(COUNT as u64));
+    assert!(all.len() >= COUNT / 512, "{} pages", all.len());
+}
+
+#[test]
+fn tables_are_walked_a_few_slots_at_a_time() {
+    let (end, _other) = pair(PairConfig::default()).expect("a pair");
+    let mut engine = engine(Some(end), None);
+    for _ in 0..1000 {
+        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+    }
+    let all = pages(&mut engine, "ss");
+    assert_eq!(lines(&all, "socket").count(), 1000);
+    assert!(
+        all.iter().all(|page| page.lines().filter(|line| line.starts_with("socket")).count() <= 16)
+    );
+    assert!(pages(&mut engine, "links")[0].contains("rx_ring="));
+    assert!(pages(&mut engine, "pool")[0].contains("holder name=tcp-send"));
+    for wrong in ["", "x", "queue", "queue tcp", "queue tcp9.9.9", "queue tcp-1.0", "queue tcp5.1"]
+    {
+        let all = pages(&mut engine, wrong);
+        assert!(all.len() == 1 && all[0].starts_with("error "), "{wrong}: {all:?}");
+    }
+}
+
+mod control {
+    //! The socket itself, and who misuses it.
+
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn open(engine: &Engine) -> std::io::Result<UnixStream> {
+        let path = engine.live_path().expect("published").with_extension("sock");
+        let stream = UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    fn clients(engine: &Engine) -> usize {
+        let publisher = engine.live.publisher.as_deref().expect("published");
+        publisher.control.as_ref().expect("a socket").clients()
+    }
+
+    /// A turn, which sleeps where there is nothing to do.
+    fn sleeps(engine: &mut Engine) {
+        engine.run_once(Some(Duration::from_millis(1))).expect("a turn");
+    }
+
+    /// A turn 10 ms later.
+    fn later(engine: &mut Engine) {
+        engine.turn(engine.now() + Duration::from_millis(10));
+    }
+
+    /// Asks, with turns of the engine meanwhile, and reads all of the answer.
+    fn ask(engine: &mut Engine, question: &str, turn: fn(&mut Engine)) -> String {
+        let mut stream = open(engine).expect("a client");
+        stream.write_all(question.as_bytes()).expect("asked");
+        let (mut answer, mut part) = (Vec::new(), [0; 65_536]);
+        for _ in 0..100_000 {
+            turn(engine);
+            match stream.read(&mut part) {
+                Ok(0) => break,
+                Ok(len) => answer.extend_from_slice(&part[..len]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                // It was dropped before it had all been read.
+                Err(_) => break,
+            }
+        }
+        String::from_utf8(answer).expect("text")
+    }
+
+    #[test]
+    fn an_engine_that_sleeps_answers_who_asks() {
+        let there = Temporary::new("asks");
+        let mut engine = engine(None, Some(there.config().every(Duration::from_secs(3600))));
+        engine.tcp_listen("0.0.0.0:7".parse().expect("an address"), 4).expect("a listener");
+        engine.run_once(Some(Duration::ZERO)).expect("a turn");
+        let answer = ask(&mut engine, "ss\n", sleeps);
+        assert!(
+            answer.starts_with("socket id=listen0.0 ") && answer.ends_with("end\n"),
+            "{answer}"
+        );
+        assert!(ask(&mut engine, "nonsense\n", sleeps).starts_with("error "));
+        assert_eq!(clients(&engine), 0);
+    }
+
+    #[test]
+    fn who_says_too_much_or_goes_away_is_dropped() {
+        let there = Temporary::new("garbage");
+        let mut engine = engine(None, Some(there.config()));
+        engine.run_once(Some(Duration::ZERO)).expect("a turn");
+        let garbage = "x".repeat(10_000);
+        for wrong in [garbage.as_str(), "ss\nss\n", "ss\nx"] {
+            assert_eq!(ask(&mut engine, wrong, sleeps), "", "{wrong:.20}");
+        }
+        drop(open(&engine).expect("a client"));
+        (0..10).for_each(|_| later(&mut engine));
+        assert_eq!(clients(&engine), 0);
+    }
+
+    #[test]
+    fn who_does_not_ask_and_who_does_not_read_is_dropped_in_time() {
+        let there = Temporary::new("silent");
+        let (end, _other) = pair(PairConfig::default()).expect("a pair");
+        let mut engine = engine(Some(end), Some(there.config()));
+        for _ in 0..600 {
+            engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        }
+        let mut now = engine.refresh_time();
+        let mut turns = |engine: &mut Engine, count: usize, each: Duration| {
+            for _ in 0..count {
+                now += each;
+                engine.turn(now);
+            }
+        };
+        turns(&mut engine, 1, Duration::from_millis(10));
+        let _silent = open(&engine).expect("a client");
+        let mut deaf = open(&engine).expect("a client");
+        deaf.write_all(b"ss\n").expect("asked");
+        turns(&mut engine, 5, Duration::from_millis(10));
+        assert_eq!(clients(&engine), 2);
+        turns(&mut engine, 30, Duration::from_millis(10));
+        assert_eq!(clients(&engine), 1, "who has not asked is gone");
+        // As much as the socket takes was made, and no more.
+        turns(&mut engine, 2000, Duration::from_micros(10));
+        let quiet = engine.live.next_deadline(engine.turns_of_work(), engine.now()).expect("one");
+        assert!(quiet > engine.now(), "nobody is told anything now");
+        turns(&mut engine, 210, Duration::from_millis(10));
+        assert_eq!(clients(&engine), 0, "who does not read is gone");
+    }
+
+    #[test]
+    fn a_thousand_clients_take_no_more_than_their_places() {
+        let there = Temporary::new("thousand");
+        let mut engine = engine(None, Some(there.config()));
+        engine.run_once(Some(Duration::ZERO)).expect("a turn");
+        for _ in 0..10 {
+            // No more than the system lets wait.
+            let all: Vec<_> = (0..100).map(|_| open(&engine).expect("a client")).collect();
+            let mut most = 0;
+            for _ in 0..200 {
+                later(&mut engine);
+                most = most.max(clients(&engine));
+            }
+            assert_eq!(most, 16);
+            drop(all);
+            (0..200).for_each(|_| later(&mut engine));
+            assert_eq!(clients(&engine), 0);
+        }
+        assert!(ask(&mut engine, "ss\n", later).ends_with("end\n"), "an honest one is served");
+    }
 }

@@ -1,0 +1,205 @@
+//! `millstream ss`, `queue`, `census`, `links` and `pool`: what a living engine answers.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream::live::Record;
+use millstream_lab::error::Error;
+use serde_json::json;
+
+use super::ask::{ask, ask_all, object, shown};
+use super::columns::Side::{Left, Right};
+use super::columns::{columns, row};
+use super::stages::histogram;
+use super::{Which, engines};
+use crate::output::out;
+
+/// For `ss --help` and others.
+pub const HELP: &str = "\
+The engine answers between two turns, so much at a time that none is long: what changes meanwhile is shown as it is when its
+turn comes. Only its own user is answered. ENGINE is its name, its process, or the ID that `millstream ps` shows.";
+
+/// Arguments of `ss`.
+#[derive(Debug, Args)]
+pub struct Ss {
+    #[command(flatten)]
+    which: Which,
+    /// All that is known of each connection (round trips, windows, losses, what limits it)
+    #[arg(short, long)]
+    info: bool,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `queue`.
+#[derive(Debug, Args)]
+pub struct Queue {
+    /// The socket, as `millstream ss` names it
+    id: String,
+    /// The engine [default: the only one]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Each segment: where it is in the stream, its payload, and the memory that it holds
+    #[arg(short, long)]
+    verbose: bool,
+    /// As JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of what has an engine and nothing else.
+#[derive(Debug, Args)]
+pub struct One {
+    #[command(flatten)]
+    which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the sockets.
+pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
+    let segment = engines::one(arguments.which.engine.as_deref())?;
+    let sockets = ask_all(&segment, "ss")?;
+    if arguments.json {
+        let sockets: Vec<_> = sockets.iter().map(object).collect();
+        out(&format!("{}\n", json!({ "engine": engines::id(&segment), "sockets": sockets })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![row(["id", "state", "recv-q", "send-q", "local", "remote", "held"])];
+    let keys = ["id", "state", "recv_q", "send_q", "local", "remote", "held_bytes"];
+    rows.extend(sockets.iter().map(|socket| keys.map(|key| shown(socket, key)).into()));
+    let text = columns(&[Left, Left, Right, Right, Left, Left, Right], &rows);
+    if !arguments.info {
+        out(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (line, socket) in text.lines().zip(std::iter::once(&Record::default()).chain(&sockets)) {
+        let more = socket.fields.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
+        let more: Vec<String> = more.map(|(key, value)| format!("{key}:{value}")).collect();
+        out(&format!("{line}\n"))?;
+        if !more.is_empty() {
+            out(&format!("    {}\n", more.join(" ")))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the queues of a socket.
+pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
+    let segment = engines::one(arguments.engine.as_deref())?;
+    let verbose = if arguments.verbose { " -v" } else { "" };
+    let mut sizes = Sizes::default();
+    ask(&segment, &format!("queue {}{verbose}", arguments.id), |line| match &line.kind[..] {
+        _ if arguments.json => out(&format!("{}\n", object(&line))),
+        "queue" => {
+            let fields = line.fields.iter().filter(|(key, _)| key != "side");
+            let fields: Vec<String> =
+                fields.map(|(key, value)| format!("  {key:<18}{value}\n")).collect();
+            out(&format!("{} queue\n{}", shown(&line, "side"), fields.concat()))
+        }
+        "segment" => out(&format!(
+            "{:<8}{:>20}{:>10}{:>10}\n",
+            shown(&line, "side"),
+            shown(&line, "position"),
+            shown(&line, "payload_bytes"),
+            shown(&line, "held_bytes")
+        )),
+        _ => {
+            sizes.take(&line);
+            Ok(())
+        }
+    })?;
+    if !arguments.json {
+        out(&sizes.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the sizes of all that is queued.
+pub fn census(arguments: &One) -> Result<ExitCode, Error> {
+    let segment = engines::one(arguments.which.engine.as_deref())?;
+    let lines = ask_all(&segment, "census")?;
+    if arguments.json {
+        let lines: Vec<_> = lines.iter().map(object).collect();
+        out(&format!("{}\n", json!({ "engine": engines::id(&segment), "census": lines })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut sizes = Sizes::default();
+    lines.iter().for_each(|line| sizes.take(line));
+    out(&sizes.text())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the links.
+pub fn links(arguments: &One) -> Result<ExitCode, Error> {
+    listed(arguments, "links")
+}
+
+/// Shows the pool, and who holds how much of it.
+pub fn pool(arguments: &One) -> Result<ExitCode, Error> {
+    listed(arguments, "pool")
+}
+
+/// Each line of an answer with all its fields, those of 0 left out.
+fn listed(arguments: &One, question: &str) -> Result<ExitCode, Error> {
+    let segment = engines::one(arguments.which.engine.as_deref())?;
+    let lines = ask_all(&segment, question)?;
+    if arguments.json {
+        let lines: Vec<_> = lines.iter().map(object).collect();
+        out(&format!("{}\n", json!({ "engine": engines::id(&segment), question: lines })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for line in &lines {
+        let fields = line.fields.iter().filter(|(_, value)| value != "0");
+        let fields: Vec<String> = fields.map(|(key, value)| format!(" {key} {value}")).collect();
+        out(&format!("{}{}\n", line.kind, fields.concat()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many pieces are of which size.
+#[derive(Default)]
+struct Sizes {
+    total: Option<Record>,
+    payload: Vec<u64>,
+    held: Vec<u64>,
+}
+
+/// Powers of two that an engine counts.
+const BUCKETS: u32 = 64;
+
+impl Sizes {
+    fn take(&mut self, line: &Record) {
+        match (line.kind.as_str(), line.get("of")) {
+            ("sizes", _) => self.total = Some(line.clone()),
+            ("size", Some(of)) => {
+                let counts = if of == "payload" { &mut self.payload } else { &mut self.held };
+                let (least, count) = (line.number("least_bytes"), line.number("count"));
+                let (Some(least), Some(count)) = (least, count) else { return };
+                let at = least.checked_ilog2().map_or(0, |power| power + 1).min(BUCKETS);
+                counts.resize(counts.len().max(at as usize + 1), 0);
+                counts[at as usize] = count;
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> String {
+        let Some(total) = &self.total else { return String::new() };
+        let part = |key| shown(total, key);
+        let mut text = format!(
+            "{} segments, {} bytes of payload, {} bytes held\n",
+            part("segments"),
+            part("payload_bytes"),
+            part("held_bytes")
+        );
+        for (what, counts) in [("payload bytes", &self.payload), ("held bytes", &self.held)] {
+            if !counts.is_empty() {
+                text += &format!("\n{what} of a segment\n{}", histogram(counts));
+            }
+        }
+        text
+    }
+}

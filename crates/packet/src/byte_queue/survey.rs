@@ -1,0 +1,63 @@
+//! What a queue is made of, a few pieces at a time.
+
+use super::ByteQueue;
+use crate::cursors::Walked;
+use crate::limits::DESCRIPTOR_SIZE_BYTES;
+
+/// One piece of memory in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Position in the stream of its first byte ([`ByteQueue::position`]).
+    pub position: u64,
+    /// Bytes of data in it.
+    pub bytes: usize,
+    /// Bytes of memory that it holds.
+    pub held_bytes: usize,
+}
+
+impl ByteQueue {
+    /// Position in the stream of the first byte inside: it grows by what is taken, wraps, and goes back by what is put
+    /// back.
+    pub fn position(&self) -> u64 {
+        self.front
+    }
+
+    /// Tells `see` of the pieces from stream position `from` on, and where to go on: `None` at the end. It looks at
+    /// `most` pieces at most, however many there are. The place is remembered, as by [`view`](Self::view); where others
+    /// have taken its memory, some calls only look for it again, and tell of nothing.
+    ///
+    /// Between calls the queue may change. What was taken is passed over; of a piece that has grown nothing is told
+    /// again.
+    pub fn survey(&mut self, from: u64, most: usize, mut see: impl FnMut(Piece)) -> Option<u64> {
+        let last = self.last?;
+        // Before the front: that was taken meanwhile.
+        let wanted = match from.wrapping_sub(self.front) {
+            behind if behind > i64::MAX as u64 => 0,
+            offset => usize::try_from(offset).unwrap_or(usize::MAX),
+        };
+        if wanted >= self.len {
+            return None;
+        }
+        let (used, mut entry, mut start) = match self.cursors.nearest(self.front, wanted) {
+            Some((used, entry, start)) => (Some(used), entry, start),
+            None => (None, last.next(), 0),
+        };
+        for _ in 0..most {
+            if start >= wanted {
+                see(Piece {
+                    position: self.front.wrapping_add(start as u64),
+                    bytes: entry.len(),
+                    held_bytes: entry.units() as usize * DESCRIPTOR_SIZE_BYTES,
+                });
+            }
+            start += entry.len();
+            if entry == last {
+                return None;
+            }
+            entry = entry.next();
+        }
+        let at = self.front.wrapping_add(start as u64);
+        self.cursors.keep(Some(Walked { used, entry, at }));
+        Some(self.front.wrapping_add(start.max(wanted) as u64))
+    }
+}
