@@ -483,7 +483,8 @@ mod tests {
         rcv.set_memory_limit(Some(held));
         let kept = rcv.keep_early(9001, packet(&pool, 1000), &config, 1, &pool);
         assert!(kept.is_dropped && rcv.take_refused() && !rcv.take_refused());
-        assert!(rcv.take_next(packet(&pool, 1000), &config, &pool).is_stored);
+        let stored = rcv.take_next(packet(&pool, 1000), &config, &pool);
+        assert_eq!((stored.is_stored, stored.dropped), (true, 1));
         assert_eq!((rcv.join(&pool), rcv.early()), (None, (0, 0)));
         assert!(rcv.held_bytes() <= held);
         rcv.set_memory_limit(Some(rcv.held_bytes()));

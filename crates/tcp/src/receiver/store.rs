@@ -117,16 +117,19 @@ impl Receiver {
         let own = 2 * config.recv_buffer_bytes.max(self.limit_bytes);
         let most = self.memory_most().min(own);
         let needed = needed_bytes(packet.len()).min(packet.held_bytes());
+        let mut dropped = 0;
         while self.held_bytes() + needed > most
             && self.queue.room_behind() < packet.len()
             && self.drop_highest()
-        {}
+        {
+            dropped += 1;
+        }
         let room = most.saturating_sub(self.held_bytes());
         let is_stored = self.queue.put_tight(packet, room, pool);
         if !is_stored {
             self.note_refused();
         }
-        Stored::only_if(is_stored)
+        Stored { is_stored, dropped }
     }
 
     /// Drops the last of the ranges that are out of order. False: there was none.
