@@ -154,11 +154,17 @@ pub(crate) struct Arena {
 /// Numbers of pools, never used twice in a process.
 static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
+/// The greatest tag with kind bits; beyond it are the marks of the clogs, where those are compiled in.
+#[cfg(not(feature = "clogs"))]
+const TAG_LIMIT: u32 = u32::MAX;
+#[cfg(feature = "clogs")]
+const TAG_LIMIT: u32 = !crate::clogs::MARKS;
+
 fn next_tag() -> Result<u32, PoolError> {
     let shift = KIND_MASK.count_ones();
     NEXT_POOL
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-            (n + 1 < u32::MAX >> shift).then_some(n + 1)
+            (n + 1 < TAG_LIMIT >> shift).then_some(n + 1)
         })
         .map(|n| n << shift)
         .map_err(|_| PoolError::TooManyPools)
@@ -167,8 +173,13 @@ fn next_tag() -> Result<u32, PoolError> {
 impl Arena {
     /// An arena with its initial frames, views and blocks, and one handle counted.
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
+        Self::marked(config, 0)
+    }
+
+    /// The same, with `marks` in its tag.
+    pub(crate) fn marked(config: PoolConfig, marks: u32) -> Result<Arc<Self>, PoolError> {
         let arena = Arc::new(Self {
-            tag: next_tag()?,
+            tag: next_tag()? | marks,
             frames: Stock::new(What::Frame, config.limit_frames, config.extent_frames),
             views: Stock::new(What::View, config.limit_views, config.views),
             blocks: Stock::new(What::Block, config.limit_blocks, CHUNK_BLOCKS),
@@ -216,6 +227,8 @@ impl Arena {
         let mut out = vec![None; stock.depot.half()];
         let n = stock.depot.take(&mut out);
         let one = out[0].filter(|_| n != 0);
+        #[cfg(feature = "clogs")]
+        let one = one.inspect(|&one| crate::clogs::leaves_home(one, stock.what));
         stock.depot.put(&out[n.min(1)..n]);
         self.after_take(stock, one.is_none());
         one
@@ -223,6 +236,8 @@ impl Arena {
 
     /// The same way back; the last one home of a closed pool ends it.
     pub(crate) fn give_one(self: &Arc<Self>, stock: &Stock, entry: Entry) {
+        #[cfg(feature = "clogs")]
+        crate::clogs::comes_home(entry, stock.what);
         let mut control = self.control();
         stock.depot.put(&[Some(entry)]);
         let ended = control.holds_itself && self.all_home();
@@ -384,6 +399,11 @@ impl Arena {
 
     /// Calls `f` with each extent's base, length and frames. Their memory stays from now on.
     pub(crate) fn hand_out_extents(&self, mut f: impl FnMut(NonNull<u8>, usize, usize)) {
+        // Frames of the heap are in no extent.
+        #[cfg(feature = "clogs")]
+        if self.tag & crate::clogs::HEAP != 0 {
+            return;
+        }
         let mut control = self.control();
         control.pinned = true;
         for extent in control.extents.iter().filter(|extent| extent.what == What::Frame) {

@@ -32,7 +32,7 @@ use std::fmt;
 pub struct ByteQueue {
     pub(crate) last: Option<Entry>,
     len: usize,
-    gauge: Gauge,
+    pub(crate) gauge: Gauge,
     /// Bytes that were copied into a last frame's room instead of holding a frame.
     coalesced: u64,
     /// Position in the stream of the first byte inside. Wraps; put backs go behind the start.
@@ -95,6 +95,10 @@ impl ByteQueue {
     /// Bytes of memory held by what is inside.
     #[inline]
     pub fn held_bytes(&self) -> usize {
+        #[cfg(feature = "clogs")]
+        if self.counts_payload() {
+            return self.len;
+        }
         self.gauge.held
     }
 
@@ -136,7 +140,7 @@ impl ByteQueue {
     #[inline]
     pub fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
         let held = packet.held_bytes();
-        let fits = self.gauge.has_room(held) && self.can_count(&packet);
+        let fits = self.has_room_of(&packet) && self.can_count(&packet);
         if self.last.is_none() && fits && !packet.is_empty() {
             // Nothing to go behind.
             self.framed.end();
@@ -145,6 +149,16 @@ impl ByteQueue {
             return Ok(Appended { was_empty: true, crossed_high: self.gauge.add(held) });
         }
         self.append_checked(packet, fits)
+    }
+
+    /// Whether the limit allows a packet.
+    #[inline]
+    fn has_room_of(&self, packet: &Packet) -> bool {
+        #[cfg(feature = "clogs")]
+        if self.counts_payload() {
+            return packet.len() <= self.gauge.limits.high_bytes.saturating_sub(self.len);
+        }
+        self.gauge.has_room(packet.held_bytes())
     }
 
     /// Whether its bytes and its memory can be added to those inside.
@@ -186,6 +200,10 @@ impl ByteQueue {
 
     /// Copies the whole packet into the last entry's room, if it fits.
     fn coalesce(&mut self, packet: &Packet) -> bool {
+        #[cfg(feature = "clogs")]
+        if self.counts_payload() {
+            return false;
+        }
         let Some(last) = self.last else { return false };
         let len = packet.len();
         if len > last.tailroom() {

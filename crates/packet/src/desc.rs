@@ -366,6 +366,15 @@ impl Entry {
     /// The first byte of the frame.
     #[inline]
     fn base(self) -> *mut u8 {
+        #[cfg(feature = "clogs")]
+        return crate::clogs::base(self.frame(), self.place());
+        #[cfg(not(feature = "clogs"))]
+        self.place()
+    }
+
+    /// Its place in the arena.
+    #[inline]
+    pub(crate) fn place(self) -> *mut u8 {
         let shift = if self.is_in_block() { BLOCK_SHIFT } else { FRAME_SHIFT };
         self.frame().as_ptr().cast::<u8>().map_addr(|at| {
             let inside = at & (CHUNK_SIZE_BYTES - 1);

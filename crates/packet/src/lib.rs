@@ -78,6 +78,8 @@ mod arena;
 mod batch;
 mod byte_queue;
 mod chain;
+#[cfg(feature = "clogs")]
+pub mod clogs;
 mod cursors;
 mod depot;
 mod desc;

@@ -36,15 +36,25 @@ pub(crate) struct Magazine {
     count: AtomicU32,
     limit: u32,
     exchanges: AtomicU64,
+    #[cfg(feature = "clogs")]
+    what: What,
     items: UnsafeCell<[Option<Entry>; MAGAZINE_LIMIT]>,
 }
 
 impl Magazine {
-    fn new(half: usize) -> Self {
+    fn new(stock: &Stock) -> Self {
+        let half = stock.depot.half();
         debug_assert!(half != 0 && 2 * half <= MAGAZINE_LIMIT);
         let items = UnsafeCell::new([None; MAGAZINE_LIMIT]);
         let (count, exchanges) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { count, limit: 2 * half as u32, exchanges, items }
+        Self {
+            count,
+            limit: 2 * half as u32,
+            exchanges,
+            #[cfg(feature = "clogs")]
+            what: stock.what,
+            items,
+        }
     }
 
     #[inline]
@@ -88,7 +98,10 @@ impl Magazine {
     fn pop(&self) -> Option<Entry> {
         let count = self.count().checked_sub(1)?;
         self.set_count(count);
-        self.items()[count % MAGAZINE_LIMIT]
+        let entry = self.items()[count % MAGAZINE_LIMIT];
+        #[cfg(feature = "clogs")]
+        let entry = entry.inspect(|&entry| crate::clogs::leaves_home(entry, self.what));
+        entry
     }
 
     #[inline]
@@ -97,6 +110,8 @@ impl Magazine {
         if count >= self.limit as usize {
             return false;
         }
+        #[cfg(feature = "clogs")]
+        crate::clogs::comes_home(entry, self.what);
         self.items()[count % MAGAZINE_LIMIT] = Some(entry);
         self.set_count(count + 1);
         true
@@ -250,9 +265,9 @@ fn find<'a>(arena: &Arc<Arena>) -> Option<&'a Cache> {
 /// A cache on the pool's books; none when the pool is closed.
 fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
     let cache = Box::into_raw(Box::new(Cache {
-        frames: Magazine::new(arena.frames.depot.half()),
-        views: Magazine::new(arena.views.depot.half()),
-        blocks: Magazine::new(arena.blocks.depot.half()),
+        frames: Magazine::new(&arena.frames),
+        views: Magazine::new(&arena.views),
+        blocks: Magazine::new(&arena.blocks),
         arena: Arc::clone(arena),
     }));
     if !arena.cache_joined(cache) {

@@ -99,7 +99,7 @@ impl PoolConfig {
         }
     }
 
-    fn check(mut self) -> Result<Self, PoolError> {
+    pub(crate) fn check(mut self) -> Result<Self, PoolError> {
         let refuse = |field| Err(PoolError::Config { field });
         if self.limit_frames > POOL_FRAMES_LIMIT {
             return refuse("limit_frames");
@@ -201,7 +201,7 @@ pub struct Extent {
 /// [`growth_wanted`](Self::growth_wanted), and whoever drives the data path calls
 /// [`grow`](Self::grow) at a moment that suits it.
 pub struct Pool {
-    arena: Arc<Arena>,
+    pub(crate) arena: Arc<Arena>,
 }
 
 impl Pool {

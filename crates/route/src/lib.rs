@@ -14,6 +14,8 @@
 #![warn(missing_debug_implementations)]
 
 pub mod address;
+#[cfg(feature = "clogs")]
+pub mod clogs;
 mod family;
 mod fib;
 mod key;

@@ -107,6 +107,8 @@ struct Shared {
     /// How often a table was replaced.
     replaced: AtomicU32,
     current: Mutex<Tables>,
+    #[cfg(feature = "clogs")]
+    lock: std::sync::OnceLock<Arc<crate::clogs::SharedLock>>,
 }
 
 /// A reader.
@@ -128,13 +130,17 @@ impl Routes {
     /// nobody.
     #[inline]
     pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
-        self.tables.lookup_flow(addr, || 0)
+        self.lookup_flow(addr, || 0)
     }
 
     /// The same for a flow with this hash, evenly spread over 32 bits: of several routes that share
     /// flows the same one each time. It is asked for only where there are several.
     #[inline]
     pub fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<Route> {
+        #[cfg(feature = "clogs")]
+        if let Some(lock) = self.shared.lock.get() {
+            return lock.around(|| self.tables.lookup_flow(addr, hash));
+        }
         self.tables.lookup_flow(addr, hash)
     }
 
@@ -225,9 +231,17 @@ impl RouteTable {
             generation: AtomicU32::new(0),
             replaced: AtomicU32::new(0),
             current: Mutex::new(current),
+            #[cfg(feature = "clogs")]
+            lock: Default::default(),
         };
         let limit = limit.min(LEAVES_LIMIT / LEAVES_OF_A_PREFIX);
         Self { v4, v6, limit, held_back: false, generation: 0, shared: Arc::new(shared) }
+    }
+
+    /// From now on every reader's look-ups are made under `lock`; the first one given stays.
+    #[cfg(feature = "clogs")]
+    pub fn look_up_under(&self, lock: &Arc<crate::clogs::SharedLock>) {
+        let _ = self.shared.lock.set(Arc::clone(lock));
     }
 
     /// A reader that sees the table as it is now.

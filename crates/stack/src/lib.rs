@@ -29,6 +29,8 @@
 #![warn(missing_debug_implementations)]
 
 pub mod clock;
+#[cfg(feature = "clogs")]
+pub mod clogs;
 pub mod demux;
 mod engine;
 mod error;

@@ -86,7 +86,7 @@ impl ByteQueue {
     }
 
     #[inline]
-    fn took(&mut self, bytes: usize, held: usize) {
+    pub(crate) fn took(&mut self, bytes: usize, held: usize) {
         self.len -= bytes;
         self.front = self.front.wrapping_add(bytes as u64);
         self.gauge.sub(held);
@@ -179,6 +179,10 @@ impl ByteQueue {
     /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame, would wait for the
     /// bytes copied before it to be written.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
+        #[cfg(feature = "clogs")]
+        if let Some(read) = self.read_clogged(out) {
+            return read;
+        }
         if let Some(sole) = self.sole_frame()
             && let Some(out) = out.get_mut(..sole.len())
             && !out.is_empty()

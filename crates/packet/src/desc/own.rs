@@ -8,6 +8,15 @@ impl Entry {
     /// The first byte of a [frame](Self::is_frame) of its own.
     #[inline]
     pub(super) fn own_base(self) -> *mut u8 {
+        #[cfg(feature = "clogs")]
+        return crate::clogs::base(self, self.own_place());
+        #[cfg(not(feature = "clogs"))]
+        self.own_place()
+    }
+
+    /// Its place in the arena.
+    #[inline]
+    fn own_place(self) -> *mut u8 {
         debug_assert!(self.is_frame());
         self.as_ptr().cast::<u8>().map_addr(|at| {
             let inside = at & (CHUNK_SIZE_BYTES - 1);

@@ -2,6 +2,8 @@
 
 mod blocks;
 mod chains;
+#[cfg(feature = "clogs")]
+mod clogs;
 mod packet_queues;
 mod places;
 mod queues;
