@@ -44,6 +44,9 @@ pub enum Command {
     /// Is this host set up for the network load it has? Reads only, with a remedy for what it finds
     #[command(after_long_help = crate::doctor::HELP)]
     Doctor(crate::doctor::Arguments),
+    /// Run a historical clog of network stacks beside its cure, with its picture and diagnosis; without a name, list them
+    #[command(after_long_help = crate::clog::HELP)]
+    Clog(crate::clog::Arguments),
     /// Say by the exit status whether one kept set of runs is worse than another, for CI and `git bisect run`
     #[command(after_long_help = crate::gate::HELP)]
     Gate(crate::gate::Arguments),

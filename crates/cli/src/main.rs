@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod clog;
 mod compare;
 mod doctor;
 mod export;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Probe(one) => probe::probe(&one),
         Command::Serve(one) => serve::serve(&one),
         Command::Top(one) => top::top(&one),
+        Command::Clog(one) => clog::clog(&one),
         Command::Doctor(one) => doctor::doctor(&one),
         Command::Gate(gate) => gate::gate(&gate),
         Command::Compare(one) => compare::compare(&one),

@@ -4,6 +4,8 @@
 
 pub mod record;
 
+#[cfg(feature = "clogs")]
+pub mod clog;
 pub mod compare;
 pub mod environment;
 pub mod error;

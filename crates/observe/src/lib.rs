@@ -8,6 +8,7 @@
 
 pub mod bpf;
 pub mod doctor;
+mod exports;
 #[cfg(all(
     target_endian = "little",
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")

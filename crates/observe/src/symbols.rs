@@ -6,6 +6,8 @@ use blazesym::Pid;
 use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
+use crate::exports::Beside;
+
 /// Names that are remembered; beyond, all are forgotten and looked up again.
 const REMEMBERED: usize = 65_536;
 
@@ -14,6 +16,7 @@ pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: Source<'static>,
     names: HashMap<u64, String>,
+    beside: Beside,
 }
 
 impl Default for Symbols {
@@ -33,7 +36,7 @@ impl Symbols {
             vmlinux: blazesym::MaybeDefault::None,
             ..Kernel::default()
         });
-        Self { symbolizer, kernel, names: HashMap::new() }
+        Self { symbolizer, kernel, names: HashMap::new(), beside: Beside::default() }
     }
 
     /// Name of a function of the kernel; the address in hexadecimal where it has none (`kernel.kptr_restrict`).
@@ -60,8 +63,9 @@ impl Symbols {
         names.skip_while(of_probe).collect()
     }
 
-    /// Names of stacks of a living process, whose maps are read once for all of them; `[unknown]` where there is none.
-    pub fn process(&self, pid: u32, stacks: &[Vec<u64>]) -> Vec<Vec<String>> {
+    /// Names of stacks of a living process, whose maps are read once for all of them. Where there is none, `[near NAME]` of
+    /// what its library exports beside; else `[unknown]`.
+    pub fn process(&mut self, pid: u32, stacks: &[Vec<u64>]) -> Vec<Vec<String>> {
         let mut source = Process::new(Pid::from(pid));
         // Files are found by their names: the links in map_files need more rights.
         source.map_files = false;
@@ -71,11 +75,16 @@ impl Symbols {
         let addresses = stacks.concat();
         let found = self.symbolizer.symbolize(&source, Input::AbsAddr(&addresses));
         let found = found.unwrap_or_default();
-        let name = |at: usize| match found.get(at).and_then(|one| one.as_sym()) {
+        let named = |at: usize| found.get(at).and_then(|one| one.as_sym());
+        let nameless: Vec<u64> = (0..addresses.len())
+            .filter(|&at| named(at).is_none())
+            .map(|at| addresses[at])
+            .collect();
+        let mut beside = self.beside.names(pid, &nameless).into_iter();
+        let mut names = (0..addresses.len()).map(|at| match named(at) {
             Some(symbol) => symbol.name.clone().into_owned(),
-            None => "[unknown]".to_owned(),
-        };
-        let mut names = (0..addresses.len()).map(name);
+            None => beside.next().flatten().unwrap_or_else(|| "[unknown]".to_owned()),
+        });
         stacks.iter().map(|stack| names.by_ref().take(stack.len()).collect()).collect()
     }
 

@@ -69,6 +69,11 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("qdisc-drops", include_str!("qdisc-drops.toml")),
     ("conntrack-full", include_str!("conntrack-full.toml")),
     ("path-mtu", include_str!("path-mtu.toml")),
+    ("fresh-mapping-for-each-read", include_str!("fresh-mapping-for-each-read.toml")),
+    ("work-grows-with-the-queue", include_str!("work-grows-with-the-queue.toml")),
+    ("limit-counts-payload", include_str!("limit-counts-payload.toml")),
+    ("allocation-for-each-packet", include_str!("allocation-for-each-packet.toml")),
+    ("shared-lock", include_str!("shared-lock.toml")),
 ];
 
 /// Share of a cause that limits and says none.

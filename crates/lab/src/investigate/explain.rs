@@ -67,10 +67,36 @@ pub fn explain(
         Some(workload) => workload.result().to_owned(),
         None => first.results.keys().next().cloned().unwrap_or_default(),
     };
+    explain_as(said, key, runs, catalogue, options)
+}
+
+/// The same of runs that are one thing, by the result with this key.
+///
+/// # Errors
+///
+/// As [`explain`].
+#[cfg(feature = "clogs")]
+pub(crate) fn explain_by(
+    runs: &[RunRecord],
+    key: &str,
+    catalogue: &[Cause],
+    options: &Options,
+) -> Result<Investigation, Error> {
+    let said = runs.first().map_or_else(String::new, |run| run.workload.clone());
+    explain_as(said, key.to_owned(), runs, catalogue, options)
+}
+
+fn explain_as(
+    name: String,
+    key: String,
+    runs: &[RunRecord],
+    catalogue: &[Cause],
+    options: &Options,
+) -> Result<Investigation, Error> {
     // Of a command's figure the unit alone says which way is better.
     let is_time = ["_s", "_us", "_ms", "_ns"].iter().any(|end| key.ends_with(end));
     let higher_is_better = !is_time || key.ends_with("_per_s");
-    let stored = Stored { name: said, key, higher_is_better };
+    let stored = Stored { name, key, higher_is_better };
     let mut found = look(&stored, runs, catalogue, options)?;
     for suspect in &mut found.suspects {
         suspect.not_forced = Some("kept runs are not run again".to_owned());

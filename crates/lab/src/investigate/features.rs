@@ -27,6 +27,7 @@ mod flows;
 mod kernel;
 mod others;
 mod profile;
+mod queue;
 
 type Values = BTreeMap<String, (f64, u8)>;
 
@@ -71,6 +72,7 @@ fn of_run(run: &RunRecord) -> Values {
     flows::flows(&mut seen, probes);
     kernel::kernel(&mut seen, probes);
     profile::profile(&mut seen, probes);
+    queue::queue(&mut seen, run);
     seen.values
 }
 

@@ -30,6 +30,8 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{CommandRuns, CommandSubject};
 pub use explain::explain;
+#[cfg(feature = "clogs")]
+pub(crate) use explain::explain_by;
 pub use features::features;
 pub use figure::{Figure, known_figure};
 pub use limits::Limits;

@@ -75,6 +75,14 @@ pub mod keys {
     /// Round trip of a cache line between the hosts' CPUs, the longest seen before, inside and after the run,
     /// nanoseconds.
     pub const CPU_DISTANCE: &str = "cpu_distance_ns";
+    /// Series: entries (frames, datagrams) in the queue that is looked at, at the end of each interval.
+    pub const QUEUE_ENTRIES: &str = "queue_entries";
+    /// Series: bytes of payload in it.
+    pub const QUEUE_PAYLOAD: &str = "queue_payload_bytes";
+    /// Series: bytes of memory that it holds.
+    pub const QUEUE_HELD: &str = "queue_held_bytes";
+    /// What it may hold.
+    pub const QUEUE_LIMIT: &str = "queue_limit_bytes";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";
     /// Payload bytes received in the measured window.

@@ -1,4 +1,5 @@
-//! Features from where the CPU clock found the CPUs: the share of what was met at work in some parts of the kernel.
+//! Features from where the CPU clock found the CPUs: the share of what was met at work in some parts of the kernel and of
+//! programs.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,8 @@ const WRITING: &[&str] = &[
     "do_writepages",
 ];
 
-/// A part of the kernel: the feature, and functions one of which is on each stack of it.
+/// A part of the kernel or of programs: the feature, and functions one of which is on each stack of it, without the modules
+/// that Rust puts before their names.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "packet_filter_time_share",
@@ -50,6 +52,42 @@ const PARTS: &[(&str, &[&str])] = &[
             "exc_page_fault",
             "do_page_fault",
             "do_madvise",
+        ],
+    ),
+    (
+        "allocator_time_share",
+        &[
+            "malloc",
+            "calloc",
+            "realloc",
+            "free",
+            "cfree",
+            "__libc_malloc",
+            "__libc_calloc",
+            "__libc_free",
+            "_int_malloc",
+            "_int_free",
+            "_int_free_chunk",
+            "_int_free_merge_chunk",
+            "malloc_consolidate",
+            "unlink_chunk",
+            "__default_morecore",
+            "malloc_trim",
+        ],
+    ),
+    (
+        "program_lock_time_share",
+        &[
+            "lock_contended",
+            "pthread_mutex_lock",
+            "__pthread_mutex_lock",
+            "pthread_rwlock_rdlock",
+            "pthread_rwlock_wrlock",
+            "__lll_lock_wait",
+            "futex_wait",
+            "futex_wake",
+            "__x64_sys_futex",
+            "__arm64_sys_futex",
         ],
     ),
     (
@@ -95,9 +133,14 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
     }
 }
 
-/// Whether one of these functions is on a stack.
+/// Whether one of these functions is on a stack, or one that lies near it in its library.
 fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
-    one.stack.iter().any(|name| functions.contains(&name.trim_end_matches("_[k]")))
+    let named = |name: &String| {
+        let name = name.trim_end_matches("_[k]");
+        let name = name.strip_prefix("[near ").map_or(name, |name| name.trim_end_matches(']'));
+        functions.contains(&name.rsplit("::").next().unwrap_or(name))
+    };
+    one.stack.iter().any(named)
 }
 
 /// Whose work on the CPUs a stack is.
@@ -199,6 +242,10 @@ mod tests {
         };
         assert_eq!(of(&run, "packet_filter_time_share"), Some(0.5));
         assert_eq!(of(&run, "lock_spin_time_share"), Some(0.0));
+        let activity = run.probes.kernel.as_mut().unwrap();
+        activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
+        assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
+        assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
         run.probes.kernel.as_mut().unwrap().profile.truncate(1);
         assert_eq!(of(&run, "lock_spin_time_share"), None, "too few samples of work");
     }

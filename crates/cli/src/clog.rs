@@ -1,0 +1,101 @@
+//! `millstream clog`: the historical clogs, each beside its cure.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream_lab::error::Error;
+
+/// For `clog --help`.
+pub const HELP: &str = "\
+Examples:
+  millstream clog                          # what there is
+  millstream clog pullup                   # under two minutes: runs in turns, the picture, the diagnosis
+  millstream clog route-lock --json -      # all of it as JSON
+
+Clogged and cured runs take turns in this process, over links in memory. What slows the clogged ones down is in the stack
+itself, and compiled in for this alone: `make clogs` builds such a command. The diagnosis is that of `investigate`, from
+what was measured; it wants root, or CAP_BPF and CAP_PERFMON, for the CPU clock's samples. docs/clogs tells of each.";
+
+/// Arguments of `clog`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Which; without it they are listed
+    name: Option<String>,
+    /// Rounds, in each of which clogged and cured runs take turns [default: as many as it wants; the diagnosis needs 8]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = crate::values::whole::<u32>)]
+    rounds: Option<u32>,
+    /// Seconds of each run
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = crate::values::seconds)]
+    seconds: Option<f64>,
+    /// Write what was found to this file as JSON ('-': standard output, alone)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Says how to get a command that has them.
+#[cfg(not(feature = "clogs"))]
+pub fn clog(_: &Arguments) -> Result<ExitCode, Error> {
+    Err(Error::Refused(
+        "this command was built without the clogs, so that the stack has no code of them; `make clogs` builds one with them"
+            .to_owned(),
+    ))
+}
+
+#[cfg(feature = "clogs")]
+pub use with::clog;
+
+#[cfg(feature = "clogs")]
+mod with {
+    use millstream_lab::clog::{CLOGS, Options, find};
+    use millstream_lab::probe::{Want, watch_kernel};
+    use millstream_lab::runner::Interrupt;
+
+    use super::{Arguments, Error, ExitCode};
+    use crate::kept::{out, say, write_whole};
+
+    /// Samples of the CPU clock in a second.
+    const PROFILE_HZ: u64 = 499;
+
+    /// Lists them, or runs one and tells what was seen.
+    pub fn clog(arguments: &Arguments) -> Result<ExitCode, Error> {
+        let Some(name) = &arguments.name else {
+            let lines = CLOGS.map(|clog| format!("{:<20}  {}\n", clog.name, clog.title));
+            out(&lines.concat())?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let clog = find(name)?;
+        let interrupt = Interrupt::from_signals()?;
+        let want = Want {
+            no_system_calls: true,
+            histograms: false,
+            profile_hz: Some(PROFILE_HZ),
+            function: None,
+        };
+        if let Err(why) = watch_kernel(&want) {
+            say(format_args!(
+                "without what the kernel counts, {why}: the diagnosis may name nothing"
+            ));
+        }
+        let options = Options { rounds: arguments.rounds, seconds: arguments.seconds };
+        let mut tell = |at: usize, of: usize| {
+            if at == 1 || at == of || at.is_multiple_of(10) {
+                say(format_args!("{name}: run {at} of {of}"));
+            }
+        };
+        let found = clog.run(options, &|| interrupt.check(), &mut tell)?;
+        let json = || {
+            let text = serde_json::to_string_pretty(&found);
+            text.map_err(|error| Error::Store(format!("write JSON: {error}")))
+        };
+        match arguments.json.as_deref() {
+            Some(path) if path.as_os_str() == "-" => out(&format!("{}\n", json()?))?,
+            Some(path) => {
+                write_whole(path, json()?.as_bytes())?;
+                out(&found.text())?;
+            }
+            None => out(&found.text())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,176 @@
+//! `heap-per-packet`: an allocation and a free for every frame, and receive rings of 256.
+//!
+//! A router between two simulated cards. At level 0 packets always wait; at others they come at a steady rate into a ring of
+//! so many, and the router's thread does something else now and then, as every thread does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use millstream::clogs::{Clogs, counts};
+use millstream::link::DropCause;
+use millstream::packet::{Pool, PoolConfig};
+use millstream::route::{Prefix, Route};
+use millstream::{Engine, EngineConfig};
+use nix::time::{ClockId, clock_gettime};
+
+use super::nic::{Arrivals, Nic, failed};
+use super::picture::{bar, is_of, levels, middle, table, with_unit};
+use super::threads::{joined, pin};
+use super::{Clog, Seen, Setup};
+use crate::record::{RunRecord, StackRecord, keys};
+
+pub(super) const CLOG: Clog = Clog {
+    name: "heap-per-packet",
+    title: "an allocation and a free for every frame, and receive rings of 256",
+    sweep: "receive ring (0: packets always wait)",
+    result: keys::PACKETS,
+    causes: &["allocation-for-each-packet"],
+    levels: || vec![SATURATED, 256, 1_024, 4_096],
+    seconds: 0.7,
+    rounds: 8,
+    run,
+    picture,
+};
+
+/// The level at which packets always wait.
+const SATURATED: u64 = 0;
+/// How packets come at the other levels.
+const PER_S: f64 = 1_000_000.0;
+/// Every so often the router's thread does something else for so long.
+const PAUSE_EVERY: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_micros(500);
+/// Bytes of each datagram.
+const DATA: usize = 36;
+/// Functions that are drawn.
+const FUNCTIONS: usize = 8;
+
+fn run(setup: &Setup) -> io::Result<Seen> {
+    std::thread::scope(|scope| joined(scope.spawn(|| forward(setup))))
+}
+
+fn router(setup: &Setup) -> io::Result<Engine> {
+    let clogs = Clogs { heap_per_packet: setup.clogged, ..Clogs::default() };
+    let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
+    let pool = Pool::clogged(pool, clogs).map_err(failed)?;
+    let mut engine = Engine::new(EngineConfig::new(pool).busy_poll(Duration::ZERO))?;
+    engine.set_forwarding(true);
+    let arrivals = match setup.level {
+        SATURATED => Arrivals::Always,
+        ring => Arrivals::Paced { per_s: PER_S, ring: ring as usize },
+    };
+    let behind = Ipv4Addr::new(10, 9, 0, 0);
+    let cards = [
+        Nic::new(arrivals, Ipv4Addr::new(10, 0, 0, 2), (behind, None), &[0; DATA]),
+        Nic::new(Arrivals::Never, Ipv4Addr::UNSPECIFIED, (behind, None), &[]),
+    ];
+    let mut links = Vec::new();
+    for (net, card) in cards.into_iter().enumerate() {
+        let link = engine.add_link(Box::new(card)).map_err(failed)?;
+        let address = format!("10.{net}.0.1/24").parse().map_err(failed)?;
+        engine.add_address(link, address).map_err(failed)?;
+        links.push(link);
+    }
+    let behind = Prefix { addr: behind.into(), len: 16 };
+    engine.add_route(behind, Route::on_link(links[1])).map_err(failed)?;
+    Ok(engine)
+}
+
+fn forward(setup: &Setup) -> io::Result<Seen> {
+    pin(0)?;
+    let mut engine = router(setup)?;
+    let before = counts().allocations;
+    let (begun, cpu_begun) = (Instant::now(), thread_seconds()?);
+    let mut next_pause = PAUSE_EVERY;
+    while begun.elapsed() < setup.time {
+        for _ in 0..16 {
+            let now = engine.refresh_time();
+            engine.turn(now);
+        }
+        if setup.level != SATURATED && begun.elapsed() >= next_pause {
+            std::thread::sleep(PAUSE);
+            next_pause = begun.elapsed() + PAUSE_EVERY;
+        }
+    }
+    let seconds = thread_seconds()? - cpu_begun;
+    let forwarded = engine.stats().forwarded;
+    let link = engine.links().next().ok_or_else(|| failed("the engine has no link"))?;
+    let overrun = link.stats.dropped(DropCause::Overrun);
+    let come = link.stats.rx_packets + overrun;
+    Ok(Seen {
+        rate: forwarded as f64 / seconds,
+        packets: Some(forwarded as f64),
+        results: vec![("overrun_percent", 100.0 * overrun as f64 / come.max(1) as f64)],
+        counts: vec![("allocations", counts().allocations - before), ("overruns", overrun)],
+        ..Seen::default()
+    })
+}
+
+/// CPU time of the calling thread: one thread does all, so that what others take of the CPU is no matter.
+fn thread_seconds() -> io::Result<f64> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+    Ok(Duration::from(time).as_secs_f64())
+}
+
+fn picture(runs: &[RunRecord]) -> String {
+    let most = middle(runs, false, SATURATED, keys::PACKETS);
+    let mut text = String::from("packets in a second of CPU time, where packets always wait:\n");
+    let row = |clogged| {
+        let rate = middle(runs, clogged, SATURATED, keys::PACKETS);
+        let each = middle(runs, clogged, SATURATED, "allocations")
+            / middle(runs, clogged, SATURATED, keys::TRANSACTION_COUNT);
+        let rate_text = with_unit(keys::PACKETS, rate);
+        vec![super::variant(clogged).to_owned(), rate_text, format!("{each:.2}"), bar(rate, most)]
+    };
+    let head = ["", "forwarded", "allocations a packet", ""];
+    text.push_str(&table(&head, vec![row(true), row(false)]));
+    text.push_str("\nCPU by function, of the CPU that forwards (perf's CPU clock):\n");
+    text.push_str(&functions(runs));
+    text.push_str("\nlost in the ring, at a million packets a second and a pause of half a millisecond every five:\n");
+    let rings = levels(runs).into_iter().filter(|&level| level != SATURATED);
+    let row = |ring: u64| {
+        let lost = |clogged| middle(runs, clogged, ring, "overrun_percent");
+        let text = |value: f64| format!("{value:.2} %");
+        vec![ring.to_string(), text(lost(true)), text(lost(false)), bar(lost(false), 100.0)]
+    };
+    text.push_str(&table(&["ring", "clogged", "cured", ""], rings.map(row).collect()));
+    text
+}
+
+/// The innermost functions met most, with their shares of both variants.
+fn functions(runs: &[RunRecord]) -> String {
+    let [clogged, cured] = [true, false].map(|one| shares(runs, one));
+    if clogged.is_empty() {
+        return "not measured: the CPU clock's samples need root, or CAP_BPF and CAP_PERFMON\n"
+            .to_owned();
+    }
+    let share = |of: &BTreeMap<String, f64>, name: &String| of.get(name).copied().unwrap_or(0.0);
+    let mut names: Vec<&String> = clogged.keys().chain(cured.keys()).collect();
+    names.sort();
+    names.dedup();
+    names.sort_by(|a, b| {
+        let largest = |name: &String| share(&clogged, name).max(share(&cured, name));
+        largest(b).total_cmp(&largest(a))
+    });
+    let row = |name: &&String| {
+        let percent = |of| format!("{:.1} %", 100.0 * share(of, name));
+        vec![percent(&clogged), percent(&cured), (*name).clone()]
+    };
+    table(&["clogged", "cured", "function"], names.iter().take(FUNCTIONS).map(row).collect())
+}
+
+/// The share of each innermost function among the samples of this process.
+fn shares(runs: &[RunRecord], clogged: bool) -> BTreeMap<String, f64> {
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let of_runs = runs.iter().filter(|run| is_of(run, clogged, SATURATED));
+    let stacks = of_runs.filter_map(|run| run.probes.kernel.as_ref()).flat_map(|one| &one.profile);
+    let mut counts: BTreeMap<String, f64> = BTreeMap::new();
+    let is_own = |one: &&StackRecord| one.stack.first().is_some_and(|name| name == own.trim());
+    for one in stacks.filter(is_own) {
+        let innermost = one.stack.last().cloned().unwrap_or_default();
+        *counts.entry(innermost).or_default() += one.count() as f64;
+    }
+    let all: f64 = counts.values().sum();
+    counts.into_iter().map(|(name, count)| (name, count / all)).collect()
+}

@@ -1,0 +1,269 @@
+//! The five historical clogs, each beside its cure: run in turns, measured, drawn, and diagnosed from what was measured.
+//!
+//! A clog is one file and a line in [`CLOGS`]. Everything runs in this process, on links in memory: no namespace and no
+//! device is needed. The diagnosis is that of `investigate`: it is told nothing of which fault was switched on.
+
+mod diagnosis;
+mod heap;
+mod nic;
+mod picture;
+mod placement;
+mod pullup;
+mod putback;
+mod route;
+mod text;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use millstream_diagnose::stats::{Bootstrap, median};
+use serde::Serialize;
+
+pub use diagnosis::{Diagnosis, Named};
+
+use crate::error::Error;
+use crate::probe::{Config, Host, NetSource, Sampler};
+use crate::record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
+
+/// Rounds that run every level; in the others the level that is diagnosed runs alone.
+const ROUNDS_OF_ALL: u32 = 2;
+
+/// One of the five.
+pub struct Clog {
+    /// Its name at the command line.
+    pub name: &'static str,
+    /// What clogs, in a line.
+    pub title: &'static str,
+    /// What a level is: `receive buffer, bytes`.
+    pub sweep: &'static str,
+    /// Key of the result.
+    pub result: &'static str,
+    /// Causes of the catalogue, any of which names it.
+    pub causes: &'static [&'static str],
+    /// The levels on this machine; the first one is compared and diagnosed.
+    levels: fn() -> Vec<u64>,
+    /// Seconds of a run, and rounds.
+    seconds: f64,
+    rounds: u32,
+    run: fn(&Setup) -> io::Result<Seen>,
+    picture: fn(&[RunRecord]) -> String,
+}
+
+impl std::fmt::Debug for Clog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clog").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// All of them, in the order of the page for students.
+pub const CLOGS: [&Clog; 5] =
+    [&pullup::CLOG, &putback::CLOG, &heap::CLOG, &route::CLOG, &placement::CLOG];
+
+/// What one run is to do.
+struct Setup {
+    clogged: bool,
+    level: u64,
+    time: Duration,
+    /// The round, from 0.
+    round: u32,
+}
+
+/// What one run saw.
+#[derive(Default)]
+struct Seen {
+    /// The result in a second.
+    rate: f64,
+    /// Bytes that reached the application.
+    payload: Option<f64>,
+    /// Or packets, where those are what counts.
+    packets: Option<f64>,
+    /// Further results by their keys.
+    results: Vec<(&'static str, f64)>,
+    /// Over time, from the start of the run on.
+    intervals: IntervalSeries,
+    /// What was done, by the clogs' own counters.
+    counts: Vec<(&'static str, u64)>,
+    /// Where its threads were.
+    ends: Option<EndsOnCpus>,
+    /// Which group it belongs to, in words.
+    group: String,
+}
+
+/// How to run one.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Rounds: each runs both variants. `None` takes as many as the clog wants; the diagnosis needs eight.
+    pub rounds: Option<u32>,
+    /// Seconds of a run.
+    pub seconds: Option<f64>,
+}
+
+/// Clogged and cured side by side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// [`FORMAT_VERSION`] of the program that wrote it.
+    pub format: u32,
+    /// Name of the clog.
+    pub clog: &'static str,
+    /// What clogs.
+    pub title: &'static str,
+    /// Key of the result.
+    pub result: &'static str,
+    /// The level that the ratio and the diagnosis are of.
+    pub level: u64,
+    /// The medians of both variants there.
+    pub medians: BTreeMap<&'static str, f64>,
+    /// Clogged over cured.
+    pub ratio: f64,
+    /// Its 95 % interval, from two runs a side on.
+    pub interval: Option<(f64, f64)>,
+    /// What the laboratory says of the clogged runs, and of the cured ones.
+    pub diagnoses: BTreeMap<&'static str, Diagnosis>,
+    /// The historical picture, as text.
+    pub picture: String,
+    /// Each run: what it was, its results, and what the clogs' counters say.
+    pub runs: Vec<Point>,
+    /// Seconds that all took.
+    pub took_s: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// `clogged` or `cured`, the level, the group.
+    pub factors: BTreeMap<String, String>,
+    /// By key.
+    pub results: BTreeMap<String, f64>,
+}
+
+/// The names of the variants, the clogged one first.
+pub const VARIANTS: [&str; 2] = ["clogged", "cured"];
+
+fn variant(clogged: bool) -> &'static str {
+    VARIANTS[usize::from(!clogged)]
+}
+
+/// Finds one by its name.
+///
+/// # Errors
+/// `Refused`, with the names that there are.
+pub fn find(name: &str) -> Result<&'static Clog, Error> {
+    let names = || CLOGS.map(|clog| clog.name).join(", ");
+    let found = CLOGS.into_iter().find(|clog| clog.name == name);
+    found.ok_or_else(|| Error::Refused(format!("{name} is no clog; there are {}", names())))
+}
+
+impl Clog {
+    /// Runs it and its cure in turns. `tell` is called with each run's place, from 1, and their number.
+    ///
+    /// # Errors
+    /// When a run cannot be made; `Interrupted` as `go_on` says.
+    pub fn run(
+        &self,
+        options: Options,
+        go_on: &dyn Fn() -> Result<(), Error>,
+        tell: &mut dyn FnMut(usize, usize),
+    ) -> Result<Outcome, Error> {
+        let begun = Instant::now();
+        let plan = self.plan(options.rounds.unwrap_or(self.rounds).max(1));
+        let seconds = options.seconds.unwrap_or(self.seconds).max(0.05);
+        let mut runs = Vec::with_capacity(plan.len());
+        for (at, setup) in plan.iter().enumerate() {
+            go_on()?;
+            tell(at + 1, plan.len());
+            let setup = Setup { time: Duration::from_secs_f64(seconds), ..*setup };
+            runs.push(self.measure(at, &setup)?);
+        }
+        Ok(self.outcome(runs, begun.elapsed().as_secs_f64()))
+    }
+
+    /// What is run in which order: in each round both variants, in turns which first.
+    fn plan(&self, rounds: u32) -> Vec<Setup> {
+        let levels = (self.levels)();
+        let mut plan = Vec::new();
+        for round in 0..rounds {
+            let taken = if round < ROUNDS_OF_ALL { levels.len() } else { 1 };
+            for &level in &levels[..taken] {
+                let first = round % 2 == 0;
+                for clogged in [first, !first] {
+                    plan.push(Setup { clogged, level, time: Duration::ZERO, round });
+                }
+            }
+        }
+        plan
+    }
+
+    /// One run, with the probes beside it.
+    fn measure(&self, at: usize, setup: &Setup) -> Result<RunRecord, Error> {
+        let origin = Instant::now();
+        let mut config = Config::new(origin);
+        config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
+        let sampler = Sampler::start(config);
+        sampler.watch_worker("here", std::process::id());
+        let begun = origin.elapsed().as_secs_f64();
+        let seen = (self.run)(setup);
+        let ended = origin.elapsed().as_secs_f64();
+        let probes = sampler.stop();
+        let seen = seen.map_err(Error::host(format!("run the clog {}", self.name)))?;
+        let mut run = RunRecord::new(format!("{}-{at}", self.name));
+        run.workload = format!("clog {}", self.name);
+        run.stack = "millstream".to_owned();
+        run.block = setup.round;
+        run.order = at as u32;
+        run.window = Window { start_s: begun, end_s: ended };
+        run.duration_s = ended;
+        run.probes = probes;
+        run.probes.ends = seen.ends;
+        run.intervals = seen.intervals;
+        let factors = [
+            ("variant", variant(setup.clogged).to_owned()),
+            ("level", setup.level.to_string()),
+            ("group", seen.group),
+        ];
+        run.factors = factors.map(|(name, level)| (name.to_owned(), level)).into();
+        let moved = [(keys::PAYLOAD, seen.payload), (keys::TRANSACTION_COUNT, seen.packets)];
+        let moved = moved.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let counts = seen.counts.into_iter().map(|(key, count)| (key, count as f64));
+        let calls = run.probes.cross_calls(run.window).map(|calls| calls / (ended - begun));
+        let results = [(self.result, seen.rate)].into_iter().chain(moved).chain(counts);
+        let results =
+            results.chain(seen.results).chain(calls.map(|rate| (picture::CROSS_CALLS, rate)));
+        run.results = results.map(|(key, value)| (key.to_owned(), value)).collect();
+        Ok(run)
+    }
+
+    fn outcome(&self, runs: Vec<RunRecord>, took_s: f64) -> Outcome {
+        let level = (self.levels)()[0];
+        let rates = |clogged| picture::results(&runs, clogged, level, self.result);
+        let [clogged, cured] = [rates(true), rates(false)];
+        let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
+        let bootstrap = Bootstrap::default();
+        let interval = bootstrap.ratio_of_medians(&clogged, &cured);
+        let diagnose = |is_clogged: bool| {
+            let those = runs.iter().filter(|run| picture::is_of(run, is_clogged, level));
+            Diagnosis::of(self, &those.cloned().collect::<Vec<_>>())
+        };
+        Outcome {
+            format: FORMAT_VERSION,
+            clog: self.name,
+            title: self.title,
+            result: self.result,
+            level,
+            medians: [("clogged", middle(&clogged)), ("cured", middle(&cured))].into(),
+            ratio: middle(&clogged) / middle(&cured),
+            interval: interval.map(|interval| (interval.low, interval.high)),
+            diagnoses: [true, false].map(|one| (variant(one), diagnose(one))).into(),
+            picture: (self.picture)(&runs),
+            runs: runs.into_iter().map(Point::of).collect(),
+            took_s,
+        }
+    }
+}
+
+impl Point {
+    fn of(run: RunRecord) -> Self {
+        Self { factors: run.factors, results: run.results }
+    }
+}

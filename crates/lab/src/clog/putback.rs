@@ -1,0 +1,279 @@
+//! `putback-walk`: a put-back that walks the queue to its end, behind a limit that counts payload.
+//!
+//! One host sends messages of two bytes at a steady rate, each in a segment of its own; the other reads them one by one.
+//! After a while the reader stands still for a moment, as if for a disk. What is queued then makes each read slower.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use millstream::clogs::{Clogs, counts};
+use millstream::link::{PairConfig, PairEnd, pair};
+use millstream::packet::{FRAME_HELD_BYTES, Pool, PoolConfig};
+use millstream::{Engine, EngineConfig, SocketId};
+
+use super::nic::failed;
+use super::picture::{bar, is_of, levels, table, with_unit};
+use super::pullup::{accepted, host};
+use super::threads::{Stop, joined, pin, rest};
+use super::{Clog, Seen, Setup};
+use crate::record::{IntervalSeries, RunRecord, keys};
+
+pub(super) const CLOG: Clog = Clog {
+    name: "putback-walk",
+    title: "a put-back that walks the queue to its end, behind a limit that counts payload",
+    sweep: "messages sent in a second",
+    result: keys::PACKETS,
+    causes: &["work-grows-with-the-queue", "limit-counts-payload"],
+    levels: || vec![200_000],
+    seconds: 4.0,
+    rounds: 8,
+    run,
+    picture,
+};
+
+const NEAR: &str = "10.9.0.1/24";
+const FAR: &str = "10.9.0.2/24";
+const PORT: u16 = 9;
+const MESSAGE: usize = 2;
+/// What the receive queue may have: of payload in the clog, of memory in the cure.
+const LIMIT_BYTES: usize = 256 << 10;
+/// Frames that the pool may have; less than half of them are ever queued, or the stack's own account would step in.
+const FRAMES: usize = 320 << 10;
+/// When the reader stands still, and for how long, as shares of the run.
+const STALL_AT: f64 = 0.25;
+const STALL: f64 = 0.1;
+/// Turns between two looks at the socket.
+const TURNS: usize = 64;
+/// Intervals of a run.
+const INTERVALS: u32 = 24;
+/// The last part of a run, whose rate is the result.
+const RESULT_FROM: f64 = 0.7;
+
+/// The message with this number.
+fn message(number: u64) -> [u8; MESSAGE] {
+    (number as u16).to_be_bytes()
+}
+
+fn run(setup: &Setup) -> io::Result<Seen> {
+    let frames = PoolConfig { limit_frames: FRAMES, limit_blocks: 0, ..PoolConfig::default() };
+    let clogs = Clogs { put_back_walk: setup.clogged, ..Clogs::default() };
+    let pool = Pool::clogged(frames, clogs).map_err(failed)?;
+    // Each message is a packet of its own, in a frame of its own.
+    let link = PairConfig { offload: false, ..PairConfig::default() };
+    let (near, far) = pair(link).map_err(failed)?;
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&pool, far, setup.level as f64, &stop));
+        let receiver = scope.spawn(|| {
+            let _end = stop.at_end();
+            receive(&pool, near, setup)
+        });
+        let seen = joined(receiver);
+        joined(sender)?;
+        seen
+    })
+}
+
+/// Connects, and sends so many messages a second until it is told to stop; what finds no room is sent late.
+fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
+    pin(1)?;
+    let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);
+    config.tcp.nagle = false;
+    let mut engine = host(end, FAR, config)?;
+    let to = SocketAddr::new(NEAR.trim_end_matches("/24").parse().map_err(failed)?, PORT);
+    let socket = engine.tcp_connect(to).map_err(failed)?;
+    let (mut sent, mut begun) = (0_u64, Instant::now());
+    while !stop.is_set() {
+        let now = engine.refresh_time();
+        engine.turn(now);
+        let due = (begun.elapsed().as_secs_f64() * per_s) as u64;
+        while sent < due && engine.tcp_write(socket, &message(sent)) == Ok(MESSAGE) {
+            engine.flush();
+            sent += 1;
+        }
+        if sent < due {
+            // The receiver does not keep up: nothing is made up for later.
+            begun = Instant::now() - Duration::from_secs_f64(sent as f64 / per_s);
+        }
+        rest();
+    }
+    engine.tcp_abort(socket);
+    engine.flush();
+    Ok(())
+}
+
+/// What is looked at over time.
+struct Watch {
+    begun: Instant,
+    width: Duration,
+    next: Duration,
+    read: u64,
+    widths_s: Vec<f64>,
+    rates: Vec<f64>,
+    entries: Vec<f64>,
+    payload: Vec<f64>,
+    held: Vec<f64>,
+    last: Duration,
+    idle_frames: usize,
+}
+
+impl Watch {
+    fn new(pool: &Pool, time: Duration) -> Self {
+        let width = time / INTERVALS;
+        Self {
+            begun: Instant::now(),
+            width,
+            next: width,
+            read: 0,
+            widths_s: vec![],
+            rates: vec![],
+            entries: vec![],
+            payload: vec![],
+            held: vec![],
+            last: Duration::ZERO,
+            idle_frames: pool.stats().used_frames,
+        }
+    }
+
+    /// Looks at the queue once an interval is over; `read` messages were read so far.
+    fn look(&mut self, engine: &mut Engine, socket: SocketId, read: u64) -> io::Result<()> {
+        let now = self.begun.elapsed();
+        if now < self.next {
+            return Ok(());
+        }
+        let width = (now - self.last).as_secs_f64();
+        let frames = engine.pool().stats().used_frames.saturating_sub(self.idle_frames);
+        self.widths_s.push(width);
+        self.rates.push((read - self.read) as f64 / width);
+        self.entries.push(frames as f64);
+        self.payload.push(engine.tcp_info(socket).map_err(failed)?.recv_queue_bytes as f64);
+        self.held.push((frames * FRAME_HELD_BYTES) as f64);
+        (self.last, self.read, self.next) = (now, read, now + self.width);
+        Ok(())
+    }
+
+    fn finish(self) -> IntervalSeries {
+        let series = [
+            (keys::PACKETS, self.rates),
+            (keys::QUEUE_ENTRIES, self.entries),
+            (keys::QUEUE_PAYLOAD, self.payload),
+            (keys::QUEUE_HELD, self.held),
+        ];
+        IntervalSeries {
+            start_s: 0.0,
+            width_s: self.width.as_secs_f64(),
+            widths_s: self.widths_s,
+            series: series.map(|(key, values)| (key.to_owned(), values)).into(),
+        }
+    }
+}
+
+fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
+    pin(0)?;
+    let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);
+    config.tcp.recv_buffer_bytes = LIMIT_BYTES;
+    config.tcp.recv_auto_tune = false;
+    let mut engine = host(end, NEAR, config)?;
+    let at = SocketAddr::new([0, 0, 0, 0].into(), PORT);
+    let listener = engine.tcp_listen(at, 1).map_err(failed)?;
+    let socket = accepted(&mut engine, listener)?;
+    let before = counts().links_walked;
+    let mut watch = Watch::new(pool, setup.time);
+    let (stall_from, stall_to) =
+        (setup.time.mul_f64(STALL_AT), setup.time.mul_f64(STALL_AT + STALL));
+    let result_from = setup.time.mul_f64(RESULT_FROM);
+    let (mut read, mut at_result) = (0_u64, None);
+    loop {
+        let now = watch.begun.elapsed();
+        if now >= setup.time {
+            break;
+        }
+        if now >= result_from && at_result.is_none() {
+            at_result = Some((now, read));
+        }
+        take_turns(&mut engine)?;
+        watch.look(&mut engine, socket, read)?;
+        if (stall_from..stall_to).contains(&now) {
+            continue;
+        }
+        // Not for long, so that the engine has its turns.
+        let until = Instant::now() + Duration::from_micros(100);
+        let mut bytes = [0; MESSAGE];
+        while engine.tcp_read(socket, &mut bytes) == Ok(MESSAGE) {
+            if bytes != message(read) {
+                return Err(io::Error::other("what was received is not what was sent"));
+            }
+            read += 1;
+            if Instant::now() >= until {
+                break;
+            }
+        }
+    }
+    let (from, already) = at_result.unwrap_or_default();
+    let seconds = (watch.begun.elapsed() - from).as_secs_f64();
+    let last = engine.tcp_info(socket).map_err(failed)?;
+    Ok(Seen {
+        rate: (read - already) as f64 / seconds,
+        packets: Some(read as f64),
+        results: vec![
+            (keys::QUEUE_LIMIT, LIMIT_BYTES as f64),
+            ("coalesced_bytes", last.recv_coalesced_bytes as f64),
+        ],
+        counts: vec![("reads", read), ("links_walked", counts().links_walked - before)],
+        intervals: watch.finish(),
+        ..Seen::default()
+    })
+}
+
+/// Takes in what has come, however much that is, and sleeps a little when that is nothing.
+fn take_turns(engine: &mut Engine) -> io::Result<()> {
+    engine.run_once(Some(Duration::from_micros(100)))?;
+    let mut more = TURNS;
+    while more > 0 && engine.turn(engine.now()).progress {
+        engine.refresh_time();
+        more -= 1;
+    }
+    Ok(())
+}
+
+/// One run of each variant over time.
+fn picture(runs: &[RunRecord]) -> String {
+    let level = levels(runs).first().copied().unwrap_or(0);
+    let mut text = String::new();
+    for clogged in [true, false] {
+        let Some(run) = runs.iter().find(|run| is_of(run, clogged, level)) else { continue };
+        let series = |key: &str| run.intervals.series.get(key).cloned().unwrap_or_default();
+        let [rates, entries, payload, held] =
+            [keys::PACKETS, keys::QUEUE_ENTRIES, keys::QUEUE_PAYLOAD, keys::QUEUE_HELD].map(series);
+        let spans = run.intervals.spans(rates.len());
+        let row = |at: usize| {
+            let each = if entries[at] >= 1.0 { payload[at] / entries[at] } else { f64::NAN };
+            vec![
+                format!("{:.2}", spans[at].1),
+                with_unit(keys::PACKETS, rates[at]),
+                format!("{:.0}", entries[at]),
+                with_unit("payload_bytes", payload[at]),
+                with_unit("held_bytes", held[at]),
+                if each.is_nan() { "–".to_owned() } else { format!("{each:.0} of 2048") },
+                bar(rates[at], level as f64),
+            ]
+        };
+        let head = [
+            "s",
+            "read",
+            "frames queued",
+            "payload",
+            "memory held",
+            "bytes in a frame",
+            "packets a second",
+        ];
+        text.push_str(&format!(
+            "{}, first run (limit of the queue: 256 KiB):\n",
+            super::variant(clogged)
+        ));
+        text.push_str(&table(&head, (0..rates.len()).map(row).collect()));
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,101 @@
+//! Features from a queue that was looked at over time: does the rate fall as it grows, and is its limit kept?
+
+use super::{Seen, distance};
+use crate::record::{RunRecord, keys};
+
+/// Entries from which on an interval tells of a long queue.
+const LONG: f64 = 100.0;
+/// Intervals with a long queue, and how far apart the lengths have to be, for a slope.
+const INTERVALS_LEAST: usize = 4;
+const LENGTHS_APART: f64 = 3.0;
+
+pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
+    let series = |key: &str| run.intervals.series.get(key);
+    if let Some(entries) = series(keys::QUEUE_ENTRIES) {
+        let most = entries.iter().copied().fold(0.0, f64::max);
+        seen.put("queue_entries_most", most, distance::PROTOCOL);
+        let rates = [keys::PACKETS, keys::THROUGHPUT].into_iter().find_map(series);
+        // Without a long queue nothing slows down by one.
+        let slope = rates.map(|rates| slope(entries, rates).unwrap_or(0.0));
+        slope.into_iter().for_each(|slope| {
+            seen.put("rate_at_tenfold_queue", 10.0_f64.powf(slope), distance::PROTOCOL);
+        });
+    }
+    if let (Some(held), Some(limit)) = (series(keys::QUEUE_HELD), run.result(keys::QUEUE_LIMIT))
+        && limit > 0.0
+    {
+        let most = held.iter().copied().fold(0.0, f64::max);
+        seen.put("queue_held_over_limit", most / limit, distance::PROTOCOL);
+    }
+}
+
+/// The slope of the rate over the length of the queue, both as logarithms, where it was long: the median of the slopes of all
+/// pairs (Theil and Sen), of which a few intervals that say something else change little. An interval has the rate that it
+/// came to with the queue that was there at its beginning.
+fn slope(entries: &[f64], rates: &[f64]) -> Option<f64> {
+    let points: Vec<(f64, f64)> = (entries.iter().zip(rates.iter().skip(1)))
+        .filter(|&(&entries, &rate)| entries >= LONG && rate > 0.0)
+        .map(|(entries, rate)| (entries.ln(), rate.ln()))
+        .collect();
+    let lengths = || points.iter().map(|point| point.0);
+    let (least, most) = lengths()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |ends, x| (ends.0.min(x), ends.1.max(x)));
+    if points.len() < INTERVALS_LEAST || most - least < LENGTHS_APART.ln() {
+        return None;
+    }
+    let pairs = points.iter().enumerate().flat_map(|(at, one)| {
+        points[at + 1..].iter().filter_map(move |other| {
+            let (x, y) = (other.0 - one.0, other.1 - one.1);
+            (x.abs() > 0.1).then(|| y / x)
+        })
+    });
+    millstream_diagnose::stats::median(&pairs.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::features;
+    use super::*;
+
+    fn run(entries: &[f64], rates: &[f64]) -> RunRecord {
+        let mut run = RunRecord::new("x");
+        run.probes.times_s = vec![0.0, 1.0];
+        run.results.insert(keys::QUEUE_LIMIT.into(), 1e6);
+        let held = entries.iter().map(|count| count * 2112.0).collect();
+        let series = [
+            (keys::QUEUE_ENTRIES, entries.to_vec()),
+            (keys::PACKETS, rates.to_vec()),
+            (keys::QUEUE_HELD, held),
+        ];
+        run.intervals.series = series.map(|(key, values)| (key.to_owned(), values)).into();
+        run
+    }
+
+    fn of(run: &RunRecord, name: &str) -> Option<f64> {
+        features(&[run]).iter().find(|one| one.name == name).and_then(|one| one.values[0])
+    }
+
+    #[test]
+    fn a_rate_that_falls_as_the_queue_grows_is_seen_and_an_even_one_is_not() {
+        let entries: Vec<f64> = (0..12).map(|at| 100.0 * 1.8_f64.powi(at)).collect();
+        // Each interval has the rate by what was queued when it began.
+        let before = |at: usize| entries[at.saturating_sub(1)];
+        let falling: Vec<f64> = (0..12).map(|at| 1e8 / before(at)).collect();
+        let slow = of(&run(&entries, &falling), "rate_at_tenfold_queue").unwrap();
+        assert!((slow - 0.1).abs() < 0.01, "{slow}");
+        assert_eq!(of(&run(&entries, &[5e5; 12]), "rate_at_tenfold_queue"), Some(1.0));
+        // A short queue says nothing of long ones.
+        let short = run(&[3.0; 12], &falling);
+        assert_eq!(of(&short, "rate_at_tenfold_queue"), Some(1.0));
+        assert_eq!(of(&short, "queue_entries_most"), Some(3.0));
+    }
+
+    #[test]
+    fn a_queue_that_holds_more_than_its_limit_says_how_much() {
+        let held = of(&run(&[10.0, 1_000.0], &[1.0, 1.0]), "queue_held_over_limit").unwrap();
+        assert!((held - 2.112).abs() < 1e-9);
+        let mut without = run(&[10.0], &[1.0]);
+        without.results.clear();
+        assert_eq!(of(&without, "queue_held_over_limit"), None);
+    }
+}
