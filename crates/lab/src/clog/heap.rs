@@ -19,7 +19,7 @@ use super::nic::{Arrivals, Nic, failed};
 use super::picture::{bar, is_of, levels, middle, table, with_unit};
 use super::threads::{joined, pin};
 use super::{Clog, Seen, Setup};
-use crate::record::{RunRecord, StackRecord, keys};
+use crate::record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "heap-per-packet",
@@ -160,16 +160,15 @@ fn functions(runs: &[RunRecord]) -> String {
     table(&["clogged", "cured", "function"], names.iter().take(FUNCTIONS).map(row).collect())
 }
 
-/// The share of each innermost function among the samples of this process.
+/// The share of each innermost function among the samples.
 fn shares(runs: &[RunRecord], clogged: bool) -> BTreeMap<String, f64> {
-    let own = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let of_runs = runs.iter().filter(|run| is_of(run, clogged, SATURATED));
     let stacks = of_runs.filter_map(|run| run.probes.kernel.as_ref()).flat_map(|one| &one.profile);
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
-    let is_own = |one: &&StackRecord| one.stack.first().is_some_and(|name| name == own.trim());
-    for one in stacks.filter(is_own) {
-        let innermost = one.stack.last().cloned().unwrap_or_default();
-        *counts.entry(innermost).or_default() += one.count() as f64;
+    for one in stacks {
+        // The first entry is the process.
+        let innermost = one.stack[1..].last().map_or("[no stack]", String::as_str);
+        *counts.entry(innermost.to_owned()).or_default() += one.count() as f64;
     }
     let all: f64 = counts.values().sum();
     counts.into_iter().map(|(name, count)| (name, count / all)).collect()

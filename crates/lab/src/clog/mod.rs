@@ -11,6 +11,8 @@ mod placement;
 mod pullup;
 mod putback;
 mod route;
+#[cfg(test)]
+mod tests;
 mod text;
 mod threads;
 
@@ -24,7 +26,7 @@ use serde::Serialize;
 pub use diagnosis::{Diagnosis, Named};
 
 use crate::error::Error;
-use crate::probe::{Config, Host, NetSource, Sampler};
+use crate::probe::{Config, Sampler};
 use crate::record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
 
 /// Rounds that run every level; in the others the level that is diagnosed runs alone.
@@ -198,9 +200,7 @@ impl Clog {
     /// One run, with the probes beside it.
     fn measure(&self, at: usize, setup: &Setup) -> Result<RunRecord, Error> {
         let origin = Instant::now();
-        let mut config = Config::new(origin);
-        config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
-        let sampler = Sampler::start(config);
+        let sampler = Sampler::start(Config::new(origin));
         sampler.watch_worker("here", std::process::id());
         let begun = origin.elapsed().as_secs_f64();
         let seen = (self.run)(setup);
@@ -215,6 +215,7 @@ impl Clog {
         run.window = Window { start_s: begun, end_s: ended };
         run.duration_s = ended;
         run.probes = probes;
+        own_stacks_alone(&mut run);
         run.probes.ends = seen.ends;
         run.intervals = seen.intervals;
         let factors = [
@@ -259,6 +260,14 @@ impl Clog {
             runs: runs.into_iter().map(Point::of).collect(),
             took_s,
         }
+    }
+}
+
+/// Keeps of the profile what was met in this process: all of a run is in it, and other programs are no part of what it shows.
+fn own_stacks_alone(run: &mut RunRecord) {
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    if let Some(kernel) = &mut run.probes.kernel {
+        kernel.profile.retain(|one| one.stack.first().is_some_and(|name| name == own.trim()));
     }
 }
 

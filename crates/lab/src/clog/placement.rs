@@ -58,7 +58,7 @@ fn is_whole(datagram: &[u8]) -> bool {
 }
 
 /// The CPUs of the engine and of the application.
-fn place(clogged: bool, round: u32) -> io::Result<[usize; 2]> {
+pub(super) fn place(clogged: bool, round: u32) -> io::Result<[usize; 2]> {
     let [one, other, ..] = cpus()[..] else {
         return Err(failed("two CPUs are needed to place two threads"));
     };

@@ -45,8 +45,9 @@ const STALL_AT: f64 = 0.25;
 const STALL: f64 = 0.1;
 /// Turns between two looks at the socket.
 const TURNS: usize = 64;
-/// Intervals of a run.
-const INTERVALS: u32 = 24;
+/// Intervals of a run, and how many are drawn in one line.
+const INTERVALS: u32 = 60;
+const INTERVALS_IN_A_LINE: usize = 3;
 /// The last part of a run, whose rate is the result.
 const RESULT_FROM: f64 = 0.7;
 
@@ -237,43 +238,45 @@ fn take_turns(engine: &mut Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// One run of each variant over time.
+/// One run of each variant over time, several intervals in a line.
 fn picture(runs: &[RunRecord]) -> String {
     let level = levels(runs).first().copied().unwrap_or(0);
     let mut text = String::new();
     for clogged in [true, false] {
         let Some(run) = runs.iter().find(|run| is_of(run, clogged, level)) else { continue };
-        let series = |key: &str| run.intervals.series.get(key).cloned().unwrap_or_default();
-        let [rates, entries, payload, held] =
-            [keys::PACKETS, keys::QUEUE_ENTRIES, keys::QUEUE_PAYLOAD, keys::QUEUE_HELD].map(series);
-        let spans = run.intervals.spans(rates.len());
-        let row = |at: usize| {
-            let each = if entries[at] >= 1.0 { payload[at] / entries[at] } else { f64::NAN };
-            vec![
-                format!("{:.2}", spans[at].1),
-                with_unit(keys::PACKETS, rates[at]),
-                format!("{:.0}", entries[at]),
-                with_unit("payload_bytes", payload[at]),
-                with_unit("held_bytes", held[at]),
-                if each.is_nan() { "–".to_owned() } else { format!("{each:.0} of 2048") },
-                bar(rates[at], level as f64),
-            ]
-        };
-        let head = [
-            "s",
-            "read",
-            "frames queued",
-            "payload",
-            "memory held",
-            "bytes in a frame",
-            "packets a second",
-        ];
-        text.push_str(&format!(
-            "{}, first run (limit of the queue: 256 KiB):\n",
-            super::variant(clogged)
-        ));
-        text.push_str(&table(&head, (0..rates.len()).map(row).collect()));
+        let variant = super::variant(clogged);
+        text.push_str(&format!("{variant}, first run (limit of the queue: 256 KiB):\n"));
+        text.push_str(&over_time(run, level as f64));
         text.push('\n');
     }
     text
+}
+
+fn over_time(run: &RunRecord, most: f64) -> String {
+    let series = |key: &str| run.intervals.series.get(key).cloned().unwrap_or_default();
+    let [rates, entries, payload, held] =
+        [keys::PACKETS, keys::QUEUE_ENTRIES, keys::QUEUE_PAYLOAD, keys::QUEUE_HELD].map(series);
+    let spans = run.intervals.spans(rates.len());
+    let row = |from: usize| {
+        let last = (from + INTERVALS_IN_A_LINE).min(rates.len()) - 1;
+        let width = |at: usize| spans[at].1 - spans[at].0;
+        let read: f64 = (from..=last).map(|at| rates[at] * width(at)).sum();
+        let rate = read / (spans[last].1 - spans[from].0);
+        let each = match entries[last] {
+            1.0.. => format!("{:.0} of 2048", payload[last] / entries[last]),
+            _ => "–".to_owned(),
+        };
+        vec![
+            format!("{:.2}", spans[last].1),
+            with_unit(keys::PACKETS, rate),
+            format!("{:.0}", entries[last]),
+            with_unit("payload_bytes", payload[last]),
+            with_unit("held_bytes", held[last]),
+            each,
+            bar(rate, most),
+        ]
+    };
+    let head =
+        ["s", "read", "frames", "payload", "memory held", "bytes in a frame", "packets a second"];
+    table(&head, (0..rates.len()).step_by(INTERVALS_IN_A_LINE).map(row).collect())
 }

@@ -1,7 +1,8 @@
 //! Where the CPUs are, by samples of the CPU clock.
 //!
 //! Names of a program's functions are asked for at each sample, while the process lives, and waited for at the end: a sample
-//! that waited would hold up all other probes.
+//! that waited would hold up all other probes. Those of this process, which lives on, are asked for at the end, so that looking
+//! them up is not among what is measured.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -25,6 +26,8 @@ pub(super) struct Profile {
     /// Processes and parts of their stacks for which this probe has asked for names.
     asked: HashSet<(u32, Vec<u64>)>,
     answers: Vec<(u32, Named)>,
+    /// Parts of this process's own stacks.
+    own: Vec<Vec<u64>>,
     processes: HashMap<u32, String>,
 }
 
@@ -36,6 +39,7 @@ impl Default for Profile {
             ask: Box::new(process_stacks),
             asked: HashSet::new(),
             answers: Vec::new(),
+            own: Vec::new(),
             processes: HashMap::new(),
         }
     }
@@ -62,6 +66,7 @@ impl Profile {
                 fresh.entry(one.process).or_default().push(one.user.clone());
             }
         }
+        self.own.extend(fresh.remove(&std::process::id()).into_iter().flatten());
         for (process, stacks) in fresh {
             self.answers.push((process, (self.ask)(process, stacks)));
         }
@@ -70,7 +75,10 @@ impl Profile {
 
     /// The stacks that were met since the beginning, the most first.
     pub(super) fn finish(self, cpus: &[u32]) -> Vec<StackRecord> {
-        let Self { before, now, ask: _, asked: _, answers, processes } = self;
+        let Self { before, now, ask, asked: _, mut answers, own, processes } = self;
+        if !own.is_empty() {
+            answers.push((std::process::id(), ask(std::process::id(), own)));
+        }
         let mut names: HashMap<(u32, Vec<u64>), Vec<String>> = HashMap::new();
         for (process, named) in answers {
             let stacks = named.stacks().to_vec();

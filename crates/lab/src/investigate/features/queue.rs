@@ -3,11 +3,11 @@
 use super::{Seen, distance};
 use crate::record::{RunRecord, keys};
 
-/// Entries from which on an interval tells of a long queue.
-const LONG: f64 = 100.0;
-/// Intervals with a long queue, and how far apart the lengths have to be, for a slope.
+/// A shorter queue counts as one of so many entries.
+const SHORT: f64 = 10.0;
+/// Intervals, and how far apart the lengths of the queue have to be, for a slope.
 const INTERVALS_LEAST: usize = 4;
-const LENGTHS_APART: f64 = 3.0;
+const LENGTHS_APART: f64 = 10.0;
 
 pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
     let series = |key: &str| run.intervals.series.get(key);
@@ -29,13 +29,14 @@ pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
     }
 }
 
-/// The slope of the rate over the length of the queue, both as logarithms, where it was long: the median of the slopes of all
-/// pairs (Theil and Sen), of which a few intervals that say something else change little. An interval has the rate that it
-/// came to with the queue that was there at its beginning.
+/// The slope of the rate over the length of the queue, both as logarithms: the median of the slopes of all pairs (Theil and
+/// Sen), of which a few intervals that say something else change little. An interval has the rate that it came to with the
+/// queue that was there at its beginning. In one without any progress nobody read.
 fn slope(entries: &[f64], rates: &[f64]) -> Option<f64> {
-    let points: Vec<(f64, f64)> = (entries.iter().zip(rates.iter().skip(1)))
-        .filter(|&(&entries, &rate)| entries >= LONG && rate > 0.0)
-        .map(|(entries, rate)| (entries.ln(), rate.ln()))
+    let begun_with = [0.0].into_iter().chain(entries.iter().copied());
+    let points: Vec<(f64, f64)> = (begun_with.zip(rates))
+        .filter(|(_, rate)| **rate > 0.0)
+        .map(|(entries, rate)| (entries.max(SHORT).ln(), rate.ln()))
         .collect();
     let lengths = || points.iter().map(|point| point.0);
     let (least, most) = lengths()
@@ -46,7 +47,7 @@ fn slope(entries: &[f64], rates: &[f64]) -> Option<f64> {
     let pairs = points.iter().enumerate().flat_map(|(at, one)| {
         points[at + 1..].iter().filter_map(move |other| {
             let (x, y) = (other.0 - one.0, other.1 - one.1);
-            (x.abs() > 0.1).then(|| y / x)
+            (x.abs() > 0.5).then(|| y / x)
         })
     });
     millstream_diagnose::stats::median(&pairs.collect::<Vec<_>>())
@@ -79,7 +80,7 @@ mod tests {
     fn a_rate_that_falls_as_the_queue_grows_is_seen_and_an_even_one_is_not() {
         let entries: Vec<f64> = (0..12).map(|at| 100.0 * 1.8_f64.powi(at)).collect();
         // Each interval has the rate by what was queued when it began.
-        let before = |at: usize| entries[at.saturating_sub(1)];
+        let before = |at: usize| at.checked_sub(1).map_or(SHORT, |before| entries[before]);
         let falling: Vec<f64> = (0..12).map(|at| 1e8 / before(at)).collect();
         let slow = of(&run(&entries, &falling), "rate_at_tenfold_queue").unwrap();
         assert!((slow - 0.1).abs() < 0.01, "{slow}");
