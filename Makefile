@@ -13,10 +13,13 @@ DEMO_FLAGS ?=
 COMPARE_FLAGS ?=
 TRUTH_FLAGS ?=
 MATRIX_FLAGS ?=
+# What has the feature `clogs`; the command alone switches it on below.
+CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
+  --features millstream-packet/clogs,millstream-route/clogs,millstream-lab/clogs
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
 
-.PHONY: bpf demo compare truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs demo compare truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -24,6 +27,10 @@ help:            ## what there is
 build:           ## the millstream command, in release
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --locked --release -p millstream-cli
+
+clogs:           ## the millstream command with the five historical clogs to be switched on (docs/clogs)
+	@scripts/need cargo:cargo:$(RUST) cc:gcc
+	cargo build --locked --release -p millstream-cli --features clogs
 
 demo: build      ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; under 5 minutes
 	$(MILLSTREAM) investigate erratic --out out $(DEMO_FLAGS)
@@ -40,6 +47,7 @@ lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, th
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --locked $(CLOGGED) --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 	scripts/builds
@@ -52,6 +60,7 @@ audit:           ## licences and sources of all dependencies; with cargo-deny ba
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --locked --workspace --exclude millstream --exclude millstream-tcp --quiet
+	cargo test --locked $(CLOGGED) --lib --quiet -- clog
 	cargo test --locked -p millstream --doc --quiet
 	@scripts/need python3:python3
 	python3 scripts/need_test.py --quiet

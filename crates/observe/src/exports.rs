@@ -1,7 +1,8 @@
 //! What stands for the name of a function that a library has taken out of its tables: the exported function beside it.
 //!
 //! Libraries are installed with the names of what they export alone. A local function lies in the same object file as the
-//! exported ones that call it, so the nearest of those says what it is part of: what is beside `malloc` is the allocator.
+//! exported ones that call it, mostly before them: the next of those says what it is part of. What comes before `malloc` is the
+//! allocator.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -33,7 +34,7 @@ impl Beside {
         let found = normalizer.normalize_user_addrs_opts(Pid::from(pid), addresses, &options);
         let Ok(found) = found else { return vec![None; addresses.len()] };
         let name = |&(offset, meta): &(u64, usize)| match found.meta.get(meta) {
-            Some(UserMeta::Elf(file)) => nearest(self.exports(&file.path), offset),
+            Some(UserMeta::Elf(file)) => beside(self.exports(&file.path), offset),
             _ => None,
         };
         found.outputs.iter().map(name).collect()
@@ -57,11 +58,12 @@ fn read(path: &Path) -> Exports {
     exports
 }
 
-fn nearest(exports: &Exports, offset: u64) -> Option<String> {
+/// The next export; where none is near, the last one before.
+fn beside(exports: &Exports, offset: u64) -> Option<String> {
     let after = exports.partition_point(|(at, _)| *at <= offset);
-    let beside = exports[..after].last().into_iter().chain(exports.get(after));
-    let (at, name) = beside.min_by_key(|(at, _)| at.abs_diff(offset))?;
-    (at.abs_diff(offset) <= NEAR_BYTES).then(|| format!("[near {name}]"))
+    let mut both = exports.get(after).into_iter().chain(exports[..after].last());
+    let (_, name) = both.find(|(at, _)| at.abs_diff(offset) <= NEAR_BYTES)?;
+    Some(format!("[near {name}]"))
 }
 
 #[cfg(test)]
@@ -69,17 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_export_on_either_side_is_told_and_none_that_is_far() {
-        let exports: Exports = [(0x1000, "timer"), (0x9000, "malloc"), (0x9500, "free")]
-            .map(|(at, name)| (at, name.to_owned()))
-            .into();
-        let near = |offset| nearest(&exports, offset);
+    fn the_next_export_is_told_else_the_one_before_and_none_that_is_far() {
+        let exports = [(0x1000, "timer"), (0x9000, "malloc"), (0x9500, "free")];
+        let exports: Exports = exports.map(|(at, name)| (at, name.to_owned())).into();
+        let near = |offset| beside(&exports, offset);
         assert_eq!(near(0x8f00).as_deref(), Some("[near malloc]"));
-        assert_eq!(near(0x9100).as_deref(), Some("[near malloc]"));
+        assert_eq!(near(0x9100).as_deref(), Some("[near free]"));
         assert_eq!(near(0x9600).as_deref(), Some("[near free]"));
         assert_eq!(near(0x1234).as_deref(), Some("[near timer]"));
         assert_eq!(near(0x20000), None);
-        assert_eq!(nearest(&Exports::new(), 1), None);
+        assert_eq!(beside(&Exports::new(), 1), None);
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
     fn what_lies_behind_an_export_of_the_c_library_is_beside_it() {
         let malloc = libc::malloc as *const () as u64;
         let names = Beside::default().names(std::process::id(), &[malloc + 1, 1]);
-        assert!(names[0].as_ref().is_some_and(|name| name.ends_with("malloc]")), "{names:?}");
+        assert!(names[0].as_ref().is_some_and(|name| name.starts_with("[near ")), "{names:?}");
         assert_eq!(names[1], None);
     }
 }
