@@ -337,14 +337,12 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut String) -> bool {
             else {
                 return false;
             };
-            let stats = QueueStats {
-                queues: 1,
-                held_bytes: socket.held_bytes,
-                limit_bytes: socket.limit_bytes,
-                ..QueueStats::default()
-            };
-            let flags = [("readable", !socket.queue.is_empty())];
-            queue_line(page, "receive", &stats, &words(&flags));
+            // What else is said of queues of bytes is not counted here.
+            let mut line = Fields::begin(page, "queue");
+            line.put("side", "receive").put("datagrams", socket.queue.len());
+            line.put("held_bytes", socket.held_bytes).put("limit_bytes", socket.limit_bytes);
+            line.put("flags", words(&[("readable", !socket.queue.is_empty())]));
+            line.end();
         }
     }
     true
@@ -353,7 +351,7 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut String) -> bool {
 fn queue_line(page: &mut String, side: &str, stats: &QueueStats, flags: &str) {
     let mut line = Fields::begin(page, "queue");
     line.put("side", side).put("payload_bytes", stats.bytes).put("held_bytes", stats.held_bytes);
-    line.put("limit_bytes", stats.limit_bytes).put("low_water_bytes", stats.limit_bytes / 2);
+    line.put("limit_bytes", stats.limit_bytes);
     line.put("high_water_bytes", stats.high_water_bytes).put("refused", stats.refused);
     line.put("coalesced_bytes", stats.coalesced_bytes).put("flags", flags);
     line.end();
