@@ -47,7 +47,7 @@ lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, th
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-	cargo clippy --locked $(CLOGGED) --all-targets --quiet -- -D warnings
+	cargo clippy --locked $(CLOGGED),millstream-cli/clogs -p millstream-cli --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 	scripts/builds

@@ -52,7 +52,7 @@ mod with {
     use millstream_lab::runner::Interrupt;
 
     use super::{Arguments, Error, ExitCode};
-    use crate::kept::{out, say, write_whole};
+    use crate::output::{out, say, write_whole};
 
     /// Samples of the CPU clock in a second.
     const PROFILE_HZ: u64 = 499;
