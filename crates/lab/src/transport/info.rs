@@ -49,7 +49,7 @@ fn path(info: &TcpInfo) -> [(&'static str, f64); 14] {
 }
 
 /// Windows, and what lies in queues.
-fn queues(info: &TcpInfo) -> [(&'static str, f64); 20] {
+fn queues(info: &TcpInfo) -> [(&'static str, f64); 22] {
     let segments = |bytes| segments(info, bytes);
     [
         ("cwnd_bytes", info.cwnd_bytes as f64),
@@ -64,6 +64,8 @@ fn queues(info: &TcpInfo) -> [(&'static str, f64); 20] {
         ("notsent_bytes", info.notsent_bytes as f64),
         ("send_queue_bytes", info.send_queue_bytes as f64),
         ("recv_queue_bytes", info.recv_queue_bytes as f64),
+        ("send_memory_bytes", info.send_queue_held_bytes as f64),
+        ("recv_memory_bytes", info.recv_queue_held_bytes as f64),
         ("send_queue_high_water_bytes", info.send_queue_high_water_bytes as f64),
         ("recv_queue_high_water_bytes", info.recv_queue_high_water_bytes as f64),
         ("send_limit_bytes", info.send_limit_bytes as f64),
