@@ -127,7 +127,7 @@ impl Connection {
             let whole = len / mss * mss;
             // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the largest seen, or
             // when the override timer expired
-            let worth = len * 2 >= self.snd.max_window() || self.snd.overrides_sws();
+            let worth = len * 2 >= self.snd.max_window() || self.timers.overrides_sws();
             len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
         }
         let fin = self.snd.is_fin_queued() && len == available && room > len && !limited_by_quota;

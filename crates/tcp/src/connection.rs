@@ -386,4 +386,4 @@ impl Connection {
 
 // An idle connection is this and, once `compact` was called, nothing on the heap but its congestion control and counters
 // of trouble: it leaves room for what its owner knows about it within 1 KiB.
-const _: () = assert!(size_of::<Connection>() <= 856);
+const _: () = assert!(size_of::<Connection>() <= 832);

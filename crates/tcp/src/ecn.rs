@@ -21,7 +21,9 @@ const CE: u8 = 0b11;
 const SETUP: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
 
 /// State of both halves.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed)]
 pub(crate) struct Ecn {
     /// Both SYNs agreed: marks are echoed and echoes answered.
     is_agreed: bool,

@@ -74,6 +74,8 @@ pub(crate) struct Timers {
     /// End of TIME-WAIT, of FIN-WAIT-2 of a closed connection, or of lingering.
     close: Deadline,
     expiry: Expiry,
+    /// A part of a segment may be sent, as nothing else was for long (RFC 9293 3.8.6.2.1: the override timeout).
+    overrides_sws: bool,
 }
 
 impl Default for Timers {
@@ -84,11 +86,23 @@ impl Default for Timers {
             keepalive: Deadline::NONE,
             close: Deadline::NONE,
             expiry: Expiry::Timeout,
+            overrides_sws: false,
         }
     }
 }
 
 impl Timers {
+    /// A part of a segment may be sent into a small window, as nothing else was for long (RFC 9293 3.8.6.2.1).
+    #[inline]
+    pub(crate) fn overrides_sws(&self) -> bool {
+        self.overrides_sws
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_sws_override(&mut self, overrides: bool) {
+        self.overrides_sws = overrides;
+    }
+
     pub(crate) fn retransmit_armed(&self) -> bool {
         !self.retransmit.is_none()
     }
@@ -167,7 +181,7 @@ impl Timers {
 
     #[inline]
     pub(crate) fn earliest(&self) -> Deadline {
-        let Self { retransmit, delayed_ack, keepalive, close, expiry: _ } = *self;
+        let Self { retransmit, delayed_ack, keepalive, close, .. } = *self;
         retransmit.min(delayed_ack).min(keepalive.min(close))
     }
 }

@@ -366,7 +366,7 @@ impl Connection {
         self.counters.bytes_sent += chosen.len;
         let sequence_len = end - chosen.start;
         self.recovery.on_transmit(sequence_len);
-        self.snd.set_sws_override(false);
+        self.timers.set_sws_override(false);
         if self.recovery.is_probe_due() {
             self.recovery.on_probe_sent(self.snd.nxt().max(end), chosen.resend);
         }

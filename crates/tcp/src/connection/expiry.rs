@@ -173,7 +173,7 @@ impl Connection {
         self.counters.rare().window_probes += 1;
         if self.snd.edge() > self.snd.nxt() {
             // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window there is
-            self.snd.set_sws_override(true);
+            self.timers.set_sws_override(true);
         } else {
             self.snd.send_probe();
         }

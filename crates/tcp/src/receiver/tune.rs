@@ -19,7 +19,9 @@ const SLACK_STEP_READS: u32 = 512;
 const INITIAL_SEGMENTS: u64 = 10;
 
 /// Payload per 256 bytes of memory held, as observed.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed)]
 pub(super) struct Density {
     /// Moving sums: payload that arrived, and memory that the queue grew by.
     mean_len: u32,
@@ -58,7 +60,9 @@ impl Density {
 }
 
 /// What is read in a round trip, and what may be under way beyond what the path carries.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
 pub(super) struct AutoTune {
     since: Instant,
     /// Bytes read since then, or arrived out of order.

@@ -8,7 +8,9 @@ use crate::timers::Expiry;
 use crate::tuning::INITIAL_RTO_MS;
 
 /// The tail loss probe.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub(super) struct LossProbe {
     /// RFC 8985: TLP.end_seq, the end of the data outstanding when one was sent; zero when none is out.
     end: u64,

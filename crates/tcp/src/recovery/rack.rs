@@ -15,7 +15,9 @@ const WIDE_FOR: u8 = 16;
 const WIDEST: u8 = 16;
 
 /// What is known of what arrived last, and how much later than that others may come.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Debug)]
+#[repr(Rust, packed(4))]
 pub(super) struct Rack {
     /// RFC 8985: RACK.xmit_ts and RACK.end_seq. The end is zero before the first.
     newest: (Instant, u64),
@@ -197,6 +199,6 @@ mod tests {
         rack.advance((at(10), 400), 7);
         assert_eq!((rack.newest, rack.rtt_ns), ((at(20), 300), 7));
         rack.advance((at(20), 500), 6);
-        assert_eq!(rack.newest, (at(20), 500));
+        assert_eq!({ rack.newest }, (at(20), 500));
     }
 }

@@ -65,8 +65,6 @@ pub(crate) struct Sender {
     more_follows: bool,
     /// The last poll found no free frame.
     wants_frames: bool,
-    /// A part of a segment may be sent, as nothing else was for long (RFC 9293 3.8.6.2.1: the override timeout).
-    overrides_sws: bool,
 }
 
 impl Sender {
@@ -105,7 +103,6 @@ impl Sender {
             nagle: config.nagle,
             more_follows: false,
             wants_frames: false,
-            overrides_sws: false,
         }
     }
 
@@ -386,17 +383,6 @@ impl Sender {
     /// What was sent as a window probe is not answered yet.
     pub(crate) fn count_probe(&mut self) {
         self.probes_unanswered = self.probes_unanswered.saturating_add(1);
-    }
-
-    /// A part of a segment may be sent into a small window, as nothing else was for long (RFC 9293 3.8.6.2.1).
-    #[inline]
-    pub(crate) fn overrides_sws(&self) -> bool {
-        self.overrides_sws
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_sws_override(&mut self, overrides: bool) {
-        self.overrides_sws = overrides;
     }
 
     /// A probe without data is to be sent.

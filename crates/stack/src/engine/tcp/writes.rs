@@ -25,6 +25,7 @@ use crate::tuning::{SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
 
 /// What a connection may write, and whether it waits for more.
 #[derive(Default)]
+#[repr(Rust, packed(2))]
 pub(in crate::engine) struct WriteShare {
     /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
     grant: u32,

@@ -57,6 +57,7 @@ fn left_of(deficit: i16, sent: usize) -> i16 {
 }
 
 /// What a connection has of the turns.
+#[repr(Rust, packed(2))]
 pub(in crate::engine) struct TransmitShare {
     /// Written and not yet offered to the link.
     unflushed: u32,
