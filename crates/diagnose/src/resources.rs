@@ -1,8 +1,8 @@
 //! What limits, resource by resource: utilisation, saturation and errors of each on the path (Gregg, the USE method).
 //!
-//! Utilisation is the share of the time (or of the room) in which a resource is used; saturation is the share of the time that
-//! work waits for it; errors are what it refused in a second. All are medians over runs. What was not measured is absent, and is
-//! never a zero.
+//! Utilisation is the share of the time (or of the room) in which a resource is used; saturation is the share of the time in
+//! which work waits for it; errors are how often it refused work in a second. Each is a median over runs. A value that was not
+//! measured is absent, never zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Resource {
     pub not_measured: Vec<String>,
 }
 
-/// What is at its limit, and what would be next.
+/// The resource that limits the runs, and the one that would limit them next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// The resource at its limit; none where no resource is.

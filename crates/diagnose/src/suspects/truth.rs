@@ -1,8 +1,7 @@
 //! What recorded runs of causes that were made on purpose show, and the same loads without them.
 //!
 //! `scripts/truth --keep crates/diagnose/truth` on a quiet machine records them: a file for each case, with its results and the
-//! features that causes read. No run is made here, so that the answer does not depend on the machine. Without records there is
-//! nothing to judge.
+//! features that causes read. No run is made here, so that the answer does not depend on the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +15,9 @@ use crate::separate::Feature;
 /// Placement is left to the scheduler in the recorded runs: what follows from it is there in each. That a CPU is full is
 /// true of any load that nothing else limits.
 const NATURAL: [&str; 2] = ["wake-up-of-another-cpu", "full-cpu"];
+
+/// What a cause may take of any load: locks of a virtual machine's scheduler, datagrams that a sender without pause loses.
+const MINOR: f64 = 0.2;
 
 /// Share of the recorded cases that are named in the first place.
 const RIGHT_LEAST: f64 = 0.9;
@@ -31,7 +33,7 @@ struct Recorded {
 
 fn recorded() -> Vec<Recorded> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/truth");
-    let Ok(listed) = fs::read_dir(folder) else { return vec![] };
+    let listed = fs::read_dir(folder).expect("the recorded cases");
     let mut paths: Vec<_> = listed.map(|one| one.unwrap().path()).collect();
     paths.sort();
     let read = |path| serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -59,7 +61,7 @@ fn judged(one: &Recorded) -> (bool, String) {
     let found = limits(one);
     let first = found.first().map_or("none", |(id, _)| id.as_str());
     let is_right = match one.expected.is_empty() {
-        true => found.is_empty(),
+        true => found.iter().all(|(_, rank)| *rank < MINOR),
         false => one.expected.iter().any(|id| id == first),
     };
     (is_right, format!("{} ({}): {found:.2?}\n", one.case, one.expected.join(" or ")))
@@ -68,11 +70,6 @@ fn judged(one: &Recorded) -> (bool, String) {
 #[test]
 fn causes_that_were_made_are_named_first_and_none_is_named_without() {
     let all = recorded();
-    if all.is_empty() {
-        return eprintln!(
-            "skipped: nothing is recorded (scripts/truth --keep crates/diagnose/truth)"
-        );
-    }
     let (made, without): (Vec<_>, Vec<_>) = all.iter().partition(|one| !one.expected.is_empty());
     let wrong = |of: &[&Recorded]| -> Vec<String> {
         let lines = of.iter().map(|one| judged(one)).filter(|(is_right, _)| !is_right);
@@ -80,7 +77,7 @@ fn causes_that_were_made_are_named_first_and_none_is_named_without() {
     };
     let (missed, named) = (wrong(&made), wrong(&without));
     let right = made.len() - missed.len();
-    assert!(made.len() >= 15, "{} cases", made.len());
+    assert!(made.len() >= 25 && without.len() >= 10, "{} and {}", made.len(), without.len());
     assert!(right as f64 >= RIGHT_LEAST * made.len() as f64, "{right} named first\n{missed:?}");
     assert!(named.is_empty(), "named without a cause\n{named:?}");
 }
