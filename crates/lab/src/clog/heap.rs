@@ -15,9 +15,10 @@ use millstream::route::{Prefix, Route};
 use millstream::{Engine, EngineConfig};
 use nix::time::{ClockId, clock_gettime};
 
-use super::nic::{Arrivals, Nic, failed};
+use super::nic::{Arrivals, Nic};
 use super::picture::{bar, is_of, levels, middle, table, with_unit};
 use super::threads::{joined, pin};
+use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
 use crate::record::{RunRecord, keys};
 

@@ -5,6 +5,7 @@
 
 mod diagnosis;
 mod heap;
+
 mod nic;
 mod picture;
 mod placement;
@@ -15,6 +16,7 @@ mod route;
 mod tests;
 mod text;
 mod threads;
+mod two_hosts;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -2,7 +2,6 @@
 //! frames that are sent are counted and dropped. As a card's driver does, it takes a frame from the engine's pool for each
 //! packet that comes.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use millstream::link::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium};
@@ -146,9 +145,4 @@ impl Link for Nic {
     fn name(&self) -> &str {
         "nic"
     }
-}
-
-/// An error of the stack in a run.
-pub(super) fn failed(error: impl std::fmt::Display) -> io::Error {
-    io::Error::other(error.to_string())
 }

@@ -16,9 +16,10 @@ use millstream::{Engine, EngineConfig, ReceivedDatagram};
 use millstream_diagnose::stats::{Rng, median};
 use nix::sched::sched_getcpu;
 
-use super::nic::{Arrivals, Nic, failed};
+use super::nic::{Arrivals, Nic};
 use super::picture::{bar, table, with_unit};
 use super::threads::{cpus, joined};
+use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
 use crate::record::{EndsOnCpus, RunRecord, keys};
 

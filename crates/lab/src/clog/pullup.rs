@@ -5,17 +5,16 @@
 //! forget its translations.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use millstream::EngineConfig;
 use millstream::clogs::{Clogs, Counts, counts};
-use millstream::link::{Link, PairConfig, PairEnd, pair};
+use millstream::link::{PairConfig, PairEnd, pair};
 use millstream::packet::{Pool, PoolConfig};
-use millstream::{Engine, EngineConfig, Error as StackError, SocketId};
 
-use super::nic::failed;
 use super::picture::{self, binary, levels, middle, table, with_unit};
 use super::threads::{Stop, joined, pin};
+use super::two_hosts::{accepting, connecting, failed};
 use super::{Clog, Seen, Setup};
 use crate::record::{RunRecord, keys};
 use crate::report::units::significant;
@@ -33,23 +32,12 @@ pub(super) const CLOG: Clog = Clog {
     picture,
 };
 
-const NEAR: &str = "10.9.0.1/24";
-const FAR: &str = "10.9.0.2/24";
-const PORT: u16 = 9;
 /// Bytes of a read, and of a write.
 const READ: usize = 64 << 10;
 const WRITE: usize = 256 << 10;
 
-/// An engine on its end of a link in memory.
-pub(super) fn host(end: PairEnd, address: &str, config: EngineConfig) -> io::Result<Engine> {
-    let mut engine = Engine::new(config)?;
-    let link = engine.add_link(Box::new(end) as Box<dyn Link>).map_err(failed)?;
-    engine.add_address(link, address.parse().map_err(failed)?).map_err(failed)?;
-    Ok(engine)
-}
-
 /// The bytes at a place of the stream: each place of 251 in a row has another one.
-pub(super) fn pattern(from: usize, bytes: &mut [u8]) {
+fn pattern(from: usize, bytes: &mut [u8]) {
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = ((from + at) % 251) as u8);
 }
 
@@ -78,9 +66,7 @@ fn run(setup: &Setup) -> io::Result<Seen> {
 /// Connects, and sends until it is told to stop.
 fn send(pool: &Pool, end: PairEnd, stop: &Stop) -> io::Result<()> {
     pin(1)?;
-    let mut engine = host(end, FAR, config(pool))?;
-    let to = SocketAddr::new(NEAR.trim_end_matches("/24").parse().map_err(failed)?, PORT);
-    let socket = engine.tcp_connect(to).map_err(failed)?;
+    let (mut engine, socket) = connecting(end, config(pool))?;
     // A whole number of patterns, so that each write begins where the last one ended.
     let mut data = vec![0; WRITE + 251];
     pattern(0, &mut data);
@@ -99,28 +85,12 @@ fn send(pool: &Pool, end: PairEnd, stop: &Stop) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the connection.
-pub(super) fn accepted(engine: &mut Engine, listener: SocketId) -> io::Result<SocketId> {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        engine.run_once(Some(Duration::from_millis(1)))?;
-        match engine.tcp_accept(listener) {
-            Ok((socket, _)) => return Ok(socket),
-            Err(StackError::WouldBlock) if Instant::now() < until => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-}
-
 fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
     pin(0)?;
     let mut config = config(pool);
     config.tcp.recv_buffer_bytes = setup.level as usize;
     config.tcp.recv_auto_tune = false;
-    let mut engine = host(end, NEAR, config)?;
-    let at = SocketAddr::new([0, 0, 0, 0].into(), PORT);
-    let listener = engine.tcp_listen(at, 1).map_err(failed)?;
-    let socket = accepted(&mut engine, listener)?;
+    let (mut engine, socket) = accepting(end, config)?;
     let (mut buffer, mut expected) = (vec![0; READ], vec![0; READ + 251]);
     pattern(0, &mut expected);
     let before = counts();

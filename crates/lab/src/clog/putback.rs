@@ -4,7 +4,6 @@
 //! After a while the reader stands still for a moment, as if for a disk. What is queued then makes each read slower.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use millstream::clogs::{Clogs, counts};
@@ -12,10 +11,9 @@ use millstream::link::{PairConfig, PairEnd, pair};
 use millstream::packet::{FRAME_HELD_BYTES, Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, SocketId};
 
-use super::nic::failed;
 use super::picture::{bar, is_of, levels, table, with_unit};
-use super::pullup::{accepted, host};
 use super::threads::{Stop, joined, pin, rest};
+use super::two_hosts::{accepting, connecting, failed};
 use super::{Clog, Seen, Setup};
 use crate::record::{IntervalSeries, RunRecord, keys};
 
@@ -32,9 +30,6 @@ pub(super) const CLOG: Clog = Clog {
     picture,
 };
 
-const NEAR: &str = "10.9.0.1/24";
-const FAR: &str = "10.9.0.2/24";
-const PORT: u16 = 9;
 const MESSAGE: usize = 2;
 /// What the receive queue may have: of payload in the clog, of memory in the cure.
 const LIMIT_BYTES: usize = 256 << 10;
@@ -81,9 +76,7 @@ fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
     pin(1)?;
     let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);
     config.tcp.nagle = false;
-    let mut engine = host(end, FAR, config)?;
-    let to = SocketAddr::new(NEAR.trim_end_matches("/24").parse().map_err(failed)?, PORT);
-    let socket = engine.tcp_connect(to).map_err(failed)?;
+    let (mut engine, socket) = connecting(end, config)?;
     let (mut sent, mut begun) = (0_u64, Instant::now());
     while !stop.is_set() {
         let now = engine.refresh_time();
@@ -175,10 +168,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
     let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);
     config.tcp.recv_buffer_bytes = LIMIT_BYTES;
     config.tcp.recv_auto_tune = false;
-    let mut engine = host(end, NEAR, config)?;
-    let at = SocketAddr::new([0, 0, 0, 0].into(), PORT);
-    let listener = engine.tcp_listen(at, 1).map_err(failed)?;
-    let socket = accepted(&mut engine, listener)?;
+    let (mut engine, socket) = accepting(end, config)?;
     let before = counts().links_walked;
     let mut watch = Watch::new(pool, setup.time);
     let (stall_from, stall_to) =

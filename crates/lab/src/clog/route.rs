@@ -13,9 +13,10 @@ use millstream::packet::{Pool, PoolConfig};
 use millstream::route::{Prefix, Route};
 use millstream::{Engine, EngineConfig, SocketId};
 
-use super::nic::{Arrivals, Nic, failed};
+use super::nic::{Arrivals, Nic};
 use super::picture::{bar, levels, middle, table, with_unit};
 use super::threads::{Stop, cpus, joined, pin};
+use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
 use crate::record::{RunRecord, keys};
 
