@@ -32,10 +32,11 @@ Examples:
   millstream investigate --server 'iperf3 -s -1 -B 127.0.0.1' --force -- iperf3 -c 127.0.0.1 -t 2 -J
   millstream investigate --figure 'rate=([0-9.]+)' -- ./my-benchmark
 
-Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper, whatever starts
-them; of others by --figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
-machine is set; with it the processes that are started here are bound to CPUs or raised in priority, and sysctls, steering
-masks and offloads of the network and the CPU quota of the ends are set for a run and put back (after a kill: millstream undo).";
+Figures are read from the standard output of iperf3 (with -J or without), iperf, netperf, wrk, ab,
+sockperf and neper, whatever starts them; of other programs by --figure. Each run is a new process.
+Without --force nothing on this machine is set. With it the processes that are started here are
+bound to CPUs or raised in priority, and sysctls, steering masks and offloads of the network and
+the CPU quota of the ends are set for a run and put back (after a kill: millstream undo).";
 
 /// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
 const PROFILE_HZ: u64 = 99;

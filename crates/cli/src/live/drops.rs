@@ -32,7 +32,7 @@ pub struct Drops {
     json: bool,
 }
 
-/// What was dropped by one reason.
+/// How many packets one reason has cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reason {
     by: String,

@@ -50,7 +50,7 @@ const RECEIVED: [&str; 9] = [
     "fill_empty",
 ];
 
-/// What is shown of a link.
+/// The counters of a link that `netstat` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     /// Its number and its name.

@@ -20,7 +20,7 @@ pub struct Ps {
     json: bool,
 }
 
-/// What is shown of an engine, as columns.
+/// The columns of `ps`, for one engine.
 const COLUMNS: [(&str, &str); 5] = [
     ("CONNS", "connections"),
     ("LISTEN", "listeners"),

@@ -48,7 +48,7 @@ pub struct Queue {
     json: bool,
 }
 
-/// Arguments of what has an engine and nothing else.
+/// Arguments of a command that asks one engine, and takes no other option.
 #[derive(Debug, Args)]
 pub struct One {
     #[command(flatten)]

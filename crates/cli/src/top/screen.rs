@@ -40,7 +40,7 @@ pub struct Screen {
     pub help: bool,
     /// Seconds that are being typed.
     pub typed: Option<String>,
-    /// What was typed and is no delay.
+    /// The user typed this as a delay, and it is none.
     pub refused: Option<String>,
     pub panes: [Pane; Subject::ALL.len()],
 }

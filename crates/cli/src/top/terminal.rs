@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag::register;
 use signal_hook::low_level::emulate_default_handler;
 
-/// What was waited for.
+/// Why a wait for input ended.
 pub enum Event {
     Key(KeyEvent),
     /// A signal asks for the end.
