@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use millstream::clogs::{SharedLock, locks_taken};
@@ -45,15 +45,16 @@ const DATA: [u8; 16] = [7; 16];
 
 fn run(setup: &Setup) -> io::Result<Seen> {
     let lock = Arc::new(SharedLock::default());
-    let stop = Stop::default();
+    let (start, stop) = (Barrier::new(setup.level as usize + 1), Stop::default());
     let (sent, locks) = std::thread::scope(|scope| {
         let _end = stop.at_end();
         let send = |place| {
             let lock = setup.clogged.then_some(&lock);
-            let stop = &stop;
-            scope.spawn(move || send(place as usize, lock, stop))
+            let (start, stop) = (&start, &stop);
+            scope.spawn(move || send(place as usize, lock, start, stop))
         };
         let threads: Vec<_> = (0..setup.level).map(send).collect();
+        start.wait();
         std::thread::sleep(setup.time);
         drop(_end);
         threads.into_iter().map(joined).try_fold((0.0, 0), |(rate, locks), one| {
@@ -82,16 +83,23 @@ fn sender(place: usize) -> io::Result<(Engine, SocketId)> {
     Ok((engine, socket))
 }
 
-/// Sends until it is told to stop: datagrams in a second, and locks taken in all.
-fn send(place: usize, lock: Option<&Arc<SharedLock>>, stop: &Stop) -> io::Result<(f64, u64)> {
-    pin(place)?;
-    let (mut engine, socket) = sender(place)?;
+/// Sends from the start of all until it is told to stop, one burst at least: datagrams in a second, and locks taken in all.
+fn send(
+    place: usize,
+    lock: Option<&Arc<SharedLock>>,
+    start: &Barrier,
+    stop: &Stop,
+) -> io::Result<(f64, u64)> {
+    let made = pin(place).and_then(|_| sender(place));
+    // Also of one that was not made.
+    start.wait();
+    let (mut engine, socket) = made?;
     if let Some(lock) = lock {
         engine.clog_routes(lock);
     }
     let before = locks_taken();
     let (begun, mut number) = (Instant::now(), 0_u32);
-    while !stop.is_set() {
+    loop {
         for _ in 0..BURST {
             // No two in a row have one destination: what was found for the last one is of no use.
             let to = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % 64);
@@ -100,6 +108,9 @@ fn send(place: usize, lock: Option<&Arc<SharedLock>>, stop: &Stop) -> io::Result
         }
         let now = engine.refresh_time();
         engine.turn(now);
+        if stop.is_set() {
+            break;
+        }
     }
     let rate = engine.stats().udp_tx as f64 / begun.elapsed().as_secs_f64();
     Ok((rate, locks_taken() - before))
