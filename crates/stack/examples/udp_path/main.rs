@@ -28,9 +28,10 @@ const PEERS: usize = 4096;
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;
 /// Prefixes of many, 24 bits long each, begin here, one behind the other.
-const FIRST_PREFIX: u32 = u32::from_be_bytes([20, 0, 0, 0]);
-/// With one route: it covers all of them.
+const FIRST_PREFIX: u32 = u32::from_be_bytes([16, 0, 0, 0]);
+/// With one route: it covers all of them, as many as there may be.
 pub const ONE_PREFIX: &str = "16.0.0.0/4";
+const MOST_ROUTES: usize = 1 << (24 - 4);
 
 /// What is measured of one side.
 pub struct Case {
@@ -106,6 +107,9 @@ fn row(side: &str, threads: usize, case: &Case, names: &[&str], found: &[f64]) {
 
 fn main() -> Result<(), Failure> {
     let many = std::env::args().nth(1).map_or(Ok(900_000), |text| text.parse())?;
+    if !(1..=MOST_ROUTES).contains(&many) {
+        return Err(format!("say 1 to {MOST_ROUTES} routes").into());
+    }
     let cores = std::thread::available_parallelism()?.get();
     println!("{} bytes of data; cumulative ns from the call to the wire\n", PAYLOAD.len());
     println!("| side | threads | routes | to | stages |\n|---|---|---|---|---|");
