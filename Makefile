@@ -38,8 +38,9 @@ demo: build      ## the built-in investigation erratic: why equal runs differ on
 compare: build   ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)
 
-# Each target for less than alone, unless one says otherwise.
-test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),15)
+# Each target for less than alone, unless one says otherwise: 10 s each to the fuzz targets, 256 MiB to the judge.
+test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),10)
+test: export MILLSTREAM_JUDGE_BYTES ?= 268435456
 test: lint unit slow-path trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
