@@ -31,5 +31,5 @@ pub use neighbor::{
     Refusal, Resolved, State,
 };
 pub use prefix::{LinkId, NotAPrefix, Prefix};
-pub use table::{Route, RouteError, RouteTable, Routes};
+pub use table::{Reject, Route, RouteError, RouteTable, Routes};
 pub use template::{ApplyError, Generations, HeaderTemplate, Stamp, TransportChecksum};

@@ -9,6 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct LinkId(pub u16);
 
 impl LinkId {
+    /// No link: that of a route that leads nowhere ([`Route::rejecting`](crate::Route::rejecting)). No link of an engine
+    /// gets this number.
+    pub const NONE: Self = Self(u16::MAX);
+
     /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize

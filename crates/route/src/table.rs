@@ -27,6 +27,17 @@ use crate::prefix::{LinkId, Prefix};
 /// IPv6, and one of a group that has several no longer.
 const LEAVES_OF_A_PREFIX: usize = 3 * 14 + 1;
 
+/// What becomes of packets that a route leads nowhere; the names are those of Linux (ip-route(8)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reject {
+    /// They are dropped, and nobody is told.
+    Blackhole,
+    /// They are dropped, and their sender is told that the host is unreachable.
+    Unreachable,
+    /// They are dropped, and their sender is told that it is forbidden.
+    Prohibit,
+}
+
 /// Where packets for a prefix go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
@@ -38,17 +49,24 @@ pub struct Route {
     pub mtu: Option<u16>,
     /// Which of several routes for the same prefix wins: the lowest.
     pub metric: u32,
+    /// They go nowhere: then `link` is [`LinkId::NONE`], and there is no gateway.
+    pub reject: Option<Reject>,
 }
 
 impl Route {
     /// A route to what is on the link itself.
     pub const fn on_link(link: LinkId) -> Self {
-        Self { link, gateway: None, mtu: None, metric: 0 }
+        Self { link, gateway: None, mtu: None, metric: 0, reject: None }
     }
 
     /// A route through a router.
     pub const fn via(link: LinkId, gateway: IpAddr) -> Self {
-        Self { link, gateway: Some(gateway), mtu: None, metric: 0 }
+        Self { link, gateway: Some(gateway), mtu: None, metric: 0, reject: None }
+    }
+
+    /// A route that leads nowhere, so that no route for a shorter prefix is taken.
+    pub const fn rejecting(reject: Reject) -> Self {
+        Self { reject: Some(reject), ..Self::on_link(LinkId::NONE) }
     }
 
     /// The neighbour that a packet for `destination` is handed to on this route.
@@ -70,6 +88,8 @@ pub enum RouteError {
     /// The gateway is no unicast address, or an IPv4 one for an IPv6 prefix. (An IPv6 gateway for
     /// an IPv4 prefix is fine: RFC 8950.)
     Gateway(IpAddr),
+    /// It leads nowhere and has a link or a gateway, or it leads somewhere and has no link.
+    Link(LinkId),
 }
 
 impl fmt::Display for RouteError {
@@ -78,6 +98,8 @@ impl fmt::Display for RouteError {
             Self::Full { limit } => write!(f, "the route table holds its limit of {limit} routes"),
             Self::PrefixLength(p) => write!(f, "{p} is longer than an address"),
             Self::Gateway(g) => write!(f, "{g} cannot be the gateway of this route"),
+            Self::Link(LinkId::NONE) => f.write_str("a route that leads somewhere needs a link"),
+            Self::Link(_) => f.write_str("a route that leads nowhere has no link and no gateway"),
         }
     }
 }
@@ -254,7 +276,7 @@ impl RouteTable {
         }
     }
 
-    /// Adds a route, or replaces the metric and MTU of the one for the same prefix by the same link
+    /// Adds a route, or replaces metric, MTU and rejection of the one for the same prefix by the same link
     /// and gateway, which is then given back. Host bits of the prefix do not count.
     pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<Option<Route>, RouteError> {
         check(&prefix, &route)?;
@@ -382,6 +404,10 @@ impl fmt::Debug for RouteTable {
 fn check(prefix: &Prefix, route: &Route) -> Result<(), RouteError> {
     if !prefix.is_valid() {
         return Err(RouteError::PrefixLength(*prefix));
+    }
+    let leads_nowhere = route.link == LinkId::NONE && route.gateway.is_none();
+    if route.reject.is_some() != leads_nowhere {
+        return Err(RouteError::Link(route.link));
     }
     match (route.gateway, prefix.addr) {
         (None, _) => Ok(()),

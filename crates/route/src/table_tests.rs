@@ -350,3 +350,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_route_that_leads_nowhere_hides_shorter_prefixes_and_has_no_link() {
+    let mut table = RouteTable::new();
+    let nowhere = Route::rejecting(Reject::Unreachable);
+    table.insert(p("10.0.0.0/8"), link(1)).unwrap();
+    table.insert(p("10.1.0.0/16"), nowhere).unwrap();
+    assert_eq!(table.lookup(a("10.1.2.3")), Some(nowhere));
+    assert_eq!(table.lookup(a("10.2.2.3")), Some(link(1)));
+    // It is no link's, and a better one takes its place.
+    table.remove_link(LinkId(0));
+    table.insert(p("10.1.0.0/16"), Route { metric: 9, ..nowhere }).unwrap();
+    table.insert(p("10.1.0.0/16"), Route { metric: 5, ..link(2) }).unwrap();
+    assert_eq!(table.lookup(a("10.1.2.3")), Some(Route { metric: 5, ..link(2) }));
+    assert!(table.remove(p("10.1.0.0/16"), LinkId::NONE, None).is_some());
+    let half = [
+        Route { reject: None, ..nowhere },
+        Route { reject: Some(Reject::Prohibit), ..link(1) },
+        Route { gateway: Some(a("10.0.0.1")), ..nowhere },
+    ];
+    for route in half {
+        let refused = table.insert(p("10.3.0.0/16"), route);
+        assert_eq!(refused, Err(RouteError::Link(route.link)));
+    }
+}

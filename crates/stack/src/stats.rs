@@ -104,6 +104,8 @@ drop_reasons! {
     PoolExhausted = "pool_exhausted",
     /// No route to the destination.
     NoRoute = "no_route",
+    /// The route to the destination leads nowhere ([`Reject`](millstream_route::Reject)).
+    RejectRoute = "reject_route",
     /// The neighbour did not answer.
     NeighborUnreachable = "neighbor_unreachable",
     /// Too much waits for the neighbour's answer already.

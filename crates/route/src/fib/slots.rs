@@ -5,13 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::limits::MULTIPATH_LIMIT;
 use crate::prefix::LinkId;
-use crate::table::Route;
+use crate::table::{Reject, Route};
 
 /// What the first word says beside the link, the MTU and the metric.
 const HAS_MTU: u64 = 1;
 const GATEWAY_V4: u64 = 2;
 const GATEWAY_V6: u64 = 4;
 const SEVERAL: u64 = 8;
+/// Where it says what becomes of packets that go nowhere, in two bits; 0 for those that go somewhere.
+const REJECT_AT: u32 = 4;
 
 /// A route: link, MTU and metric; what of it there is; the gateway's bits. Or several: how many routes share flows, and
 /// their numbers, one in the upper half of each of the first two words and two in each of the others.
@@ -29,7 +31,13 @@ impl RouteSlot {
         };
         let mtu = u64::from(route.mtu.unwrap_or(0));
         let head = u64::from(route.metric) << 32 | mtu << 16 | u64::from(route.link.0);
-        let what = gateway | if route.mtu.is_some() { HAS_MTU } else { 0 };
+        let reject = match route.reject {
+            None => 0,
+            Some(Reject::Blackhole) => 1,
+            Some(Reject::Unreachable) => 2,
+            Some(Reject::Prohibit) => 3,
+        };
+        let what = reject << REJECT_AT | gateway | if route.mtu.is_some() { HAS_MTU } else { 0 };
         for (word, value) in self.0.iter().zip([head, what, (bits >> 64) as u64, bits as u64]) {
             word.store(value, Ordering::Relaxed);
         }
@@ -85,6 +93,12 @@ impl RouteSlot {
             gateway,
             mtu: (what & HAS_MTU != 0).then_some((head >> 16) as u16),
             metric: (head >> 32) as u32,
+            reject: match (what >> REJECT_AT) & 3 {
+                0 => None,
+                1 => Some(Reject::Blackhole),
+                2 => Some(Reject::Unreachable),
+                _ => Some(Reject::Prohibit),
+            },
         })
     }
 }

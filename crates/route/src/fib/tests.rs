@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::prefix::LinkId;
+use crate::table::Reject;
 
 /// The prefixes of a test; a prefix's value is its route's number.
 #[derive(Clone, Default)]
@@ -44,7 +45,13 @@ fn route(number: u32) -> Route {
         _ => Some(IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, number as u16])),
     };
     let mtu = number.is_multiple_of(2).then_some(1280 + number as u16);
-    Route { link: LinkId(number as u16), gateway, mtu, metric: number << 20 }
+    let reject = match number {
+        3 => Some(Reject::Blackhole),
+        4 => Some(Reject::Unreachable),
+        5 => Some(Reject::Prohibit),
+        _ => None,
+    };
+    Route { link: LinkId(number as u16), gateway, mtu, metric: number << 20, reject }
 }
 
 const ROUTES: u32 = 6;

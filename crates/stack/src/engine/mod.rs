@@ -329,7 +329,7 @@ impl Engine {
     /// nothing.
     ///
     /// # Errors
-    /// [`Error::Limit`] when as many links are in use as may be ([`Limits::links`](crate::Limits)), or when all 65,536
+    /// [`Error::Limit`] when as many links are in use as may be ([`Limits::links`](crate::Limits)), or when all 65,535
     /// numbers are taken, those of links that have failed among them; [`Error::Invalid`] for another part of the flows.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
@@ -414,11 +414,14 @@ impl Engine {
     /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix or a gateway that
     /// cannot be one, and for a link that is not in use. Nothing has changed then.
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
-        self.check_link(route.link)?;
+        if route.reject.is_none() {
+            self.check_link(route.link)?;
+        }
         self.out.routing.insert(prefix, route).map_err(|error| match error {
             RouteError::Full { .. } => Error::Limit("routes"),
             RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
             RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
+            RouteError::Link(_) => Error::Invalid("a route that leads nowhere by a link"),
         })
     }
 

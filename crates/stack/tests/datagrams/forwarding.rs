@@ -255,6 +255,49 @@ fn what_is_not_handed_on_is_counted_by_reason_and_told() {
 }
 
 #[test]
+fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
+    use millstream::route::Reject;
+    let cases = [
+        (
+            Reject::Blackhole,
+            Err(Error::WouldBlock),
+            Error::Invalid("a blackhole route leads there"),
+        ),
+        (Reject::Unreachable, Err(Error::HostUnreachable), Error::HostUnreachable),
+        (Reject::Prohibit, Err(Error::HostUnreachable), Error::Prohibited),
+    ];
+    for v6 in [false, true] {
+        let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
+        net.engines[1].add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
+        for (at, (reject, told, here)) in cases.into_iter().enumerate() {
+            // IPv6 has no code for an unreachable host behind a router, and one of its own for what is forbidden.
+            let told = match (v6, reject) {
+                (true, Reject::Unreachable) => Err(Error::NetworkUnreachable),
+                (true, Reject::Prohibit) => Err(Error::Prohibited),
+                _ => told,
+            };
+            let ip: IpAddr = match v6 {
+                false => Ipv4Addr::new(10, 1, 9, at as u8 + 1).into(),
+                true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, at as u16 + 1).into(),
+            };
+            let to = SocketAddr::new(ip, 9);
+            net.engines[0].add_route(Prefix::host(ip), Route::rejecting(reject)).expect("a route");
+            let socket = net.socket(1, any(v6), 0);
+            net.engines[1].udp_connect(socket, to).expect("connect");
+            net.engines[1].udp_send(socket, b"x", None).expect("send");
+            net.settle();
+            assert_eq!(net.engines[1].udp_recv(socket, &mut [0; 9]), told, "{reject:?}");
+            // The engine's own sockets are told at once.
+            let own = net.socket(0, any(v6), 0);
+            assert_eq!(net.engines[0].udp_send(own, b"x", Some(to)), Err(here));
+            assert_eq!(net.engines[0].tcp_connect(to), Err(here));
+        }
+        let stats = net.engines[0].stats();
+        assert_eq!((stats.dropped(DropReason::RejectRoute), stats.forwarded), (3, 0));
+    }
+}
+
+#[test]
 fn a_stream_through_a_router_keeps_its_super_segments() {
     for offload in [false, true] {
         for v6 in [false, true] {

@@ -67,7 +67,8 @@ impl Engine {
         }
         let now = self.now();
         let identifier = self.icmp.by_id(id)?.identifier;
-        let hop = self.out.datagram_next_hop(now, to, None).ok_or(Error::NetworkUnreachable)?;
+        let hop = self.out.datagram_next_hop(now, to, None);
+        let hop = hop.ok_or_else(|| self.out.why_no_hop(to))?;
         let src = self.out.addresses.source(hop.link, hop.address, to);
         let src = src.ok_or(Error::AddrNotAvailable)?;
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)

@@ -235,7 +235,7 @@ impl Engine {
             return Err(Error::Broadcast);
         }
         if local.is_unspecified() {
-            let hop = hop.ok_or(Error::NetworkUnreachable)?;
+            let hop = hop.ok_or_else(|| self.out.why_no_hop(remote.ip()))?;
             let source = self.out.addresses.source(hop.link, hop.address, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
@@ -312,8 +312,9 @@ impl Engine {
     /// may have sent. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP connections
     /// know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
-        let hop = self.out.datagram_next_hop(self.time, destination.to_canonical(), None);
-        Ok(hop.ok_or(Error::NetworkUnreachable)?.mtu)
+        let to = destination.to_canonical();
+        let hop = self.out.datagram_next_hop(self.time, to, None);
+        Ok(hop.ok_or_else(|| self.out.why_no_hop(to))?.mtu)
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
@@ -447,7 +448,8 @@ impl Engine {
             return Err(Error::Invalid("a source of the other version of IP than the peer's"));
         }
         let scope = named.or_else(|| out.datagram_scope(local, remote, last));
-        let hop = out.datagram_next_hop(now, remote, scope).ok_or(Error::NetworkUnreachable)?;
+        let hop = out.datagram_next_hop(now, remote, scope);
+        let hop = hop.ok_or_else(|| out.why_no_hop(remote))?;
         if options.link.is_some_and(|link| link != hop.link) {
             return Err(Error::NetworkUnreachable);
         }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use millstream_packet::{Checksum, Instant, Packet, SegmentationKind};
-use millstream_route::LinkId;
+use millstream_route::{LinkId, Reject};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader};
@@ -55,20 +55,11 @@ impl Engine {
             return self.forward_error(now, link, packet, ip, error);
         }
         let hop = self.out.next_hop_of(&ip, packet.head());
-        let Some(hop) = hop.filter(|hop| !self.out.addresses.is_broadcast_of(hop.link, ip.dst))
-        else {
-            let directed = hop.is_some();
-            // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
-            let why = if directed { DropReason::NotForwardable } else { DropReason::NoRoute };
-            self.out.stats.drop(why);
-            return match directed {
-                true => {}
-                false => {
-                    let error = Icmp::Unreachable(Unreachable::Network);
-                    self.forward_error(now, link, packet, ip, error);
-                }
-            };
-        };
+        let Some(hop) = hop else { return self.forward_nowhere(now, link, packet, ip) };
+        // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
+        if self.out.addresses.is_broadcast_of(hop.link, ip.dst) {
+            return self.out.stats.drop(DropReason::NotForwardable);
+        }
         if wire_len(&packet, &ip) > hop.mtu {
             return self.forward_long(now, link, packet, ip, hop);
         }
@@ -156,6 +147,23 @@ impl Engine {
         let header = IpHeader { hop_limit: ip.hop_limit - 1, ..ip };
         self.out.stats.forwarded += 1;
         self.out.send_fragments_as(now, hop, &header, &packet, ip.identification.into());
+    }
+
+    /// One that no route leads on, or whose route says what becomes of it.
+    #[cold]
+    fn forward_nowhere(&mut self, now: Instant, link: LinkId, packet: Packet, ip: IpHeader) {
+        let route = self.out.routing.lookup_packet(&ip, packet.head());
+        let reject = route.and_then(|route| route.reject);
+        let known = reject.map_or(DropReason::NoRoute, |_| DropReason::RejectRoute);
+        self.out.stats.drop(known);
+        let why = match reject {
+            Some(Reject::Blackhole) => return,
+            // As Linux says it; in ICMPv6 the code for hosts is about those on the last link.
+            Some(Reject::Unreachable) if ip.src.is_ipv4() => Unreachable::Host,
+            Some(Reject::Prohibit) => Unreachable::Prohibited,
+            Some(Reject::Unreachable) | None => Unreachable::Network,
+        };
+        self.forward_error(now, link, packet, ip, Icmp::Unreachable(why));
     }
 
     /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment (RFC 1122, 3.2.2).

@@ -100,7 +100,7 @@ impl Links {
     pub fn add(&mut self, link: Box<dyn Link>, waker: Waker) -> Option<LinkId> {
         let number = match self.gaps.first() {
             Some(&gap) => gap,
-            None => u16::try_from(self.slots.len()).ok()?,
+            None => u16::try_from(self.slots.len()).ok().filter(|&n| n != LinkId::NONE.0)?,
         };
         let serial = NonZeroU32::new(self.last_serial.checked_add(1)?)?;
         self.last_serial = serial.get();

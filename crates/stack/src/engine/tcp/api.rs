@@ -172,7 +172,8 @@ impl Engine {
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
         }
-        let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        let hop = self.out.next_hop(remote.ip(), scope);
+        let hop = hop.ok_or_else(|| self.out.why_no_hop(remote.ip()))?;
         match self.out.addresses.classify(hop.link, remote.ip()) {
             Destination::Other | Destination::Forwarded => {}
             Destination::Own if self.out.addresses.lacks_loopback_to(remote.ip()) => {

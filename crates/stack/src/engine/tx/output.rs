@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
-use millstream_route::{LinkId, NeighborConfig, NeighborTable, Resolved, Route};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Reject, Resolved, Route};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -152,6 +152,18 @@ impl Output {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
+    }
+
+    /// Why there is no next hop to `destination`: the route leads nowhere, or there is none. As in Linux, a blackhole is
+    /// no valid destination.
+    #[cold]
+    pub fn why_no_hop(&self, destination: IpAddr) -> Error {
+        match self.routing.lookup(destination).and_then(|route| route.reject) {
+            None => Error::NetworkUnreachable,
+            Some(Reject::Blackhole) => Error::Invalid("a blackhole route leads there"),
+            Some(Reject::Unreachable) => Error::HostUnreachable,
+            Some(Reject::Prohibit) => Error::Prohibited,
+        }
     }
 
     /// As [`next_hop`](Self::next_hop), for datagrams: their size is that of the path, as far as it is known.
