@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use millstream::link::PairConfig;
-use millstream::route::{Neighbor, Prefix, State};
+use millstream::route::{LinkId, Neighbor, Prefix, State};
 use millstream::wire::arp::ArpOperation;
 use millstream::wire::ethernet::MacAddr;
 use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
-use millstream::{DropReason, SocketId};
+use millstream::{DropReason, Error, SocketId};
 
 use super::hub::{Frame, Hub, What, arp, gratuitous, mac, ndp};
 
@@ -267,4 +267,38 @@ fn nobody_is_learnt_who_is_no_neighbour() {
     let stats = hub.engines[0].stats();
     assert_eq!(stats.neighbor_moves, 0);
     assert!(stats.dropped(DropReason::NeighborIgnored) > 0);
+}
+
+#[test]
+fn a_neighbor_set_by_hand_is_never_asked_and_one_suggested_is_soon() {
+    for peer in [PEER, PEER_V6] {
+        let (mut hub, socket) = one(peer);
+        let (ip, link) = (peer.parse().unwrap(), LinkId(0));
+        hub.engines[0].remove_neighbor(link, ip).unwrap();
+        assert_eq!(hub.engines[0].remove_neighbor(link, ip), Err(Error::AddrNotAvailable));
+        send(&mut hub, socket);
+        assert_eq!(asked(&hub.take_from(0)).len(), 1);
+        // What waited goes there, and whoever claims the address changes nothing.
+        hub.engines[0].add_neighbor(link, ip, mac(7)).unwrap();
+        hub.settle();
+        assert_eq!(data(&hub.take_from(0)), [mac(7)]);
+        answer(&mut hub, ip, 9);
+        hub.engines[0].suggest_neighbor(link, ip, mac(9)).unwrap();
+        send(&mut hub, socket);
+        hub.pass(Duration::from_secs(60));
+        let heard = hub.take_from(0);
+        assert_eq!((data(&heard), asked(&heard)), (vec![mac(7)], vec![]));
+        // One that is suggested is used at once, and asked after the delay of RFC 4861.
+        hub.engines[0].remove_neighbor(link, ip).unwrap();
+        hub.engines[0].suggest_neighbor(link, ip, mac(9)).unwrap();
+        assert_eq!(neighbor(&hub, peer).unwrap().state, State::Stale);
+        send(&mut hub, socket);
+        hub.pass(Duration::from_secs(6));
+        let heard = hub.take_from(0);
+        assert_eq!((data(&heard), asked(&heard)[0]), (vec![mac(9)], mac(9)));
+        for (ip, mac) in [("224.0.0.1", mac(9)), ("10.9.0.1", mac(9)), (peer, MacAddr::BROADCAST)] {
+            let refused = hub.engines[0].add_neighbor(link, ip.parse().unwrap(), mac);
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{ip}");
+        }
+    }
 }

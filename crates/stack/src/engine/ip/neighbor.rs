@@ -13,9 +13,10 @@ use millstream_wire::ndp::{
 };
 
 use super::claims::AddressState;
-use super::reserved::is_no_source;
+use super::reserved::{is_no_host, is_no_source};
 use crate::engine::Engine;
 use crate::engine::tx::output::{NextHop, Output};
+use crate::error::Error;
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
@@ -157,6 +158,61 @@ impl Output {
 }
 
 impl Engine {
+    /// Sets a neighbour by hand: it is never asked, nobody else may claim its address, and it never gives way to others.
+    /// What waited for it is sent.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a link that is not in use, for addresses that no single station has, and for one of the
+    /// engine's own; [`Error::Limit`] when the table is full of neighbours that were set by hand.
+    pub fn add_neighbor(&mut self, link: LinkId, ip: IpAddr, mac: MacAddr) -> Result<(), Error> {
+        self.check_neighbor(link, ip, mac)?;
+        let waiting = self.out.neighbors.set_static(self.time, link, ip, mac);
+        let mut waiting = waiting.map_err(|_| Error::Limit("neighbors"))?;
+        while let Some(packet) = waiting.pop() {
+            self.out.send_to_mac(self.time, link, mac, packet);
+        }
+        Ok(())
+    }
+
+    /// Tells the engine of a neighbour that somebody else has learnt, as the host's kernel: it is taken in as if it had
+    /// asked for an address of ours (RFC 826; RFC 4861, 7.2.3), and is asked itself soon after its first use. It changes
+    /// nothing of one that was set by hand.
+    ///
+    /// # Errors
+    /// As [`add_neighbor`](Self::add_neighbor), but where no other gives way it is not taken in.
+    pub fn suggest_neighbor(
+        &mut self,
+        link: LinkId,
+        ip: IpAddr,
+        mac: MacAddr,
+    ) -> Result<(), Error> {
+        self.check_neighbor(link, ip, mac)?;
+        self.out.hear(self.time, link, ip, Some(mac), Evidence::Asked);
+        Ok(())
+    }
+
+    /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited for it is dropped and
+    /// counted ([`DropReason::NeighborUnreachable`]).
+    ///
+    /// # Errors
+    /// [`Error::AddrNotAvailable`] when it is not known.
+    pub fn remove_neighbor(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
+        let waiting = self.out.neighbors.remove(link, ip).ok_or(Error::AddrNotAvailable)?;
+        self.out.stats.drop_many(DropReason::NeighborUnreachable, waiting.len() as u64);
+        Ok(())
+    }
+
+    fn check_neighbor(&self, link: LinkId, ip: IpAddr, mac: MacAddr) -> Result<(), Error> {
+        self.check_link(link)?;
+        let is_station = !(is_no_host(ip)
+            || self.out.addresses.is_here(ip)
+            || self.out.addresses.is_broadcast_of(link, ip));
+        match is_station && mac.is_unicast() {
+            true => Ok(()),
+            false => Err(Error::Invalid("not the addresses of a neighbour")),
+        }
+    }
+
     /// Does what time makes due in the neighbour table, as much as a turn may.
     pub(in crate::engine) fn neighbor_timers(&mut self, now: Instant) {
         for _ in 0..self.limits.tuning.timers {
