@@ -2,6 +2,7 @@
 
 use super::Rng;
 use super::quantile::quantile_sorted;
+use super::resampled::ResampledMedian;
 
 /// An interval that holds the true value with the stated confidence, as far as the runs are
 /// independent.
@@ -31,28 +32,13 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Interval of a statistic of one sample. `None` for fewer than two values: one run says
-    /// nothing about how far apart two are.
-    pub fn interval(
-        &self,
-        values: &[f64],
-        statistic: impl Fn(&mut [f64]) -> f64,
-    ) -> Option<Interval> {
+    /// Interval of the median. `None` for fewer than two values: one run says nothing about how far apart two are.
+    pub fn median(&self, values: &[f64]) -> Option<Interval> {
         if values.len() < 2 {
             return None;
         }
-        let mut rng = Rng::new(self.seed);
-        let mut resample = vec![0.0; values.len()];
-        let drawn = (0..self.resamples).map(|_| {
-            draw(&mut rng, values, &mut resample);
-            statistic(&mut resample)
-        });
-        self.ends(drawn.collect())
-    }
-
-    /// Interval of the median.
-    pub fn median(&self, values: &[f64]) -> Option<Interval> {
-        self.interval(values, median_of)
+        let (medians, mut rng) = (ResampledMedian::of(values), Rng::new(self.seed));
+        self.ends((0..self.resamples).map(|_| medians.draw(&mut rng)).collect())
     }
 
     /// Interval of the ratio median(`above`) / median(`below`), both sides resampled on their own.
@@ -61,18 +47,16 @@ impl Bootstrap {
     /// Where some values of `below` are zero, a resample of them may have that median: then the ratio has no upper
     /// limit, and with zero above, too, it may be anything.
     pub fn ratio_of_medians(&self, above: &[f64], below: &[f64]) -> Option<Interval> {
-        let is_base =
-            below.iter().all(|&value| value >= 0.0) && median_of(&mut below.to_vec()) > 0.0;
-        if above.len() < 2 || below.len() < 2 || !is_base {
+        if above.len() < 2 || below.len() < 2 || below.iter().any(|&value| value < 0.0) {
+            return None;
+        }
+        let (upper, lower) = (ResampledMedian::of(above), ResampledMedian::of(below));
+        let is_base = lower.of_sample() > 0.0;
+        if !is_base {
             return None;
         }
         let mut rng = Rng::new(self.seed);
-        let (mut upper, mut lower) = (vec![0.0; above.len()], vec![0.0; below.len()]);
-        let drawn = (0..self.resamples).map(|_| {
-            draw(&mut rng, above, &mut upper);
-            draw(&mut rng, below, &mut lower);
-            median_of(&mut upper) / median_of(&mut lower)
-        });
+        let drawn = (0..self.resamples).map(|_| upper.draw(&mut rng) / lower.draw(&mut rng));
         let drawn: Vec<f64> = drawn.collect();
         let with = |anything: f64| {
             let one = |&ratio: &f64| if ratio.is_nan() { anything } else { ratio };
@@ -115,17 +99,6 @@ impl Bootstrap {
             high: quantile_sorted(&drawn, 1.0 - tail)?,
         })
     }
-}
-
-fn draw(rng: &mut Rng, from: &[f64], into: &mut [f64]) {
-    for place in into {
-        *place = from[rng.below(from.len())];
-    }
-}
-
-fn median_of(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    quantile_sorted(values, 0.5).unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod bootstrap;
 pub mod normal;
 mod quantile;
 mod ranks;
+mod resampled;
 mod rng;
 
 pub use bootstrap::{Bootstrap, Interval};
