@@ -3,6 +3,7 @@
 mod fragments;
 mod problem;
 mod protocol;
+mod transit;
 mod v4;
 mod v6;
 
@@ -11,6 +12,7 @@ use core::net::IpAddr;
 pub use fragments::{decrement_hop_limit, holds_header_chain, make_whole};
 pub use problem::{Problem, problem};
 pub use protocol::Protocol;
+pub use transit::Transit;
 
 use crate::Malformed;
 use crate::checksum::fold;

@@ -10,6 +10,8 @@ use crate::checksum;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const DONT_FRAGMENT: u16 = 0x4000;
 const OFFSET: u16 = 0x1fff;
+/// What only a fragment has.
+pub(super) const PLACE: u16 = MORE_FRAGMENTS | OFFSET;
 
 const END: u8 = 0;
 const NOP: u8 = 1;
@@ -48,7 +50,7 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
     }
     let identification = be16(fixed, 4);
     let flags = be16(fixed, 6);
-    let fragment = match flags & (MORE_FRAGMENTS | OFFSET) {
+    let fragment = match flags & PLACE {
         0 => None,
         place => {
             let offset = (place & OFFSET) * 8;
@@ -77,7 +79,8 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
 }
 
 /// Sums a header; nearly all have no options, and are not worth a loop.
-fn header_sum(fixed: &[u8; V4_HEADER_LEN], options: &[u8]) -> u32 {
+#[inline]
+pub(super) fn header_sum(fixed: &[u8; V4_HEADER_LEN], options: &[u8]) -> u32 {
     let sum: u64 =
         fixed.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     let sum = checksum::fold(sum as u32) + (sum >> 32) as u32;
