@@ -169,12 +169,35 @@ impl Routes {
     /// Looks up as many addresses as both slices have; answers go to the same places of `found`.
     /// Faster than one after the other where the table is larger than the cache.
     pub fn lookup_v4(&self, addrs: &[Ipv4Addr], found: &mut [Option<Route>]) {
-        self.tables.v4.lookup_bulk(addrs, |addr| addr.to_bits(), found);
+        self.lookup_flows_v4(addrs, |_| 0, found);
     }
 
     /// The same for IPv6.
     pub fn lookup_v6(&self, addrs: &[Ipv6Addr], found: &mut [Option<Route>]) {
-        self.tables.v6.lookup_bulk(addrs, |addr| addr.to_bits(), found);
+        self.lookup_flows_v6(addrs, |_| 0, found);
+    }
+
+    /// Of several routes that share flows, those of these flows: `hash` gives the hash of the flow at a place, as in
+    /// [`lookup_flow`](Self::lookup_flow).
+    #[inline]
+    pub fn lookup_flows_v4(
+        &self,
+        addrs: &[Ipv4Addr],
+        hash: impl Fn(usize) -> u32,
+        found: &mut [Option<Route>],
+    ) {
+        self.tables.v4.lookup_bulk(addrs, |addr| addr.to_bits(), hash, found);
+    }
+
+    /// The same for IPv6.
+    #[inline]
+    pub fn lookup_flows_v6(
+        &self,
+        addrs: &[Ipv6Addr],
+        hash: impl Fn(usize) -> u32,
+        found: &mut [Option<Route>],
+    ) {
+        self.tables.v6.lookup_bulk(addrs, |addr| addr.to_bits(), hash, found);
     }
 
     /// The generation of the table at the last [`refresh`](Self::refresh); goes into a header

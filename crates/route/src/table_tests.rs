@@ -253,7 +253,22 @@ fn shared(routes: &Routes, addr: &str) -> BTreeMap<u16, usize> {
         assert_eq!(Some(route), routes.lookup_flow(a(addr), || hash), "a flow keeps its way");
         *found.entry(route.link.0).or_default() += 1;
     }
+    together_as_one_by_one(routes, a(addr));
     found
+}
+
+/// Many flows to `addr` that are looked up together have the routes that they have one by one.
+fn together_as_one_by_one(routes: &Routes, addr: IpAddr) {
+    const FLOWS: usize = 100;
+    let hash = |flow: usize| (flow as u32).wrapping_mul(0x9e37_79b1);
+    let mut found = [None; FLOWS];
+    match addr {
+        IpAddr::V4(addr) => routes.lookup_flows_v4(&[addr; FLOWS], hash, &mut found),
+        IpAddr::V6(addr) => routes.lookup_flows_v6(&[addr; FLOWS], hash, &mut found),
+    }
+    for (flow, found) in found.into_iter().enumerate() {
+        assert_eq!(found, routes.lookup_flow(addr, || hash(flow)), "flow {flow}");
+    }
 }
 
 #[test]

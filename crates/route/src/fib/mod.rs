@@ -126,15 +126,18 @@ impl<K: Key> Fib<K> {
     }
 
     /// Looks every key up; the answers go to the same places of `found`. Loads of several keys are
-    /// on their way at once, which is what this has over one after the other.
+    /// on their way at once, which is what this has over one after the other. `hash` is asked for that
+    /// of the flow at a place where several routes share flows.
     #[inline]
     pub fn lookup_bulk<A: Copy>(
         &self,
         addrs: &[A],
         key: impl Fn(A) -> K,
+        hash: impl Fn(usize) -> u32,
         found: &mut [Option<Route>],
     ) {
-        for (addrs, found) in addrs.chunks(BULK).zip(found.chunks_mut(BULK)) {
+        let chunks = addrs.chunks(BULK).zip(found.chunks_mut(BULK));
+        for (start, (addrs, found)) in (0..).step_by(BULK).zip(chunks) {
             let mut keys = [K::ZERO; BULK];
             for (key_of, addr) in keys.iter_mut().zip(addrs) {
                 *key_of = key(*addr);
@@ -164,17 +167,17 @@ impl<K: Key> Fib<K> {
                 depth += STRIDE;
             }
             let default = self.default.load(Ordering::Acquire) as u32;
-            for (found, value) in found.iter_mut().zip(value) {
+            for (at, (found, value)) in (start..).zip(found.iter_mut().zip(value)) {
                 let value = if value == NOTHING { default } else { value & !CHILD };
                 *found = match value {
                     NOTHING => None,
-                    value => RouteSlot::pick(&self.routes, value, &|| 0),
+                    value => RouteSlot::pick(&self.routes, value, &|| hash(at)),
                 };
             }
             fence(Ordering::Acquire);
             if self.changes.load(Ordering::Relaxed) != changes {
-                for (found, key) in found.iter_mut().zip(keys) {
-                    *found = self.lookup(*key);
+                for (at, (found, key)) in (start..).zip(found.iter_mut().zip(keys)) {
+                    *found = self.lookup_flow(*key, || hash(at));
                 }
             }
         }
