@@ -85,6 +85,12 @@ impl PacketBatch {
         self.slots[self.slot(last)].as_ref()
     }
 
+    /// The packet at place `i` from the front.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<&Packet> {
+        if i < self.len { self.slots[self.slot(i)].as_ref() } else { None }
+    }
+
     /// The packet at place `i` from the front, to be changed.
     #[inline]
     pub fn get_mut(&mut self, i: usize) -> Option<&mut Packet> {
@@ -122,6 +128,16 @@ impl PacketBatch {
         let packet = self.pop()?;
         self.prefetch(AHEAD - 1);
         Some(packet)
+    }
+
+    /// The packets from the front, for who looks into each: those some places behind are brought into the cache.
+    #[inline]
+    pub fn iter_ahead(&self) -> impl Iterator<Item = &Packet> {
+        self.look_ahead();
+        (0..self.len).map_while(|i| {
+            self.prefetch(i + AHEAD);
+            self.slots[self.slot(i)].as_ref()
+        })
     }
 
     /// Has the first bytes of the packet at place `i`, if there is one, brought into the cache.
@@ -347,7 +363,9 @@ mod tests {
         let expected: Vec<u8> = (1..=BATCH_LIMIT as u8).collect();
         assert_eq!(batch.iter().map(|p| p.head()[0]).collect::<Vec<_>>(), expected);
         assert_eq!(batch.back().unwrap().head(), [64]);
-        assert!(batch.get_mut(64).is_none());
+        assert!(batch.get_mut(64).is_none() && batch.get(64).is_none());
+        let ahead: Vec<u8> = batch.iter_ahead().map(|p| p.head()[0]).collect();
+        assert_eq!((ahead, batch.get(63).unwrap().head()), (expected.clone(), &[64][..]));
         assert_eq!(batch.get_mut(9).unwrap().sole(), Some(&[10][..]));
         batch.drain_front(3).for_each(drop);
         assert_eq!((batch.len(), batch.front().unwrap().head()), (BATCH_LIMIT - 3, &[4][..]));
