@@ -326,6 +326,8 @@ pub struct EngineStats {
     pub udp_tx: u64,
     /// Packets handed on from one link to another; a super-segment counts as one.
     pub forwarded: u64,
+    /// Of those, the ones handed on many at a time.
+    pub forwarded_in_runs: u64,
     /// Fragments received for this engine.
     pub fragments_received: u64,
     /// Datagrams put together from them.
@@ -474,6 +476,7 @@ impl EngineStats {
             udp_rx_shown: 0,
             udp_tx: 0,
             forwarded: 0,
+            forwarded_in_runs: 0,
             fragments_received: 0,
             datagrams_reassembled: 0,
             datagrams_fragmented: 0,

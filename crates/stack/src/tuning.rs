@@ -97,7 +97,7 @@ pub struct Tuning {
     pub fast_path: FastPath,
 }
 
-/// Which shortcuts a received segment may take. Each changes what the segment costs, and nothing that a peer or an
+/// Which shortcuts what is received may take. Each changes what the segment costs, and nothing that a peer or an
 /// application sees: tests compare, and measurements tell what each is worth. [`millstream_tcp::Config::fast_path`]
 /// turns off all of them, and those of what is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,8 @@ pub struct FastPath {
     /// A segment that is just what its connection expects is not looked at any further; of connections with the engine's
     /// own configuration.
     pub header_prediction: bool,
+    /// Packets for others that ask for no more than a way are handed on many at a time.
+    pub forward_runs: bool,
 }
 
 impl FastPath {
@@ -125,6 +127,7 @@ impl FastPath {
         copy_to_reader: true,
         direct_placement: true,
         header_prediction: true,
+        forward_runs: true,
     };
     /// None of them.
     pub const NONE: Self = Self {
@@ -133,6 +136,7 @@ impl FastPath {
         copy_to_reader: false,
         direct_placement: false,
         header_prediction: false,
+        forward_runs: false,
     };
 }
 

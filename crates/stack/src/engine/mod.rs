@@ -184,6 +184,8 @@ pub struct Engine {
     reassembly: ip::Reassembly,
     /// Packets for others are handed on.
     forwards: bool,
+    /// Where those are handed on many at a time, with the fast path; away while they are.
+    runs: Option<Box<ip::Runs>>,
     events: EventQueue,
     config: Config,
     limits: Limits,
@@ -294,6 +296,7 @@ impl Engine {
                 (random[0] ^ key0, random[1] ^ key1),
             ),
             forwards: false,
+            runs: None,
             events: EventQueue::default(),
             config: tcp,
             writes: tcp::writes::WriteScheduler::new(&limits),

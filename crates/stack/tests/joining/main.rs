@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod differential;
+mod forwarding;
 #[path = "../attack/frames.rs"]
 mod frames;
 mod host;

@@ -6,7 +6,7 @@ use millstream_route::{LinkId, Prefix, Route};
 
 use super::Membership;
 use super::claims::Claims;
-use super::reserved::{is_no_host, is_no_source, means_this_host};
+use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
 use crate::engine::{Engine, NO_PREFIX};
 use crate::error::Error;
 
@@ -104,6 +104,8 @@ pub(crate) struct Addresses {
     /// Sorted, for look-ups, each family by itself.
     own_v4: Vec<u32>,
     own_v6: Vec<u128>,
+    /// Sorted: those of IPv4, and the broadcasts of networks that links are in or were in.
+    known_v4: Vec<u32>,
     /// What becomes of those of links in use, and those that are not used yet, or not any more.
     pub claims: Claims,
     /// The groups that sockets have joined.
@@ -141,6 +143,7 @@ impl Addresses {
             self.over -= 1;
         }
         self.list.insert(end, (Some(link), prefix));
+        self.find_known();
         true
     }
 
@@ -182,6 +185,15 @@ impl Addresses {
             IpAddr::V4(ip) => self.own_v4.retain(|&own| own != ip.to_bits()),
             IpAddr::V6(ip) => self.own_v6.retain(|&own| own != ip.to_bits()),
         }
+        self.find_known();
+    }
+
+    fn find_known(&mut self) {
+        let prefixes = self.list.iter().map(|(_, own)| own);
+        let broadcasts = prefixes.filter_map(|own| own.broadcast()).map(Ipv4Addr::to_bits);
+        self.known_v4.clear();
+        self.known_v4.extend(broadcasts.chain(self.own_v4.iter().copied()));
+        self.known_v4.sort_unstable();
     }
 
     /// Whether a link that is not over has `ip`.
@@ -288,6 +300,22 @@ impl Addresses {
         };
         let group = group || ip.is_multicast() && self.groups.has(link, ip);
         if group { Destination::Group } else { Destination::Other }
+    }
+
+    /// Whether what goes from `src` to `dst` is nothing to us, from whichever link it came, and may be handed on: two other
+    /// hosts' addresses as most are. `false` also where a closer look may find that it is so.
+    #[inline]
+    pub fn are_others(&self, src: IpAddr, dst: IpAddr) -> bool {
+        if !is_plain_host(src) || !is_plain_host(dst) {
+            return false;
+        }
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let is_known = |ip: Ipv4Addr| self.known_v4.binary_search(&ip.to_bits()).is_ok();
+                !is_known(src) && !is_known(dst)
+            }
+            (src, dst) => !self.owns(src) && !self.owns(dst),
+        }
     }
 
     /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole

@@ -20,6 +20,7 @@ pub(in crate::engine) mod reassembly;
 pub(in crate::engine) mod reserved;
 pub(in crate::engine) mod routing;
 
+pub(super) use forward::Runs;
 pub(super) use fragments::Identifications;
 pub use group_filter::GroupFilter;
 pub(super) use membership::Membership;

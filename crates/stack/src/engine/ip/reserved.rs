@@ -28,6 +28,24 @@ pub(in crate::engine) fn is_no_host(ip: IpAddr) -> bool {
     is_no_source(ip) || ip.is_unspecified()
 }
 
+/// A host's address that means the same everywhere, and is none of those above: all but a few.
+#[inline]
+pub(in crate::engine) fn is_plain_host(ip: IpAddr) -> bool {
+    match ip {
+        // Those of one link: RFC 3927, 2.1.
+        IpAddr::V4(ip) => match ip.to_bits() >> 16 {
+            0xa9fe => false,
+            high => matches!(high >> 8, 1..=126 | 128..=223),
+        },
+        // Of one link: RFC 4291, 2.5.6. Those that begin with 80 zeros are unspecified, loopback, or IPv4's (2.5.5).
+        IpAddr::V6(ip) => {
+            let bits = ip.to_bits();
+            let high = (bits >> 112) as u16;
+            high < 0xff00 && high & 0xffc0 != 0xfe80 && bits >> 48 != 0
+        }
+    }
+}
+
 /// Loopback addresses (RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3).
 pub(crate) fn means_this_host(ip: IpAddr) -> bool {
     match ip {
@@ -50,6 +68,7 @@ fn is_reserved_v6(ip: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ip::addresses::is_link_local;
 
     #[test]
     fn tells_which_addresses_never_stand_on_a_wire() {
@@ -86,6 +105,10 @@ mod tests {
             let ip = ip(text);
             let found = [is_no_destination(ip), is_no_source(ip), is_no_host(ip)];
             assert_eq!(found, expected, "{text}");
+            // None of these, or not more than one that a closer look finds to be as others.
+            let stays = is_link_local(ip) || text.starts_with("169.254.");
+            let is_plain = found == [false; 3] && !stays && text != "::2";
+            assert_eq!(is_plain_host(ip), is_plain, "{text}");
         }
     }
 }

@@ -42,16 +42,26 @@ impl Routing {
     /// 6438). Of fragments, which do not all have ports, only the former.
     #[inline]
     pub fn lookup_packet(&self, ip: &IpHeader, packet: &[u8]) -> Option<Route> {
-        self.routes.lookup_flow(ip.dst, || {
-            let mut flow = [0; 2];
-            flow[0] = u64::from(ip.protocol.0) << 32 | u64::from(ip.flow_label);
-            let has_ports = matches!(ip.protocol, Protocol::TCP | Protocol::UDP);
-            if ip.flow_label == 0 && ip.fragment.is_none() && has_ports {
-                let ports = packet.get(ip.header_len..).and_then(<[u8]>::first_chunk::<4>);
-                flow[1] = ports.map_or(0, |ports| u32::from_be_bytes(*ports).into());
-            }
-            hash(self.key, &[words(ip.src), words(ip.dst), flow])
-        })
+        self.routes.lookup_flow(ip.dst, || self.flow_hash(ip, packet))
+    }
+
+    /// What chooses among several routes for such a packet.
+    #[cold]
+    pub fn flow_hash(&self, ip: &IpHeader, packet: &[u8]) -> u32 {
+        let mut flow = [0; 2];
+        flow[0] = u64::from(ip.protocol.0) << 32 | u64::from(ip.flow_label);
+        let has_ports = matches!(ip.protocol, Protocol::TCP | Protocol::UDP);
+        if ip.flow_label == 0 && ip.fragment.is_none() && has_ports {
+            let ports = packet.get(ip.header_len..).and_then(<[u8]>::first_chunk::<4>);
+            flow[1] = ports.map_or(0, |ports| u32::from_be_bytes(*ports).into());
+        }
+        hash(self.key, &[words(ip.src), words(ip.dst), flow])
+    }
+
+    /// What look-ups go by, for many at a time.
+    #[inline]
+    pub fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// Look-ups go by what the table has become.

@@ -57,6 +57,7 @@ counters! {
     udp_rx_shown
     udp_tx
     forwarded
+    forwarded_in_runs
     fragments_received
     datagrams_reassembled
     datagrams_fragmented

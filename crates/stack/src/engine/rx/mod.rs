@@ -2,7 +2,8 @@
 //!
 //! 1. a link gives a batch ([`Link::receive`](millstream_link::Link::receive)), or puts the payload of what it has where
 //!    a read waits (`receive_into`);
-//! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`);
+//! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`). Where the engine hands on what is for
+//!    others, those at the front are asked for that first, many at a time (`ip/forward/run`);
 //! 3. segments that continue each other are joined (`gro`), in frames or in the reader's memory;
 //! 4. each goes to its connection, or to what stands for one (`tcp_input`), with what follows from it.
 //!
@@ -85,6 +86,18 @@ impl Ingress {
         if let Some(bulk) = Bulk::of(slot, len) {
             self.bulk = Some(bulk);
         }
+    }
+
+    /// The batch, of which those at the front may be handed on.
+    #[inline]
+    pub fn batch(&self) -> &PacketBatch {
+        &self.batch
+    }
+
+    /// The next packet of the batch, into which somebody has looked.
+    #[inline]
+    pub fn next_packet(&mut self) -> Option<Packet> {
+        self.batch.pop()
     }
 
     /// The next packet of the batch, if `read` finds in it what the caller looks for, and that.
@@ -180,7 +193,9 @@ impl Engine {
         let medium = self.out.links[link.index()].capabilities.medium;
         let mut bytes = 0;
         self.rx.batch.look_ahead();
-        while let Some(packet) = self.rx.batch.pop_ahead() {
+        loop {
+            bytes += self.forward_run(now, link, medium);
+            let Some(packet) = self.rx.batch.pop_ahead() else { break };
             bytes += packet.len();
             self.classify(now, (link, medium), packet, &mut reader);
         }

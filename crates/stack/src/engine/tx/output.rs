@@ -147,8 +147,9 @@ impl Output {
         self.hop_by(self.routing.lookup_packet(ip, packet)?, ip.dst)
     }
 
+    /// Where a route leads that there is.
     #[inline]
-    fn hop_by(&self, route: Route, destination: IpAddr) -> Option<NextHop> {
+    pub fn hop_by(&self, route: Route, destination: IpAddr) -> Option<NextHop> {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
@@ -354,6 +355,22 @@ impl Output {
         self.stats.tx_bytes += packet.len() as u64;
         self.room(now, link);
         self.put(link, packet);
+    }
+
+    /// The same with a batch of frames, of `bytes` bytes together; it is empty then.
+    pub fn enqueue_all(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        batch: &mut PacketBatch,
+        bytes: usize,
+    ) {
+        self.stats.tx_packets += batch.len() as u64;
+        self.stats.tx_bytes += bytes as u64;
+        while !batch.is_empty() && self.room(now, link) != 0 {
+            self.links[link.index()].queue.append(batch);
+        }
+        self.put_all(link, batch);
     }
 
     /// Puts a finished frame into the link's queue, which should have room: without any it is dropped and counted.

@@ -2,6 +2,13 @@
 //!
 //! A packet keeps its frames: the headers before it are written into the room of those that it came with. What is known
 //! of its sums and super-segments goes with it; its link completes and cuts what its device does not.
+//!
+//! This is the long way of one packet. Those that ask for no more than a way go many at a time, where they can (`run`).
+
+mod hops;
+mod run;
+
+pub(in crate::engine) use run::Runs;
 
 use std::net::IpAddr;
 
@@ -28,6 +35,7 @@ impl Engine {
     /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
     pub fn set_forwarding(&mut self, on: bool) {
         self.forwards = on;
+        self.runs = (on && self.limits.tuning.fast_path.forward_runs).then(Box::default);
     }
 
     /// Whether it is so.

@@ -1,0 +1,111 @@
+//! Next hops of packets handed on, with the link header that leads to each, as they were when last looked up.
+
+use std::net::IpAddr;
+
+use millstream_link::Medium;
+use millstream_packet::Instant;
+use millstream_route::{Generations, LinkId, Route};
+use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
+
+use crate::engine::tx::output::Output;
+
+/// How many are remembered. Where two have the same place, the last one looked up is.
+const HOPS: usize = 64;
+
+/// The link header of a hop: none on a link that carries IP packets without one.
+pub(super) type LinkHeader = Option<[u8; ethernet::HEADER_LEN]>;
+
+/// Where packets go, and what is put before them.
+#[derive(Clone, Copy)]
+pub(super) struct Hop {
+    key: Key,
+    /// What it was made from may have changed since.
+    generations: Generations,
+    pub link: LinkId,
+    /// Largest IP packet, in bytes.
+    pub mtu: usize,
+    pub header: LinkHeader,
+}
+
+/// What leads to a hop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    address: u128,
+    /// Link, MTU and families.
+    rest: u64,
+}
+
+impl Key {
+    /// Of packets of one family that go by `route`.
+    #[inline]
+    fn new(route: &Route, address: IpAddr, v6: bool) -> Self {
+        let (address, by_v6) = match address {
+            IpAddr::V4(address) => (address.to_bits().into(), false),
+            IpAddr::V6(address) => (address.to_bits(), true),
+        };
+        // An MTU of 0 limits, too.
+        let mtu = route.mtu.map_or(0, |mtu| 1 << 16 | u64::from(mtu));
+        let families = u64::from(v6) | u64::from(by_v6) << 1;
+        Self { address, rest: families << 48 | mtu << 16 | u64::from(route.link.0) }
+    }
+
+    #[inline]
+    fn place(&self) -> usize {
+        let mixed = (self.address as u64 ^ self.rest.rotate_left(8))
+            // An odd constant with as many ones as zeros (the golden ratio's).
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize % HOPS
+    }
+}
+
+/// See the module text.
+pub(super) struct Hops([Option<Hop>; HOPS]);
+
+impl Hops {
+    pub fn new() -> Self {
+        Self([None; HOPS])
+    }
+
+    /// The hop of a packet to `dst` that goes by `route`. `None` where its link is not in use, or where something is to be
+    /// done before a packet goes there: its link address is not known, or it is no host's.
+    #[inline]
+    pub fn find(
+        &mut self,
+        out: &mut Output,
+        now: Instant,
+        route: &Route,
+        dst: IpAddr,
+    ) -> Option<Hop> {
+        let key = Key::new(route, route.next_hop(dst), dst.is_ipv6());
+        let generations = out.generations();
+        let place = &mut self.0[key.place()];
+        if let Some(hop) = place
+            && hop.key == key
+            && hop.generations == generations
+        {
+            return Some(*hop);
+        }
+        *place = look_up(out, now, key, route, dst);
+        *place
+    }
+}
+
+#[inline(never)]
+fn look_up(out: &mut Output, now: Instant, key: Key, route: &Route, dst: IpAddr) -> Option<Hop> {
+    let hop = out.hop_by(*route, dst)?;
+    let capabilities = &out.links[hop.link.index()].capabilities;
+    let src = capabilities.mac;
+    let header = match capabilities.medium {
+        Medium::Ip => None,
+        Medium::Ethernet if out.addresses.is_broadcast_of(hop.link, hop.address) => return None,
+        Medium::Ethernet => {
+            let mac = out.neighbors.usable(now, hop.link, hop.address)?;
+            let mut header = [0; ethernet::HEADER_LEN];
+            EthernetHeader::new(mac, src, EtherType::of(&dst)).emit(&mut header);
+            Some(header)
+        }
+    };
+    // The neighbour's use may have changed them.
+    let generations = out.generations();
+    Some(Hop { key, generations, link: hop.link, mtu: hop.mtu, header })
+}

@@ -1,0 +1,292 @@
+//! Packets for others, many at a time.
+//!
+//! Most of what a router is given asks for no more than a way. Such packets, as many as there are one behind the other at
+//! the front of a received batch, are a run. It is carried on in three steps:
+//!
+//! 1. headers: who asks for more ends the run (`read`);
+//! 2. routes of all, looked up together;
+//! 3. for each its hop, a hop less to go, and the new link header in the place of the old one (`hand_on`). It joins those
+//!    before it that leave by the same link, which gets them together.
+//!
+//! What a step does not know to do goes the long way (`link_input`), behind all those before it and before all those
+//! behind it: packets leave in the order in which they came. What is done, and what is counted, is what the long way
+//! does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use millstream_link::Medium;
+use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch};
+use millstream_route::{LinkId, Route};
+use millstream_wire::ethernet::{self, EtherType, MacAddr};
+use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
+
+use super::hops::{Hop, Hops};
+use crate::engine::Engine;
+use crate::engine::ip::routing::Routing;
+
+/// What is needed for runs; empty between them.
+pub(in crate::engine) struct Runs {
+    /// Of each packet of the run.
+    asked: [Asked; BATCH_LIMIT],
+    v4: Ways<Ipv4Addr>,
+    v6: Ways<Ipv6Addr>,
+    hops: Hops,
+    /// Packets that leave by `link` next, and their bytes.
+    leaving: PacketBatch,
+    link: LinkId,
+    bytes: usize,
+}
+
+/// What a packet of a run asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    v6: bool,
+    /// Its place among those of its family.
+    at: u8,
+    /// Bytes of IP.
+    packet_len: u16,
+}
+
+/// Destinations of one family, and the routes found to them.
+struct Ways<A> {
+    destinations: [A; BATCH_LIMIT],
+    routes: [Option<Route>; BATCH_LIMIT],
+    count: usize,
+}
+
+impl<A: Copy> Ways<A> {
+    fn new(none: A) -> Self {
+        Self { destinations: [none; BATCH_LIMIT], routes: [None; BATCH_LIMIT], count: 0 }
+    }
+
+    /// Takes a destination in, and gives its place.
+    #[inline]
+    fn add(&mut self, destination: A) -> u8 {
+        let at = self.count % BATCH_LIMIT;
+        self.destinations[at] = destination;
+        self.count = at + 1;
+        at as u8
+    }
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            asked: [Asked { v6: false, at: 0, packet_len: 0 }; BATCH_LIMIT],
+            v4: Ways::new(Ipv4Addr::UNSPECIFIED),
+            v6: Ways::new(Ipv6Addr::UNSPECIFIED),
+            hops: Hops::new(),
+            leaving: PacketBatch::new(),
+            link: LinkId(0),
+            bytes: 0,
+        }
+    }
+}
+
+impl Engine {
+    /// Hands on the run at the front of the batch that came by `link`, if there is one, where the engine does so; how many
+    /// bytes that were.
+    #[inline]
+    pub(in crate::engine) fn forward_run(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        medium: Medium,
+    ) -> usize {
+        // What an engine has sent to itself is for nobody else.
+        if self.runs.is_none() || self.out.addresses.is_loopback(link) {
+            return 0;
+        }
+        let Some(mut runs) = self.runs.take() else { return 0 };
+        let bytes = match self.read_run(&mut runs, link, medium) {
+            0 => 0,
+            count => self.hand_on_run(now, &mut runs, count, (link, medium)),
+        };
+        self.runs = Some(runs);
+        bytes
+    }
+
+    /// Reads the headers of the run; of how many packets.
+    #[inline]
+    fn read_run(&self, runs: &mut Runs, link: LinkId, medium: Medium) -> usize {
+        let mac = self.out.links[link.index()].capabilities.mac;
+        let Runs { asked, v4, v6, .. } = runs;
+        (v4.count, v6.count) = (0, 0);
+        let mut count = 0;
+        for (asked, packet) in asked.iter_mut().zip(self.rx.batch().iter_ahead()) {
+            let Some(transit) = read(packet, medium, mac) else { break };
+            if !self.out.addresses.are_others(transit.src, transit.dst) {
+                break;
+            }
+            let (is_v6, at) = match transit.dst {
+                IpAddr::V4(dst) => (false, v4.add(dst)),
+                IpAddr::V6(dst) => (true, v6.add(dst)),
+            };
+            *asked = Asked { v6: is_v6, at, packet_len: transit.packet_len as u16 };
+            count += 1;
+        }
+        count
+    }
+
+    /// Finds the way of the first `count` packets of the batch, whose headers were read, and hands them on; how many bytes
+    /// they had.
+    fn hand_on_run(
+        &mut self,
+        now: Instant,
+        runs: &mut Runs,
+        count: usize,
+        (link, medium): (LinkId, Medium),
+    ) -> usize {
+        runs.look_up(&self.out.routing, self.rx.batch(), count, medium);
+        let mut bytes = 0;
+        for at in 0..count {
+            let Some(packet) = self.rx.next_packet() else { break };
+            bytes += packet.len();
+            if let Err(packet) = self.hand_on(now, runs, at, packet, medium) {
+                self.send_leaving(now, runs);
+                self.link_input(now, link, packet);
+            }
+        }
+        self.send_leaving(now, runs);
+        bytes
+    }
+
+    /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
+    /// done.
+    #[inline]
+    fn hand_on(
+        &mut self,
+        now: Instant,
+        runs: &mut Runs,
+        at: usize,
+        mut packet: Packet,
+        medium: Medium,
+    ) -> Result<(), Packet> {
+        let Asked { v6, packet_len, .. } = runs.asked[at];
+        let (dst, route) = runs.way(at);
+        let Some(route) = route else { return Err(packet) };
+        let Some(hop) = runs.hops.find(&mut self.out, now, &route, dst) else {
+            return Err(packet);
+        };
+        let len = usize::from(packet_len);
+        if len > hop.mtu || !rewrite(&mut packet, medium.header_len(), len, v6, &hop) {
+            return Err(packet);
+        }
+        if hop.link != runs.link {
+            self.send_leaving(now, runs);
+            runs.link = hop.link;
+        }
+        runs.bytes += packet.len();
+        // There is room: as much as in the batch that it comes from.
+        runs.leaving.push(packet)
+    }
+
+    /// Hands those that are ready to their link's queue.
+    #[inline]
+    fn send_leaving(&mut self, now: Instant, runs: &mut Runs) {
+        if runs.leaving.is_empty() {
+            return;
+        }
+        let stats = &mut self.out.stats;
+        stats.forwarded += runs.leaving.len() as u64;
+        stats.forwarded_in_runs += runs.leaving.len() as u64;
+        let bytes = std::mem::take(&mut runs.bytes);
+        self.out.enqueue_all(now, runs.link, &mut runs.leaving, bytes);
+    }
+}
+
+impl Runs {
+    /// Looks up the routes of the first `count` packets of the batch.
+    #[inline]
+    fn look_up(&mut self, routing: &Routing, batch: &PacketBatch, count: usize, medium: Medium) {
+        let Self { asked, v4, v6, .. } = self;
+        let asked = &asked[..count];
+        let hash = |is_v6, at| flow_hash(routing, batch, asked, (is_v6, at), medium);
+        let routes = routing.routes();
+        let Ways { destinations, routes: found, count } = v4;
+        routes.lookup_flows_v4(&destinations[..*count], |at| hash(false, at), found);
+        let Ways { destinations, routes: found, count } = v6;
+        routes.lookup_flows_v6(&destinations[..*count], |at| hash(true, at), found);
+    }
+
+    /// Where the packet at a place of the run goes, and by which route.
+    #[inline]
+    fn way(&self, at: usize) -> (IpAddr, Option<Route>) {
+        let Asked { v6, at, .. } = self.asked[at];
+        let at = usize::from(at) % BATCH_LIMIT;
+        match v6 {
+            false => (self.v4.destinations[at].into(), self.v4.routes[at]),
+            true => (self.v6.destinations[at].into(), self.v6.routes[at]),
+        }
+    }
+}
+
+/// What chooses among routes that share flows, for the packet at place `at` of its family.
+#[cold]
+fn flow_hash(
+    routing: &Routing,
+    batch: &PacketBatch,
+    asked: &[Asked],
+    (v6, at): (bool, usize),
+    medium: Medium,
+) -> u32 {
+    let place = asked.iter().position(|asked| asked.v6 == v6 && usize::from(asked.at) == at);
+    let packet = place.and_then(|place| batch.get(place)).map_or(&[][..], Packet::head);
+    let packet = packet.get(medium.header_len()..).unwrap_or_default();
+    // It was read before.
+    ip::parse(packet, packet.len()).map_or(0, |ip| routing.flow_hash(&ip, packet))
+}
+
+/// What a packet says that came in a frame to `mac`, if it asks for no more than a way, lies in one frame and is no
+/// super-segment.
+#[inline(always)]
+fn read(packet: &Packet, medium: Medium, mac: MacAddr) -> Option<Transit> {
+    let bytes = packet.sole().filter(|_| packet.meta().segmentation.is_none())?;
+    if medium == Medium::Ip {
+        return Transit::of(bytes);
+    }
+    let (header, packet) = bytes.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let [d0, d1, d2, d3, d4, d5, s0, .., e0, e1] = *header;
+    let is_ip =
+        matches!(EtherType(u16::from_be_bytes([e0, e1])), EtherType::IPV4 | EtherType::IPV6);
+    // No frame comes from a group.
+    let is_from_one = s0 & 1 == 0;
+    let is_ours = [d0, d1, d2, d3, d4, d5] == mac.0 && !mac.is_multicast();
+    if is_ip && is_ours && is_from_one { Transit::of(packet) } else { None }
+}
+
+/// Cuts padding off a packet of `len` bytes behind a link header of `link_len`, puts the hop's in that one's place, and
+/// takes a hop off. False, and nothing of the packet has changed, where others have it, too, or there is no room.
+#[inline(always)]
+fn rewrite(packet: &mut Packet, link_len: usize, len: usize, v6: bool, hop: &Hop) -> bool {
+    let more_room = hop.header.map_or(0, |header| header.len()).saturating_sub(link_len);
+    if packet.headroom() < more_room {
+        return false;
+    }
+    let Some(head) = packet.head_mut() else { return false };
+    let Some(network) = head.get_mut(link_len..) else { return false };
+    if !ip::decrement_hop_limit(network) {
+        return false;
+    }
+    packet.truncate(link_len + len);
+    let header_len = match hop.header {
+        Some(header) => {
+            if more_room != 0 {
+                packet.prepend(more_room);
+            }
+            if let Some(place) = packet.head_mut().and_then(|head| head.first_chunk_mut()) {
+                *place = header;
+            }
+            header.len()
+        }
+        None => {
+            packet.trim_front(link_len);
+            0
+        }
+    };
+    // What the link said of the sum counts from its own header on.
+    if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
+        *start = (header_len + if v6 { V6_HEADER_LEN } else { V4_HEADER_LEN }) as u16;
+    }
+    true
+}
