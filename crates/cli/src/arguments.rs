@@ -86,6 +86,9 @@ pub enum Command {
     /// Where an engine's time goes, and the sizes of its batches
     #[command(after_long_help = crate::live::STAGES_HELP)]
     Stages(crate::live::Stages),
+    /// Where sampled packets of an engine were, and how long: a trace for Perfetto
+    #[command(after_long_help = crate::live::TRACE_HELP)]
+    Trace(crate::live::Trace),
     /// Everything that engines publish, for Prometheus
     #[command(after_long_help = crate::live::METRICS_HELP)]
     Metrics(crate::live::Metrics),

@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         Command::Netstat(one) => live::netstat(&one),
         Command::Drops(one) => live::drops(&one),
         Command::Stages(one) => live::stages(&one),
+        Command::Trace(one) => live::trace(&one),
         Command::Metrics(one) => live::metrics(&one),
         Command::Ss(one) => live::ss(&one),
         Command::Queue(one) => live::queue(&one),

@@ -48,8 +48,8 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramInfo, DatagramToSend, Engine,
-    EngineConfig, Fragmentation, GroupFilter, LiveConfig, ReceivedDatagram, RemovedLink,
-    SendOptions, TcpSocketOptions, Turn, Waker,
+    EngineConfig, Fragmentation, GroupFilter, LiveConfig, PacketTrace, ReceivedDatagram,
+    RemovedLink, SendOptions, TcpSocketOptions, TraceEnd, TracePoint, Turn, Waker, Way,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -142,6 +142,11 @@ impl StageTimes {
         time.units += units as u64;
     }
 
+    /// The clock that they are taken from.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// One turn in how many is timed; 0: none.
     pub fn every(&self) -> u32 {
         self.every
@@ -204,7 +209,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Zero, then 1, 2–3, 4–7 and so on; the last one has everything above.
-    pub const BUCKETS: usize = 28;
+    pub const BUCKETS: usize = 40;
 
     /// Counts `value`.
     #[inline]
@@ -313,7 +318,7 @@ mod tests {
             sizes.add(value);
         }
         let counts: Vec<_> = sizes.counts().collect();
-        assert_eq!(counts, [(0, 1), (1, 1), (2, 2), (4, 2), (8, 1), (1 << 26, 1)]);
+        assert_eq!(counts, [(0, 1), (1, 1), (2, 2), (4, 2), (8, 1), (1 << 38, 1)]);
         assert_eq!(sizes.total(), 8);
     }
 }

@@ -10,6 +10,8 @@ mod netstat;
 mod ps;
 mod sockets;
 mod stages;
+mod trace;
+mod traced;
 
 pub use drops::{Drops, HELP as DROPS_HELP, drops};
 pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
@@ -17,6 +19,7 @@ pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
 pub use ps::{Ps, ps};
 pub use sockets::{HELP as SOCKETS_HELP, One, Queue, Ss, census, links, pool, queue, ss};
 pub use stages::{HELP as STAGES_HELP, Stages, stages};
+pub use trace::{HELP as TRACE_HELP, Trace, trace};
 
 use std::process::ExitCode;
 use std::thread::sleep;

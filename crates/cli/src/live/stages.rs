@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream::live::{Kind, Snapshot, bucket_least};
 use millstream_lab::error::Error;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
@@ -74,7 +74,9 @@ fn as_json(id: &str, now: &Snapshot) -> Value {
         let buckets: Vec<Value> = buckets
             .map(|(at, count)| json!({ "least": bucket_least(at), "count": count }))
             .collect();
-        json!({ "name": entry.name, "unit": entry.unit, "buckets": buckets })
+        let labels: Map<String, Value> =
+            entry.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+        json!({ "name": entry.name, "labels": labels, "unit": entry.unit, "buckets": buckets })
     });
     json!({
         "engine": id,
@@ -115,7 +117,9 @@ fn histograms(now: &Snapshot) -> String {
     let mut text = String::new();
     for (entry, values) in now.iter().filter(|(entry, _)| entry.kind == Kind::Histogram) {
         if values.iter().any(|&count| count != 0) {
-            text += &format!("\n{}\n{}", entry.name, histogram(values));
+            let labels = entry.labels.iter().map(|(key, value)| format!(" {key}={value}"));
+            let labels: String = labels.collect();
+            text += &format!("\n{}{labels}\n{}", entry.name, histogram(values));
         }
     }
     text

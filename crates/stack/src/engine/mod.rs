@@ -5,6 +5,7 @@ mod ip;
 mod links;
 mod live;
 mod memory;
+mod packet_trace;
 mod random;
 mod rx;
 mod show;
@@ -45,6 +46,7 @@ pub use links::RemovedLink;
 pub(crate) use links::Serial;
 pub use live::LiveConfig;
 pub(crate) use memory::account::{Account, Held, Passed};
+pub use packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub(crate) use random::Random;
 pub(crate) use rx::reader::Reader;
 pub use rx::reader::Received;
@@ -79,6 +81,9 @@ pub struct EngineConfig {
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
+    /// One packet in how many has its times taken at each point of its way (docs/trace.md); 0 samples none and costs
+    /// nothing ([`Engine::set_packet_sample`]).
+    pub packet_sample: u32,
     /// Publishes counters for other processes; `None` publishes nothing and costs nothing.
     pub live: Option<LiveConfig>,
     /// The clock.
@@ -94,6 +99,7 @@ impl std::fmt::Debug for EngineConfig {
             .field("idle_latency", &self.idle_latency)
             .field("addresses", &self.addresses)
             .field("stage_sample", &self.stage_sample)
+            .field("packet_sample", &self.packet_sample)
             .field("live", &self.live)
             .finish_non_exhaustive()
     }
@@ -111,6 +117,7 @@ impl EngineConfig {
             idle_latency: None,
             addresses: AddressConfig::default(),
             stage_sample: 0,
+            packet_sample: 0,
             live: None,
             clock: Clock::new(),
         }
@@ -140,6 +147,7 @@ setters! {
     idle_latency: Option<Duration>
     addresses: AddressConfig
     stage_sample: u32
+    packet_sample: u32
     clock: Clock
 }
 
@@ -252,6 +260,7 @@ impl Engine {
             idle_latency,
             addresses,
             stage_sample,
+            packet_sample,
             live,
             clock,
         } = config;
@@ -269,7 +278,7 @@ impl Engine {
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
         let account = Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes);
-        Ok(Self {
+        let mut engine = Self {
             out: Output::new(
                 pool,
                 EngineStats::new(clock, stage_sample),
@@ -315,7 +324,9 @@ impl Engine {
             share: Share::ALL,
             random: Random::new((random[0], random[1])),
             live: live::Live::new(live.as_ref(), now),
-        })
+        };
+        engine.set_packet_sample(packet_sample);
+        Ok(engine)
     }
 
     /// Takes a link in, at any time. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address

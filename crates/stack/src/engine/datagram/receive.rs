@@ -195,6 +195,7 @@ impl Engine {
             socket.queue.front().filter(|next| next.packet.len() <= room)?;
             socket.take(account).map(|Datagram { from, packet, .. }| (packet, from))
         });
+        self.trace_progress(id);
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
 
@@ -209,7 +210,9 @@ impl Engine {
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
-        socket.take(&mut self.account).ok_or(Error::WouldBlock)
+        let taken = socket.take(&mut self.account);
+        self.trace_progress(id);
+        taken.ok_or(Error::WouldBlock)
     }
 
     /// Counts what a caller lost who cannot wait for room.

@@ -61,6 +61,8 @@ pub(crate) struct UdpSocket {
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
     pub queue: VecDeque<Datagram>,
+    /// Datagrams that were taken out of it.
+    pub taken: u64,
     pub held_bytes: usize,
     pub limit_bytes: usize,
     pub pending: Readiness,
@@ -191,6 +193,7 @@ impl UdpTable {
             local,
             remote: None,
             queue: VecDeque::new(),
+            taken: 0,
             held_bytes: 0,
             limit_bytes: self.limit_bytes,
             pending: Readiness::default(),
@@ -326,6 +329,7 @@ impl UdpSocket {
     #[inline]
     pub fn take(&mut self, account: &mut Account) -> Option<Datagram> {
         let datagram = self.queue.pop_front()?;
+        self.taken += 1;
         let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();
         self.held_bytes -= held;
         account.sub(Held::Datagrams, held);

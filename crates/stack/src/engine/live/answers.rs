@@ -9,6 +9,7 @@ use std::fmt::Display;
 use millstream_live::{Fields, bucket_least};
 use millstream_packet::{Piece, QueueStats};
 
+use super::traces::Traces;
 use crate::engine::Engine;
 use crate::engine::tcp::table::TcpSocket;
 use crate::socket::{SocketId, SocketKind};
@@ -44,6 +45,8 @@ enum Job {
         walk: Walk,
         sizes: Box<Sizes>,
     },
+    /// `traces FROM [N]`: sampled packets.
+    Traces(Traces),
     Links,
     Pool,
     Refused(&'static str),
@@ -109,14 +112,19 @@ impl Answer {
             Some(id) => Job::Queue { id, is_verbose, is_begun: false, walk, sizes: Box::default() },
             None => Job::Refused("no such socket"),
         };
+        let traces = |from: &str, every: Option<&str>| {
+            Traces::to(from, every).map_or(Job::Refused("not a number"), Job::Traces)
+        };
         let job = match words[..] {
             ["ss"] => Job::Sockets(start),
             ["queue", id] => queue(id, false),
             ["queue", id, "-v"] => queue(id, true),
             ["census"] => Job::Census { at: start, walk, sizes: Box::default() },
+            ["traces", from] => traces(from, None),
+            ["traces", from, every] => traces(from, Some(every)),
             ["links"] => Job::Links,
             ["pool"] => Job::Pool,
-            _ => Job::Refused("ask ss, queue ID [-v], census, links or pool"),
+            _ => Job::Refused("ask ss, queue ID [-v], census, traces FROM [N], links or pool"),
         };
         Self { job, is_over: false }
     }
@@ -156,6 +164,7 @@ impl Answer {
                 }
                 done
             }
+            Job::Traces(traces) => traces.fill(engine, page),
             Job::Links => links(engine, page),
             Job::Pool => pool(engine, page),
             Job::Refused(why) => {
@@ -174,7 +183,7 @@ impl Answer {
 }
 
 /// What a socket is called here: its kind, its slot, and how often that was used before.
-struct Id(SocketId);
+pub(super) struct Id(pub SocketId);
 
 impl Display for Id {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -9,6 +9,7 @@ mod answers;
 mod config;
 mod control;
 mod counters;
+mod traces;
 mod values;
 
 use std::fmt;
@@ -36,6 +37,9 @@ pub(super) struct Live {
     /// When to look here next, to publish or to answer; `None`: never.
     due: Option<Instant>,
     publisher: Option<Box<Publisher>>,
+    /// Until when packets are sampled for who has asked by the control socket; `None` while they are not, or as the
+    /// engine's own application wants it.
+    pub(super) sample_until: Option<Instant>,
     /// Why nothing is published, or was not at last.
     error: Option<LiveError>,
 }
@@ -49,6 +53,8 @@ struct Publisher {
     control: Option<Control>,
     /// The links that the schema names.
     links: Vec<Serial>,
+    /// The schema has what is known of sampled packets.
+    has_traces: bool,
     /// Turns that had found something to do when it was published last.
     worked: u64,
     states: States,
@@ -60,7 +66,8 @@ impl Live {
         match config.map(|config| Publisher::new(config, now)) {
             None => Self::default(),
             Some(Ok(publisher)) => {
-                Self { due: Some(now), publisher: Some(Box::new(publisher)), error: None }
+                let publisher = Some(Box::new(publisher));
+                Self { due: Some(now), publisher, ..Self::default() }
             }
             Some(Err(error)) => Self { error: Some(error), ..Self::default() },
         }
@@ -108,6 +115,7 @@ impl Publisher {
             due: now,
             control: None,
             links: Vec::new(),
+            has_traces: false,
             // Not even that nothing was done yet is published.
             worked: u64::MAX,
             states: States::default(),
@@ -132,12 +140,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes the schema anew where there are other links than it names.
+    /// Writes the schema anew where there are other links than it names, or where packets are sampled from now on, or no
+    /// more.
     fn describe(&mut self, engine: &Engine) {
         let links = || engine.out.links.used_slots().map(|slot| slot.serial).take(LINKS);
-        if self.writer.sequence() != 0 && links().eq(self.links.iter().copied()) {
+        let has_traces = engine.out.traces.is_on();
+        let is_same = self.has_traces == has_traces && links().eq(self.links.iter().copied());
+        if self.writer.sequence() != 0 && is_same {
             return;
         }
+        self.has_traces = has_traces;
         self.links.clear();
         self.links.extend(links());
         let mut text = SchemaText::default();
@@ -183,7 +195,11 @@ impl Engine {
     /// where it cannot be had the engine runs without, and [`Engine::live_error`] says why.
     pub fn set_live(&mut self, config: Option<&LiveConfig>) {
         // What was there is removed first.
-        self.live = Live::default();
+        let before = std::mem::take(&mut self.live);
+        if before.sample_until.is_some() {
+            self.set_packet_sample(0);
+        }
+        drop(before);
         self.live = Live::new(config, self.time);
     }
 
@@ -201,6 +217,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_live(&mut self, now: Instant) {
+        self.end_lease(now);
         let Some(mut publisher) = self.live.publisher.take() else { return };
         if publisher.due <= now {
             self.live.error = publisher.publish(self).err();

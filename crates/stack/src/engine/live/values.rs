@@ -16,7 +16,7 @@ pub(super) trait Visit {
     /// One number.
     fn one(&mut self, kind: Kind, name: &str, labels: &[(&str, &str)], value: u64);
     /// A histogram by powers of two.
-    fn histogram(&mut self, name: &str, histogram: &Histogram);
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram);
     /// One number of a link, whose number and name are `link`; of drops with their cause.
     fn of_link(
         &mut self,
@@ -36,8 +36,8 @@ impl Visit for Names<'_> {
         self.0.line(kind, unit_of(name), 1, name, labels);
     }
 
-    fn histogram(&mut self, name: &str, _: &Histogram) {
-        self.0.line(Kind::Histogram, unit_of(name), Histogram::BUCKETS, name, &[]);
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], _: &Histogram) {
+        self.0.line(Kind::Histogram, unit_of(name), Histogram::BUCKETS, name, labels);
     }
 
     fn of_link(
@@ -66,7 +66,7 @@ impl<F: FnMut(u64)> Visit for Values<F> {
         (self.0)(value);
     }
 
-    fn histogram(&mut self, _: &str, histogram: &Histogram) {
+    fn histogram(&mut self, _: &str, _: &[(&str, &str)], histogram: &Histogram) {
         histogram.buckets().iter().for_each(|&count| (self.0)(count));
     }
 
@@ -91,6 +91,7 @@ pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
     counters(engine, to);
     gauges(engine, states, to);
     stages(engine, to);
+    packet_traces(engine, to);
     links(engine, to);
 }
 
@@ -153,7 +154,19 @@ fn stages(engine: &Engine, to: &mut impl Visit) {
         to.one(Kind::Counter, "stage_units", &labels, time.units);
     }
     for (name, histogram) in stats.batches.named() {
-        to.histogram(name, histogram);
+        to.histogram(name, &[], histogram);
+    }
+}
+
+/// What is known of sampled packets, while some are.
+fn packet_traces(engine: &Engine, to: &mut impl Visit) {
+    let Some(tracer) = engine.out.traces.tracer() else { return };
+    to.one(Kind::Gauge, "packet_sample", &[], u64::from(engine.out.traces.every()));
+    to.one(Kind::Counter, "packet_traces", &[], engine.out.traces.ended());
+    to.one(Kind::Counter, "packet_traces_displaced", &[], tracer.displaced());
+    for (point, times) in tracer.stages() {
+        let labels = [("way", point.way().name()), ("stage", point.stage())];
+        to.histogram("packet_ns", &labels, times);
     }
 }
 

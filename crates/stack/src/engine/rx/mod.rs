@@ -19,6 +19,7 @@ use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::LinkId;
 
 use super::Engine;
+use crate::engine::packet_trace::TraceEnd;
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look, WAYS};
 use crate::engine::rx::gro::{Data, Gro};
 use crate::engine::rx::reader::Reader;
@@ -191,6 +192,7 @@ impl Engine {
             reader.begin_batch(socket.filter(|socket| Some(socket.id) == id));
         }
         let medium = self.out.links[link.index()].capabilities.medium;
+        self.out.traces.received(&self.rx.batch, medium);
         let mut bytes = 0;
         self.rx.batch.look_ahead();
         loop {
@@ -203,7 +205,13 @@ impl Engine {
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
         stats.stages.mark(Stage::Ingress, count);
+        if self.out.traces.has_arrived() {
+            self.trace_headers_read();
+        }
         self.hand_up(now, reader);
+        if self.out.traces.has_arrived() {
+            self.out.traces.end_arrived(TraceEnd::NotFollowed);
+        }
         // What was copied to the reader. Not between two copies: an exchange of counters would wait for the one before
         // to reach the cache.
         self.rx.copied.clear();
@@ -296,9 +304,19 @@ impl Engine {
             return;
         }
         let (mut segments, count) = self.rx.gro.take();
-        for segment in &mut segments[..count] {
+        let is_traced = self.out.traces.is_on();
+        if is_traced {
+            self.find_traced(&segments[..count]);
+        }
+        for (place, segment) in segments[..count].iter_mut().enumerate() {
+            if is_traced {
+                self.out.traces.demultiplexed(place);
+            }
             let taken = self.tcp_input(now, segment, reader.as_deref_mut());
             self.out.stats.tcp_rx_copied_bytes += taken as u64;
+            if is_traced {
+                self.trace_segment(place, segment);
+            }
             // Of one that was refused.
             segment.payload = None;
         }

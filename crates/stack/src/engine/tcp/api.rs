@@ -255,6 +255,7 @@ impl Engine {
             self.tcp.dirty.push_back(slot);
         }
         self.out.stats.stages.mark(Stage::Read, 1);
+        self.trace_progress(id);
         result.map_err(read_error)
     }
 
@@ -268,6 +269,7 @@ impl Engine {
     #[inline]
     pub fn tcp_read_packet(&mut self, id: SocketId, max: usize) -> Result<Option<Packet>, Error> {
         let result = self.with_conn(id, |socket, out| socket.conn.read_packet(max, &out.pool))?;
+        self.trace_progress(id);
         result.map_err(read_error)
     }
 

@@ -17,6 +17,7 @@ use crate::engine::ip::reserved::is_no_destination;
 use crate::engine::ip::routing::Routing;
 use crate::engine::ip::{Identifications, Membership};
 use crate::engine::links::{Links, RemovedLink, Serial};
+use crate::engine::packet_trace::PacketTraces;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::stats::{DropReason, EngineStats};
@@ -42,6 +43,7 @@ pub(crate) struct Output {
     /// Of what may be fragmented.
     pub identifications: Identifications,
     pub stats: EngineStats,
+    pub traces: PacketTraces,
     /// Packets may wait for a link.
     waiting: bool,
     /// The link whose queue was last found to have no room.
@@ -83,6 +85,7 @@ impl Output {
             path_mtus: Default::default(),
             identifications: Identifications::new(keys.identifications),
             stats,
+            traces: PacketTraces::default(),
             waiting: false,
             full: None,
             icmp_errors: AnswerLimit::new(

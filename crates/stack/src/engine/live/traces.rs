@@ -1,0 +1,198 @@
+//! `traces FROM [N]`: sampled packets whose traces have ended, from this number on (docs/trace.md).
+//!
+//! With N one packet in N is sampled while somebody asks so: for [`LEASE`] from the question on. An engine that
+//! samples of its own accord goes on as it does.
+
+use std::time::Duration;
+
+use millstream_live::Fields;
+use millstream_packet::Instant;
+
+use super::answers::Id;
+use crate::engine::Engine;
+use crate::engine::packet_trace::PacketTrace;
+
+/// Traces of one page.
+const TRACES: usize = 32;
+
+/// How long packets are sampled for who has asked.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// An answer that is made.
+pub(super) struct Traces {
+    next: u64,
+    /// One packet in how many is to be sampled, if that is asked for and was not heard yet.
+    every: Option<u32>,
+    /// Traces that are gone.
+    lost: u64,
+}
+
+impl Traces {
+    /// To a question with these numbers; `None` where they are none.
+    pub fn to(from: &str, every: Option<&str>) -> Option<Self> {
+        let every = match every {
+            None => None,
+            Some(every) => Some(every.parse().ok().filter(|&every| every != 0)?),
+        };
+        Some(Self { next: from.parse::<u64>().ok()?.max(1), every, lost: 0 })
+    }
+
+    /// Makes the next page; whether it is the last.
+    pub fn fill(&mut self, engine: &mut Engine, page: &mut String) -> bool {
+        if let Some(every) = self.every.take() {
+            let until = engine.time + LEASE;
+            engine.sample_until(every, until);
+        }
+        engine.end_traces_of_closed();
+        let mut left = TRACES;
+        for trace in engine.packet_traces(self.next).take(TRACES) {
+            self.lost += trace.number.saturating_sub(self.next);
+            self.next = trace.number + 1;
+            left -= 1;
+            show(trace, page);
+        }
+        if left == 0 {
+            return false;
+        }
+        let traces = &engine.out.traces;
+        let mut line = Fields::begin(page, "traces");
+        line.put("next", traces.ended() + 1).put("lost", self.lost);
+        line.put("sample", traces.every());
+        line.end();
+        true
+    }
+}
+
+fn show(trace: &PacketTrace, page: &mut String) {
+    let mut line = Fields::begin(page, "trace");
+    line.put("number", trace.number).put("way", trace.way().name());
+    line.put("transport", trace.transport()).put("bytes", trace.bytes);
+    if let Some(socket) = trace.socket {
+        line.put("id", Id(socket)).put("position", trace.position);
+    }
+    if let Some((local, remote)) = trace.ends {
+        line.put("local", local).put("remote", remote);
+    }
+    line.put("end", trace.end.name());
+    for (point, time) in trace.reached() {
+        line.put(point.name(), time.as_nanos());
+    }
+    line.end();
+}
+
+impl Engine {
+    /// Samples one packet in `every` until then, unless the engine samples of its own accord.
+    fn sample_until(&mut self, every: u32, until: Instant) {
+        if self.out.traces.is_on() && self.live.sample_until.is_none() {
+            return;
+        }
+        if self.out.traces.every() != every {
+            self.set_packet_sample(every);
+        }
+        self.live.sample_until = Some(until);
+    }
+
+    /// Ends sampling for those who have asked, once nobody asks any more.
+    pub(super) fn end_lease(&mut self, now: Instant) {
+        if self.live.sample_until.is_some_and(|until| until <= now) {
+            self.set_packet_sample(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::live::answers::Answer;
+    use crate::engine::packet_trace::KEPT;
+    use crate::{EngineConfig, SocketId};
+    use millstream_live::Record;
+
+    /// An engine that sends datagrams to itself.
+    struct Talking {
+        engine: Engine,
+        socket: SocketId,
+    }
+
+    impl Talking {
+        fn new() -> Self {
+            let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
+            engine.add_loopback().expect("a link");
+            let local = "127.0.0.1:9".parse().expect("an address");
+            let socket = engine.udp_bind(local).expect("a socket");
+            Self { engine, socket }
+        }
+
+        /// Sends and receives so many datagrams, one after the other.
+        fn talk(&mut self, count: usize) {
+            let to = "127.0.0.1:9".parse().expect("an address");
+            for _ in 0..count {
+                self.engine.udp_send(self.socket, b"hello", Some(to)).expect("sent");
+                while self.engine.turn(self.engine.now()).progress {}
+                self.engine.udp_recv(self.socket, &mut [0; 8]).expect("received");
+            }
+        }
+
+        fn ask(&mut self, question: &str) -> Vec<Record> {
+            let (mut answer, mut page, mut all) = (Answer::to(question), String::new(), Vec::new());
+            while !answer.is_over() {
+                answer.fill(&mut self.engine, &mut page);
+                let lines: Vec<_> = page.lines().map(Record::parse).collect();
+                assert!(lines.len() <= TRACES + 2, "a page is bounded");
+                all.extend(lines);
+            }
+            assert_eq!(all.pop().expect("an end").kind, "end");
+            all
+        }
+    }
+
+    #[test]
+    fn packets_are_sampled_for_as_long_as_somebody_asks() {
+        let mut talking = Talking::new();
+        talking.talk(3);
+        let none = talking.ask(&format!("traces {} 1", u64::MAX));
+        assert_eq!(none.len(), 1, "{none:?}");
+        assert_eq!((none[0].number("next"), none[0].number("sample")), (Some(1), Some(1)));
+        talking.talk(100);
+        let all = talking.ask("traces 1 1");
+        let ways_in: Vec<_> = all.iter().filter(|line| line.get("way") == Some("in")).collect();
+        assert_eq!(ways_in.len(), 100);
+        assert!(ways_in.iter().all(|line| line.get("end") == Some("complete")), "{all:?}");
+        let last = all.last().expect("a line");
+        let next = last.number("next").expect("a number");
+        assert_eq!((next, last.number("lost")), (all.len() as u64, Some(0)));
+        talking.talk(KEPT);
+        let late = talking.ask(&format!("traces {next}"));
+        assert_eq!(late.len(), KEPT + 1);
+        let (first, last) = (&late[0], late.last().expect("a line"));
+        assert_eq!(first.number("number"), last.number("lost").map(|lost| next + lost));
+        let engine = &mut talking.engine;
+        engine.end_lease(engine.time + LEASE);
+        assert!(!engine.out.traces.is_on(), "nobody has asked for long");
+        // Numbers go on.
+        let again = talking.ask(&format!("traces {} 1", u64::MAX));
+        assert_eq!(again[0].number("next"), last.number("next"));
+    }
+
+    #[test]
+    fn an_engine_that_samples_of_its_own_accord_goes_on() {
+        let mut talking = Talking::new();
+        talking.engine.set_packet_sample(7);
+        let said = talking.ask("traces 1 1");
+        assert_eq!(said[0].number("sample"), Some(7));
+        let later = talking.engine.time + 2 * LEASE;
+        talking.engine.end_lease(later);
+        assert_eq!(talking.engine.out.traces.every(), 7);
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        let mut talking = Talking::new();
+        for question in ["traces", "traces x", "traces 1 0", "traces 1 -1", "traces 1 1 1"] {
+            let mut page = String::new();
+            Answer::to(question).fill(&mut talking.engine, &mut page);
+            assert!(page.starts_with("error "), "{question}: {page}");
+        }
+        assert!(!talking.engine.out.traces.is_on());
+    }
+}

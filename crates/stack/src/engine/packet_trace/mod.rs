@@ -1,0 +1,261 @@
+//! Where a packet was: one packet in N has its times taken at each point of its way (docs/trace.md).
+//!
+//! The times do not travel with the packet: on its way it is joined with others, cropped and copied. They stand in a
+//! table of the engine. The payload of a segment keeps its place in the stream, so a sampled segment is followed by the
+//! byte at its end: it is at a point when its connection has come as far ([`Progress`]). A datagram is followed by its
+//! number in its socket's queue.
+//!
+//! While nothing is sampled a batch costs one comparison. Else memory is taken once, when sampling begins: for
+//! [`FOLLOWED`] packets under way, and for [`KEPT`] that have come to an end. The longest under way gives its place to
+//! a new one.
+
+mod hooks;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use millstream_link::Medium;
+use millstream_packet::{Instant, PacketBatch};
+use millstream_tcp::Progress;
+
+use crate::clock::Clock;
+use crate::engine::random::Random;
+use crate::socket::SocketId;
+use crate::stages::Histogram;
+use hooks::Arrived;
+pub use record::{PacketTrace, TraceEnd, TracePoint, Way};
+
+/// Packets that are followed at once.
+pub(in crate::engine) const FOLLOWED: usize = 64;
+/// Packets that have come to an end and are kept for who asks.
+pub(in crate::engine) const KEPT: usize = 1024;
+
+/// See the module text.
+#[derive(Default)]
+pub(in crate::engine) struct PacketTraces {
+    /// Slots, modulo 64, of the sockets that something is followed of.
+    slots: u64,
+    /// Traces that had ended when sampling began: numbers go on.
+    ended_before: u64,
+    tracer: Option<Box<Tracer>>,
+}
+
+/// What there is while packets are sampled.
+pub(in crate::engine) struct Tracer {
+    clock: Clock,
+    /// One packet in how many is sampled.
+    every: u32,
+    random: Random,
+    /// Packets up to and with the next one that is sampled.
+    until_received: u32,
+    /// That of the batch that is carried up, until it has reached its connection or its socket.
+    arrived: Option<Arrived>,
+    followed: Vec<PacketTrace>,
+    /// Oldest first.
+    kept: VecDeque<PacketTrace>,
+    /// How many have come to an end.
+    ended: u64,
+    displaced: u64,
+    /// Nanoseconds in the stage that ends at each point.
+    stages: [Histogram; TracePoint::COUNT],
+}
+
+impl PacketTraces {
+    /// Samples one packet in `every` from now on; 0 samples none. What was sampled before is forgotten.
+    pub fn set(&mut self, every: u32, clock: Clock, seed: (u64, u64)) {
+        let ended = self.ended();
+        let tracer = || Tracer { ended, ..Tracer::new(every, clock, Random::new(seed)) };
+        *self = Self {
+            slots: 0,
+            ended_before: ended,
+            tracer: (every != 0).then(|| Box::new(tracer())),
+        };
+    }
+
+    /// One packet in how many is sampled; 0: none.
+    pub fn every(&self) -> u32 {
+        self.tracer.as_ref().map_or(0, |tracer| tracer.every)
+    }
+
+    /// How many traces have ended.
+    pub fn ended(&self) -> u64 {
+        self.tracer.as_ref().map_or(self.ended_before, |tracer| tracer.ended)
+    }
+
+    /// Whether packets are sampled.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    /// What there is while packets are sampled.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_deref()
+    }
+
+    /// Whether something may be followed of the socket in this slot.
+    #[inline]
+    pub fn follows(&self, slot: u32) -> bool {
+        self.slots & Self::bit(slot) != 0
+    }
+
+    fn bit(slot: u32) -> u64 {
+        1 << (slot % u64::BITS)
+    }
+
+    /// A link has given this batch.
+    #[inline]
+    pub fn received(&mut self, batch: &PacketBatch, medium: Medium) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.received(batch, medium);
+        }
+    }
+
+    /// Follows a packet of a socket from now on.
+    fn follow(&mut self, trace: PacketTrace) {
+        let (Some(tracer), Some(socket)) = (&mut self.tracer, trace.socket) else { return };
+        self.slots |= Self::bit(socket.slot());
+        tracer.follow(trace);
+    }
+
+    /// The connection has come so far.
+    #[cold]
+    pub fn progress(&mut self, socket: SocketId, progress: &Progress) {
+        let Some(tracer) = &mut self.tracer else { return };
+        let now = tracer.clock.now();
+        tracer.change(|trace| {
+            if trace.socket != Some(socket) {
+                return None;
+            }
+            trace.take_progress(progress, now)
+        });
+        self.find_slots();
+    }
+
+    /// Which slots something is followed of, after something has come to an end.
+    fn find_slots(&mut self) {
+        let followed = self.tracer.iter().flat_map(|tracer| &tracer.followed);
+        let bits = followed.filter_map(|trace| trace.socket).map(|id| Self::bit(id.slot()));
+        self.slots = bits.fold(0, |all, bit| all | bit);
+    }
+}
+
+impl Tracer {
+    fn new(every: u32, clock: Clock, random: Random) -> Self {
+        let mut tracer = Self {
+            clock,
+            every,
+            random,
+            until_received: 0,
+            arrived: None,
+            followed: Vec::with_capacity(FOLLOWED),
+            kept: VecDeque::with_capacity(KEPT),
+            ended: 0,
+            displaced: 0,
+            stages: [Histogram::default(); TracePoint::COUNT],
+        };
+        tracer.until_received = tracer.skip();
+        tracer
+    }
+
+    /// Packets up to and with the next sampled one: one in `every` on average, and not always the same place of a batch
+    /// (RFC 3176, 3: random skip).
+    fn skip(&mut self) -> u32 {
+        let most = u64::from(self.every) * 2 - 1;
+        (self.random.below(most) + 1).min(u64::from(u32::MAX)) as u32
+    }
+
+    fn received(&mut self, batch: &PacketBatch, medium: Medium) {
+        // One of a batch at most.
+        let count = batch.len() as u32;
+        if self.until_received > count {
+            self.until_received -= count;
+            return;
+        }
+        let at = self.until_received as usize - 1;
+        self.until_received = self.skip();
+        // One that a link was to put elsewhere is in this batch instead.
+        if self.arrived.is_none() {
+            let packet = batch.iter().nth(at);
+            self.arrived = packet.map(|packet| Arrived::read(packet, medium, self.clock.now()));
+        }
+    }
+
+    /// How many traces ended because others needed their places.
+    pub fn displaced(&self) -> u64 {
+        self.displaced
+    }
+
+    /// Nanoseconds in each stage, with the point at which it ends.
+    pub fn stages(&self) -> impl Iterator<Item = (TracePoint, &Histogram)> {
+        let all = TracePoint::ALL.iter().copied().zip(&self.stages);
+        all.filter(|(point, _)| !point.stage().is_empty())
+    }
+
+    /// Traces that have ended, from this number on.
+    pub fn kept_from(&self, number: u64) -> impl Iterator<Item = &PacketTrace> {
+        let first = self.ended - self.kept.len() as u64 + 1;
+        let skip = number.saturating_sub(first).min(self.kept.len() as u64);
+        self.kept.range(skip as usize..)
+    }
+
+    fn follow(&mut self, trace: PacketTrace) {
+        if self.followed.len() == FOLLOWED {
+            let mut oldest = self.followed.remove(0);
+            oldest.end = TraceEnd::Displaced;
+            self.displaced += 1;
+            self.end(oldest);
+        }
+        self.followed.push(trace);
+    }
+
+    /// Changes what is followed; what `change` gives an end to is followed no more.
+    fn change(&mut self, mut change: impl FnMut(&mut PacketTrace) -> Option<TraceEnd>) {
+        let mut at = 0;
+        while let Some(trace) = self.followed.get_mut(at) {
+            match change(trace) {
+                None => at += 1,
+                Some(end) => {
+                    let ended = PacketTrace { end, ..self.followed.remove(at) };
+                    self.end(ended);
+                }
+            }
+        }
+    }
+
+    /// Counts and keeps a trace that has come to its end.
+    fn end(&mut self, mut trace: PacketTrace) {
+        self.ended += 1;
+        trace.number = self.ended;
+        let mut before = None;
+        for (point, time) in trace.reached() {
+            if let Some(before) = before.replace(time) {
+                let ns = time.saturating_duration_since(before).as_nanos();
+                self.stages[point as usize].add(usize::try_from(ns).unwrap_or(usize::MAX));
+            }
+        }
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(trace);
+    }
+}
+
+impl PacketTrace {
+    /// Its connection has come so far; how its trace ends by that, if it does.
+    fn take_progress(&mut self, progress: &Progress, now: Instant) -> Option<TraceEnd> {
+        let Progress { received, read, sent, acknowledged, .. } = *progress;
+        let points = match self.way() {
+            Way::In => [(TracePoint::Readable, received), (TracePoint::Read, read)],
+            Way::Out => [(TracePoint::Sent, sent), (TracePoint::Acknowledged, acknowledged)],
+        };
+        for (point, come) in points {
+            if come >= self.position {
+                self.reach(point, now);
+            }
+        }
+        self.has(points[1].0).then_some(TraceEnd::Complete)
+    }
+}

@@ -1,0 +1,156 @@
+//! What is known of sampled packets.
+
+use millstream_link::{PairConfig, PairEnd, pair};
+use millstream_packet::{Pool, PoolConfig};
+
+use super::*;
+use crate::{Engine, EngineConfig};
+
+/// Two engines that talk to each other; of the second one each packet is sampled.
+struct Two {
+    near: Engine,
+    far: Engine,
+    now: Instant,
+}
+
+impl Two {
+    fn new() -> Self {
+        let pool = Pool::new(PoolConfig::default()).expect("memory");
+        let (near, far) = pair(PairConfig::default()).expect("a pair");
+        let mut near = engine(&pool, near, "10.9.0.1/24", 0);
+        let far = engine(&pool, far, "10.9.0.2/24", 1);
+        let now = near.refresh_time();
+        Self { near, far, now }
+    }
+
+    /// Takes turns of both until neither has anything to do.
+    fn settle(&mut self) {
+        while self.near.turn(self.now).progress | self.far.turn(self.now).progress {}
+    }
+
+    /// A connection: its end here, and its end there.
+    fn connect(&mut self) -> (SocketId, SocketId) {
+        let address = "10.9.0.2:7".parse().expect("an address");
+        let listener = self.far.tcp_listen(address, 1).expect("a listener");
+        let client = self.near.tcp_connect(address).expect("a connection");
+        self.settle();
+        (client, self.far.tcp_accept(listener).expect("one that waits").0)
+    }
+
+    /// The traces there that have ended with payload, from this number on.
+    fn traces(&self, from: u64) -> Vec<PacketTrace> {
+        self.far.packet_traces(from).filter(|trace| trace.bytes != 0).copied().collect()
+    }
+
+    fn ended(&self) -> u64 {
+        self.far.out.traces.ended()
+    }
+}
+
+fn engine(pool: &Pool, end: PairEnd, address: &str, sample: u32) -> Engine {
+    let config = EngineConfig::new(pool.clone()).packet_sample(sample);
+    let mut engine = Engine::new(config).expect("an engine");
+    let link = engine.add_link(Box::new(end)).expect("a link");
+    engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
+    engine
+}
+
+fn points(trace: &PacketTrace) -> Vec<TracePoint> {
+    let reached: Vec<_> = trace.reached().collect();
+    assert!(reached.is_sorted_by_key(|&(_, time)| time), "{trace:?}");
+    reached.into_iter().map(|(point, _)| point).collect()
+}
+
+/// All points of the way in.
+const WAY_IN: [TracePoint; 6] = [
+    TracePoint::Received,
+    TracePoint::HeadersRead,
+    TracePoint::Demultiplexed,
+    TracePoint::Accepted,
+    TracePoint::Readable,
+    TracePoint::Read,
+];
+
+#[test]
+fn a_segment_is_followed_from_the_link_until_all_of_it_is_read() {
+    let mut two = Two::new();
+    let (client, server) = two.connect();
+    for text in [&b"first"[..], b"second"] {
+        let before = two.ended();
+        two.near.tcp_write(client, text).expect("room");
+        two.settle();
+        let mut buffer = [0; 3];
+        assert_eq!(two.far.tcp_read(server, &mut buffer), Ok(3));
+        assert!(two.traces(before + 1).is_empty(), "a part of it is read");
+        assert_eq!(two.far.tcp_read(server, &mut buffer), Ok(text.len() - 3));
+        let trace = two.traces(before + 1).pop().expect("all is read");
+        assert_eq!((trace.bytes as usize, trace.end), (text.len(), TraceEnd::Complete));
+        assert_eq!((trace.socket, points(&trace)), (Some(server), WAY_IN.into()));
+        assert_eq!((trace.transport(), trace.way()), ("tcp", Way::In));
+    }
+}
+
+#[test]
+fn a_datagram_is_followed_by_its_number() {
+    let mut two = Two::new();
+    let to = "10.9.0.2:53".parse().expect("an address");
+    let socket = two.far.udp_bind(to).expect("a socket");
+    let sender = two.near.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("a socket");
+    for text in [&b"one"[..], b"three", b"seventh"] {
+        two.near.udp_send(sender, text, Some(to)).expect("sent");
+        two.settle();
+    }
+    let mut buffer = [0; 16];
+    for number in 1..=3 {
+        assert_eq!(two.traces(1).len(), number - 1);
+        let (len, _) = two.far.udp_recv(socket, &mut buffer).expect("a datagram");
+        let trace = two.traces(1).pop().expect("it was read");
+        assert_eq!((trace.bytes as usize, trace.position), (len, number as u64));
+        assert_eq!(points(&trace), [WAY_IN[0], WAY_IN[1], WAY_IN[5]]);
+        assert_eq!((trace.end, trace.transport()), (TraceEnd::Complete, "udp"));
+    }
+}
+
+#[test]
+fn what_waits_for_longest_gives_its_place_to_what_comes() {
+    let mut two = Two::new();
+    let (client, server) = two.connect();
+    two.near.tcp_set_nodelay(client, true).expect("a connection");
+    for _ in 0..FOLLOWED + 5 {
+        two.near.tcp_write(client, b"?").expect("room");
+        two.settle();
+    }
+    let gone = two.traces(1);
+    assert_eq!(gone.len(), 5);
+    assert!(gone.iter().all(|trace| trace.end == TraceEnd::Displaced && !trace.has(WAY_IN[5])));
+    assert_eq!(two.far.out.traces.tracer().map(Tracer::displaced), Some(5));
+    // One read takes all the others.
+    two.far.tcp_read(server, &mut [0; 4096]).expect("data");
+    let read = two.traces(1).split_off(5);
+    assert!(read.iter().all(|trace| trace.end == TraceEnd::Complete));
+    assert_eq!(read.len(), FOLLOWED);
+    assert_eq!(two.far.out.traces.slots, 0, "nothing is followed");
+}
+
+#[test]
+fn what_was_not_read_when_its_socket_was_closed_ends_so() {
+    let mut two = Two::new();
+    let (client, server) = two.connect();
+    two.near.tcp_write(client, b"unread").expect("room");
+    two.settle();
+    two.far.tcp_close(server);
+    two.far.end_traces_of_closed();
+    let trace = two.traces(1).pop().expect("it has ended");
+    assert_eq!((trace.end, points(&trace)), (TraceEnd::Closed, WAY_IN[..5].into()));
+}
+
+#[test]
+fn one_packet_in_n_is_sampled_on_average() {
+    let mut traces = PacketTraces::default();
+    traces.set(10, Clock::new(), (1, 2));
+    let tracer = traces.tracer.as_mut().expect("on");
+    let skips: Vec<u32> = (0..10_000).map(|_| tracer.skip()).collect();
+    let mean = f64::from(skips.iter().sum::<u32>()) / 10_000.0;
+    assert!((9.7..10.3).contains(&mean), "{mean}");
+    assert!(skips.contains(&1) && skips.contains(&19), "not always the same");
+}
