@@ -123,13 +123,8 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         causes: arguments.causes_forced as usize,
         seed: arguments.seed.unwrap_or_else(shuffle_seed),
     };
-    // System calls are not counted: where there are many that costs most of all.
     if !arguments.no_bpf
-        && let Err(why) = watch_kernel(&Want {
-            no_system_calls: true,
-            profile_hz: Some(PROFILE_HZ),
-            ..Want::default()
-        })
+        && let Err(why) = watch_kernel(&Want { profile_hz: Some(PROFILE_HZ), ..Want::default() })
     {
         output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
     }

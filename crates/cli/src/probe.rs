@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Time a function of a program or library, in every process that runs it
     #[arg(long, value_name = "PATH:SYMBOL", value_parser = function)]
     uprobe: Option<(PathBuf, String)>,
-    /// Count no system calls, which costs most where there are many
+    /// Count no system calls: they are counted in windows of a few milliseconds, two in a second, which cost most where there are many
     #[arg(long)]
     no_system_calls: bool,
     /// Look by /proc alone: no BPF programs count in the kernel

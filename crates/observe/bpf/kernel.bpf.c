@@ -6,15 +6,14 @@
  * itself: where one is refused, what it counts is "not measured". The kernel runs none of them inside itself on one CPU.
  */
 #include "kernel.h"
+#include "histogram.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 /* Places in struct counters; crates/observe/src/bpf/counters.rs has the same list. */
 enum {
-	SYSTEM_CALLS,
 	SWITCHES,
 	INVOLUNTARY_SWITCHES,
-	MIGRATIONS,
 	WAKEUP_IPIS,
 	CALL_IPIS,
 	MUTEX_SPINS,
@@ -33,14 +32,6 @@ enum {
 };
 
 #define VECTORS 10
-#define BUCKETS 32
-
-/* Every latency has a place in the histograms: vector, interrupt, system call. */
-struct histogram {
-	u64 count;
-	u64 total_ns;
-	u64 buckets[BUCKETS]; /* bucket n: from 2^n ns on; the last one has no end, the first has 0, too */
-};
 
 struct counters {
 	u64 value[COUNTERS];
@@ -70,13 +61,6 @@ INLINE struct counters *mine(void)
 	return map_lookup(&counters, &zero);
 }
 
-INLINE void add(u32 what, u64 n)
-{
-	struct counters *c = mine();
-	if (c)
-		c->value[what] += n;
-}
-
 /* ---- histograms ---- */
 
 struct {
@@ -93,13 +77,6 @@ struct {
 	TYPE(value, struct histogram);
 } irq_times SEC(".maps");
 
-struct {
-	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 512); /* the last place is for system calls from 511 on */
-	TYPE(key, u32);
-	TYPE(value, struct histogram);
-} syscall_times SEC(".maps");
-
 /* Place 0: from waking to running; place 1: waits for locks that are held; place 2: the function given by the user. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
@@ -107,71 +84,6 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, struct histogram);
 } other_times SEC(".maps");
-
-INLINE u32 log2_of(u64 v)
-{
-	u32 n = 0;
-	if (v >> 32)
-		return BUCKETS - 1;
-	if (v >> 16) { n += 16; v >>= 16; }
-	if (v >> 8) { n += 8; v >>= 8; }
-	if (v >> 4) { n += 4; v >>= 4; }
-	if (v >> 2) { n += 2; v >>= 2; }
-	if (v >> 1) { n += 1; }
-	return n;
-}
-
-INLINE void note(void *map, u32 place, u64 ns)
-{
-	struct histogram *h = map_lookup(map, &place);
-	if (!h)
-		return;
-	u32 bucket = log2_of(ns);
-	h->count += 1;
-	h->total_ns += ns;
-	if (bucket < BUCKETS)
-		h->buckets[bucket] += 1;
-}
-
-/* ---- system calls ---- */
-
-struct call {
-	u64 began;
-	u64 number;
-};
-
-struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, 16384);
-	TYPE(key, u32); /* thread */
-	TYPE(value, struct call);
-} calls SEC(".maps");
-
-SEC("tp_btf/sys_enter")
-int sys_enter(u64 *ctx)
-{
-	add(SYSTEM_CALLS, 1);
-	if (want_histograms) {
-		u32 thread = (u32)current_ids();
-		struct call call = { .began = now_ns(), .number = ctx[1] };
-		map_update(&calls, &thread, &call, BPF_ANY);
-	}
-	return 0;
-}
-
-/* Only for histograms. */
-SEC("tp_btf/sys_exit")
-int sys_exit(u64 *ctx)
-{
-	u32 thread = (u32)current_ids();
-	struct call *call = map_lookup(&calls, &thread);
-	if (!call || !call->began)
-		return 0;
-	u64 ns = now_ns() - call->began;
-	call->began = 0;
-	note(&syscall_times, call->number < 511 ? call->number : 511, ns);
-	return 0;
-}
 
 /* ---- the scheduler ---- */
 

@@ -27,6 +27,7 @@ typedef long long s64;
 #define MAP_PERCPU_HASH 5
 #define MAP_PERCPU_ARRAY 6
 #define MAP_STACK_TRACE 7
+#define MAP_LRU_HASH 9
 
 #define BPF_ANY 0
 #define BPF_NOEXIST 1

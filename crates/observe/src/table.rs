@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::Absent;
-use crate::bpf::{Counter, Counters, Kernel};
+use crate::bpf::{Counter, Counters, Kernel, SystemCalls};
 use crate::faults::Faults;
 use crate::proc::stat::{self, Ticks};
 use crate::proc::{ProcFile, interrupts, rise, rise32, softirqs};
@@ -77,7 +77,7 @@ impl Column {
             Migr => "threads moved to this CPU, per second",
             Smtx => "mutexes and spin locks that were held when asked for, per second",
             Srw => "the same of reader/writer locks, per second",
-            Syscl => "system calls, per second",
+            Syscl => "system calls, per second, by the windows that counted them last",
             Usr => "percent of the time in user code",
             Sys => "percent of the time in the kernel, interrupts included",
             Wt => "percent of the time idle with a disk request outstanding",
@@ -129,6 +129,8 @@ pub struct CpuTable {
     softirqs: Result<ProcFile, Absent>,
     faults: Result<Faults, Absent>,
     last: Snapshot,
+    /// Of the last sample in which a window of it ended.
+    system_calls: SystemCalls,
 }
 
 struct Snapshot {
@@ -139,6 +141,7 @@ struct Snapshot {
     faults: Result<Vec<(u32, u64, u64)>, Absent>,
     counters: Option<Vec<Counters>>,
     arrivals: Option<Vec<u64>>,
+    system_calls: Option<SystemCalls>,
 }
 
 impl CpuTable {
@@ -159,7 +162,9 @@ impl CpuTable {
                 faults: Err(Absent(String::new())),
                 counters: None,
                 arrivals: None,
+                system_calls: None,
             },
+            system_calls: SystemCalls::default(),
         };
         table.last = table.look(kernel)?;
         Ok(table)
@@ -169,7 +174,15 @@ impl CpuTable {
     pub fn sample(&mut self, kernel: Option<&Kernel>) -> Result<(f64, Vec<Row>), Absent> {
         let now = self.look(kernel)?;
         let seconds = now.at.duration_since(self.last.at).as_secs_f64();
-        let rows = now.since(&self.last, seconds, kernel);
+        let mut rows = now.since(&self.last, seconds, kernel);
+        if let (Some(all), Some(before)) = (&now.system_calls, &self.last.system_calls) {
+            if all.windows > before.windows {
+                self.system_calls = all.since(before);
+            }
+            for row in &mut rows {
+                row.put(Syscl, self.system_calls.per_s(row.cpu));
+            }
+        }
         self.last = now;
         Ok((seconds, rows))
     }
@@ -204,6 +217,10 @@ impl CpuTable {
                 _ => note(column, absent(&why)),
             }
         }
+        match kernel.map_err(Absent::clone).and_then(Kernel::system_calls) {
+            Ok(_) => note(Syscl, SystemCalls::how()),
+            Err(why) => note(Syscl, absent(&why.0)),
+        }
         let arrivals = match kernel {
             Ok(kernel) => kernel.arrivals().err(),
             Err(why) => Some(why.clone()),
@@ -215,14 +232,13 @@ impl CpuTable {
     }
 
     /// Columns by the counter that they come from; others are made of several.
-    const COUNTED: [(Column, Counter); 9] = [
+    const COUNTED: [(Column, Counter); 8] = [
         (Xcal, Counter::WakeupIpis),
         (Ithr, Counter::Softirqs(0)),
         (Csw, Counter::Switches),
         (Icsw, Counter::InvoluntarySwitches),
         (Smtx, Counter::MutexSpins),
         (Srw, Counter::RwSpins),
-        (Syscl, Counter::SystemCalls),
         (Hi, Counter::IrqNs),
         (Si, Counter::SoftirqNs),
     ];
@@ -245,6 +261,7 @@ impl CpuTable {
             },
             counters: kernel.and_then(|kernel| kernel.counters().ok()),
             arrivals: kernel.and_then(|kernel| kernel.arrivals().ok()),
+            system_calls: kernel.and_then(|kernel| kernel.system_calls().ok()),
         })
     }
 }
@@ -327,7 +344,6 @@ fn counted(row: &mut Row, kernel: &Kernel, now: &Counters, last: &Counters, seco
     rate(Icsw, risen(Counter::InvoluntarySwitches));
     rate(Smtx, risen(Counter::MutexSpins));
     rate(Srw, risen(Counter::RwSpins));
-    rate(Syscl, risen(Counter::SystemCalls));
     let sent = risen(Counter::WakeupIpis).zip(risen(Counter::CallIpis));
     rate(Xcal, sent.map(|(wake, call)| wake + call));
     rate(Ithr, (0..10).map(|vector| risen(Counter::Softirqs(vector))).sum());

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use millstream_observe::bpf::{
     Cost, Counter, Counters, CrossCall, Histogram, Kernel, LockKind, LockWait, Place, Program,
-    Want, count_costs,
+    SystemCalls, Want, count_costs,
 };
 use millstream_observe::faults::Faults;
 use millstream_observe::names::{kernel_stacks, takes_locks};
@@ -19,6 +20,7 @@ use super::profile::Profile;
 use super::{Absent, Probe, ProcFile, Turn, limits, rise};
 use crate::record::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, Probes,
+    SampledRecord,
 };
 
 static KERNEL: OnceLock<Result<Arc<Kernel>, Absent>> = OnceLock::new();
@@ -60,7 +62,9 @@ const SERIES: [(&str, &[Counter]); 4] = [
 ];
 
 struct Look {
+    at: Instant,
     counters: Vec<Counters>,
+    system_calls: Result<SystemCalls, Absent>,
     arrivals: Result<Vec<u64>, Absent>,
     faults: Result<Vec<(u32, u64, u64)>, Absent>,
 }
@@ -96,7 +100,9 @@ impl KernelProbe {
 
     fn look(&mut self) -> Result<Look, Absent> {
         Ok(Look {
+            at: Instant::now(),
             counters: self.kernel.counters()?,
+            system_calls: self.kernel.system_calls(),
             arrivals: self.kernel.arrivals(),
             faults: self.faults.as_mut().map_err(|why| why.clone()).and_then(Faults::read),
         })
@@ -161,6 +167,8 @@ impl Probe for KernelProbe {
         let (Some(first), Some(last)) = (self.first.take(), self.last.take()) else { return };
         let mut record = KernelActivity { cpus: self.cpus.clone(), ..KernelActivity::default() };
         self.counts(&first, &last, &mut record);
+        let cost_s = system_calls(&first, &last, &mut record);
+        into.probe_cpu_s.extend(cost_s.map(|cost_s| (SYSTEM_CALLS.to_owned(), cost_s)));
         for (at, (name, of)) in SERIES.into_iter().enumerate() {
             if of.iter().any(|&one| self.kernel.why_not(one).is_some()) {
                 continue;
@@ -227,6 +235,38 @@ impl KernelProbe {
             }
         }
     }
+}
+
+const SYSTEM_CALLS: &str = "system_calls";
+
+/// Puts system calls into the record, scaled from their windows to all the time, and gives what counting them cost, in seconds.
+fn system_calls(first: &Look, last: &Look, record: &mut KernelActivity) -> Option<f64> {
+    let between = || -> Result<SystemCalls, Absent> {
+        let risen =
+            last.system_calls.clone()?.since(first.system_calls.as_ref().map_err(Absent::clone)?);
+        match risen.windows {
+            0 => Err(Absent("no window for it ended in this time".to_owned())),
+            _ => Ok(risen),
+        }
+    };
+    let risen = match between() {
+        Ok(risen) => risen,
+        Err(why) => {
+            record.absent.insert(SYSTEM_CALLS.to_owned(), why.0);
+            return None;
+        }
+    };
+    let seconds = last.at.duration_since(first.at).as_secs_f64();
+    let of_cpu = |&cpu: &u32| risen.per_s(cpu).unwrap_or(0.0) * seconds;
+    record.counts.insert(SYSTEM_CALLS.to_owned(), record.cpus.iter().map(of_cpu).collect());
+    let sampled = SampledRecord {
+        share: risen.open.as_secs_f64() / seconds,
+        windows: risen.windows,
+        error: risen.error(),
+        low_by: risen.low_by(),
+    };
+    record.sampled.insert(SYSTEM_CALLS.to_owned(), sampled);
+    risen.cost().map(|cost| cost.as_secs_f64())
 }
 
 /// The senders that sent since `before`, the most first.
@@ -323,12 +363,13 @@ fn histograms(before: &[Histogram], now: &[Histogram]) -> Vec<HistogramRecord> {
         None => *one,
     });
     risen
-        .filter(|one| one.count > 0)
+        .filter(|one| one.count + one.longer > 0)
         .map(|one| HistogramRecord {
             what: one.place.key(),
             cpu: one.cpu,
             count: one.count,
             total_s: one.total_ns as f64 / 1e9,
+            longer: one.longer,
             buckets_ns: (one.buckets.iter().enumerate())
                 .filter(|(_, count)| **count > 0)
                 .map(|(at, count)| (1 << at, *count))
@@ -382,16 +423,23 @@ mod tests {
         }
         let mut probe = Box::new(KernelProbe::open().unwrap());
         probe.sample(Turn::First).unwrap();
-        for _ in 0..500 {
+        probe.sample(Turn::Middle).unwrap();
+        // Until a window has met our calls.
+        let before = probe.kernel.system_calls().map_or(u64::MAX, |seen| seen.windows);
+        while probe.kernel.system_calls().is_ok_and(|seen| seen.windows < before + 2) {
             let _ = std::fs::symlink_metadata("/proc/self");
         }
-        probe.sample(Turn::Middle).unwrap();
         probe.sample(Turn::Last).unwrap();
         let mut probes = Probes::default();
         probe.finish(&mut probes);
         let kernel = probes.kernel.unwrap();
         match kernel.total("system_calls") {
-            Some(calls) => assert!(calls >= 500.0, "{calls}"),
+            Some(calls) => {
+                let sampled = &kernel.sampled["system_calls"];
+                assert!(calls > 0.0 && sampled.windows >= 2, "{calls} {sampled:?}");
+                assert!((0.0..=1.0).contains(&sampled.share) && sampled.error.is_some());
+                assert!(probes.probe_cpu_s.contains_key("system_calls"));
+            }
             None => assert!(kernel.absent.contains_key("system_calls")),
         }
         for what in Counter::all().map(Counter::key) {

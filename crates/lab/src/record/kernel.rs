@@ -14,6 +14,9 @@ pub struct KernelActivity {
     /// Name → by CPU one value per step, for the few that are drawn over time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub series: BTreeMap<String, Vec<Vec<f64>>>,
+    /// Names of counts that were counted for a part of the time only, and scaled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sampled: BTreeMap<String, SampledRecord>,
     /// Name → why it is not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,
@@ -35,6 +38,21 @@ pub struct KernelActivity {
     /// What each program cost, where that was counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, CostRecord>,
+}
+
+/// How well a count is known that was counted for a part of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledRecord {
+    /// Share of the time in which it was counted, 0 to 1.
+    pub share: f64,
+    /// In so many windows, at random.
+    pub windows: u64,
+    /// Two standard errors of the count over all CPUs, as a share of it, by how the windows differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f64>,
+    /// The share by which it may be too low on the CPU with most, where that has no idle time: counting slows down what is
+    /// counted.
+    pub low_by: f64,
 }
 
 /// One sender of cross-calls.
@@ -85,6 +103,13 @@ pub struct HistogramRecord {
     pub total_s: f64,
     /// Pairs of the least nanoseconds of a bucket, a power of two, and how many lay in it.
     pub buckets_ns: Vec<(u64, u64)>,
+    /// How many more lasted longer than could be timed, beyond the last bucket.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub longer: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A stack that the CPU clock met.

@@ -17,7 +17,8 @@ pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{EXPERIMENT, Kept, beside, pool};
 pub use kernel::{
-    CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, StackRecord,
+    CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, SampledRecord,
+    StackRecord,
 };
 pub use probes::{
     CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::record::{CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord};
+use crate::record::{CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord};
 
 /// Lines of a list.
 const TOP: usize = 10;
@@ -34,6 +34,11 @@ pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
     };
     calls("Interrupts sent to other CPUs, by sender:", &kernel.cross_calls);
     calls("Functions that other CPUs were asked to run:", &kernel.call_requests);
+    for (name, sampled) in &kernel.sampled {
+        let per_s = kernel.total(name).unwrap_or(0.0) / seconds.max(1e-9);
+        let name = name.replace('_', " ");
+        let _ = writeln!(text, "\n{name}: {per_s:.0}/s, {}", known_by(sampled));
+    }
     if !kernel.lock_waits.is_empty() {
         let _ = writeln!(text, "\nWaits for locks, by who asked:");
         for one in by_caller(&kernel.lock_waits).iter().take(TOP) {
@@ -49,7 +54,7 @@ pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
             );
         }
     }
-    histograms(&mut text, &kernel.histograms);
+    histograms(&mut text, kernel);
     if !kernel.costs.is_empty() {
         let all: f64 = kernel.costs.values().map(|cost| cost.cpu_s).sum();
         let _ =
@@ -70,6 +75,19 @@ pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
     text
 }
 
+/// How well a count is known, as text.
+fn known_by(sampled: &SampledRecord) -> String {
+    let SampledRecord { share, windows, error, low_by } = *sampled;
+    let windows = if windows == 1 { "1 window".to_owned() } else { format!("{windows} windows") };
+    let error = error.map_or(String::new(), |error| format!(", ± {:.1} %", error * 100.0));
+    let low = low_by / (1.0 - low_by).max(0.1) * 100.0;
+    let low = match low < 0.1 {
+        true => String::new(),
+        false => format!("; up to {low:.1} % more where a CPU has no idle time"),
+    };
+    format!("counted in {:.2} % of the time ({windows}){error}{low}", share * 100.0)
+}
+
 /// Ways to a lock from one caller are one line; the longest time first.
 fn by_caller(waits: &[LockWaitRecord]) -> Vec<LockWaitRecord> {
     let mut all: BTreeMap<(&str, &str), LockWaitRecord> = BTreeMap::new();
@@ -88,32 +106,51 @@ fn by_caller(waits: &[LockWaitRecord]) -> Vec<LockWaitRecord> {
     all
 }
 
-/// One histogram for each kind, the CPUs together.
-fn histograms(text: &mut String, all: &[HistogramRecord]) {
-    let mut kinds: BTreeMap<&str, (u64, f64, BTreeMap<u64, u64>)> = BTreeMap::new();
-    for one in all {
-        let (count, total, buckets) = kinds.entry(&one.what).or_default();
-        *count += one.count;
-        *total += one.total_s;
+/// One kind of latency, the CPUs together.
+#[derive(Default)]
+struct Kind {
+    count: u64,
+    longer: u64,
+    total_s: f64,
+    buckets: BTreeMap<u64, u64>,
+}
+
+/// One histogram for each kind, those of most time first.
+fn histograms(text: &mut String, kernel: &KernelActivity) {
+    let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
+    for one in &kernel.histograms {
+        let kind = kinds.entry(&one.what).or_default();
+        kind.count += one.count;
+        kind.longer += one.longer;
+        kind.total_s += one.total_s;
         for (from, n) in &one.buckets_ns {
-            *buckets.entry(*from).or_default() += n;
+            *kind.buckets.entry(*from).or_default() += n;
         }
     }
+    // Of system calls those are timed that begin in the first half of a window.
+    let share = kernel.sampled.get("system_calls").map(|sampled| sampled.share / 2.0);
+    let share = |what: &str| share.filter(|_| what.starts_with("system_call_"));
+    let in_all = |(what, kind): &(&str, Kind)| kind.total_s / share(what).unwrap_or(1.0).max(1e-9);
     let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
-    for (what, (count, total_s, buckets)) in kinds.into_iter().take(TOP) {
+    kinds.sort_by(|a, b| in_all(b).total_cmp(&in_all(a)));
+    for (what, kind) in kinds.into_iter().take(TOP) {
+        let Kind { count, longer, total_s, buckets } = kind;
         let mean_us = total_s * 1e6 / count.max(1) as f64;
-        let _ = writeln!(text, "\n{what}: {count}, mean {mean_us:.2} µs");
+        let of = share(what).map_or(String::new(), |share| {
+            format!(" (of those begun in {:.2} % of the time)", share * 100.0)
+        });
+        let _ = writeln!(text, "\n{what}: {count}, mean {mean_us:.2} µs{of}");
         let most = buckets.values().copied().max().unwrap_or(1) as f64;
-        let (Some(low), Some(high)) = (buckets.keys().next(), buckets.keys().last()) else {
-            continue;
-        };
-        let mut from = *low;
-        while from <= *high {
+        let (low, high) = (buckets.keys().next(), buckets.keys().last());
+        let (mut from, high) = low.zip(high).map_or((1, 0), |(low, high)| (*low, *high));
+        while from <= high {
             let n = buckets.get(&from).copied().unwrap_or(0);
             let bar = "#".repeat((n as f64 / most * BAR).round() as usize);
             let _ = writeln!(text, "  {:>9} {n:>10} {bar}", time(from));
             from *= 2;
+        }
+        if longer > 0 {
+            let _ = writeln!(text, "  {:>9} {longer:>10} that were not timed", "longer");
         }
     }
 }
@@ -130,6 +167,7 @@ fn time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::HistogramRecord;
 
     #[test]
     fn senders_waits_and_histograms_are_told() {
@@ -154,11 +192,24 @@ mod tests {
             count: buckets_ns.iter().map(|one| one.1).sum(),
             total_s: 1e-5,
             buckets_ns: buckets_ns.to_vec(),
+            longer: 0,
         };
+        let waiting = HistogramRecord {
+            what: "system_call_0".into(),
+            longer: 3,
+            ..histogram(0, &[(512, 1)])
+        };
+        let sampled = SampledRecord { share: 0.016, windows: 8, error: Some(0.1), low_by: 0.2 };
         let kernel = KernelActivity {
             cross_calls: vec![call],
             lock_waits: vec![wait.clone(), LockWaitRecord { longest_s: 1e-6, ..wait }],
-            histograms: vec![histogram(0, &[(1024, 4)]), histogram(1, &[(1024, 4), (4096, 2)])],
+            histograms: vec![
+                histogram(0, &[(1024, 4)]),
+                histogram(1, &[(1024, 4), (4096, 2)]),
+                waiting,
+            ],
+            counts: [("system_calls".to_owned(), vec![2000.0, 1000.0])].into(),
+            sampled: [("system_calls".to_owned(), sampled)].into(),
             absent: [("napi_polls".to_owned(), "napi_poll: no such tracepoint".to_owned())].into(),
             ..KernelActivity::default()
         };
@@ -169,6 +220,9 @@ mod tests {
             "8 waits of 2.0 µs, longest 5.0 µs: udp_recvmsg (spin)",
             "softirq_net_rx: 10, mean 2.00 µs",
             "napi_polls: not measured, because napi_poll",
+            "system calls: 1500/s, counted in 1.60 % of the time (8 windows), ± 10.0 %; up to 25.0 % more where",
+            "system_call_0: 1, mean 10.00 µs (of those begun in 0.80 % of the time)",
+            "longer          3 that were not timed",
         ] {
             assert!(text.contains(line), "{line:?} in\n{text}");
         }

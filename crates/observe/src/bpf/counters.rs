@@ -7,7 +7,7 @@ pub const VECTORS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// Places in the value of the map `counters`: those of `enum` in `bpf/kernel.bpf.c`.
-const SOFTIRQS: usize = 16;
+const SOFTIRQS: usize = 14;
 const SOFTIRQ_NS: usize = SOFTIRQS + VECTORS.len();
 /// Words of a value; the last four are the programs' own.
 pub(super) const WORDS: usize = SOFTIRQ_NS + VECTORS.len() + 4;
@@ -16,8 +16,6 @@ pub(super) type Value = [u64; WORDS];
 /// A count or a time of each CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counter {
-    /// System calls that began.
-    SystemCalls,
     /// Context switches, to and from the idle thread, too.
     Switches,
     /// Threads that were taken off while they could have gone on.
@@ -58,7 +56,6 @@ impl Counter {
     /// All, in the order of the record.
     pub fn all() -> impl Iterator<Item = Self> {
         let fixed = [
-            SystemCalls,
             Switches,
             InvoluntarySwitches,
             WakeupIpis,
@@ -80,21 +77,20 @@ impl Counter {
 
     pub(super) fn place(self) -> usize {
         match self {
-            SystemCalls => 0,
-            Switches => 1,
-            InvoluntarySwitches => 2,
-            WakeupIpis => 4,
-            CallIpis => 5,
-            MutexSpins => 6,
-            RwSpins => 7,
-            NapiPolls => 8,
-            NapiPackets => 9,
-            NapiFull => 10,
-            Irqs => 11,
-            IrqNs => 12,
-            SoftirqNs => 13,
-            LockWaits => 14,
-            LockWaitNs => 15,
+            Switches => 0,
+            InvoluntarySwitches => 1,
+            WakeupIpis => 2,
+            CallIpis => 3,
+            MutexSpins => 4,
+            RwSpins => 5,
+            NapiPolls => 6,
+            NapiPackets => 7,
+            NapiFull => 8,
+            Irqs => 9,
+            IrqNs => 10,
+            SoftirqNs => 11,
+            LockWaits => 12,
+            LockWaitNs => 13,
             Softirqs(vector) => SOFTIRQS + vector,
             SoftirqTimeNs(vector) => SOFTIRQ_NS + vector,
         }
@@ -103,7 +99,6 @@ impl Counter {
     /// The programs without any of which it would be too low.
     pub fn programs(self) -> &'static [Program] {
         match self {
-            SystemCalls => &[Program::SysEnter],
             Switches | InvoluntarySwitches => &[Program::SchedSwitch],
             WakeupIpis | CallIpis => &[Program::IpiSendCpu, Program::IpiSendCpumask],
             MutexSpins | RwSpins => &[Program::ContentionBegin],
@@ -121,7 +116,6 @@ impl Counter {
     pub fn key(self) -> String {
         let of = |vector: usize| VECTORS[vector].to_ascii_lowercase();
         match self {
-            SystemCalls => "system_calls".into(),
             Switches => "switches".into(),
             InvoluntarySwitches => "involuntary_switches".into(),
             WakeupIpis => "wakeup_ipis".into(),
@@ -170,7 +164,7 @@ mod tests {
         places.dedup();
         keys.sort();
         keys.dedup();
-        assert_eq!((places.len(), keys.len()), (35, 35));
+        assert_eq!((places.len(), keys.len()), (34, 34));
         assert!(places.iter().all(|place| *place < WORDS - 4));
         assert!(Counter::all().all(|one| one.is_time() == one.key().ends_with("_s")));
     }

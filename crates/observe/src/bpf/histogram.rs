@@ -12,7 +12,7 @@ pub enum Place {
     Interrupt(u32),
     /// A vector of soft interrupts.
     Softirq(u32),
-    /// A system call, by its number; 511 is for all from 511 on.
+    /// A system call, by its number; 511 is for all from 511 on. Only a part of them is timed, each with the same chance.
     SystemCall(u32),
     /// From waking, or being taken off the CPU, to running.
     SchedulingDelay,
@@ -52,6 +52,8 @@ pub struct Histogram {
     pub total_ns: u64,
     /// How many in each bucket.
     pub buckets: [u64; BUCKETS],
+    /// How many more lasted longer than could be timed; only of system calls.
+    pub longer: u64,
 }
 
 impl Histogram {
@@ -65,6 +67,7 @@ impl Histogram {
             count: self.count.saturating_sub(before.count),
             total_ns: self.total_ns.saturating_sub(before.total_ns),
             buckets,
+            longer: self.longer.saturating_sub(before.longer),
             ..*self
         }
     }

@@ -1,6 +1,7 @@
-//! The BPF programs of `bpf/kernel.bpf.c`, loaded and read.
+//! The BPF programs of `bpf/`, loaded and read: those of `kernel.bpf.c`, which count all the time, and those of
+//! `system_calls.bpf.c`, which do for a part of it.
 //!
-//! The object is built beforehand and is a part of this crate; the loader fits it to the running kernel by the kernel's BTF. Each
+//! Objects are built beforehand and are a part of this crate; the loader fits them to the running kernel by the kernel's BTF. Each
 //! program is loaded and attached by itself, so that a kernel without one tracepoint still gives the rest. Where the loader does not
 //! exist for a processor, opening fails with that reason.
 //!
@@ -20,6 +21,7 @@ mod kernel;
 #[path = "no_kernel.rs"]
 mod kernel;
 mod program;
+mod system_calls;
 mod top;
 
 use std::path::PathBuf;
@@ -28,12 +30,13 @@ pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
 pub use kernel::{Kernel, count_costs};
 pub use program::Program;
+pub use system_calls::SystemCalls;
 pub use top::{CrossCall, LockKind, LockWait, Sample};
 
 /// What is looked at beside the counters, the senders of cross-calls and the waits for locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Want {
-    /// Not even system calls are counted: on a busy CPU that costs most of all.
+    /// System calls are not counted.
     pub no_system_calls: bool,
     /// Histograms of soft interrupts, system calls, scheduling delays and lock waits; those of interrupts are always there.
     pub histograms: bool,

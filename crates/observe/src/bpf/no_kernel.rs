@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use super::{Cost, Counter, Counters, CrossCall, Histogram, LockWait, Program, Sample, Want};
+use super::{
+    Cost, Counter, Counters, CrossCall, Histogram, LockWait, Program, Sample, SystemCalls, Want,
+};
 use crate::Absent;
 
 /// Never there.
@@ -29,6 +31,10 @@ impl Kernel {
     }
 
     pub fn counters(&self) -> Result<Vec<Counters>, Absent> {
+        match *self {}
+    }
+
+    pub fn system_calls(&self) -> Result<SystemCalls, Absent> {
         match *self {}
     }
 

@@ -4,8 +4,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each has the name of its tracepoint")]
 pub enum Program {
-    SysEnter,
-    SysExit,
     SchedSwitch,
     SchedWakeup,
     SchedWakeupNew,
@@ -32,9 +30,7 @@ use Program::*;
 
 impl Program {
     /// Those of tracepoints. What ends a measurement is attached before what begins it, so that no beginning is left over.
-    pub const TRACEPOINTS: [Self; 16] = [
-        SysExit,
-        SysEnter,
+    pub const TRACEPOINTS: [Self; 14] = [
         SchedSwitch,
         SchedWakeup,
         SchedWakeupNew,
@@ -54,8 +50,6 @@ impl Program {
     /// Name of the function in the object, and of the tracepoint where it is one's.
     pub fn name(self) -> &'static str {
         match self {
-            SysEnter => "sys_enter",
-            SysExit => "sys_exit",
             SchedSwitch => "sched_switch",
             SchedWakeup => "sched_wakeup",
             SchedWakeupNew => "sched_wakeup_new",

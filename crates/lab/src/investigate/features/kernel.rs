@@ -53,8 +53,8 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
         *callbacks.entry(&call.callback).or_default() += call.count;
     }
     for (callback, count) in callbacks {
-        // The laboratory itself makes these calls: it reads the counters of other CPUs.
-        if callback.starts_with("__perf_event") {
+        // The laboratory itself makes these calls: it reads the counters of other CPUs, and attaches programs.
+        if callback.starts_with("__perf_event") || callback == "do_sync_core" {
             continue;
         }
         seen.per_unit(&format!("calls_of_{callback}_per_unit"), count as f64);
@@ -91,6 +91,7 @@ mod tests {
                 call("flush_tlb_func", 30),
                 call("wake", 9),
                 call("__perf_event_read", 7),
+                call("do_sync_core", 7),
                 call("flush_tlb_func", 20),
             ],
             ..KernelActivity::default()
@@ -104,6 +105,7 @@ mod tests {
         assert_eq!(of("packets_per_napi_poll"), Some(20.0));
         assert_eq!(of("calls_of_flush_tlb_func_per_unit"), Some(0.5));
         assert_eq!(of("calls_of___perf_event_read_per_unit"), None);
+        assert_eq!(of("calls_of_do_sync_core_per_unit"), None);
         assert_eq!(of("system_calls_per_unit"), None, "was not measured");
     }
 }

@@ -9,15 +9,16 @@ use crate::{Absent, in_one_line};
 type Value = [u64; 2 + BUCKETS];
 
 impl Kernel {
-    /// All histograms with something in them, from the start of the programs on.
+    /// All histograms with something in them, from the start of the programs on. Where system calls are timed it waits for the
+    /// end of a window that is open, some milliseconds.
     pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
         let mut all = self.interrupt_times()?;
         let has = |program: Program| self.missing(&[program]).is_none();
         if has(Program::SoftirqExit) {
             self.collect("softirq_times", &mut all, Place::Softirq)?;
         }
-        if has(Program::SysExit) {
-            self.collect("syscall_times", &mut all, Place::SystemCall)?;
+        if let Ok(windows) = &self.windows {
+            all.extend(windows.times()?);
         }
         self.collect("other_times", &mut all, |place| match place {
             0 => Place::SchedulingDelay,
@@ -50,7 +51,8 @@ impl Kernel {
                 buckets.copy_from_slice(&value[2..]);
                 let (count, total_ns) = (value[0], value[1]);
                 let place = place(number);
-                all.push(Histogram { place, cpu: cpu as u32, count, total_ns, buckets });
+                let cpu = cpu as u32;
+                all.push(Histogram { place, cpu, count, total_ns, buckets, longer: 0 });
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod histograms;
 mod lists;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -13,8 +14,9 @@ use aya::programs::uprobe::UProbeScope;
 use aya::programs::{BtfTracePoint, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
+use self::windows::Windows;
 use super::counters::{Counter, Counters, Value};
-use super::{Cost, Program, Want};
+use super::{Cost, Program, SystemCalls, Want};
 use crate::{Absent, in_one_line};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/kernel.bpf.o");
@@ -24,6 +26,7 @@ pub struct Kernel {
     bpf: Ebpf,
     absent: BTreeMap<Program, String>,
     attached: BTreeSet<Program>,
+    windows: Result<Windows, Absent>,
 }
 
 impl Kernel {
@@ -47,7 +50,7 @@ impl Kernel {
             if wanted { Vec::new() } else { maps.to_vec() }
         };
         let unused = [
-            unused(want.histograms, &["softirq_times", "syscall_times", "calls", "woken"]),
+            unused(want.histograms, &["softirq_times", "woken"]),
             unused(want.profile_hz.is_some(), &["samples", "sample_stacks"]),
             unused(want.function.is_some(), &["entered"]),
         ];
@@ -55,12 +58,15 @@ impl Kernel {
             loader.map_max_entries(map, 1);
         }
         let bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
-        let mut kernel = Self { bpf, absent: BTreeMap::new(), attached: BTreeSet::new() };
+        let windows = match want.no_system_calls {
+            true => Err(Absent("was not asked for".to_owned())),
+            false => Windows::open(&btf, want.histograms),
+        };
+        let mut kernel = Self { bpf, absent: BTreeMap::new(), attached: BTreeSet::new(), windows };
         for program in Program::TRACEPOINTS {
             use Program::*;
             let wanted = match program {
-                SysEnter => !want.no_system_calls,
-                SysExit | SchedWakeup | SchedWakeupNew => want.histograms,
+                SchedWakeup | SchedWakeupNew => want.histograms,
                 _ => true,
             };
             if wanted {
@@ -159,6 +165,11 @@ impl Kernel {
         let map: PerCpuArray<&MapData, Value> = self.map("counters")?;
         let values = map.get(&0, 0).map_err(|error| Absent(in_one_line(&error)))?;
         Ok(values.iter().map(|value| Counters(*value)).collect())
+    }
+
+    /// System calls that windows of a part of the time have counted.
+    pub fn system_calls(&self) -> Result<SystemCalls, Absent> {
+        self.windows.as_ref().map_err(Absent::clone)?.seen()
     }
 
     /// Threads that were moved to each CPU, CPU n at place n.
