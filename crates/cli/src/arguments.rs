@@ -92,10 +92,12 @@ pub enum Command {
     /// Everything that engines publish, for Prometheus
     #[command(after_long_help = crate::live::METRICS_HELP)]
     Metrics(crate::live::Metrics),
-    /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of TCP_INFO
+    /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of TCP_INFO, with -a handshakes and
+    /// TIME-WAIT
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Ss(crate::live::Ss),
-    /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment
+    /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment, of a listener each
+    /// connection that waits
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Queue(crate::live::Queue),
     /// The sizes of all that is queued in an engine, by powers of two: payload, and memory held
@@ -107,6 +109,18 @@ pub enum Command {
     /// The pool of an engine, and who holds how much of it
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Pool(crate::live::One),
+    /// The neighbours of an engine: state, address, age, probes, packets that wait
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Neigh(crate::live::One),
+    /// The routes of an engine, those in a prefix, or the one to an address
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Route(crate::live::RouteTable),
+    /// The multicast groups of an engine, and who listens to which sources
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Groups(crate::live::One),
+    /// The timers of an engine by kind, and how soon they are due; with -v each of them
+    #[command(after_long_help = crate::live::SOCKETS_HELP)]
+    Timers(crate::live::Timers),
     /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
     Undo,
     /// End a command when the laboratory is gone (started by `investigate`, not by hand)

@@ -71,6 +71,10 @@ fn main() -> ExitCode {
         Command::Census(one) => live::census(&one),
         Command::Links(one) => live::links(&one),
         Command::Pool(one) => live::pool(&one),
+        Command::Neigh(one) => live::neigh(&one),
+        Command::Route(one) => live::route(&one),
+        Command::Groups(one) => live::groups(&one),
+        Command::Timers(one) => live::timers(&one),
     };
     match done {
         Ok(code) => code,

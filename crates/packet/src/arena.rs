@@ -340,13 +340,16 @@ impl Arena {
         if what == What::Block { self.tag | IN_BLOCK } else { self.tag }
     }
 
-    /// Reads every gauge.
-    pub(crate) fn stats(&self) -> PoolStats {
+    /// Reads every gauge, of the threads and of the holders in these places.
+    pub(crate) fn stats(&self, Range { start, end }: Range<usize>) -> PoolStats {
         let Self { frames, views, blocks, .. } = self;
         let control = self.control();
+        let most = end.saturating_sub(start);
         let caches: Vec<_> = control
             .caches
             .iter()
+            .skip(start)
+            .take(most)
             .map(|(cache, thread)| {
                 // SAFETY: on the list, so not freed; only atomic counts are read.
                 let (frames, views, blocks) =
@@ -391,10 +394,18 @@ impl Arena {
             holders: control
                 .holders
                 .iter()
+                .skip(start)
+                .take(most)
                 .filter(|cell| !cell.is_gone())
                 .map(|cell| cell.stats())
                 .collect(),
         }
+    }
+
+    /// Threads or holders, whichever are more.
+    pub(crate) fn stats_places(&self) -> usize {
+        let control = self.control();
+        control.caches.len().max(control.holders.len())
     }
 
     /// Calls `f` with each extent's base, length and frames. Their memory stays from now on.

@@ -13,7 +13,7 @@ use crate::magazine;
 use crate::mapping;
 use crate::packet::Packet;
 use crate::stats::{Holder, PoolStats};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -378,7 +378,19 @@ impl Pool {
 
     /// Reads every gauge. A control call: it takes the pool's lock, which the data path does not.
     pub fn stats(&self) -> PoolStats {
-        self.arena.stats()
+        self.arena.stats(0..usize::MAX)
+    }
+
+    /// The same for who may not take long: of threads ([`PoolStats::caches`]) and of holders those in these places alone.
+    /// What other threads have cached counts as used. Beyond the last place both are empty; one who has gone may leave a
+    /// place among the holders empty.
+    pub fn stats_in(&self, places: Range<usize>) -> PoolStats {
+        self.arena.stats(places)
+    }
+
+    /// How many places of threads and of holders there are, whichever are more.
+    pub fn stats_places(&self) -> usize {
+        self.arena.stats_places()
     }
 }
 

@@ -320,6 +320,22 @@ impl<K: Key> Family<K> {
         }
     }
 
+    /// All routes from one of a prefix on, the one in force being the first: with its place among those of its prefix.
+    pub fn iter_from(
+        &self,
+        (key, len): (K, u8),
+        place: usize,
+    ) -> impl Iterator<Item = (Prefix, usize, Route)> + '_ {
+        let key = key.network(len);
+        self.map.by_prefix.range((key, len)..).flat_map(move |(&(found, found_len), value)| {
+            let skipped = if (found, found_len) == (key, len) { place } else { 0 };
+            let prefix = Prefix { addr: found.addr(), len: found_len };
+            let numbers = self.map.numbers(value).get(skipped..).unwrap_or_default();
+            let routes = numbers.iter().map(|number| self.numbers.get(*number));
+            (skipped..).zip(routes).map(move |(place, route)| (prefix, place, route))
+        })
+    }
+
     /// All routes with their prefixes, by prefix and then metric.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Route)> + '_ {
         self.map.by_prefix.iter().flat_map(move |((key, len), value)| {

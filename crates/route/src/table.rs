@@ -381,6 +381,22 @@ impl RouteTable {
         self.v4.iter().chain(self.v6.iter())
     }
 
+    /// The same from one on, for who walks the table a part at a time: the route of this `prefix` in this `place` among
+    /// its routes, or the next one there is. Each comes with its place. Finding the first takes logarithmic time.
+    pub fn iter_from(
+        &self,
+        prefix: Prefix,
+        place: usize,
+    ) -> impl Iterator<Item = (Prefix, usize, Route)> + '_ {
+        let len = prefix.len.min(prefix.max_len());
+        let (v4, v6) = match prefix.addr {
+            IpAddr::V4(addr) => (Some((addr.to_bits(), len)), ((0, 0), 0)),
+            IpAddr::V6(addr) => (None, ((addr.to_bits(), len), place)),
+        };
+        let v4 = v4.into_iter().flat_map(move |first| self.v4.iter_from(first, place));
+        v4.chain(self.v6.iter_from(v6.0, v6.1))
+    }
+
     /// Routes held, alternatives included.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()

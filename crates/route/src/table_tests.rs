@@ -390,3 +390,26 @@ fn a_route_that_leads_nowhere_hides_shorter_prefixes_and_has_no_link() {
         assert_eq!(refused, Err(RouteError::Link(route.link)));
     }
 }
+
+#[test]
+fn a_walk_goes_on_at_any_route() {
+    let mut table = RouteTable::new();
+    for number in 0..20u8 {
+        table.insert(p(&format!("10.{number}.0.0/16")), link(1)).unwrap();
+        table.insert(p(&format!("fd00:{number}::/32")), link(1)).unwrap();
+    }
+    for metric in 1..9 {
+        table.insert(p("10.7.0.0/16"), Route { metric, ..link(metric as u16 + 1) }).unwrap();
+    }
+    table.insert(Prefix::DEFAULT_V4, link(0)).unwrap();
+    let all: Vec<_> = table.iter_from(Prefix::DEFAULT_V4, 0).collect();
+    let routes: Vec<_> = all.iter().map(|&(prefix, _, route)| (prefix, route)).collect();
+    assert_eq!(routes, table.iter().collect::<Vec<_>>());
+    for (at, &(prefix, place, _)) in all.iter().enumerate() {
+        assert!(table.iter_from(prefix, place).eq(all[at..].iter().copied()), "{prefix} {place}");
+    }
+    // One that has gone: the next that there is.
+    table.remove(p("10.7.0.0/16"), LinkId(9), None).unwrap();
+    let next = table.iter_from(p("10.7.0.0/16"), 8).next().unwrap();
+    assert_eq!((next.0, next.1), (p("10.8.0.0/16"), 0));
+}

@@ -149,6 +149,12 @@ impl Wheel {
         }
     }
 
+    /// When timer `id` is due, to the tick; `None` where it is not armed.
+    pub fn deadline(&self, id: u32) -> Option<Instant> {
+        let node = self.nodes.get(id as usize).filter(|node| node.is_armed())?;
+        Some(Instant::from_nanos(node.deadline() << TICK_SHIFT))
+    }
+
     /// Arms timer `id` for `deadline`, in place of whatever it was armed for. A deadline in the past
     /// fires at the next [`Wheel::expire`].
     pub fn arm(&mut self, id: u32, deadline: Instant) {

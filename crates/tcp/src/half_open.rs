@@ -67,6 +67,16 @@ impl HalfOpen {
         self.iss
     }
 
+    /// When the SYN came.
+    pub fn since(&self) -> Instant {
+        self.sent_at
+    }
+
+    /// How often the SYN-ACK was sent again because its deadline was over.
+    pub fn timeouts(&self) -> u8 {
+        self.timeouts
+    }
+
     /// Whether the SYN had the Fast Open option: the SYN-ACK may then give a cookie (RFC 7413 4.1.2).
     pub fn has_fast_open(&self) -> bool {
         self.bits & FAST_OPEN != 0

@@ -84,6 +84,7 @@ pub use sender::Widened;
 pub use state::{Events, State};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
 pub use time_wait::TimeWait;
+pub use timers::TimerKind;
 pub use transmit::{PayloadSource, Segment, TransmitLimits};
 
 #[cfg(test)]

@@ -15,6 +15,74 @@ pub(crate) enum Expiry {
     Persist,
 }
 
+impl Expiry {
+    pub(crate) fn kind(self) -> TimerKind {
+        match self {
+            Self::Timeout => TimerKind::Retransmit,
+            Self::LossProbe => TimerKind::LossProbe,
+            Self::Reorder => TimerKind::Reorder,
+            Self::Persist => TimerKind::Persist,
+        }
+    }
+}
+
+/// What a timer of a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerKind {
+    /// What is outstanding is sent again (RFC 6298).
+    Retransmit,
+    /// The tail is probed (RFC 8985 section 7).
+    LossProbe,
+    /// What is outstanding counts as lost, not as reordered (RFC 8985 6.2).
+    Reorder,
+    /// The peer's window, too small to send, is probed (RFC 9293 3.8.6.1).
+    Persist,
+    /// An ACK that waits for company is sent (RFC 9293 3.8.6.3).
+    DelayedAck,
+    /// A peer that is silent is asked (RFC 9293 3.8.4).
+    KeepAlive,
+    /// TIME-WAIT ends.
+    TimeWait,
+    /// FIN-WAIT-2 of a connection that the application has closed ends.
+    FinWait2,
+    /// What was written before the close is given up.
+    Linger,
+    /// The next segments may go, by the rate at which they are sent.
+    Pacing,
+}
+
+impl TimerKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Retransmit,
+        Self::LossProbe,
+        Self::Reorder,
+        Self::Persist,
+        Self::DelayedAck,
+        Self::KeepAlive,
+        Self::TimeWait,
+        Self::FinWait2,
+        Self::Linger,
+        Self::Pacing,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Retransmit => "retransmit",
+            Self::LossProbe => "loss_probe",
+            Self::Reorder => "reorder",
+            Self::Persist => "persist",
+            Self::DelayedAck => "delayed_ack",
+            Self::KeepAlive => "keepalive",
+            Self::TimeWait => "time_wait",
+            Self::FinWait2 => "fin_wait_2",
+            Self::Linger => "linger",
+            Self::Pacing => "pacing",
+        }
+    }
+}
+
 /// A moment that may not be set; as large as an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Instant);
@@ -151,6 +219,11 @@ impl Timers {
             self.stop_delayed_ack();
         }
         is_due
+    }
+
+    /// When an ACK that is delayed goes at the latest.
+    pub(crate) fn delayed_ack(&self) -> Deadline {
+        self.delayed_ack
     }
 
     pub(crate) fn arm_keepalive(&mut self, at: Instant) {

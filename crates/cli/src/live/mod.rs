@@ -7,6 +7,7 @@ mod engines;
 mod http;
 mod metrics;
 mod netstat;
+mod network;
 mod ps;
 mod sockets;
 mod stages;
@@ -16,8 +17,9 @@ mod traced;
 pub use drops::{Drops, HELP as DROPS_HELP, drops};
 pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
 pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
+pub use network::{RouteTable, Timers, groups, links, neigh, pool, route, timers};
 pub use ps::{Ps, ps};
-pub use sockets::{HELP as SOCKETS_HELP, One, Queue, Ss, census, links, pool, queue, ss};
+pub use sockets::{HELP as SOCKETS_HELP, Queue, Ss, census, queue, ss};
 pub use stages::{HELP as STAGES_HELP, Stages, stages};
 pub use trace::{HELP as TRACE_HELP, Trace, trace};
 
@@ -42,6 +44,16 @@ pub struct Which {
     /// Name, process or ID of the engine [default: the only one]
     #[arg(value_name = "ENGINE")]
     pub engine: Option<String>,
+}
+
+/// Arguments of a command that asks one engine, and takes no other option.
+#[derive(Debug, Args)]
+pub struct One {
+    #[command(flatten)]
+    which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// How often.

@@ -1,17 +1,17 @@
-//! `millstream ss`, `queue`, `census`, `links` and `pool`: what a living engine answers.
+//! `millstream ss`, `queue` and `census`: what a living engine answers of its sockets and their queues.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::Record;
 use millstream_lab::error::Error;
-use serde_json::json;
 
 use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
+use super::network::all;
 use super::stages::histogram;
-use super::{Which, engines};
+use super::{One, Which, engines};
 use crate::output::out;
 
 /// For `ss --help` and others.
@@ -24,6 +24,9 @@ turn comes. Only its own user is answered. ENGINE is its name, its process, or t
 pub struct Ss {
     #[command(flatten)]
     which: Which,
+    /// Also what has no socket: handshakes that are not finished, and what is left in TIME-WAIT
+    #[arg(short, long)]
+    all: bool,
     /// All that is known of each connection (round trips, windows, losses, what limits it)
     #[arg(short, long)]
     info: bool,
@@ -48,23 +51,12 @@ pub struct Queue {
     json: bool,
 }
 
-/// Arguments of a command that asks one engine, and takes no other option.
-#[derive(Debug, Args)]
-pub struct One {
-    #[command(flatten)]
-    which: Which,
-    /// As one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Lists the sockets.
 pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     let segment = engines::one(arguments.which.engine.as_deref())?;
-    let sockets = ask_all(&segment, "ss")?;
+    let sockets = ask_all(&segment, if arguments.all { "ss -a" } else { "ss" })?;
     if arguments.json {
-        let sockets: Vec<_> = sockets.iter().map(object).collect();
-        out(&format!("{}\n", json!({ "engine": engines::id(&segment), "sockets": sockets })))?;
+        out(&format!("{}\n", all(&engines::id(&segment), "sockets", &sockets)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![row(["id", "state", "recv-q", "send-q", "local", "remote", "held"])];
@@ -99,6 +91,13 @@ pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
                 fields.map(|(key, value)| format!("  {key:<18}{value}\n")).collect();
             out(&format!("{} queue\n{}", shown(&line, "side"), fields.concat()))
         }
+        "waiting" | "socket" => out(&format!(
+            "{:<8}{:>12}  {:<24}{}\n",
+            shown(&line, "state"),
+            shown(&line, "id"),
+            shown(&line, "remote"),
+            line.get("age_us").map_or_else(String::new, |us| format!("since {us} us")),
+        )),
         "segment" => out(&format!(
             "{:<8}{:>20}{:>10}{:>10}\n",
             shown(&line, "side"),
@@ -122,40 +121,12 @@ pub fn census(arguments: &One) -> Result<ExitCode, Error> {
     let segment = engines::one(arguments.which.engine.as_deref())?;
     let lines = ask_all(&segment, "census")?;
     if arguments.json {
-        let lines: Vec<_> = lines.iter().map(object).collect();
-        out(&format!("{}\n", json!({ "engine": engines::id(&segment), "census": lines })))?;
+        out(&format!("{}\n", all(&engines::id(&segment), "census", &lines)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut sizes = Sizes::default();
     lines.iter().for_each(|line| sizes.take(line));
     out(&sizes.text())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Shows the links.
-pub fn links(arguments: &One) -> Result<ExitCode, Error> {
-    listed(arguments, "links")
-}
-
-/// Shows the pool, and who holds how much of it.
-pub fn pool(arguments: &One) -> Result<ExitCode, Error> {
-    listed(arguments, "pool")
-}
-
-/// Each line of an answer with all its fields, those of 0 left out.
-fn listed(arguments: &One, question: &str) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.which.engine.as_deref())?;
-    let lines = ask_all(&segment, question)?;
-    if arguments.json {
-        let lines: Vec<_> = lines.iter().map(object).collect();
-        out(&format!("{}\n", json!({ "engine": engines::id(&segment), question: lines })))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for line in &lines {
-        let fields = line.fields.iter().filter(|(_, value)| value != "0");
-        let fields: Vec<String> = fields.map(|(key, value)| format!(" {key} {value}")).collect();
-        out(&format!("{}{}\n", line.kind, fields.concat()))?;
-    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -145,6 +145,20 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(world.text(&["census"]).starts_with("0 segments"));
     assert_eq!(world.json(&["links", "--json"])["links"][0]["mtu_bytes"], 1500);
     assert!(world.text(&["pool"]).contains("holder name tcp-send"));
+    let text = world.text(&["neigh"]);
+    assert!(text.contains("10.9.0.2") && text.contains("INCOMPLETE"), "{text}");
+    assert_eq!(world.json(&["neigh", "--json"])["neigh"][0]["pending_packets"], 1);
+    assert!(world.text(&["route"]).contains("10.9.0.0/24 dev "));
+    assert!(world.text(&["route", "10.9.0.0/16", "--json"]).contains("\"metric\":0"));
+    assert!(world.text(&["route", "--get", "10.9.0.9"]).starts_with("10.9.0.9 dev "));
+    assert_eq!(world.run(&["route", "--get", "99.0.0.1"]).status.code(), Some(2));
+    assert_eq!(world.run(&["route", "nonsense"]).status.code(), Some(2));
+    assert!(world.text(&["groups"]).contains("224.0.0.1"), "{}", world.text(&["groups"]));
+    let text = world.text(&["timers", "-v"]);
+    assert!(text.contains("retransmit") && text.contains("tcp0.0"), "{text}");
+    assert!(world.json(&["timers", "--json"])["timers"].is_array());
+    assert_eq!(world.json(&["ss", "--all", "--json"])["sockets"].as_array().unwrap().len(), 2);
+    assert!(world.text(&["queue", "listen0.0", "-v"]).contains("accept queue"));
     let refused = world.run(&["queue", "tcp77.0"]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }

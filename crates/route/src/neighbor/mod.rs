@@ -82,6 +82,24 @@ struct Former {
     until: Instant,
 }
 
+impl Entry {
+    fn shown(&self) -> Neighbor {
+        Neighbor {
+            link: self.link,
+            ip: self.ip,
+            mac: (self.state != State::Incomplete).then_some(self.mac),
+            state: self.state,
+            router: self.router,
+            used: self.used,
+            heard: self.heard,
+            solicits: self.solicits,
+            until: (self.state != State::Static).then_some(self.until),
+            pending_packets: self.pending.packets as usize,
+            pending_bytes: self.pending.bytes,
+        }
+    }
+}
+
 /// A queue for packets on their way out of the table, whose own limits they have passed.
 fn no_packets() -> PacketQueue {
     PacketQueue::new(QueueLimits::new(usize::MAX))
@@ -280,17 +298,17 @@ impl NeighborTable {
 
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Neighbor> + '_ {
-        self.entries.iter().flatten().map(|entry| Neighbor {
-            link: entry.link,
-            ip: entry.ip,
-            mac: (entry.state != State::Incomplete).then_some(entry.mac),
-            state: entry.state,
-            router: entry.router,
-            used: entry.used,
-            heard: entry.heard,
-            pending_packets: entry.pending.packets as usize,
-            pending_bytes: entry.pending.bytes,
-        })
+        self.entries.iter().flatten().map(Entry::shown)
+    }
+
+    /// Places of entries, for who walks them a part at a time: all below this.
+    pub fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry in a place, if one is there.
+    pub fn in_slot(&self, slot: usize) -> Option<Neighbor> {
+        self.entries.get(slot)?.as_ref().map(Entry::shown)
     }
 
     /// Entries held.

@@ -75,6 +75,24 @@ pub enum State {
     Static,
 }
 
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Incomplete, Self::Reachable, Self::Stale, Self::Delay, Self::Probe, Self::Static];
+
+    /// The name that `ip neigh` of Linux has for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incomplete => "INCOMPLETE",
+            Self::Reachable => "REACHABLE",
+            Self::Stale => "STALE",
+            Self::Delay => "DELAY",
+            Self::Probe => "PROBE",
+            Self::Static => "PERMANENT",
+        }
+    }
+}
+
 /// One neighbour, for showing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
@@ -92,6 +110,10 @@ pub struct Neighbor {
     pub used: Instant,
     /// When it was last confirmed or heard of.
     pub heard: Instant,
+    /// Questions that it was asked in this state.
+    pub solicits: u8,
+    /// When its state ends by itself, or it is asked again; `None` for one that was set by hand.
+    pub until: Option<Instant>,
     /// Packets that wait for it.
     pub pending_packets: usize,
     /// Memory they hold, in bytes.

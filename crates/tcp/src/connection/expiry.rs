@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::ConnError;
 use crate::state::State;
-use crate::timers::Expiry;
+use crate::timers::{Expiry, TimerKind};
 use crate::trace::trace;
 use crate::tuning::{MAX_RTO_MS, R1_TIMEOUTS};
 
@@ -17,6 +17,24 @@ impl Connection {
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.timers.earliest().min(self.pacer.deadline()).get()
+    }
+
+    /// The timers that are armed: what each is for, and its deadline.
+    pub fn armed_timers(&self) -> impl Iterator<Item = (TimerKind, Instant)> + use<> {
+        let retransmit = self.timers.retransmit().map(|(at, expiry)| (expiry.kind(), at));
+        let close = match self.state {
+            State::TimeWait => TimerKind::TimeWait,
+            State::FinWait2 => TimerKind::FinWait2,
+            _ => TimerKind::Linger,
+        };
+        let others = [
+            (TimerKind::DelayedAck, self.timers.delayed_ack().get()),
+            (TimerKind::KeepAlive, self.timers.keepalive().get()),
+            (close, self.timers.close_at()),
+            (TimerKind::Pacing, self.pacer.deadline().get()),
+        ];
+        let others = others.into_iter().filter_map(|(kind, at)| Some((kind, at?)));
+        retransmit.into_iter().chain(others)
     }
 
     /// Does what is due at `now`. Harmless when called early.

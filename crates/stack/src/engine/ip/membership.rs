@@ -137,6 +137,17 @@ impl Membership {
         self.has(link, group) && !is_everybodys(group)
     }
 
+    /// All groups from one on, by link and group: whether an address of ours asks for it, and who listens to it.
+    pub fn iter_from(
+        &self,
+        link: LinkId,
+        group: IpAddr,
+    ) -> impl Iterator<Item = (LinkId, IpAddr, bool, &[(SocketId, GroupFilter)])> {
+        let (Ok(at) | Err(at)) = self.find(link, group);
+        let members = self.list[at..].iter();
+        members.map(|member| (member.link, member.group, member.is_own, &member.sockets[..]))
+    }
+
     /// To which sources of the group the socket listens on the link; none where it is not in it.
     pub fn filter(&self, link: LinkId, group: IpAddr, id: SocketId) -> Option<&GroupFilter> {
         let sockets = self.sockets(link, group).iter();

@@ -31,6 +31,15 @@ impl Routing {
         self.table.len()
     }
 
+    /// All routes from one on, as [`RouteTable::iter_from`].
+    pub fn iter_from(
+        &self,
+        prefix: Prefix,
+        place: usize,
+    ) -> impl Iterator<Item = (Prefix, usize, Route)> + '_ {
+        self.table.iter_from(prefix, place)
+    }
+
     /// The route to a destination; of several that share flows the one for this destination.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Route> {

@@ -203,6 +203,11 @@ impl Links {
         }
     }
 
+    /// Numbers that links have: all below this.
+    pub fn numbers(&self) -> usize {
+        self.slots.len()
+    }
+
     /// How many are in use.
     pub fn used_count(&self) -> usize {
         self.in_use.len()

@@ -2,7 +2,7 @@
 //!
 //! A client connects to the Unix socket beside the segment, sends one line that asks, and gets lines
 //! ([`Record`](millstream_live::Record)) up to `end` or `error`. The engine answers between turns. One client is served a
-//! turn, with one page: so many sockets, or so many pieces of a queue, whatever there is in all ([`answers`]). A page is
+//! turn, with one page: so many slots of tables, pieces of queues and bytes, whatever there is in all ([`answers`]). A page is
 //! made when the one before has left. So no turn is long, and what nobody reads is not made.
 //!
 //! Few clients are served at once, and only those of the engine's user. One that does not ask, or does not read, is

@@ -82,6 +82,11 @@ impl<T> MiniTable<T> {
         Some(slot)
     }
 
+    /// Numbers that entries have: all below this.
+    pub fn slots(&self) -> usize {
+        self.slots.slots()
+    }
+
     pub fn get(&self, slot: u32) -> Option<&Mini<T>> {
         self.slots.get(slot)
     }

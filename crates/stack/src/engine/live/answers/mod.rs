@@ -1,0 +1,305 @@
+//! What the control socket answers, a page at a time.
+//!
+//! A page is bounded in work, not only in length ([`Work`]): it looks at so many slots of tables and pieces of queues, it has
+//! so many bytes, and it goes on there when it is asked for the next one. What changes between two pages is shown as it is
+//! when its turn comes.
+
+mod backlog;
+mod network;
+mod pool;
+mod queues;
+mod sockets;
+mod timers;
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use millstream_live::Fields;
+use millstream_packet::Instant;
+use millstream_route::LinkId;
+
+use super::traces::Traces;
+use crate::engine::Engine;
+use crate::socket::{SocketId, SocketKind};
+
+/// Steps of a page. A piece of a queue that is looked at takes one, a slot of a table [`SLOT_STEPS`].
+pub(super) const STEPS: usize = 512;
+const SLOT_STEPS: usize = 4;
+
+/// Bytes of a page, beyond which it gets no other line.
+pub(super) const PAGE_BYTES: usize = 8 << 10;
+
+/// What is told who asks for something else.
+const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route [PREFIX | get ADDRESS], \
+                         groups, timers [-v], traces FROM [N] or pool";
+
+/// Answers one question.
+pub(super) struct Answer {
+    pages: Box<dyn Pages>,
+    is_over: bool,
+    /// Steps that the last page took.
+    #[cfg(test)]
+    pub steps: usize,
+}
+
+/// An answer that is made a page at a time.
+trait Pages: Send {
+    /// Writes what comes next, as far as there is work left. An error is the whole answer.
+    fn write(
+        &mut self,
+        engine: &mut Engine,
+        work: &mut Work,
+        page: &mut String,
+    ) -> Result<Page, &'static str>;
+}
+
+/// Whether a page was the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Last,
+    More,
+}
+
+/// What a page has looked at.
+#[derive(Default)]
+struct Work {
+    spent: usize,
+}
+
+impl Work {
+    /// Steps that it may still take.
+    fn left(&self) -> usize {
+        STEPS.saturating_sub(self.spent)
+    }
+
+    /// Whether `page` may get another line, and something may be looked at for it.
+    fn is_left(&self, page: &str) -> bool {
+        self.left() != 0 && page.len() < PAGE_BYTES
+    }
+
+    fn spend(&mut self, steps: usize) {
+        self.spent += steps;
+    }
+}
+
+/// A question that has no answer.
+struct Refused(&'static str);
+
+impl Pages for Refused {
+    fn write(
+        &mut self,
+        _: &mut Engine,
+        _: &mut Work,
+        _: &mut String,
+    ) -> Result<Page, &'static str> {
+        Err(self.0)
+    }
+}
+
+impl Answer {
+    /// That to a line.
+    pub fn to(question: &str) -> Self {
+        let words: Vec<&str> = question.split_ascii_whitespace().take(4).collect();
+        let pages: Option<Box<dyn Pages>> = match words[..] {
+            ["ss"] => Some(Box::new(sockets::Sockets::new(false))),
+            ["ss", "-a"] => Some(Box::new(sockets::Sockets::new(true))),
+            ["queue", id] => queue(id, false),
+            ["queue", id, "-v"] => queue(id, true),
+            ["traces", from] => traces(from, None),
+            ["traces", from, every] => traces(from, Some(every)),
+            ["census"] => Some(Box::<queues::Census>::default()),
+            ["links"] => Some(Box::<network::Links>::default()),
+            ["neigh"] => Some(Box::<network::Neighbors>::default()),
+            ["route"] => Some(Box::<network::Routes>::default()),
+            ["route", prefix] => prefix.parse().ok().map(network::Routes::within),
+            ["route", "get", address] => address.parse().ok().map(network::RouteTo::boxed),
+            ["groups"] => Some(Box::<network::Groups>::default()),
+            ["timers"] => Some(Box::new(timers::Timers::new(false))),
+            ["timers", "-v"] => Some(Box::new(timers::Timers::new(true))),
+            ["pool"] => Some(Box::<pool::Pool>::default()),
+            _ => None,
+        };
+        Self {
+            pages: pages.unwrap_or_else(|| Box::new(Refused(QUESTIONS))),
+            is_over: false,
+            #[cfg(test)]
+            steps: 0,
+        }
+    }
+
+    /// Whether its last page is made.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Makes the next page.
+    pub fn fill(&mut self, engine: &mut Engine, page: &mut String) {
+        page.clear();
+        let mut work = Work::default();
+        match self.pages.write(engine, &mut work, page) {
+            Ok(Page::More) => {}
+            Ok(Page::Last) => {
+                page.push_str("end\n");
+                self.is_over = true;
+            }
+            Err(why) => {
+                page.clear();
+                let mut line = Fields::begin(page, "error");
+                line.put("why", why);
+                line.end();
+                self.is_over = true;
+            }
+        }
+        #[cfg(test)]
+        {
+            self.steps = work.spent;
+        }
+    }
+}
+
+/// The answer about the queues of a socket.
+fn queue(id: &str, is_verbose: bool) -> Option<Box<dyn Pages>> {
+    let Some(id) = parse_id(id) else { return Some(Box::new(Refused(NO_SUCH_SOCKET))) };
+    Some(match id.kind() {
+        SocketKind::Listener => Box::new(backlog::Backlog::new(id, is_verbose)),
+        _ => Box::new(queues::Queue::new(id, is_verbose)),
+    })
+}
+
+/// The answer about sampled packets.
+fn traces(from: &str, every: Option<&str>) -> Option<Box<dyn Pages>> {
+    let traces = Traces::to(from, every);
+    Some(traces.map_or_else(
+        || Box::new(Refused("not a number")) as Box<dyn Pages>,
+        |traces| Box::new(traces),
+    ))
+}
+
+impl Pages for Traces {
+    fn write(
+        &mut self,
+        engine: &mut Engine,
+        _: &mut Work,
+        page: &mut String,
+    ) -> Result<Page, &'static str> {
+        Ok(if self.fill(engine, page) { Page::Last } else { Page::More })
+    }
+}
+
+const NO_SUCH_SOCKET: &str = "no such socket";
+
+/// What a socket is called here: its kind, its slot, and how often that was used before.
+pub(super) struct Id(pub SocketId);
+
+impl Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}.{}", kind_name(self.0.kind()), self.0.slot(), self.0.generation())
+    }
+}
+
+fn kind_name(kind: SocketKind) -> &'static str {
+    match kind {
+        SocketKind::Tcp => "tcp",
+        SocketKind::Listener => "listen",
+        SocketKind::Udp => "udp",
+        SocketKind::Icmp => "icmp",
+    }
+}
+
+fn parse_id(text: &str) -> Option<SocketId> {
+    let kinds = [SocketKind::Tcp, SocketKind::Listener, SocketKind::Udp, SocketKind::Icmp];
+    let kind = kinds.into_iter().find(|&kind| text.starts_with(kind_name(kind)))?;
+    let (slot, generation) = text[kind_name(kind).len()..].split_once('.')?;
+    Some(SocketId::new(kind, slot.parse().ok()?, generation.parse().ok()?))
+}
+
+/// A table of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Listeners,
+    Tcp,
+    Udp,
+    Icmp,
+    /// Unfinished handshakes.
+    HalfOpen,
+    /// Connections in TIME-WAIT that the application has let go of.
+    TimeWait,
+    Neighbors,
+    /// With those that have failed.
+    Links,
+}
+
+impl Table {
+    fn slots(self, engine: &Engine) -> usize {
+        match self {
+            Self::Listeners => engine.tcp.listeners.slots.slots(),
+            Self::Tcp => engine.tcp.sockets.slots(),
+            Self::Udp => engine.udp.sockets.slots(),
+            Self::Icmp => engine.icmp.sockets.slots(),
+            Self::HalfOpen => engine.tcp.half_open.slots(),
+            Self::TimeWait => engine.tcp.time_wait.slots(),
+            Self::Neighbors => engine.out.neighbors.slots(),
+            Self::Links => engine.out.links.numbers(),
+        }
+    }
+}
+
+/// How far tables were looked at, one after the other.
+struct Walk {
+    tables: &'static [Table],
+    slot: u32,
+}
+
+impl Walk {
+    fn over(tables: &'static [Table]) -> Self {
+        Self { tables, slot: 0 }
+    }
+
+    /// The slot whose turn it is; `None` behind the last one.
+    fn here(&mut self, engine: &Engine) -> Option<(Table, u32)> {
+        while let Some((&table, others)) = self.tables.split_first() {
+            if (self.slot as usize) < table.slots(engine) {
+                return Some((table, self.slot));
+            }
+            *self = Self::over(others);
+        }
+        None
+    }
+
+    fn advance(&mut self) {
+        self.slot += 1;
+    }
+
+    /// Has `look` see the slots that come, one after the other, as far as there is work left.
+    fn look(
+        &mut self,
+        engine: &Engine,
+        work: &mut Work,
+        page: &mut String,
+        mut look: impl FnMut(Table, u32, &mut String),
+    ) -> Page {
+        while let Some((table, slot)) = self.here(engine) {
+            if !work.is_left(page) {
+                return Page::More;
+            }
+            work.spend(SLOT_STEPS);
+            look(table, slot, page);
+            self.advance();
+        }
+        Page::Last
+    }
+}
+
+/// The number and the name of a link.
+fn put_link(line: &mut Fields<'_>, engine: &Engine, link: LinkId) {
+    line.put("link", link.0);
+    if let Some(slot) = engine.out.links.get(link) {
+        line.put("name", slot.link.name());
+    }
+}
+
+/// Microseconds from `from` until `to`; 0 where that is over.
+fn us(from: Instant, to: Instant) -> u64 {
+    let time: Duration = to.saturating_duration_since(from);
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

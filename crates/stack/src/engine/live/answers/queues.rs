@@ -1,0 +1,295 @@
+//! `queue ID`: the queues of one socket, with each piece where that is asked for (`-v`). `census`: the sizes of what is queued
+//! anywhere.
+
+use millstream_live::{Fields, bucket_least};
+use millstream_packet::{Packet, Piece, QueueStats};
+
+use super::{NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Work};
+use crate::engine::Engine;
+use crate::engine::tcp::table::TcpSocket;
+use crate::socket::{SocketId, SocketKind};
+use crate::stages::Histogram;
+
+/// Steps of a piece that is shown.
+const SHOWN_STEPS: usize = 4;
+
+/// How far the queues of a socket were looked at.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    /// The receive queue's turn.
+    receives: bool,
+    /// Where to go on in a stream, or the number of a datagram.
+    from: Option<u64>,
+}
+
+/// How often pieces were of which size.
+#[derive(Default)]
+struct Sizes {
+    payload: Histogram,
+    held: Histogram,
+    pieces: u64,
+    payload_bytes: u64,
+    held_bytes: u64,
+}
+
+impl Sizes {
+    fn add(&mut self, piece: &Piece) {
+        self.payload.add(piece.bytes);
+        self.held.add(piece.held_bytes);
+        self.pieces += 1;
+        self.payload_bytes += piece.bytes as u64;
+        self.held_bytes += piece.held_bytes as u64;
+    }
+
+    fn write(&self, page: &mut String) {
+        let mut line = Fields::begin(page, "sizes");
+        line.put("segments", self.pieces).put("payload_bytes", self.payload_bytes);
+        line.put("held_bytes", self.held_bytes);
+        line.end();
+        for (what, sizes) in [("payload", &self.payload), ("held", &self.held)] {
+            for (at, count) in sizes.buckets().iter().enumerate().filter(|(_, count)| **count != 0)
+            {
+                let mut line = Fields::begin(page, "size");
+                line.put("of", what).put("least_bytes", bucket_least(at)).put("count", count);
+                line.end();
+            }
+        }
+    }
+}
+
+/// The queues of one socket.
+pub(super) struct Queue {
+    id: SocketId,
+    is_verbose: bool,
+    is_begun: bool,
+    reached: Reached,
+    sizes: Sizes,
+}
+
+impl Queue {
+    pub fn new(id: SocketId, is_verbose: bool) -> Self {
+        let (reached, sizes) = Default::default();
+        Self { id, is_verbose, is_begun: false, reached, sizes }
+    }
+}
+
+impl Pages for Queue {
+    fn write(
+        &mut self,
+        engine: &mut Engine,
+        work: &mut Work,
+        page: &mut String,
+    ) -> Result<Page, &'static str> {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            begin_queue(engine, self.id, page).ok_or(NO_SUCH_SOCKET)?;
+        }
+        let Self { id, is_verbose, reached, sizes, .. } = self;
+        let each = if *is_verbose { SHOWN_STEPS } else { 1 };
+        let done = survey(engine, *id, reached, (work, each), &mut |side, piece| {
+            sizes.add(piece);
+            if *is_verbose {
+                show_piece(side, piece, page);
+            }
+        });
+        if done == Page::Last {
+            sizes.write(page);
+        }
+        Ok(done)
+    }
+}
+
+/// The queues of all sockets.
+pub(super) struct Census {
+    at: Walk,
+    reached: Reached,
+    sizes: Sizes,
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        let at = Walk::over(&[Table::Tcp, Table::Udp, Table::Icmp]);
+        Self { at, reached: Reached::default(), sizes: Sizes::default() }
+    }
+}
+
+impl Pages for Census {
+    fn write(
+        &mut self,
+        engine: &mut Engine,
+        work: &mut Work,
+        page: &mut String,
+    ) -> Result<Page, &'static str> {
+        let Self { at, reached, sizes } = self;
+        while let Some((table, slot)) = at.here(engine) {
+            if !work.is_left(page) {
+                return Ok(Page::More);
+            }
+            let id = match table {
+                Table::Tcp => engine.tcp.sockets.get(slot).map(|socket| socket.id),
+                Table::Udp => engine.udp.sockets.get(slot).map(|socket| socket.id),
+                _ => engine.icmp.sockets.get(slot).map(|socket| socket.id),
+            };
+            work.spend(SLOT_STEPS);
+            let count = &mut |_: &'static str, piece: &Piece| sizes.add(piece);
+            if id.is_some_and(|id| survey(engine, id, reached, (work, 1), count) == Page::More) {
+                return Ok(Page::More);
+            }
+            *reached = Reached::default();
+            at.advance();
+        }
+        sizes.write(page);
+        Ok(Page::Last)
+    }
+}
+
+/// What is known of the queues of a socket as a whole; `None` where it is gone.
+fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut String) -> Option<()> {
+    if id.kind() != SocketKind::Tcp {
+        let queue = datagrams(engine, id)?;
+        // What else is said of queues of bytes is not counted here.
+        let mut line = Fields::begin(page, "queue");
+        line.put("side", "receive").put("datagrams", queue.len);
+        line.put("held_bytes", queue.held_bytes).put("limit_bytes", queue.limit_bytes);
+        line.put("flags", words(&[("readable", queue.len != 0)]));
+        line.end();
+        return Some(());
+    }
+    let (_, socket) = engine.tcp.by_id(id)?;
+    let info = socket.conn.info();
+    let (sends, mut receives) = socket.conn.queue_stats();
+    receives.held_bytes = info.recv_queue_held_bytes;
+    (receives.limit_bytes, receives.queues) = (info.recv_limit_bytes, 1);
+    let send = QueueStats { limit_bytes: info.send_limit_bytes, queues: 1, ..sends };
+    queue_line(page, "send", &send, &send_flags(socket));
+    queue_line(page, "receive", &receives, &receive_flags(socket));
+    Some(())
+}
+
+fn queue_line(page: &mut String, side: &str, stats: &QueueStats, flags: &str) {
+    let mut line = Fields::begin(page, "queue");
+    line.put("side", side).put("payload_bytes", stats.bytes).put("held_bytes", stats.held_bytes);
+    line.put("limit_bytes", stats.limit_bytes);
+    line.put("high_water_bytes", stats.high_water_bytes).put("refused", stats.refused);
+    line.put("coalesced_bytes", stats.coalesced_bytes).put("flags", flags);
+    line.end();
+}
+
+/// The words of those that are so.
+fn words(flags: &[(&str, bool)]) -> String {
+    let set: Vec<&str> = flags.iter().filter(|(_, is_so)| *is_so).map(|(word, _)| *word).collect();
+    set.join(",")
+}
+
+/// What the send queue's state is, and who waits for what.
+fn send_flags(socket: &TcpSocket) -> String {
+    let info = socket.conn.info();
+    words(&[
+        ("output_due", socket.dirty),
+        ("peer_window_closed", info.notsent_bytes != 0 && info.snd_wnd_bytes == 0),
+        ("writer_waits_for_room", socket.write.wants_room()),
+        ("writer_waits_for_memory", socket.write.waits_for_memory()),
+        ("closed_by_application", socket.detached),
+    ])
+}
+
+fn receive_flags(socket: &TcpSocket) -> String {
+    let info = socket.conn.info();
+    words(&[
+        ("readable", info.recv_queue_bytes != 0),
+        ("reader_not_told_yet", socket.pending.readable),
+        ("window_closed", info.rcv_wnd_bytes == 0),
+        ("out_of_order", info.out_of_order_bytes != 0),
+        ("ack_held", socket.ack_held != 0),
+    ])
+}
+
+fn show_piece(side: &str, piece: &Piece, page: &mut String) {
+    let mut line = Fields::begin(page, "segment");
+    line.put("side", side).put("position", piece.position);
+    line.put("payload_bytes", piece.bytes).put("held_bytes", piece.held_bytes);
+    line.end();
+}
+
+/// What a socket has received that is no stream.
+struct Datagrams<'a> {
+    len: usize,
+    held_bytes: usize,
+    limit_bytes: usize,
+    /// The one in a place.
+    packet: Box<dyn Fn(usize) -> Option<&'a Packet> + 'a>,
+}
+
+fn datagrams(engine: &Engine, id: SocketId) -> Option<Datagrams<'_>> {
+    match id.kind() {
+        SocketKind::Udp => {
+            let socket = engine.udp.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
+            Some(Datagrams {
+                len: socket.queue.len(),
+                held_bytes: socket.held_bytes,
+                limit_bytes: socket.limit_bytes,
+                packet: Box::new(|at| socket.queue.get(at).map(|datagram| &datagram.packet)),
+            })
+        }
+        SocketKind::Icmp => {
+            let socket = engine.icmp.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
+            Some(Datagrams {
+                len: socket.queue.len(),
+                held_bytes: socket.held_bytes,
+                limit_bytes: socket.limit_bytes,
+                packet: Box::new(|at| socket.queue.get(at).map(|echo| &echo.packet)),
+            })
+        }
+        SocketKind::Tcp | SocketKind::Listener => None,
+    }
+}
+
+/// Looks at the queues of a socket from where that stands, as far as there is work left; a piece takes `each` steps.
+fn survey(
+    engine: &mut Engine,
+    id: SocketId,
+    reached: &mut Reached,
+    (work, each): (&mut Work, usize),
+    see: &mut impl FnMut(&'static str, &Piece),
+) -> Page {
+    if id.kind() != SocketKind::Tcp {
+        return survey_datagrams(engine, id, reached, (work, each), see);
+    }
+    let Some((_, socket)) = engine.tcp.by_id(id) else { return Page::Last };
+    while work.left() != 0 {
+        let side = if reached.receives { "receive" } else { "send" };
+        let (most, mut seen) = (work.left().div_ceil(each), 0);
+        let next = socket.conn.survey_queue(reached.receives, reached.from, most, |piece| {
+            seen += 1;
+            see(side, &piece);
+        });
+        // Where it goes on all of them were used up.
+        work.spend(each * if next.is_some() { most } else { seen });
+        reached.from = next;
+        if next.is_none() {
+            if reached.receives {
+                return Page::Last;
+            }
+            reached.receives = true;
+        }
+    }
+    Page::More
+}
+
+fn survey_datagrams(
+    engine: &Engine,
+    id: SocketId,
+    reached: &mut Reached,
+    (work, each): (&mut Work, usize),
+    see: &mut impl FnMut(&'static str, &Piece),
+) -> Page {
+    let Some(queue) = datagrams(engine, id) else { return Page::Last };
+    let from = (reached.from.unwrap_or(0) as usize).min(queue.len);
+    let end = (from + work.left().div_ceil(each)).min(queue.len);
+    for (at, packet) in (from..end).filter_map(|at| Some((at, (queue.packet)(at)?))) {
+        let (bytes, held_bytes) = (packet.len(), packet.held_bytes());
+        see("receive", &Piece { position: at as u64, bytes, held_bytes });
+    }
+    work.spend(each * (end - from));
+    reached.from = Some(end as u64);
+    if end == queue.len { Page::Last } else { Page::More }
+}
