@@ -1,0 +1,231 @@
+//! What the kernel says of routes, addresses and neighbours, in the words of this crate.
+
+use std::net::IpAddr;
+
+use millstream::route::{Prefix, Reject};
+use millstream::wire::ethernet::MacAddr;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop,
+    RouteNextHopFlags, RouteType, RouteVia,
+};
+
+/// One way on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub interface: u32,
+    pub gateway: Option<IpAddr>,
+}
+
+/// A route as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostRoute {
+    pub prefix: Prefix,
+    pub metric: u32,
+    pub mtu: Option<u16>,
+    /// It leads nowhere; then there are no hops.
+    pub reject: Option<Reject>,
+    /// Those that can be used now.
+    pub hops: Vec<Hop>,
+}
+
+/// What a route message is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RouteNews {
+    Route(HostRoute),
+    /// A table that is not followed.
+    OtherTable,
+    /// A route that is for some packets to its prefix alone: of a type of service, or from a prefix.
+    Selective,
+    /// No route that packets are forwarded by: of the local table's kinds, or a copy of one.
+    None,
+}
+
+/// What the message says of a route of `table`.
+pub(crate) fn route(message: &RouteMessage, table: u32) -> RouteNews {
+    let RouteMessage { header, attributes, .. } = message;
+    let mut parts = Parts { table: header.table.into(), ..Parts::default() };
+    attributes.iter().for_each(|attribute| parts.take(attribute));
+    if parts.table != table {
+        return RouteNews::OtherTable;
+    }
+    let reject = match header.kind {
+        RouteType::Unicast => None,
+        RouteType::BlackHole => Some(Reject::Blackhole),
+        RouteType::Prohibit => Some(Reject::Prohibit),
+        // In the last table that is looked at there is nothing behind a throw.
+        RouteType::Unreachable | RouteType::Throw => Some(Reject::Unreachable),
+        _ => return RouteNews::None,
+    };
+    let all = match header.address_family {
+        AddressFamily::Inet => Prefix::DEFAULT_V4,
+        AddressFamily::Inet6 => Prefix::DEFAULT_V6,
+        _ => return RouteNews::None,
+    };
+    if header.flags.contains(RouteFlags::Cloned) {
+        return RouteNews::None;
+    }
+    if header.tos != 0 || header.source_prefix_length != 0 {
+        return RouteNews::Selective;
+    }
+    let addr = parts.destination.unwrap_or(all.addr);
+    let Some(prefix) = Prefix::new(addr, header.destination_prefix_length) else {
+        return RouteNews::None;
+    };
+    let Parts { metric, mtu, encapsulated, sole, mut hops, .. } = parts;
+    if hops.is_empty() && !header.flags.contains(RouteFlags::Dead) {
+        hops.extend(sole.interface.map(|interface| Hop { interface, gateway: sole.gateway }));
+    }
+    // The engine has none of the headers that it would put before them.
+    let reject = if encapsulated { Some(Reject::Unreachable) } else { reject };
+    if reject.is_some() {
+        hops.clear();
+    }
+    RouteNews::Route(HostRoute { prefix: prefix.network(), metric, mtu, reject, hops })
+}
+
+/// The attributes of a route that matter here.
+#[derive(Default)]
+struct Parts {
+    table: u32,
+    destination: Option<IpAddr>,
+    metric: u32,
+    mtu: Option<u16>,
+    encapsulated: bool,
+    sole: SoleHop,
+    hops: Vec<Hop>,
+}
+
+#[derive(Default)]
+struct SoleHop {
+    interface: Option<u32>,
+    gateway: Option<IpAddr>,
+}
+
+impl SoleHop {
+    fn take(&mut self, attribute: &RouteAttribute) {
+        match attribute {
+            RouteAttribute::Oif(index) => self.interface = Some(*index),
+            RouteAttribute::Gateway(gateway) => self.gateway = ip(gateway),
+            // RFC 8950: a gateway of the other family.
+            RouteAttribute::Via(RouteVia::Inet6(gateway)) => self.gateway = Some((*gateway).into()),
+            RouteAttribute::Via(RouteVia::Inet(gateway)) => self.gateway = Some((*gateway).into()),
+            _ => {}
+        }
+    }
+}
+
+impl Parts {
+    fn take(&mut self, attribute: &RouteAttribute) {
+        match attribute {
+            RouteAttribute::Table(table) => self.table = *table,
+            RouteAttribute::Destination(addr) => self.destination = ip(addr),
+            RouteAttribute::Priority(metric) => self.metric = *metric,
+            RouteAttribute::Metrics(metrics) => {
+                let mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => u16::try_from(*mtu).ok(),
+                    _ => None,
+                });
+                self.mtu = mtu.filter(|&mtu| mtu != 0);
+            }
+            RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => self.encapsulated = true,
+            RouteAttribute::MultiPath(hops) => hops.iter().for_each(|hop| self.take_hop(hop)),
+            other => self.sole.take(other),
+        }
+    }
+
+    fn take_hop(&mut self, hop: &RouteNextHop) {
+        let mut sole = SoleHop { interface: Some(hop.interface_index), gateway: None };
+        for attribute in &hop.attributes {
+            match attribute {
+                RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => self.encapsulated = true,
+                other => sole.take(other),
+            }
+        }
+        if !hop.flags.contains(RouteNextHopFlags::Dead) {
+            self.hops.push(Hop { interface: hop.interface_index, gateway: sole.gateway });
+        }
+    }
+}
+
+fn ip(addr: &RouteAddress) -> Option<IpAddr> {
+    match addr {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+/// An address as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostAddress {
+    pub interface: u32,
+    pub prefix: Prefix,
+    /// Nobody else has it, as far as the kernel has found out.
+    pub usable: bool,
+}
+
+pub(crate) fn address(message: &AddressMessage) -> Option<HostAddress> {
+    let (mut local, mut far) = (None, None);
+    let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Address(ip) => far = Some(*ip),
+            AddressAttribute::Flags(all) => flags = *all,
+            _ => {}
+        }
+    }
+    let own = local.or(far)?;
+    let prefix = match far {
+        // Of a point-to-point interface: the prefix is about the other end.
+        Some(far) if far != own => Prefix::host(own),
+        _ => Prefix::new(own, message.header.prefix_len)?,
+    };
+    let usable = !flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
+    Some(HostAddress { interface: message.header.index, prefix, usable })
+}
+
+/// A neighbour as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostNeighbor {
+    pub interface: u32,
+    pub ip: IpAddr,
+    /// Its address, and whether it was set by hand; `None` where the kernel does not know it, or not any more.
+    pub known: Option<(MacAddr, bool)>,
+}
+
+pub(crate) fn neighbor(message: &NeighbourMessage) -> Option<HostNeighbor> {
+    let (mut ip, mut mac) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(addr)) => {
+                ip = Some(IpAddr::from(*addr));
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(addr)) => {
+                ip = Some(IpAddr::from(*addr));
+            }
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                mac = <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr);
+            }
+            _ => {}
+        }
+    }
+    if message.header.flags.contains(NeighbourFlags::Proxy) {
+        return None;
+    }
+    let by_hand = match message.header.state {
+        NeighbourState::Permanent => Some(true),
+        NeighbourState::Reachable
+        | NeighbourState::Stale
+        | NeighbourState::Delay
+        | NeighbourState::Probe => Some(false),
+        _ => None,
+    };
+    let known = by_hand.and_then(|by_hand| mac.map(|mac| (mac, by_hand)));
+    Some(HostNeighbor { interface: message.header.ifindex, ip: ip?, known })
+}

@@ -1,0 +1,81 @@
+//! What is known of one kind of thing, and what has changed since the engine was told.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Things by what names them.
+pub(crate) struct Known<K, V> {
+    by_key: HashMap<K, (V, u32)>,
+    limit: usize,
+    /// Those that changed, each with what the engine was told last.
+    changed: HashMap<K, Option<V>>,
+}
+
+impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
+    pub fn new(limit: usize) -> Self {
+        Self { by_key: HashMap::new(), limit, changed: HashMap::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// It is so, as was heard in this generation; false where there is no room for it.
+    pub fn put(&mut self, key: K, value: V, generation: u32) -> bool {
+        let before = self.by_key.get(&key).map(|(before, _)| *before);
+        if before.is_none() && self.by_key.len() >= self.limit {
+            return false;
+        }
+        self.by_key.insert(key, (value, generation));
+        if before != Some(value) {
+            self.changed.entry(key).or_insert(before);
+        }
+        true
+    }
+
+    /// There is no such thing any more.
+    pub fn remove(&mut self, key: K) {
+        if let Some((before, _)) = self.by_key.remove(&key) {
+            self.changed.entry(key).or_insert(Some(before));
+        }
+    }
+
+    /// All were read: those that were not heard of in this generation are gone.
+    pub fn sweep(&mut self, generation: u32) {
+        self.remove_if(|_, heard| heard != generation);
+    }
+
+    pub fn clear(&mut self) {
+        self.remove_if(|_, _| true);
+    }
+
+    fn remove_if(&mut self, is_gone: impl Fn(&K, u32) -> bool) {
+        let Self { by_key, changed, .. } = self;
+        by_key.retain(|key, (value, heard)| {
+            let gone = is_gone(key, *heard);
+            if gone {
+                changed.entry(*key).or_insert(Some(*value));
+            }
+            !gone
+        });
+    }
+
+    /// Those for which it holds are told anew, as if nothing had been told of them.
+    pub fn tell_again(&mut self, is_one: impl Fn(&K) -> bool) {
+        for key in self.by_key.keys().filter(|key| is_one(key)) {
+            self.changed.insert(*key, None);
+        }
+    }
+
+    /// All that there are.
+    pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        self.by_key.iter().map(|(key, (value, _))| (*key, *value))
+    }
+
+    /// What changed since this was last asked: what the engine was told, and what is so now.
+    pub fn take_changed(&mut self) -> impl Iterator<Item = (K, Option<V>, Option<V>)> + '_ {
+        let changed = std::mem::take(&mut self.changed);
+        let now = |key: &K| self.by_key.get(key).map(|(value, _)| *value);
+        changed.into_iter().map(move |(key, told)| (key, told, now(&key)))
+    }
+}

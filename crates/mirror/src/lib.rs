@@ -1,0 +1,58 @@
+//! The host's routes, addresses and neighbours in an engine, as the kernel's netlink tells of them.
+//!
+//! A [`Mirror`] reads what the network namespace has in which it is opened, follows every change, and gives an engine
+//! what concerns the links that interfaces are mapped to ([`MirrorConfig::link`]). So an engine routes by what `ip`, a
+//! DHCP client or a routing daemon has set.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use millstream::link::{RawConfig, RawLink};
+//! use millstream::{Engine, EngineConfig};
+//! use millstream_mirror::{Mirror, MirrorConfig};
+//!
+//! let mut engine = Engine::new(EngineConfig::default())?;
+//! let raw = RawConfig { interface: "eth0".into(), ..RawConfig::default() };
+//! let link = engine.add_link(Box::new(RawLink::open(&raw)?))?;
+//! let mut mirror = Mirror::open(&MirrorConfig::new().interface("eth0", link)?)?;
+//! mirror.synchronize(&mut engine, Duration::from_secs(10))?;
+//! loop {
+//!     let more = mirror.poll(&mut engine)?.more;
+//!     engine.run_once(Some(Duration::from_millis(if more { 0 } else { 50 })))?;
+//! }
+//! # }
+//! ```
+//!
+//! An engine that has a thread of its own takes the mirror along in a call of
+//! [`with_engine`](millstream::net::Stack::with_engine).
+//!
+//! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table, with their metrics, MTUs
+//! and gateways, of either family. Of a multipath route the hops share flows
+//! ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)), whatever their weights. A route that the
+//! engine cannot follow because its interface is not mapped, or because it puts further headers before packets, makes its
+//! prefix unreachable: so that nothing that belongs into a tunnel goes out beside it ([`Unmapped`]). Left out, and counted
+//! ([`MirrorStats`]), are other tables, routes for a type of service or from a prefix, and all beyond the limits.
+//!
+//! **What is lost is read again.** Where the kernel had no room for a change, all is read anew, and what was not found in
+//! that is taken back. So it is after what the kernel does silently: IPv4 routes that go with an interface or with its
+//! last address, and next-hop objects that change.
+//!
+//! **What a mirror gives is the host's.** Of a prefix the routes by the same link and gateway are as the host has them;
+//! others that the application has added stay. What was given stays when a mirror is dropped;
+//! [`Mirror::withdraw`] takes it back.
+
+#![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
+mod config;
+mod give;
+mod host;
+mod known;
+pub mod limits;
+mod mirror;
+mod reading;
+mod routes;
+mod socket;
+
+pub use config::{MirrorConfig, Unmapped};
+pub use mirror::{Mirror, MirrorStats, Polled};

@@ -1,0 +1,488 @@
+//! The mirror: reads, keeps, gives.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use millstream::Engine;
+use millstream::packet::Instant;
+use millstream::route::{LinkId, Prefix};
+use millstream::wire::ethernet::MacAddr;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_DUMP_INTR, NLM_F_REPLACE};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::config::MirrorConfig;
+use crate::give::{self, Given, Station};
+use crate::host::{self, RouteNews};
+use crate::known::Known;
+use crate::limits::{MESSAGES_A_POLL, SYNCHRONIZE_STEP};
+use crate::reading::Reading;
+use crate::routes::{HostRoutes, How, Outcome};
+use crate::socket::{Control, Dump, Message, NetlinkSocket, Read};
+
+/// Groups of changes (enum rtnetlink_groups).
+const GROUP_LINK: u32 = 1;
+const GROUP_NEIGHBORS: u32 = 3;
+const GROUP_ADDRESSES_V4: u32 = 5;
+const GROUP_ROUTES_V4: u32 = 7;
+const GROUP_ADDRESSES_V6: u32 = 9;
+const GROUP_ROUTES_V6: u32 = 11;
+const GROUP_NEXT_HOPS: u32 = 32;
+
+/// Kinds of messages about next-hop objects.
+const NEW_NEXT_HOP: u16 = 104;
+const DEL_NEXT_HOP: u16 = 105;
+
+/// What a mirror holds and has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MirrorStats {
+    /// Routes held now, each hop for itself.
+    pub routes: usize,
+    /// Addresses held now.
+    pub addresses: usize,
+    /// Neighbours held now.
+    pub neighbors: usize,
+    /// Messages of the kernel.
+    pub messages: u64,
+    /// Messages that could not be read.
+    pub messages_unread: u64,
+    /// Times that all was read.
+    pub reads: u64,
+    /// Times that the kernel had no room for a change.
+    pub overruns: u64,
+    /// Routes of other tables.
+    pub routes_of_other_tables: u64,
+    /// Routes for a type of service, or from a prefix.
+    pub routes_selective: u64,
+    /// Routes beyond the limit, and those that the engine did not take.
+    pub routes_refused: u64,
+    /// Addresses beyond the limit, and those that the engine did not take.
+    pub addresses_refused: u64,
+    /// Neighbours beyond the limit, and those that the engine did not take.
+    pub neighbors_refused: u64,
+}
+
+/// What a poll came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// There may be more to read already: the next poll need not wait.
+    pub more: bool,
+    /// The engine has all that the kernel had told when the poll began.
+    pub synchronized: bool,
+}
+
+/// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was opened, and to one engine.
+pub struct Mirror {
+    socket: NetlinkSocket,
+    reading: Reading,
+    table: u32,
+    routes: HostRoutes,
+    addresses: Known<Station, Prefix>,
+    neighbors: Known<Station, (MacAddr, bool)>,
+    given: Given,
+    follows_routes: bool,
+    stats: MirrorStats,
+    /// Routes that found no room since all was read last.
+    routes_missing: bool,
+}
+
+impl fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Mirror {
+    /// Begins to follow the calling thread's namespace. The engine has nothing of it yet. It takes no privilege.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn open(config: &MirrorConfig) -> io::Result<Self> {
+        let MirrorConfig { routes, addresses, neighbors, .. } = *config;
+        let groups = [
+            (routes || addresses, &[GROUP_ADDRESSES_V4, GROUP_ADDRESSES_V6][..]),
+            (routes, &[GROUP_LINK, GROUP_ROUTES_V4, GROUP_ROUTES_V6, GROUP_NEXT_HOPS]),
+            (neighbors, &[GROUP_NEIGHBORS]),
+        ];
+        let groups = groups.iter().filter(|(on, _)| *on).flat_map(|(_, groups)| *groups);
+        let groups: Vec<u32> = groups.copied().collect();
+        let is_on = |dump: &Dump| match dump {
+            Dump::Addresses => addresses,
+            Dump::RoutesV4 | Dump::RoutesV6 => routes,
+            Dump::Neighbors => neighbors,
+        };
+        let links = config.links.iter().copied().collect();
+        Ok(Self {
+            socket: NetlinkSocket::open(&groups, config.receive_buffer_bytes)?,
+            reading: Reading::new(Dump::ALL.into_iter().filter(is_on).collect()),
+            table: config.table,
+            routes: HostRoutes::new(config.routes_limit, links, config.unmapped),
+            addresses: Known::new(if addresses { config.addresses_limit } else { 0 }),
+            neighbors: Known::new(config.neighbors_limit),
+            given: Given::new(),
+            follows_routes: routes,
+            stats: MirrorStats::default(),
+            routes_missing: false,
+        })
+    }
+
+    /// Takes what the kernel has told, a bounded part of it, and gives the engine what follows. While all is read, the
+    /// engine gets nothing: then it gets all at once. Never waits.
+    ///
+    /// # Errors
+    /// When the socket fails. What was read is not lost by that.
+    pub fn poll(&mut self, engine: &mut Engine) -> io::Result<Polled> {
+        let now = engine.refresh_time();
+        self.begin(now)?;
+        let more = self.read(now)?;
+        self.begin(now)?;
+        if !self.reading.is_under_way() {
+            self.give(engine);
+        }
+        let synchronized = self.reading.is_whole() && !more;
+        Ok(Polled { more: more || self.reading.is_under_way(), synchronized })
+    }
+
+    /// Polls until the engine has all that the host has, for `patience` at most.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] when it took longer; else as [`poll`](Self::poll).
+    pub fn synchronize(&mut self, engine: &mut Engine, patience: Duration) -> io::Result<()> {
+        let begun = std::time::Instant::now();
+        loop {
+            let polled = self.poll(engine)?;
+            if polled.synchronized {
+                return Ok(());
+            }
+            let left = patience.checked_sub(begun.elapsed());
+            let left = left.ok_or(io::ErrorKind::TimedOut)?;
+            if !polled.more {
+                // What is read later is read without a sign.
+                self.wait(left.min(SYNCHRONIZE_STEP))?;
+            }
+        }
+    }
+
+    /// Waits until the kernel has told something, for `timeout` at most.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing; the engine's time.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.reading.deadline()
+    }
+
+    /// From now on the host's interface is this link of the engine, or none. What the former link had from here is taken
+    /// back. To be called with none before the link is removed from its engine, as its number may become another's.
+    pub fn map(&mut self, engine: &mut Engine, interface: u32, link: Option<LinkId>) {
+        if let Some(&former) = self.routes.links().get(&interface) {
+            for ((_, ip), _) in self.addresses.iter().filter(|((of, _), _)| *of == interface) {
+                if self.given.remove(&(former, ip)) {
+                    // The link may have failed meanwhile, and its addresses with it.
+                    let _ = engine.remove_address(former, ip);
+                }
+            }
+            for ((_, ip), _) in self.neighbors.iter().filter(|((of, _), _)| *of == interface) {
+                let _ = engine.remove_neighbor(former, ip);
+            }
+        }
+        self.routes.set_link(interface, link);
+        self.addresses.tell_again(|(of, _)| *of == interface);
+        self.neighbors.tell_again(|(of, _)| *of == interface);
+        self.give(engine);
+    }
+
+    /// Takes all back that the engine got from here, and ends.
+    pub fn withdraw(mut self, engine: &mut Engine) {
+        self.addresses.clear();
+        self.neighbors.clear();
+        self.routes.clear();
+        self.give(engine);
+    }
+
+    /// What it holds and has counted.
+    pub fn stats(&self) -> MirrorStats {
+        MirrorStats {
+            routes: self.routes.len(),
+            addresses: self.addresses.len(),
+            neighbors: self.neighbors.len(),
+            ..self.stats
+        }
+    }
+
+    /// Asks for all, if that is due.
+    fn begin(&mut self, now: Instant) -> io::Result<()> {
+        let Some(dump) = self.reading.begin(now) else { return Ok(()) };
+        self.stats.reads += 1;
+        self.routes_missing = false;
+        self.socket.ask(dump)
+    }
+
+    /// Reads as much as a poll may; whether there may be more.
+    fn read(&mut self, now: Instant) -> io::Result<bool> {
+        let before = self.stats.messages;
+        while self.stats.messages - before < MESSAGES_A_POLL as u64 {
+            match self.socket.read()? {
+                Read::Nothing => {
+                    self.reading.note_empty();
+                    return Ok(false);
+                }
+                Read::Overrun => {
+                    self.stats.overruns += 1;
+                    self.reading.lose();
+                }
+                Read::Datagram => self.take_datagram(now)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_datagram(&mut self, now: Instant) -> io::Result<()> {
+        let Self {
+            socket,
+            reading,
+            routes,
+            addresses,
+            neighbors,
+            stats,
+            table,
+            routes_missing,
+            ..
+        } = self;
+        let mut ended = false;
+        for message in socket.messages() {
+            stats.messages += 1;
+            if message.is_answer && message.flags & NLM_F_DUMP_INTR != 0 {
+                reading.spoil();
+                reading.want();
+            }
+            let mut taker = Taker {
+                now,
+                reading,
+                routes,
+                addresses,
+                neighbors,
+                stats,
+                table: *table,
+                routes_missing,
+            };
+            ended |= taker.take(&message);
+        }
+        match ended {
+            true => self.end_dump(),
+            false => Ok(()),
+        }
+    }
+
+    /// What was asked for has been told: what was not told of is gone, and the next is asked for.
+    fn end_dump(&mut self) -> io::Result<()> {
+        let generation = self.reading.generation();
+        let (ended, next) = self.reading.end();
+        match ended {
+            Some(Dump::Addresses) => self.addresses.sweep(generation),
+            Some(Dump::RoutesV4) => self.routes.sweep(true, generation),
+            Some(Dump::RoutesV6) => self.routes.sweep(false, generation),
+            Some(Dump::Neighbors) => self.neighbors.sweep(generation),
+            None => {}
+        }
+        next.map_or(Ok(()), |dump| self.socket.ask(dump))
+    }
+
+    fn give(&mut self, engine: &mut Engine) {
+        let Self { routes, addresses, neighbors, given, stats, .. } = self;
+        let with_addresses = give::addresses(engine, addresses, routes.links(), given, stats);
+        if self.follows_routes {
+            for (prefix, has) in with_addresses {
+                routes.found(prefix, &has);
+            }
+            give::routes(engine, routes, stats);
+        }
+        give::neighbors(engine, neighbors, routes.links(), stats);
+    }
+}
+
+impl AsFd for Mirror {
+    /// Readable when the kernel has told something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What takes one message in.
+struct Taker<'a> {
+    now: Instant,
+    reading: &'a mut Reading,
+    routes: &'a mut HostRoutes,
+    addresses: &'a mut Known<Station, Prefix>,
+    neighbors: &'a mut Known<Station, (MacAddr, bool)>,
+    stats: &'a mut MirrorStats,
+    table: u32,
+    routes_missing: &'a mut bool,
+}
+
+impl Taker<'_> {
+    /// Takes a message; whether it ends what is being read.
+    fn take(&mut self, message: &Message<'_>) -> bool {
+        if let Some(control) = message.control() {
+            return self.take_control(control, message.is_answer);
+        }
+        if matches!(message.kind, NEW_NEXT_HOP | DEL_NEXT_HOP) {
+            self.reading.want_settled(self.now);
+            return false;
+        }
+        match message.parse() {
+            Some(RouteNetlinkMessage::NewRoute(route)) => self.take_route(&route, Some(message)),
+            Some(RouteNetlinkMessage::DelRoute(route)) => self.take_route(&route, None),
+            Some(RouteNetlinkMessage::NewAddress(address)) => {
+                self.take_address(&address, Some(message.is_answer));
+            }
+            Some(RouteNetlinkMessage::DelAddress(address)) => self.take_address(&address, None),
+            Some(RouteNetlinkMessage::NewNeighbour(neighbor)) => {
+                self.take_neighbor(&neighbor, true)
+            }
+            Some(RouteNetlinkMessage::DelNeighbour(neighbor)) => {
+                self.take_neighbor(&neighbor, false)
+            }
+            Some(RouteNetlinkMessage::NewLink(link)) => {
+                if is_up_or_down(&link) {
+                    self.reading.want_settled(self.now);
+                }
+            }
+            Some(RouteNetlinkMessage::DelLink(_)) => self.reading.want_settled(self.now),
+            Some(_) => {}
+            None => {
+                self.stats.messages_unread += 1;
+            }
+        }
+        false
+    }
+
+    fn take_control(&mut self, control: Control, is_answer: bool) -> bool {
+        match control {
+            Control::Overrun => self.reading.lose(),
+            _ if !is_answer => {}
+            Control::Done(0) => return true,
+            Control::Done(_) => {
+                self.reading.spoil();
+                self.reading.want_later(self.now);
+                return true;
+            }
+            Control::Refused(0) => {}
+            Control::Refused(code) => {
+                // A kernel without this family has nothing of it.
+                if !matches!(-code, libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENOENT) {
+                    self.reading.spoil();
+                    self.reading.want_later(self.now);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A route that there is, as this message says, or that is gone.
+    fn take_route(&mut self, route: &RouteMessage, new: Option<&Message<'_>>) {
+        let route = match host::route(route, self.table) {
+            RouteNews::Route(route) => route,
+            RouteNews::OtherTable => return self.stats.routes_of_other_tables += 1,
+            RouteNews::Selective => return self.stats.routes_selective += 1,
+            RouteNews::None => return,
+        };
+        let prefix = route.prefix;
+        let outcome = match new {
+            Some(message) => {
+                let how = match message.flags {
+                    _ if message.is_answer => How::Last,
+                    flags if flags & NLM_F_REPLACE != 0 => How::Replace,
+                    flags if flags & NLM_F_APPEND != 0 => How::Last,
+                    _ => How::First,
+                };
+                if message.is_answer {
+                    self.reading.note_found(prefix);
+                }
+                self.routes.add(route, how, self.reading.generation())
+            }
+            None => {
+                self.reading.note_gone(prefix);
+                // Those that found no room may find some now.
+                if std::mem::take(self.routes_missing) {
+                    self.reading.want_later(self.now);
+                }
+                self.routes.remove(&route)
+            }
+        };
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Full => {
+                self.stats.routes_refused += 1;
+                *self.routes_missing = true;
+            }
+            Outcome::Unclear => self.reading.want(),
+        }
+    }
+
+    /// An address that there is, told in answer or not, or that is gone.
+    fn take_address(
+        &mut self,
+        address: &netlink_packet_route::address::AddressMessage,
+        new: Option<bool>,
+    ) {
+        let Some(address) = host::address(address) else { return };
+        let key = (address.interface, address.prefix.addr);
+        let host = Prefix::host(address.prefix.addr);
+        match new {
+            Some(is_answer) if address.usable => {
+                if is_answer {
+                    self.reading.note_found(host);
+                }
+                let fits = self.addresses.put(key, address.prefix, self.reading.generation());
+                self.stats.addresses_refused += u64::from(!fits);
+            }
+            Some(_) => self.addresses.remove(key),
+            None => {
+                self.reading.note_gone(host);
+                self.addresses.remove(key);
+                // With the last of an interface all its routes go, and nobody is told (of IPv6 they are).
+                if host.addr.is_ipv4() {
+                    self.reading.want_settled(self.now);
+                }
+            }
+        }
+    }
+
+    fn take_neighbor(
+        &mut self,
+        neighbor: &netlink_packet_route::neighbour::NeighbourMessage,
+        is_there: bool,
+    ) {
+        let Some(neighbor) = host::neighbor(neighbor) else { return };
+        let key = (neighbor.interface, neighbor.ip);
+        let generation = self.reading.generation();
+        match neighbor.known.filter(|_| is_there) {
+            Some(known) if self.routes.links().contains_key(&neighbor.interface) => {
+                let fits = self.neighbors.put(key, known, generation);
+                self.stats.neighbors_refused += u64::from(!fits);
+            }
+            _ => self.neighbors.remove(key),
+        }
+    }
+}
+
+/// Whether an interface has come up, or gone down: with that routes go that nobody is told of.
+fn is_up_or_down(link: &LinkMessage) -> bool {
+    link.header.interface_family != AddressFamily::Bridge
+        && link.header.change_mask.contains(LinkFlags::Up)
+}

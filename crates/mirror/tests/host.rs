@@ -1,0 +1,382 @@
+//! A namespace's tables, changed by `ip`, and an engine that follows them.
+//!
+//! Each test has a network namespace of its own, which its thread takes with it. Where there is no right to that, or no
+//! `ip`, a test says so and passes.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use millstream::link::{Medium, PairConfig, PairEnd, pair};
+use millstream::packet::{Pool, PoolConfig};
+use millstream::route::{LinkId, Prefix, Reject, Route, State};
+use millstream::{Engine, EngineConfig};
+use millstream_mirror::{Mirror, MirrorConfig, Unmapped};
+use nix::sched::{CloneFlags, unshare};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine with a link for each of two interfaces, d0 and d1, of a new namespace; d2 is not mapped.
+struct Host {
+    engine: Engine,
+    _ends: Vec<PairEnd>,
+}
+
+/// A command of `ip`.
+fn ip(command: &str) {
+    let done = Command::new("ip").args(command.split_whitespace()).output().expect("ip runs");
+    assert!(done.status.success(), "ip {command}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Many commands of `ip`, by one process.
+fn ip_batch(commands: impl Iterator<Item = String>) {
+    let mut ip = Command::new("ip");
+    let mut ip = ip.args(["-force", "-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip runs");
+    let mut input = ip.stdin.take().expect("a pipe");
+    for command in commands {
+        writeln!(input, "{command}").expect("ip reads");
+    }
+    drop(input);
+    assert!(ip.wait().expect("ip ends").success());
+}
+
+impl Host {
+    fn new() -> Option<Self> {
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+            println!("NOT RUN: no namespace of its own: {error}");
+            return None;
+        }
+        if Command::new("ip").arg("-V").stdout(Stdio::null()).status().is_err() {
+            println!("NOT RUN: no `ip`");
+            return None;
+        }
+        for n in 0..3 {
+            ip(&format!("link add d{n} type veth peer name e{n}"));
+            // What changes by itself a second later would be in the way.
+            for end in [format!("d{n}"), format!("e{n}")] {
+                ip(&format!("link set {end} addrgenmode none"));
+                ip(&format!("link set {end} up"));
+            }
+        }
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let mut engine = Engine::new(EngineConfig::new(pool)).expect("an engine");
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let (near, far) = pair(PairConfig::default()).expect("a pair");
+            engine.add_link(Box::new(near)).expect("a link");
+            ends.push(far);
+        }
+        assert_eq!(Medium::Ethernet, PairConfig::default().medium);
+        Some(Self { engine, _ends: ends })
+    }
+
+    fn config(&self) -> MirrorConfig {
+        let config = MirrorConfig::new().interface("d0", LinkId(0)).expect("d0");
+        config.interface("d1", LinkId(1)).expect("d1")
+    }
+
+    fn mirror(&mut self, config: &MirrorConfig) -> Mirror {
+        let mut mirror = Mirror::open(config).expect("a mirror");
+        self.follow(&mut mirror);
+        mirror
+    }
+
+    fn follow(&mut self, mirror: &mut Mirror) {
+        mirror.synchronize(&mut self.engine, PATIENCE).expect("synchronized");
+    }
+
+    fn lookup(&mut self, addr: &str) -> Option<Route> {
+        self.engine.routes().lookup(addr.parse().expect("an address"))
+    }
+
+    /// The engine's unicast routes as text.
+    fn routes(&mut self) -> BTreeSet<String> {
+        let links = |link: LinkId| format!("d{}", link.0);
+        let show = |(prefix, route): (Prefix, Route)| {
+            let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+            format!("{prefix}{via} dev {} metric {}", links(route.link), route.metric)
+        };
+        let unicast = self.engine.routes().iter().filter(|(_, route)| route.reject.is_none());
+        unicast.map(show).collect()
+    }
+}
+
+/// The same as the kernel has them by interfaces that are mapped, read from what `ip` prints.
+fn kernel_routes() -> BTreeSet<String> {
+    let mut routes = BTreeSet::new();
+    for family in ["-4", "-6"] {
+        let shown = Command::new("ip").args([family, "route", "show"]).output().expect("ip runs");
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        let mut of = (String::new(), 0);
+        for line in shown.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let after =
+                |name: &str| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
+            if !line.starts_with(char::is_whitespace) {
+                let prefix = match words[0] {
+                    "default" if family == "-4" => "0.0.0.0/0".to_owned(),
+                    "default" => "::/0".to_owned(),
+                    word => word.parse::<Prefix>().map_or(word.to_owned(), |p| p.to_string()),
+                };
+                of =
+                    (prefix, after("metric").map_or(0, |metric| metric.parse().expect("a number")));
+            }
+            let dev = after("dev").filter(|dev| ["d0", "d1"].contains(dev));
+            // Of multipath routes those of interfaces that are down.
+            if let Some(dev) = dev.filter(|_| !words.contains(&"dead")) {
+                let via = after("via").filter(|via| *via != "inet6").or(after("inet6"));
+                let via = via.map(|via| format!(" via {via}")).unwrap_or_default();
+                routes.insert(format!("{}{via} dev {dev} metric {}", of.0, of.1));
+            }
+        }
+    }
+    routes
+}
+
+fn p(text: &str) -> Prefix {
+    text.parse().expect("a prefix")
+}
+
+#[test]
+fn routes_of_every_kind_are_followed_both_ways() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    ip("addr add fd00::1/64 dev d0 nodad");
+    ip("addr add 10.1.0.1/24 dev d1");
+    ip("route add default via 10.0.0.254 metric 7 mtu 1400");
+    ip("-6 route add fd09::/32 via fd00::9");
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    assert_eq!(host.routes(), kernel_routes());
+    let gateway: IpAddr = "10.0.0.254".parse().unwrap();
+    let default = Route { mtu: Some(1400), metric: 7, ..Route::via(LinkId(0), gateway) };
+    assert_eq!(host.lookup("8.8.8.8"), Some(default));
+    for command in [
+        "route add blackhole 10.9.1.0/24",
+        "route add unreachable 10.9.2.0/24",
+        "-6 route add prohibit fd0a::/64",
+        "route add throw 10.9.3.0/24",
+        "route add 10.2.0.0/16 nexthop via 10.0.0.2 dev d0 nexthop via 10.1.0.2 dev d1",
+        "-6 route add fd0b::/64 nexthop via fe80::2 dev d0 nexthop via fe80::3 dev d1",
+        "route add 10.3.0.0/16 via inet6 fe80::7 dev d1",
+        "route add 10.4.0.0/16 via 10.0.0.4",
+        "route add 10.5.0.0/16 dev d2",
+        "route add 10.6.0.0/16 nexthop via 10.0.0.2 dev d0 nexthop dev d2",
+        "route add 10.7.0.0/16 via 10.0.0.4 table 77",
+        "route add 10.8.0.0/16 via 10.0.0.4 tos 0x10",
+    ] {
+        ip(command);
+    }
+    host.follow(&mut mirror);
+    let nowhere = |reject| Some(Route::rejecting(reject));
+    assert_eq!(host.lookup("10.9.1.1"), nowhere(Reject::Blackhole));
+    assert_eq!(host.lookup("10.9.2.1"), nowhere(Reject::Unreachable));
+    assert_eq!(host.lookup("10.9.3.1"), nowhere(Reject::Unreachable));
+    let metric = 1024;
+    let prohibit = Route { metric, ..Route::rejecting(Reject::Prohibit) };
+    assert_eq!(host.lookup("fd0a::1"), Some(prohibit));
+    // What goes by an interface that is not the engine's does not take the default route.
+    assert_eq!(host.lookup("10.5.0.1"), nowhere(Reject::Unreachable));
+    for left_out in ["10.7.0.1", "10.8.0.1"] {
+        assert_eq!(host.lookup(left_out), Some(default));
+    }
+    let stats = mirror.stats();
+    assert!(stats.routes_of_other_tables > 0);
+    assert_eq!(stats.routes_selective, 1);
+    let mut kernel = kernel_routes();
+    kernel.retain(|route| !route.starts_with("10.8"));
+    assert_eq!(host.routes(), kernel);
+    // Flows share the ways of a multipath route.
+    let reader = host.engine.routes().reader();
+    let ways =
+        (0..64_u32).map(|flow| reader.lookup_flow("10.2.0.1".parse().unwrap(), || flow << 26));
+    assert_eq!(ways.flatten().map(|route| route.link).collect::<BTreeSet<_>>().len(), 2);
+    for command in [
+        "route replace 10.4.0.0/16 via 10.1.0.5 metric 0",
+        "-6 route replace fd09::/32 via fd00::8",
+        "-6 route del fd0b::/64 via fe80::2 dev d0",
+        "route append 10.4.0.0/16 via 10.0.0.6",
+        "route del 10.2.0.0/16",
+        "route del blackhole 10.9.1.0/24",
+        "route del default",
+    ] {
+        ip(command);
+    }
+    host.follow(&mut mirror);
+    assert_eq!(host.lookup("10.9.1.1"), None);
+    let mut kernel = kernel_routes();
+    // The kernel uses the first of those with the same metric, and so do we.
+    kernel.retain(|route| !route.starts_with("10.8") && !route.contains("via 10.0.0.6"));
+    assert_eq!(host.routes(), kernel);
+    // Nothing is left of it but what is the engine's own.
+    mirror.withdraw(&mut host.engine);
+    assert_eq!(host.engine.routes().len(), 0);
+}
+
+#[test]
+fn what_the_kernel_takes_silently_is_found_out() {
+    let Some(mut host) = Host::new() else { return };
+    for (n, dev) in ["d0", "d1"].iter().enumerate() {
+        ip(&format!("addr add 10.{n}.0.1/24 dev {dev}"));
+        ip(&format!("addr add fd0{n}::1/64 dev {dev} nodad"));
+        ip(&format!("route add 10.2{n}.0.0/16 via 10.{n}.0.9"));
+    }
+    ip("route add 10.2.0.0/16 nexthop via 10.0.0.2 dev d0 nexthop via 10.1.0.2 dev d1");
+    ip("nexthop add id 5 via 10.0.0.7 dev d0");
+    ip("route add 10.30.0.0/16 nhid 5");
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    assert_eq!(host.routes(), kernel_routes());
+    assert_eq!(host.lookup("10.30.0.1").and_then(|route| route.gateway), "10.0.0.7".parse().ok());
+    for command in [
+        "link set d1 down",
+        "link set d1 up",
+        "nexthop replace id 5 via 10.0.0.8 dev d0",
+        "nexthop del id 5",
+        "addr flush dev d0",
+        "link del d1",
+    ] {
+        ip(command);
+        host.follow(&mut mirror);
+        assert_eq!(host.routes(), kernel_routes(), "{command}");
+    }
+}
+
+#[test]
+fn five_thousand_routes_come_change_and_go() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    ip("addr add 10.1.0.1/24 dev d1");
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let before = host.engine.routes().len();
+    let route = |verb: &'static str, net: u8| {
+        move |n: u32| format!("route {verb} 10.{}.{}.0/24 via 10.{net}.0.9", 100 + n / 250, n % 250)
+    };
+    ip_batch((0..5000).map(route("add", 0)));
+    host.follow(&mut mirror);
+    assert_eq!(host.engine.routes().len(), before + 5000);
+    assert_eq!(host.lookup("10.119.249.1").map(|route| route.link), Some(LinkId(0)));
+    ip_batch((0..5000).step_by(8).map(route("replace", 1)));
+    host.follow(&mut mirror);
+    assert_eq!(host.lookup("10.119.242.1").map(|route| route.link), Some(LinkId(1)));
+    assert_eq!(host.engine.routes().len(), before + 5000);
+    assert_eq!(host.routes(), kernel_routes());
+    ip_batch((0..5000).map(|n| format!("route del 10.{}.{}.0/24", 100 + n / 250, n % 250)));
+    host.follow(&mut mirror);
+    assert_eq!(host.engine.routes().len(), before);
+    assert_eq!(mirror.stats().overruns, 0);
+}
+
+#[test]
+fn what_is_lost_by_an_overrun_is_found_out_and_nothing_stale_is_left() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    let config = host.config().receive_buffer_bytes(4096);
+    let mut mirror = host.mirror(&config);
+    let route = |verb: &'static str| {
+        move |n: u32| format!("route {verb} 10.{}.{}.0/24 via 10.0.0.9", 100 + n / 250, n % 250)
+    };
+    ip_batch((0..500).map(route("add")));
+    host.follow(&mut mirror);
+    assert_eq!(host.routes(), kernel_routes());
+    // Some are heard of before the socket is full, some after; of those that go, most are not.
+    ip_batch((0..400).map(route("del")).chain((500..900).map(route("add"))));
+    host.follow(&mut mirror);
+    assert_eq!(host.routes(), kernel_routes());
+    assert!(mirror.stats().overruns >= 2, "{:?}", mirror.stats());
+    // Read a message at a time, with changes between.
+    for round in 0..20_u32 {
+        let verb = if round % 2 == 0 { "del" } else { "add" };
+        ip_batch((500..700).map(route(verb)));
+        mirror.poll(&mut host.engine).expect("a poll");
+    }
+    host.follow(&mut mirror);
+    assert_eq!(host.routes(), kernel_routes());
+}
+
+#[test]
+fn no_more_routes_are_held_than_may_be_and_room_is_used_again() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    let config = host.config().routes_limit(50).unmapped(Unmapped::LeftOut);
+    let mut mirror = host.mirror(&config);
+    let route = |verb: &'static str| move |n: u32| format!("route {verb} 10.5.{n}.0/24 dev d0");
+    ip_batch((0..200).map(route("add")));
+    host.follow(&mut mirror);
+    assert_eq!(mirror.stats().routes, 50);
+    assert!(mirror.stats().routes_refused > 0);
+    assert!(host.engine.routes().len() <= 50);
+    ip_batch((0..190).map(route("del")));
+    host.follow(&mut mirror);
+    assert_eq!(host.routes(), kernel_routes());
+}
+
+#[test]
+fn addresses_and_neighbors_are_followed() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let has = |host: &Host, link: u16, prefix: &str| {
+        host.engine.addresses().any(|own| own == (Some(LinkId(link)), p(prefix)))
+    };
+    assert!(has(&host, 0, "10.0.0.1/24"));
+    for command in [
+        "addr add 10.0.0.2/24 dev d0",
+        "addr add 10.7.0.1/32 dev d1",
+        // The kernel keeps this route when the address goes that is in it.
+        "addr add 10.8.0.1/24 dev d1 noprefixroute",
+        "route add 10.8.0.0/24 dev d1",
+        "addr add fd01::1/64 dev d1 nodad",
+        "neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev d0 nud permanent",
+        "neigh add 10.0.0.8 lladdr 02:00:00:00:00:08 dev d0 nud stale",
+        "neigh add fd01::9 lladdr 02:00:00:00:00:09 dev d1 nud permanent",
+        "neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 dev d2 nud permanent",
+    ] {
+        ip(command);
+    }
+    host.follow(&mut mirror);
+    for (link, prefix) in
+        [(0, "10.0.0.2/24"), (1, "10.7.0.1/32"), (1, "10.8.0.1/24"), (1, "fd01::1/64")]
+    {
+        assert!(has(&host, link, prefix), "{prefix}");
+    }
+    assert_eq!(host.routes(), kernel_routes());
+    let states = |host: &Host| -> BTreeSet<(String, State)> {
+        host.engine.neighbors().map(|n| (n.ip.to_string(), n.state)).collect()
+    };
+    let expected =
+        [("10.0.0.9", State::Static), ("10.0.0.8", State::Stale), ("fd01::9", State::Static)];
+    let expected = expected.map(|(ip, state)| (ip.to_owned(), state));
+    assert_eq!(states(&host), expected.into_iter().collect());
+    for command in [
+        "neigh del 10.0.0.9 dev d0",
+        "neigh replace fd01::9 lladdr 02:00:00:00:00:19 dev d1 nud stale",
+        "addr del 10.0.0.2/24 dev d0",
+        "addr del fd01::1/64 dev d1",
+        "addr del 10.8.0.1/24 dev d1",
+    ] {
+        ip(command);
+    }
+    host.follow(&mut mirror);
+    assert!(!has(&host, 0, "10.0.0.2/24") && has(&host, 0, "10.0.0.1/24"));
+    assert!(!has(&host, 1, "fd01::1/64"));
+    assert_eq!(host.routes(), kernel_routes());
+    let fd01 = host.engine.neighbors().find(|n| n.ip.is_ipv6()).expect("known");
+    assert_eq!((fd01.state, fd01.mac.expect("known").0[5]), (State::Stale, 0x19));
+    assert!(!states(&host).iter().any(|(ip, _)| ip == "10.0.0.9"));
+    // The interface is another link from now on, then none.
+    let d0 = nix::net::if_::if_nametoindex("d0").expect("d0");
+    mirror.map(&mut host.engine, d0, Some(LinkId(1)));
+    assert!(has(&host, 1, "10.0.0.1/24"));
+    assert_eq!(host.lookup("10.0.0.77").map(|route| route.link), Some(LinkId(1)));
+    mirror.map(&mut host.engine, d0, None);
+    assert!(!has(&host, 1, "10.0.0.1/24"));
+    mirror.withdraw(&mut host.engine);
+    assert_eq!((host.engine.routes().len(), host.engine.neighbors().count()), (0, 0));
+    // What is left is the links' own.
+    assert!(host.engine.addresses().all(|(_, own)| p("fe80::/10").contains(own.addr)));
+}
