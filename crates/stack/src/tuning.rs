@@ -416,3 +416,7 @@ pub const LINK_HEADROOM_BYTES: usize = 64;
 /// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
 /// TCP with all options (60), rounded up.
 pub const HEADROOM_BYTES: usize = 128;
+
+/// UDP sockets that may share addresses on one port ([`Engine::udp_bind_shared`](crate::Engine::udp_bind_shared)): a
+/// datagram to a group costs a view for each that is in it.
+pub const SHARED_UDP_SOCKETS: usize = 64;

@@ -32,8 +32,18 @@ impl UdpSocket {
     /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         let id = stack.engine().udp_bind(addr)?;
+        Ok(Self::with_id(stack, id))
+    }
+
+    /// The same on an address that it shares with others; see [`crate::Engine::udp_bind_shared`].
+    pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let id = stack.engine().udp_bind_shared(addr)?;
+        Ok(Self::with_id(stack, id))
+    }
+
+    fn with_id(stack: &Stack, id: SocketId) -> Self {
         let (read_mode, write_mode) = Default::default();
-        Ok(Self { stack: stack.clone(), id, read_mode, write_mode })
+        Self { stack: stack.clone(), id, read_mode, write_mode }
     }
 
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.

@@ -114,11 +114,11 @@ impl Datagrams {
 
 impl Worker {
     /// Opens a UDP socket. Those that were let go, and are not closed yet, keep nothing from it.
-    pub fn bind_datagrams(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        match self.engine.udp_bind(addr) {
+    pub fn bind_datagrams(&mut self, addr: SocketAddr, shared: bool) -> Result<SocketId, Error> {
+        match self.engine.udp_bind_as(addr, shared) {
             Err(Error::AddrInUse | Error::AddrNotAvailable | Error::Limit(_)) => {
                 self.close_let_go();
-                self.engine.udp_bind(addr)
+                self.engine.udp_bind_as(addr, shared)
             }
             bound => bound,
         }

@@ -76,8 +76,17 @@ impl Reading {
 impl UdpSocket {
     /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        Self::bind_as(stack, addr, false)
+    }
+
+    /// The same on an address that it shares with others; see [`crate::Engine::udp_bind_shared`].
+    pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        Self::bind_as(stack, addr, true)
+    }
+
+    fn bind_as(stack: &Stack, addr: SocketAddr, shares: bool) -> io::Result<Self> {
         let (id, (shared, tx, rx)) = stack.handle.door.ask(move |worker| {
-            let id = worker.bind_datagrams(addr)?;
+            let id = worker.bind_datagrams(addr, shares)?;
             Ok::<_, Error>((id, worker.attach_datagrams(id)))
         })??;
         let inner = Inner {

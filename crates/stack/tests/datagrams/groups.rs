@@ -420,3 +420,45 @@ fn sockets_of_either_kind_of_stack_join_and_leave() {
         assert!(there.leave_group(group, None).is_err());
     }
 }
+
+#[test]
+fn sockets_that_share_a_port_get_each_datagram_to_their_group() {
+    const MOST: usize = 64;
+    let (mut near, mut far) = two(PairConfig::default());
+    let from = near.udp_bind(addr("[::]:5")).expect("bind");
+    let own = far.udp_bind(addr("[::]:9")).expect("bind");
+    assert_eq!(far.udp_bind_shared(addr("[::]:9")), Err(Error::AddrInUse));
+    let share = |far: &mut Engine| far.udp_bind_shared(addr("0.0.0.0:9"));
+    let sockets: Vec<SocketId> = (0..MOST).map(|_| share(&mut far).expect("shared")).collect();
+    assert!(matches!(share(&mut far), Err(Error::Limit(_))));
+    assert_eq!(far.udp_bind(addr("0.0.0.0:9")), Err(Error::AddrInUse));
+    // All but every third, and the one that has the address of both versions for itself.
+    let members = || sockets.iter().enumerate().map(|(at, &socket)| (at % 3 != 0, socket));
+    for (_, socket) in members().filter(|(is_in, _)| *is_in).chain([(true, own)]) {
+        far.udp_join_group(socket, V4, None).expect("joined");
+    }
+    let to = |ip: IpAddr| Some((ip, 9).into());
+    for data in [&b"short"[..], &[7; 5000]] {
+        near.udp_send(from, data, to(V4)).expect("send");
+        settle(&mut near, &mut far);
+        for (is_in, socket) in members().chain([(true, own)]) {
+            let lens: Vec<usize> =
+                heard(&mut far, socket).iter().map(|(got, _)| got.len()).collect();
+            // As much of it as `heard` has room for.
+            assert_eq!(lens, if is_in { vec![data.len().min(2000)] } else { vec![] });
+        }
+    }
+    // What is not for a group is the last one's.
+    let unicast = |near: &mut Engine, far: &mut Engine| {
+        near.udp_send(from, b"one", to("10.9.0.2".parse().unwrap())).expect("send");
+        settle(near, far);
+    };
+    for last in [MOST - 1, MOST - 2] {
+        unicast(&mut near, &mut far);
+        assert_eq!(count(&mut far, sockets[last]), 1);
+        far.close(sockets[last]);
+    }
+    let again = share(&mut far).expect("room again");
+    unicast(&mut near, &mut far);
+    assert_eq!(count(&mut far, again), 1);
+}

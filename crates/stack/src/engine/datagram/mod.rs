@@ -199,13 +199,31 @@ impl Engine {
     /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes datagrams
     /// for any own address, the IPv6 one those of IPv4 as well.
     pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
+        self.udp_bind_as(addr, false)
+    }
+
+    /// The same for an address that other sockets have which were opened so, too (as with SO_REUSEADDR in Linux): 64 on a
+    /// port. Each of them gets the datagrams to a group that it has joined; those to the engine itself the one that was
+    /// opened last.
+    ///
+    /// # Errors
+    /// As [`udp_bind`](Self::udp_bind); also [`Error::Limit`] when as many have the port.
+    pub fn udp_bind_shared(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
+        self.udp_bind_as(addr, true)
+    }
+
+    pub(crate) fn udp_bind_as(
+        &mut self,
+        addr: SocketAddr,
+        shared: bool,
+    ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
         self.check_local(local.ip())?;
         if local.port() == 0 {
             local.set_port(self.free_udp_port()?);
         }
         self.check_share(local.port())?;
-        self.udp.bind(local)
+        self.udp.bind(local, shared)
     }
 
     fn free_udp_port(&mut self) -> Result<u16, Error> {

@@ -9,12 +9,12 @@ use millstream_wire::ip::IpHeader;
 
 use super::info::DatagramInfo;
 use super::udp_flows::Flows;
-use super::udp_ports::Ports;
+use super::udp_ports::{Members, Ports};
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
 use crate::slab::Slab;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
-use crate::tuning::EVENTS_UNTRIMMED;
+use crate::tuning::{EVENTS_UNTRIMMED, SHARED_UDP_SOCKETS};
 
 /// A datagram that waits to be read.
 pub(crate) struct Datagram {
@@ -183,10 +183,13 @@ impl UdpTable {
         self.ports.is_used(port)
     }
 
-    /// Adds a socket on an address that no other unconnected socket has.
-    pub fn bind(&mut self, local: SocketAddr) -> Result<SocketId, Error> {
-        if self.ports.is_taken(local) {
+    /// Adds a socket on an address that no other unconnected socket has, or one that those which have it share.
+    pub fn bind(&mut self, local: SocketAddr, shared: bool) -> Result<SocketId, Error> {
+        if self.ports.is_taken(local, shared) {
             return Err(Error::AddrInUse);
+        }
+        if shared && self.ports.shared(local.port()) >= SHARED_UDP_SOCKETS {
+            return Err(Error::Limit("udp_sockets_sharing"));
         }
         let socket = UdpSocket {
             id: SocketId::new(SocketKind::Udp, 0, 0),
@@ -211,7 +214,7 @@ impl UdpTable {
             wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
-        self.ports.add(slot, local, None);
+        self.ports.bind(slot, local, shared);
         self.flows.forget();
         let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
         if let Some(socket) = self.sockets.get_mut(slot) {
@@ -240,9 +243,9 @@ impl UdpTable {
     }
 
     /// The sockets for a datagram to a group: bound to any address of its version, or of both, and in the group.
-    pub fn members(&self, to: SocketAddr, is_in: impl Fn(SocketId) -> bool) -> [Option<u32>; 2] {
+    pub fn members(&self, to: SocketAddr, is_in: impl Fn(SocketId) -> bool) -> Members {
         let is_member = |slot: u32| self.sockets.get(slot).is_some_and(|socket| is_in(socket.id));
-        self.ports.of_any(to).map(|slot| slot.filter(|&slot| is_member(slot)))
+        self.ports.members(to, is_member)
     }
 
     /// Fixes (and names) the address of a socket and its peer.

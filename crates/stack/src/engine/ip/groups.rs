@@ -193,7 +193,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a datagram's data, or those of `size` bytes each, to the sockets of its port that have joined the group.
+    /// Gives a datagram's data, or those of `size` bytes each, to the sockets of its port that have joined the group, to
+    /// each a view.
     pub(in crate::engine) fn deliver_to_group(
         &mut self,
         to: SocketAddr,
@@ -206,12 +207,10 @@ impl Engine {
         let (groups, link) = (&out.addresses.groups, info.link);
         let found = udp.members(to, |id| groups.admits(link, to.ip(), id, from.ip()));
         let from = on_link(from, link);
-        let (last, copies) = match found {
-            [None, None] => return self.out.stats.drop(DropReason::UdpNoSocket),
-            [Some(only), None] | [None, Some(only)] => (only, None),
-            [Some(one), Some(other)] => (other, Some(one)),
+        let Some((&last, others)) = found.split_last() else {
+            return self.out.stats.drop(DropReason::UdpNoSocket);
         };
-        if let Some(slot) = copies {
+        for &slot in others {
             match self.copy_of(&packet, 0, packet.len()) {
                 Ok(copy) => self.deliver_one(slot, (from, info), copy, size),
                 Err(_) => self.out.stats.drop(DropReason::PoolExhausted),
