@@ -93,6 +93,9 @@ pub fn problem(head: &[u8]) -> Option<Problem> {
                 let header: &[u8; FRAGMENT_HEADER_LEN] = header.first_chunk()?;
                 let place = be16(header, 2);
                 let (offset, more) = (usize::from(place & 0xfff8), place & 1 != 0);
+                if offset == 0 && more && Protocol(header[0]) == Protocol::HOP_BY_HOP {
+                    return Problem::at(1, at);
+                }
                 if offset != 0 || more {
                     return of_fragment(offset, more, payload_len, at);
                 }
