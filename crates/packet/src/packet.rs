@@ -169,7 +169,16 @@ impl Packet {
         (entry.next() == entry && entry.is_frame()).then(|| unsafe { entry.own_bytes() })
     }
 
-    /// The same, to be written; `None` if others refer to that frame
+    /// The same, to be written; `None` also if others refer to that frame.
+    #[inline]
+    pub fn sole_mut(&mut self) -> Option<&mut [u8]> {
+        let entry = self.0;
+        let is_own = entry.next() == entry && entry.is_frame() && entry.refs().is_sole();
+        // SAFETY: a frame of its own, which nobody else reads or writes; the borrow is the packet's.
+        is_own.then(|| unsafe { entry.own_frame_mut(entry.offset(), entry.len()) })
+    }
+
+    /// The bytes in the first frame, to be written; `None` if others refer to that frame
     /// ([`make_head_mut`](Self::make_head_mut) copies it then).
     #[inline]
     pub fn head_mut(&mut self) -> Option<&mut [u8]> {

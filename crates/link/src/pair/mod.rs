@@ -274,9 +274,12 @@ impl Iterator for Ready<'_> {
 /// super-segment.
 #[inline(always)]
 fn arrive(packet: &mut Packet, now: Instant) -> bool {
-    let meta = packet.meta_mut();
-    let Meta { checksum, segmentation, .. } = *meta;
-    *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
+    let Meta { arrival, flow_hash, l3_offset, l4_offset, checksum: _, segmentation, payload_sum } =
+        packet.meta_mut();
+    *arrival = now;
+    *flow_hash = 0;
+    (*l3_offset, *l4_offset) = (0, 0);
+    *payload_sum = None;
     segmentation.is_some()
 }
 

@@ -7,7 +7,7 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{
     Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
 };
-use millstream::route::{LinkId, Route};
+use millstream::route::{LinkId, Reject, Route};
 use millstream::tuning::FastPath;
 use millstream::wire::arp::{ArpOperation, ArpPacket};
 use millstream::wire::checksum;
@@ -87,6 +87,11 @@ impl Router {
             (3, "2001:db8:3::/48", "fd03::2"),
         ] {
             route(prefix, Route::via(LinkId(link), ip(gateway)));
+        }
+        for (prefix, reject) in
+            [("203.0.113.128/25", Reject::Prohibit), ("2001:db8:4::/48", Reject::Blackhole)]
+        {
+            route(prefix, Route::rejecting(reject));
         }
         let narrow = Route { mtu: Some(600), ..Route::via(LinkId(1), ip("10.1.0.2")) };
         route("198.51.100.0/24", narrow);
@@ -209,11 +214,11 @@ enum Odd {
     Lies(Lies),
 }
 
-/// Destinations: by a gateway, by two, of an MTU that is less, on a link, ours, for all, and nobody's.
+/// Destinations: by a gateway, rejected, by two, of an MTU that is less, on a link, ours, for all, and nobody's.
 const TO: [[&str; 16]; 2] = [
     [
         "192.0.2.7",
-        "192.0.2.8",
+        "203.0.113.200",
         "192.0.2.200",
         "198.18.0.7",
         "198.18.9.9",
@@ -231,7 +236,7 @@ const TO: [[&str; 16]; 2] = [
     ],
     [
         "2001:db8:1::7",
-        "2001:db8:1::8",
+        "2001:db8:4::8",
         "2001:db8:2::7",
         "2001:db8:3::7",
         "2001:db8:3::9",
@@ -485,11 +490,11 @@ fn what_asks_for_more_goes_by_itself_in_its_place() {
     for v6 in [false, true] {
         events.extend((0..6).map(|to| plain(v6, to)));
         events.extend([Odd::Padding(9), Odd::Lies(Lies::Partial(false))].map(|kind| odd(v6, kind)));
-        // Four that are handed on alone, and one that is not.
+        // Four that are handed on alone, and one that no route leads on; nor does that of the second above.
         let alone = [Lies::Cut(30), Lies::Shared, Lies::Partial(true)].map(Odd::Lies);
         let alone = alone.into_iter().chain([Odd::Fragment(false, 8)]);
         events.extend(alone.map(|kind| odd(v6, kind)));
-        events.extend([plain(v6, 12), plain(v6, 1)]);
+        events.extend([plain(v6, 12), plain(v6, 0)]);
     }
     let mut other = FastPath::ALL;
     other.forward_runs = false;
@@ -498,8 +503,9 @@ fn what_asks_for_more_goes_by_itself_in_its_place() {
     let counted = |router: &Router, count: fn(&EngineStats) -> u64| count(router.engine.stats());
     for router in &routers {
         assert_eq!(counted(router, |stats| stats.dropped(DropReason::NoRoute)), 2);
+        assert_eq!(counted(router, |stats| stats.dropped(DropReason::RejectRoute)), 2);
     }
     let in_runs = routers.each_ref().map(|router| counted(router, |stats| stats.forwarded_in_runs));
-    let expected = if common::has_fast_path() { 18 } else { 0 };
+    let expected = if common::has_fast_path() { 16 } else { 0 };
     assert_eq!([in_runs[0] - before[0], in_runs[1]], [expected, 0]);
 }

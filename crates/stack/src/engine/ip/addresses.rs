@@ -106,6 +106,8 @@ pub(crate) struct Addresses {
     own_v6: Vec<u128>,
     /// Sorted: those of IPv4, and the broadcasts of networks that links are in or were in.
     known_v4: Vec<u32>,
+    /// Of these and of IPv6's.
+    sieve: Sieve,
     /// What becomes of those of links in use, and those that are not used yet, or not any more.
     pub claims: Claims,
     /// The groups that sockets have joined.
@@ -194,6 +196,27 @@ impl Addresses {
         self.known_v4.clear();
         self.known_v4.extend(broadcasts.chain(self.own_v4.iter().copied()));
         self.known_v4.sort_unstable();
+        self.sieve = Sieve::default();
+        self.known_v4.iter().for_each(|&ip| self.sieve.add(ip));
+        self.own_v6.iter().for_each(|&ip| self.sieve.add(folded(ip)));
+    }
+
+    /// Whether `ip` is one of ours, or a broadcast of a network that we are in.
+    #[inline(always)]
+    fn is_known(&self, ip: IpAddr) -> bool {
+        let bits = match ip {
+            IpAddr::V4(ip) => ip.to_bits(),
+            IpAddr::V6(ip) => folded(ip.to_bits()),
+        };
+        self.sieve.may_have(bits) && self.is_known_for_sure(ip)
+    }
+
+    #[inline(never)]
+    fn is_known_for_sure(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.known_v4.binary_search(&ip.to_bits()).is_ok(),
+            ip => self.owns(ip),
+        }
     }
 
     /// Whether a link that is not over has `ip`.
@@ -304,18 +327,9 @@ impl Addresses {
 
     /// Whether what goes from `src` to `dst` is nothing to us, from whichever link it came, and may be handed on: two other
     /// hosts' addresses as most are. `false` also where a closer look may find that it is so.
-    #[inline]
+    #[inline(always)]
     pub fn are_others(&self, src: IpAddr, dst: IpAddr) -> bool {
-        if !is_plain_host(src) || !is_plain_host(dst) {
-            return false;
-        }
-        match (src, dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                let is_known = |ip: Ipv4Addr| self.known_v4.binary_search(&ip.to_bits()).is_ok();
-                !is_known(src) && !is_known(dst)
-            }
-            (src, dst) => !self.owns(src) && !self.owns(dst),
-        }
+        [src, dst].into_iter().all(|ip| is_plain_host(ip) && !self.is_known(ip))
     }
 
     /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
@@ -357,6 +371,40 @@ impl Addresses {
             .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
             .map(|prefix| prefix.addr)
     }
+}
+
+/// Tells of most addresses at once that they are none of a few.
+#[derive(Default)]
+struct Sieve([u64; SIEVE_WORDS]);
+
+const SIEVE_WORDS: usize = 32;
+
+impl Sieve {
+    /// The word and the bit of an address.
+    #[inline(always)]
+    fn place(bits: u32) -> (usize, u64) {
+        // An odd constant with as many ones as zeros (the golden ratio's).
+        let mixed = bits.wrapping_mul(0x9e37_79b1) >> 16;
+        ((mixed / 64) as usize % SIEVE_WORDS, 1 << (mixed % 64))
+    }
+
+    fn add(&mut self, bits: u32) {
+        let (word, bit) = Self::place(bits);
+        self.0[word] |= bit;
+    }
+
+    #[inline(always)]
+    fn may_have(&self, bits: u32) -> bool {
+        let (word, bit) = Self::place(bits);
+        self.0[word] & bit != 0
+    }
+}
+
+/// All bits of an address of IPv6 in 32.
+#[inline(always)]
+fn folded(bits: u128) -> u32 {
+    let half = (bits >> 64) as u64 ^ bits as u64;
+    (half >> 32) as u32 ^ half as u32
 }
 
 /// Puts `value` into a sorted list; false when it was there.

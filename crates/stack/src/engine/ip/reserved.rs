@@ -29,7 +29,7 @@ pub(in crate::engine) fn is_no_host(ip: IpAddr) -> bool {
 }
 
 /// A host's address that means the same everywhere, and is none of those above: all but a few.
-#[inline]
+#[inline(always)]
 pub(in crate::engine) fn is_plain_host(ip: IpAddr) -> bool {
     match ip {
         // Those of one link: RFC 3927, 2.1.

@@ -16,7 +16,6 @@ const HOPS: usize = 64;
 pub(super) type LinkHeader = Option<[u8; ethernet::HEADER_LEN]>;
 
 /// Where packets go, and what is put before them.
-#[derive(Clone, Copy)]
 pub(super) struct Hop {
     key: Key,
     /// What it was made from may have changed since.
@@ -63,7 +62,7 @@ pub(super) struct Hops([Option<Hop>; HOPS]);
 
 impl Hops {
     pub fn new() -> Self {
-        Self([None; HOPS])
+        Self([const { None }; HOPS])
     }
 
     /// The hop of a packet to `dst` that goes by `route`. `None` where its link is not in use, or where something is to be
@@ -75,18 +74,15 @@ impl Hops {
         now: Instant,
         route: &Route,
         dst: IpAddr,
-    ) -> Option<Hop> {
+    ) -> Option<&Hop> {
         let key = Key::new(route, route.next_hop(dst), dst.is_ipv6());
         let generations = out.generations();
         let place = &mut self.0[key.place()];
-        if let Some(hop) = place
-            && hop.key == key
-            && hop.generations == generations
-        {
-            return Some(*hop);
+        let is_it = |hop: &Hop| hop.key == key && hop.generations == generations;
+        if !place.as_ref().is_some_and(is_it) {
+            *place = look_up(out, now, key, route, dst);
         }
-        *place = look_up(out, now, key, route, dst);
-        *place
+        place.as_ref()
     }
 }
 

@@ -4,7 +4,7 @@
 //! the front of a received batch, are a run. It is carried on in three steps:
 //!
 //! 1. headers: who asks for more ends the run (`read`);
-//! 2. routes of all, looked up together;
+//! 2. routes of all, looked up together (`look_up`);
 //! 3. for each its hop, a hop less to go, and the new link header in the place of the old one (`hand_on`). It joins those
 //!    before it that leave by the same link, which gets them together.
 //!
@@ -20,9 +20,10 @@ use millstream_route::{LinkId, Route};
 use millstream_wire::ethernet::{self, EtherType, MacAddr};
 use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
-use super::hops::{Hop, Hops};
+use super::hops::{Hop, Hops, LinkHeader};
 use crate::engine::Engine;
 use crate::engine::ip::routing::Routing;
+use crate::engine::tx::output::Output;
 
 /// What is needed for runs; empty between them.
 pub(in crate::engine) struct Runs {
@@ -31,10 +32,7 @@ pub(in crate::engine) struct Runs {
     v4: Ways<Ipv4Addr>,
     v6: Ways<Ipv6Addr>,
     hops: Hops,
-    /// Packets that leave by `link` next, and their bytes.
-    leaving: PacketBatch,
-    link: LinkId,
-    bytes: usize,
+    leaving: Leaving,
 }
 
 /// What a packet of a run asks for.
@@ -54,18 +52,57 @@ struct Ways<A> {
     count: usize,
 }
 
-impl<A: Copy> Ways<A> {
+/// Packets that are ready for their link.
+struct Leaving {
+    packets: PacketBatch,
+    link: LinkId,
+    bytes: usize,
+}
+
+impl<A: Copy + Into<IpAddr>> Ways<A> {
     fn new(none: A) -> Self {
         Self { destinations: [none; BATCH_LIMIT], routes: [None; BATCH_LIMIT], count: 0 }
     }
 
     /// Takes a destination in, and gives its place.
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, destination: A) -> u8 {
         let at = self.count % BATCH_LIMIT;
         self.destinations[at] = destination;
         self.count = at + 1;
         at as u8
+    }
+
+    /// The destination at a place, and the route to it.
+    #[inline(always)]
+    fn at(&self, place: u8) -> (IpAddr, &Option<Route>) {
+        let at = usize::from(place) % BATCH_LIMIT;
+        (self.destinations[at].into(), &self.routes[at])
+    }
+}
+
+impl Leaving {
+    /// Takes in a packet that is to leave by `link`, and hands those on that leave by another one.
+    #[inline(always)]
+    fn push(&mut self, now: Instant, out: &mut Output, link: LinkId, packet: Packet) {
+        if link != self.link {
+            self.send(now, out);
+            self.link = link;
+        }
+        self.bytes += packet.len();
+        // There is room: as much as in the batch that it comes from.
+        let _ = self.packets.push(packet);
+    }
+
+    /// Hands all to their link's queue.
+    fn send(&mut self, now: Instant, out: &mut Output) {
+        if self.packets.is_empty() {
+            return;
+        }
+        out.stats.forwarded += self.packets.len() as u64;
+        out.stats.forwarded_in_runs += self.packets.len() as u64;
+        let bytes = std::mem::take(&mut self.bytes);
+        out.enqueue_all(now, self.link, &mut self.packets, bytes);
     }
 }
 
@@ -76,9 +113,7 @@ impl Default for Runs {
             v4: Ways::new(Ipv4Addr::UNSPECIFIED),
             v6: Ways::new(Ipv6Addr::UNSPECIFIED),
             hops: Hops::new(),
-            leaving: PacketBatch::new(),
-            link: LinkId(0),
-            bytes: 0,
+            leaving: Leaving { packets: PacketBatch::new(), link: LinkId(0), bytes: 0 },
         }
     }
 }
@@ -107,7 +142,6 @@ impl Engine {
     }
 
     /// Reads the headers of the run; of how many packets.
-    #[inline]
     fn read_run(&self, runs: &mut Runs, link: LinkId, medium: Medium) -> usize {
         let mac = self.out.links[link.index()].capabilities.mac;
         let Runs { asked, v4, v6, .. } = runs;
@@ -142,56 +176,13 @@ impl Engine {
         for at in 0..count {
             let Some(packet) = self.rx.next_packet() else { break };
             bytes += packet.len();
-            if let Err(packet) = self.hand_on(now, runs, at, packet, medium) {
-                self.send_leaving(now, runs);
+            if let Err(packet) = runs.hand_on(now, &mut self.out, at, packet, medium) {
+                runs.leaving.send(now, &mut self.out);
                 self.link_input(now, link, packet);
             }
         }
-        self.send_leaving(now, runs);
+        runs.leaving.send(now, &mut self.out);
         bytes
-    }
-
-    /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
-    /// done.
-    #[inline]
-    fn hand_on(
-        &mut self,
-        now: Instant,
-        runs: &mut Runs,
-        at: usize,
-        mut packet: Packet,
-        medium: Medium,
-    ) -> Result<(), Packet> {
-        let Asked { v6, packet_len, .. } = runs.asked[at];
-        let (dst, route) = runs.way(at);
-        let Some(route) = route else { return Err(packet) };
-        let Some(hop) = runs.hops.find(&mut self.out, now, &route, dst) else {
-            return Err(packet);
-        };
-        let len = usize::from(packet_len);
-        if len > hop.mtu || !rewrite(&mut packet, medium.header_len(), len, v6, &hop) {
-            return Err(packet);
-        }
-        if hop.link != runs.link {
-            self.send_leaving(now, runs);
-            runs.link = hop.link;
-        }
-        runs.bytes += packet.len();
-        // There is room: as much as in the batch that it comes from.
-        runs.leaving.push(packet)
-    }
-
-    /// Hands those that are ready to their link's queue.
-    #[inline]
-    fn send_leaving(&mut self, now: Instant, runs: &mut Runs) {
-        if runs.leaving.is_empty() {
-            return;
-        }
-        let stats = &mut self.out.stats;
-        stats.forwarded += runs.leaving.len() as u64;
-        stats.forwarded_in_runs += runs.leaving.len() as u64;
-        let bytes = std::mem::take(&mut runs.bytes);
-        self.out.enqueue_all(now, runs.link, &mut runs.leaving, bytes);
     }
 }
 
@@ -209,15 +200,28 @@ impl Runs {
         routes.lookup_flows_v6(&destinations[..*count], |at| hash(true, at), found);
     }
 
-    /// Where the packet at a place of the run goes, and by which route.
-    #[inline]
-    fn way(&self, at: usize) -> (IpAddr, Option<Route>) {
-        let Asked { v6, at, .. } = self.asked[at];
-        let at = usize::from(at) % BATCH_LIMIT;
-        match v6 {
-            false => (self.v4.destinations[at].into(), self.v4.routes[at]),
-            true => (self.v6.destinations[at].into(), self.v6.routes[at]),
+    /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
+    /// done.
+    #[inline(always)]
+    fn hand_on(
+        &mut self,
+        now: Instant,
+        out: &mut Output,
+        at: usize,
+        mut packet: Packet,
+        medium: Medium,
+    ) -> Result<(), Packet> {
+        let Self { asked, v4, v6, hops, leaving } = self;
+        let Asked { v6: is_v6, at, packet_len } = asked[at];
+        let (dst, route) = if is_v6 { v6.at(at) } else { v4.at(at) };
+        let hop = route.as_ref().and_then(|route| hops.find(out, now, route, dst));
+        let Some(hop) = hop else { return Err(packet) };
+        let len = usize::from(packet_len);
+        if len > hop.mtu || !rewrite(&mut packet, medium.header_len(), len, is_v6, hop) {
+            return Err(packet);
         }
+        leaving.push(now, out, hop.link, packet);
+        Ok(())
     }
 }
 
@@ -256,37 +260,38 @@ fn read(packet: &Packet, medium: Medium, mac: MacAddr) -> Option<Transit> {
 }
 
 /// Cuts padding off a packet of `len` bytes behind a link header of `link_len`, puts the hop's in that one's place, and
-/// takes a hop off. False, and nothing of the packet has changed, where others have it, too, or there is no room.
+/// takes a hop off. False, and nothing else has changed, where others have the packet, too, or there is no room.
 #[inline(always)]
 fn rewrite(packet: &mut Packet, link_len: usize, len: usize, v6: bool, hop: &Hop) -> bool {
-    let more_room = hop.header.map_or(0, |header| header.len()).saturating_sub(link_len);
-    if packet.headroom() < more_room {
+    let hop_len = hop.header.map_or(0, |header| header.len());
+    if packet.len() > link_len + len {
+        packet.truncate(link_len + len);
+    }
+    if hop_len > link_len && packet.headroom() < hop_len - link_len {
         return false;
     }
-    let Some(head) = packet.head_mut() else { return false };
-    let Some(network) = head.get_mut(link_len..) else { return false };
-    if !ip::decrement_hop_limit(network) {
+    let Some(frame) = packet.sole_mut() else { return false };
+    if !frame.get_mut(link_len..).is_some_and(ip::decrement_hop_limit) {
         return false;
     }
-    packet.truncate(link_len + len);
-    let header_len = match hop.header {
-        Some(header) => {
-            if more_room != 0 {
-                packet.prepend(more_room);
-            }
-            if let Some(place) = packet.head_mut().and_then(|head| head.first_chunk_mut()) {
-                *place = header;
-            }
-            header.len()
-        }
-        None => {
-            packet.trim_front(link_len);
-            0
-        }
-    };
+    match (hop.header, frame.first_chunk_mut()) {
+        (Some(header), Some(place)) if link_len == hop_len => *place = header,
+        _ => replace_header(packet, link_len, hop.header),
+    }
     // What the link said of the sum counts from its own header on.
     if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
-        *start = (header_len + if v6 { V6_HEADER_LEN } else { V4_HEADER_LEN }) as u16;
+        *start = (hop_len + if v6 { V6_HEADER_LEN } else { V4_HEADER_LEN }) as u16;
     }
     true
+}
+
+/// Puts a link header, for which there is room, in the place of one of another length.
+#[inline(never)]
+fn replace_header(packet: &mut Packet, link_len: usize, header: LinkHeader) {
+    packet.trim_front(link_len);
+    if let Some(header) = header
+        && let Some(room) = packet.prepend(header.len())
+    {
+        room.copy_from_slice(&header);
+    }
 }
