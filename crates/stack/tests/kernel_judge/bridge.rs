@@ -1,5 +1,5 @@
 //! A bridge of the kernel's, a peer of the kernel's on it, and an engine that has an address at one station and then at
-//! another.
+//! another, or has to tell the bridge of its groups to be found.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -97,6 +97,48 @@ judged! {
                 last = Some(engine);
             }
         }
+        Ok(())
+    }
+}
+
+/// Until the bridge below has asked, and has forgotten who does not answer.
+const REMEMBERED: Duration = Duration::from_secs(4);
+
+judged! {
+    /// A question for a neighbour goes to a solicited-node group, which the bridge hands to those ports alone that have
+    /// told it of the group, and told it again when it asked.
+    fn an_engine_is_found_behind_a_bridge_that_snoops() -> Outcome {
+        static FOUND: AtomicU64 = AtomicU64::new(0);
+        watch(|| FOUND.load(Ordering::Relaxed), || "the peer does not find the station".into());
+        ip("link add br0 type bridge mcast_snooping 1 mcast_mld_version 2")?;
+        // In hundredths of a second. A bridge that begins to ask hands everything to everybody for as long as an answer may
+        // take, so that time is set before.
+        ip("link set br0 type bridge mcast_query_interval 100 mcast_query_response_interval 25")?;
+        ip("link set br0 type bridge mcast_startup_query_interval 25")?;
+        ip("link set br0 type bridge mcast_membership_interval 200")?;
+        ip("link set br0 type bridge mcast_querier 1")?;
+        ip("link add port0 type veth peer name peer0")?;
+        ip("link set port0 master br0 up")?;
+        ip("link set br0 up")?;
+        ip("link set peer0 up")?;
+        ip("addr add fd71::1/64 dev peer0 nodad")?;
+        let mac = MacAddr([2, 0, 0, 0, 71, 9]);
+        let (mut engine, socket) = station("st0", mac, "fd71::2/64".parse()?)?;
+        let peer = UdpSocket::bind("[::]:0")?;
+        peer.connect("[fd71::2]:7000")?;
+        wait(&mut engine, socket, &peer)?;
+        FOUND.fetch_add(1, Ordering::Relaxed);
+        // The bridge asks once its own address is checked; what it was told when the engine came it has forgotten by then.
+        let begun = Instant::now();
+        while begun.elapsed() < REMEMBERED {
+            engine.run_once(Some(Duration::from_millis(20)))?;
+            FOUND.fetch_add(1, Ordering::Relaxed);
+        }
+        while engine.udp_recv(socket, &mut [0; 64]).is_ok() {}
+        ip("neigh flush dev peer0")?;
+        let time = wait(&mut engine, socket, &peer)?;
+        FOUND.fetch_add(1, Ordering::Relaxed);
+        say(&format!("asked for at its group, {time:?} after the peer had forgotten it"));
         Ok(())
     }
 }
