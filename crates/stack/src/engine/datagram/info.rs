@@ -89,7 +89,9 @@ impl Engine {
         options: &SendOptions,
     ) -> Result<(), Error> {
         self.check_options(id, options)?;
-        let sent = self.udp_send_owned(id, packet, to, options);
+        let len = packet.len();
+        let send = |engine: &mut Self| engine.udp_send_owned(id, packet, to, options);
+        let sent = self.trace_send(id, (len, to), send);
         self.udp_heed(id, sent)
     }
 

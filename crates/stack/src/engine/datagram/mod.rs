@@ -347,7 +347,8 @@ impl Engine {
         data: &[u8],
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
-        let sent = self.udp_send_copy(id, data, to);
+        let send = |engine: &mut Self| engine.udp_send_copy(id, data, to);
+        let sent = self.trace_send(id, (data.len(), to), send);
         self.udp_heed(id, sent)
     }
 
@@ -376,7 +377,7 @@ impl Engine {
         }
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
-        self.udp_send_packet(id, packet, to)
+        self.udp_send_owned(id, packet, to, &SendOptions::default())
     }
 
     /// What the next call on the socket would fail with, once.
@@ -393,7 +394,9 @@ impl Engine {
         packet: Packet,
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
-        let sent = self.udp_send_owned(id, packet, to, &SendOptions::default());
+        let len = packet.len();
+        let send = |engine: &mut Self| engine.udp_send_owned(id, packet, to, &SendOptions::default());
+        let sent = self.trace_send(id, (len, to), send);
         self.udp_heed(id, sent)
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct LinkSlot {
     pub link: Box<dyn Link>,
     pub capabilities: Capabilities,
     pub queue: PacketBatch,
+    /// Packets that the link has taken out of it.
+    pub taken: u64,
     pub serial: Serial,
     /// Its last batch was full, and there was more.
     pub more: bool,
@@ -269,7 +271,7 @@ impl LinkSlot {
         let (capabilities, state) = (capabilities_of(&*link), State::InUse);
         let was_down = link.is_down();
         let (queue, more) = (PacketBatch::new(), false);
-        Self { link, capabilities, queue, serial, more, was_down, state, waker }
+        Self { link, capabilities, queue, taken: 0, serial, more, was_down, state, waker }
     }
 
     /// Whether the link is in use.
@@ -325,6 +327,7 @@ impl LinkSlot {
     ) -> Result<bool, LinkError> {
         stats.stages.mark(Stage::Egress, self.queue.len());
         let taken = self.link.transmit(now, pool, &mut self.queue)?;
+        self.taken += taken as u64;
         stats.batches.transmit_packets.add(taken);
         stats.stages.mark(Stage::Transmit, taken);
         Ok(taken != 0)

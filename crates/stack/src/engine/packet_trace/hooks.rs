@@ -10,12 +10,11 @@ use millstream_wire::tcp::TcpHeader;
 use millstream_wire::udp::UdpHeader;
 
 use super::record::Transport;
-use super::{PacketTrace, PacketTraces, TraceEnd, TracePoint};
+use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
 use crate::engine::Engine;
 use crate::engine::datagram::udp_table::UdpSocket;
 use crate::engine::tcp::input::Segment;
 use crate::socket::{SocketId, SocketKind};
-use millstream_tcp::Progress;
 
 /// A sampled packet of the batch that is carried up.
 pub(super) struct Arrived {
@@ -30,9 +29,9 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// What the headers of a packet say, as far as they lie in its first frame. They are checked by those who parse them
-    /// to take them in.
-    pub fn read(packet: &Packet, medium: Medium, now: Instant) -> Self {
+    /// What the headers of a packet of `len` bytes say, as far as they lie in the first frame of what it begins with. They
+    /// are checked by those who parse them to take them in.
+    pub fn read(head: &Packet, len: usize, medium: Medium, now: Instant) -> Self {
         let mut arrived = Self {
             trace: PacketTrace::begin(TracePoint::Received, now),
             header: TcpHeader::default(),
@@ -41,17 +40,16 @@ impl Arrived {
             is_duplicate: false,
         };
         // What cannot be read is followed no further.
-        let _ = arrived.read_headers(packet, medium);
+        let _ = arrived.read_headers(head.head(), len, medium);
         arrived
     }
 
-    fn read_headers(&mut self, packet: &Packet, medium: Medium) -> Option<()> {
-        let head = packet.head();
+    fn read_headers(&mut self, head: &[u8], len: usize, medium: Medium) -> Option<()> {
         let ip_at = match medium {
             Medium::Ip => 0,
             Medium::Ethernet => EthernetHeader::parse(head).ok()?.1,
         };
-        let ip = ip::parse(head.get(ip_at..)?, packet.len().checked_sub(ip_at)?).ok()?;
+        let ip = ip::parse(head.get(ip_at..)?, len.checked_sub(ip_at)?).ok()?;
         let at = ip_at + ip.header_len;
         let head = head.get(at..).filter(|_| ip.fragment.is_none())?;
         let (transport, ports, header_len) = match ip.protocol {
@@ -206,12 +204,12 @@ impl Engine {
     #[cold]
     fn look_at_traced(&mut self, id: SocketId) {
         let Self { out, tcp, udp, .. } = self;
-        let progress = match id.kind() {
-            SocketKind::Udp => udp.by_id(id).ok().map(|socket| read_of(socket)),
-            _ => tcp.by_id(id).map(|(_, socket)| socket.conn.progress()),
+        let standing = match id.kind() {
+            SocketKind::Udp => udp.by_id(id).ok().map(|socket| Standing::of_datagrams(socket)),
+            _ => tcp.by_id(id).map(|(_, socket)| Standing::of_connection(socket)),
         };
-        if let Some(progress) = progress {
-            out.traces.progress(id, &progress);
+        if let Some(standing) = standing {
+            out.traces.progress(id, &standing);
         }
     }
 
@@ -222,18 +220,16 @@ impl Engine {
         tracer.change(|trace| {
             let is_open = match trace.socket {
                 Some(id) if id.kind() == SocketKind::Udp => udp.by_id(id).is_ok(),
-                Some(id) => tcp.by_id(id).is_some_and(|(_, socket)| !socket.detached),
+                Some(id) => tcp.by_id(id).is_some_and(|(_, socket)| {
+                    let Standing { is_read, sends, .. } = Standing::of_connection(socket);
+                    if trace.way() == Way::In { is_read } else { sends }
+                }),
                 None => false,
             };
             (!is_open).then_some(TraceEnd::Closed)
         });
         out.traces.find_slots();
     }
-}
-
-/// How many datagrams were read, as the progress of what a socket has.
-fn read_of(socket: &UdpSocket) -> Progress {
-    Progress { read: socket.taken, ..Progress::default() }
 }
 
 /// The number of the datagram of the last batch whose payload lies there.

@@ -11,16 +11,20 @@
 
 mod hooks;
 mod record;
+mod sent;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
 use millstream_link::Medium;
-use millstream_packet::{Instant, PacketBatch};
-use millstream_tcp::Progress;
+use millstream_packet::{Instant, Packet, PacketBatch};
+
+use millstream_tcp::{Progress, State};
 
 use crate::clock::Clock;
+use crate::engine::datagram::udp_table::UdpSocket;
+use crate::engine::tcp::table::TcpSocket;
 use crate::engine::random::Random;
 use crate::socket::SocketId;
 use crate::stages::Histogram;
@@ -37,6 +41,8 @@ pub(in crate::engine) const KEPT: usize = 1024;
 pub(in crate::engine) struct PacketTraces {
     /// Slots, modulo 64, of the sockets that something is followed of.
     slots: u64,
+    /// Something that is followed waits for a link.
+    awaits_link: bool,
     /// Traces that had ended when sampling began: numbers go on.
     ended_before: u64,
     tracer: Option<Box<Tracer>>,
@@ -48,8 +54,8 @@ pub(in crate::engine) struct Tracer {
     /// One packet in how many is sampled.
     every: u32,
     random: Random,
-    /// Packets up to and with the next one that is sampled.
-    until_received: u32,
+    /// Packets up to and with the next one that is sampled: of those received, and of those sent.
+    until: [u32; 2],
     /// That of the batch that is carried up, until it has reached its connection or its socket.
     arrived: Option<Arrived>,
     followed: Vec<PacketTrace>,
@@ -69,6 +75,7 @@ impl PacketTraces {
         let tracer = || Tracer { ended, ..Tracer::new(every, clock, Random::new(seed)) };
         *self = Self {
             slots: 0,
+            awaits_link: false,
             ended_before: ended,
             tracer: (every != 0).then(|| Box::new(tracer())),
         };
@@ -113,6 +120,14 @@ impl PacketTraces {
         }
     }
 
+    /// A link has given a packet of `len` bytes that begins with `head`; it has put the rest where it is read.
+    #[inline]
+    pub fn placed(&mut self, head: &Packet, len: usize, medium: Medium) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.placed(head, len, medium);
+        }
+    }
+
     /// Follows a packet of a socket from now on.
     fn follow(&mut self, trace: PacketTrace) {
         let (Some(tracer), Some(socket)) = (&mut self.tracer, trace.socket) else { return };
@@ -120,22 +135,24 @@ impl PacketTraces {
         tracer.follow(trace);
     }
 
-    /// The connection has come so far.
+    /// A socket stands so.
     #[cold]
-    pub fn progress(&mut self, socket: SocketId, progress: &Progress) {
+    pub fn progress(&mut self, socket: SocketId, standing: &Standing) {
         let Some(tracer) = &mut self.tracer else { return };
         let now = tracer.clock.now();
         tracer.change(|trace| {
             if trace.socket != Some(socket) {
                 return None;
             }
-            trace.take_progress(progress, now)
+            trace.take_progress(standing, now)
         });
         self.find_slots();
     }
 
-    /// Which slots something is followed of, after something has come to an end.
+    /// Which slots something is followed of, and whether any waits for a link, after something has come to an end.
     fn find_slots(&mut self) {
+        let waits = |tracer: &Tracer| tracer.followed.iter().any(|trace| trace.queued.is_some());
+        self.awaits_link = self.tracer().is_some_and(waits);
         let followed = self.tracer.iter().flat_map(|tracer| &tracer.followed);
         let bits = followed.filter_map(|trace| trace.socket).map(|id| Self::bit(id.slot()));
         self.slots = bits.fold(0, |all, bit| all | bit);
@@ -148,7 +165,7 @@ impl Tracer {
             clock,
             every,
             random,
-            until_received: 0,
+            until: [0; 2],
             arrived: None,
             followed: Vec::with_capacity(FOLLOWED),
             kept: VecDeque::with_capacity(KEPT),
@@ -156,7 +173,7 @@ impl Tracer {
             displaced: 0,
             stages: [Histogram::default(); TracePoint::COUNT],
         };
-        tracer.until_received = tracer.skip();
+        tracer.until = [tracer.skip(), tracer.skip()];
         tracer
     }
 
@@ -167,19 +184,32 @@ impl Tracer {
         (self.random.below(most) + 1).min(u64::from(u32::MAX)) as u32
     }
 
-    fn received(&mut self, batch: &PacketBatch, medium: Medium) {
-        // One of a batch at most.
-        let count = batch.len() as u32;
-        if self.until_received > count {
-            self.until_received -= count;
-            return;
+    /// Which of `count` packets that come together is sampled, if one is: one at most.
+    fn choose(&mut self, way: Way, count: usize) -> Option<usize> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let left = &mut self.until[way as usize];
+        if *left > count {
+            *left -= count;
+            return None;
         }
-        let at = self.until_received as usize - 1;
-        self.until_received = self.skip();
+        let at = *left as usize - 1;
+        self.until[way as usize] = self.skip();
+        Some(at)
+    }
+
+    fn received(&mut self, batch: &PacketBatch, medium: Medium) {
+        let Some(at) = self.choose(Way::In, batch.len()) else { return };
         // One that a link was to put elsewhere is in this batch instead.
         if self.arrived.is_none() {
             let packet = batch.iter().nth(at);
-            self.arrived = packet.map(|packet| Arrived::read(packet, medium, self.clock.now()));
+            let now = self.clock.now();
+            self.arrived = packet.map(|packet| Arrived::read(packet, packet.len(), medium, now));
+        }
+    }
+
+    fn placed(&mut self, head: &Packet, len: usize, medium: Medium) {
+        if self.choose(Way::In, 1).is_some() && self.arrived.is_none() {
+            self.arrived = Some(Arrived::read(head, len, medium, self.clock.now()));
         }
     }
 
@@ -243,14 +273,46 @@ impl Tracer {
     }
 }
 
+/// How a socket stands.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Standing {
+    pub progress: Progress,
+    /// The application may read what it has received.
+    pub is_read: bool,
+    /// What was written may be sent, and acknowledged.
+    pub sends: bool,
+}
+
+impl Standing {
+    pub fn of_connection(socket: &TcpSocket) -> Self {
+        let sends = !matches!(socket.conn.state(), State::Closed);
+        Self { progress: socket.conn.progress(), is_read: !socket.detached, sends }
+    }
+
+    /// A datagram is read by its number; what is sent is not followed by it.
+    pub fn of_datagrams(socket: &UdpSocket) -> Self {
+        let progress = Progress { read: socket.taken, ..Progress::default() };
+        Self { progress, is_read: true, sends: true }
+    }
+}
+
 impl PacketTrace {
-    /// Its connection has come so far; how its trace ends by that, if it does.
-    fn take_progress(&mut self, progress: &Progress, now: Instant) -> Option<TraceEnd> {
-        let Progress { received, read, sent, acknowledged, .. } = *progress;
-        let points = match self.way() {
-            Way::In => [(TracePoint::Readable, received), (TracePoint::Read, read)],
-            Way::Out => [(TracePoint::Sent, sent), (TracePoint::Acknowledged, acknowledged)],
+    /// Its socket stands so; how its trace ends by that, if it does.
+    fn take_progress(&mut self, standing: &Standing, now: Instant) -> Option<TraceEnd> {
+        let Standing { progress, is_read, sends } = *standing;
+        let Progress { received, read, sent, acknowledged, .. } = progress;
+        if self.is_sent_datagram() {
+            return None;
+        }
+        let (goes_on, points) = match self.way() {
+            Way::In => (is_read, [(TracePoint::Readable, received), (TracePoint::Read, read)]),
+            Way::Out => {
+                (sends, [(TracePoint::Sent, sent), (TracePoint::Acknowledged, acknowledged)])
+            }
         };
+        if !goes_on {
+            return Some(TraceEnd::Closed);
+        }
         for (point, come) in points {
             if come >= self.position {
                 self.reach(point, now);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use millstream_packet::Instant;
+use millstream_route::LinkId;
 
 use crate::socket::SocketId;
 
@@ -152,10 +153,12 @@ pub struct PacketTrace {
     /// The two ends, ours first, where they are known.
     pub ends: Option<(SocketAddr, SocketAddr)>,
     pub(super) transport: Transport,
-    /// Bytes of payload.
+    /// Bytes of payload; of a write those of one segment.
     pub bytes: u32,
     /// Where it ends: bytes of its stream; or the number of a datagram among those of its socket.
     pub position: u64,
+    /// The link that it waits for, and how many packets that is going to have taken with it.
+    pub(super) queued: Option<(LinkId, u64)>,
     /// When it was at each point; zero where it was not, or not yet.
     pub(super) times: [Instant; TracePoint::COUNT],
     /// How its trace ended.
@@ -173,6 +176,7 @@ impl PacketTrace {
             transport: Transport::Other,
             bytes: 0,
             position: 0,
+            queued: None,
             times,
             end: TraceEnd::NotFollowed,
         }
@@ -188,6 +192,11 @@ impl PacketTrace {
         if !self.has(point) {
             self.times[point as usize] = now;
         }
+    }
+
+    /// A datagram on its way out: nobody acknowledges it.
+    pub(super) fn is_sent_datagram(&self) -> bool {
+        self.transport == Transport::Udp && self.way() == Way::Out
     }
 
     /// `tcp`, `udp`, or `other`.

@@ -154,3 +154,65 @@ fn one_packet_in_n_is_sampled_on_average() {
     assert!((9.7..10.3).contains(&mean), "{mean}");
     assert!(skips.contains(&1) && skips.contains(&19), "not always the same");
 }
+
+/// All points of the way out.
+const WAY_OUT: [TracePoint; 5] = [
+    TracePoint::Written,
+    TracePoint::Sent,
+    TracePoint::HeadersWritten,
+    TracePoint::Transmitted,
+    TracePoint::Acknowledged,
+];
+
+#[test]
+fn a_write_is_followed_until_its_peer_acknowledges_it() {
+    let mut two = Two::new();
+    let (client, server) = two.connect();
+    // As much as the window that the peer offers has room for, and more: the rest waits in the send queue.
+    let written = two.far.tcp_write(server, &[7; 200_000]).expect("room");
+    assert!(written > 1460);
+    two.settle();
+    let out = |two: &Two| -> Vec<PacketTrace> {
+        two.traces(1).into_iter().filter(|trace| trace.way() == Way::Out).collect()
+    };
+    let mut buffer = vec![0; 300_000];
+    for _ in 0..50 {
+        let _ = two.near.tcp_read(client, &mut buffer);
+        two.now += std::time::Duration::from_millis(50);
+        two.settle();
+    }
+    let trace = out(&two).pop().expect("it is acknowledged");
+    assert_eq!((points(&trace), trace.end), (WAY_OUT.into(), TraceEnd::Complete));
+    assert_eq!((trace.position, trace.bytes), (1448, 1448), "the first segment of one write");
+    let transmitted = two.far.out.traces.tracer().expect("on").stages();
+    let counted = transmitted.filter(|(point, _)| point.way() == Way::Out);
+    assert!(counted.into_iter().all(|(_, times)| times.total() == 1));
+}
+
+#[test]
+fn a_write_that_was_reset_is_not_taken_for_acknowledged() {
+    let mut two = Two::new();
+    let (client, server) = two.connect();
+    two.far.tcp_write(server, b"lost").expect("room");
+    two.near.tcp_abort(client);
+    two.settle();
+    two.far.end_traces_of_closed();
+    let trace = two.traces(1).pop().expect("it has ended");
+    assert_eq!(trace.end, TraceEnd::Closed);
+    assert!(!trace.has(TracePoint::Acknowledged), "{trace:?}");
+}
+
+#[test]
+fn a_datagram_is_followed_until_the_link_takes_it() {
+    let mut two = Two::new();
+    let to = Some("10.9.0.1:53".parse().expect("an address"));
+    let socket = two.far.udp_bind("10.9.0.2:0".parse().expect("an address")).expect("a socket");
+    // The first ones ask for the way; headers are kept ready from then on.
+    for _ in 0..4 {
+        two.far.udp_send(socket, b"hello", to).expect("sent");
+        two.settle();
+    }
+    let trace = two.traces(1).pop().expect("it is taken");
+    assert_eq!(points(&trace), [WAY_OUT[0], WAY_OUT[2], WAY_OUT[3]]);
+    assert_eq!((trace.end, trace.bytes, trace.transport()), (TraceEnd::Complete, 5, "udp"));
+}

@@ -363,6 +363,8 @@ impl Engine {
                 }
             };
             self.out.stats.stages.mark(Stage::Receive, 1);
+            let medium = self.out.links[link.index()].capabilities.medium;
+            self.out.traces.placed(&placed.head, placed.total_len(), medium);
             if let Err(placed) = self.take_placed(now, link, head_len, placed, start, reader) {
                 self.not_expected(placed, reader.memory_from(start));
                 break;
@@ -434,7 +436,15 @@ impl Engine {
         let stats = &mut self.out.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
+        let is_traced = self.out.traces.is_on();
+        if is_traced {
+            self.find_traced(std::slice::from_ref(&segment));
+            self.out.traces.demultiplexed(0);
+        }
         let taken = self.tcp_input(now, &mut segment, Some(reader));
+        if is_traced {
+            self.trace_segment(0, &segment);
+        }
         self.out.stats.tcp_rx_direct_bytes += taken as u64;
         self.note_small(bytes);
         self.out.stats.stages.mark(Stage::Tcp, 1);

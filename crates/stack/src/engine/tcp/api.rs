@@ -308,6 +308,7 @@ impl Engine {
             self.tcp.dirty.push_back(slot);
         }
         self.out.stats.stages.mark(Stage::Write, 1);
+        self.trace_written(id, *result.as_ref().unwrap_or(&0));
         result.map_err(write_error)
     }
 
@@ -336,6 +337,9 @@ impl Engine {
             Err(_) => {}
         }
         self.tcp.touch(slot);
+        if result.is_ok() {
+            self.trace_written(id, len);
+        }
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 

@@ -188,6 +188,7 @@ impl BorrowedWrite<'_> {
         engine.writes.charge(socket, given, wanted);
         ack_wait.reserved(given);
         *reserved += given;
+        engine.trace_written(*id, given);
     }
 
     /// Whether what is not acknowledged had better be copied.

@@ -429,9 +429,16 @@ fn serve(
         let cost = SEGMENT_COST_BYTES * batch.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
+        let is_traced = out.traces.follows(socket.id.slot());
+        if is_traced {
+            out.traces.segment_made(socket);
+        }
         match &mut borrowed {
             None => out.send_segments(now, link, &mut socket.route, segment, batch),
             Some(borrowed) => out.send_borrowed(now, &mut socket.route, segment, borrowed),
+        }
+        if is_traced {
+            out.trace_headers(socket, link);
         }
         if !socket.conn.has_output() {
             socket.transmit.unflushed = 0;

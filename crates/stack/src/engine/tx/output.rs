@@ -445,7 +445,9 @@ impl Output {
     /// Hands every link what waits for it; true when a link took something.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
-        self.waiting && self.flush_links(now)
+        let progress = self.waiting && self.flush_links(now);
+        self.traces.transmitted(&self.links);
+        progress
     }
 
     #[inline(never)]
