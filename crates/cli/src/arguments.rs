@@ -89,6 +89,9 @@ pub enum Command {
     /// Where sampled packets of an engine were, and how long: a trace for Perfetto
     #[command(after_long_help = crate::live::TRACE_HELP)]
     Trace(crate::live::Trace),
+    /// What happens to one connection: states, windows, losses, time-outs, as qlog
+    #[command(after_long_help = crate::live::EVENTS_HELP)]
+    Events(crate::live::Events),
     /// Everything that engines publish, for Prometheus
     #[command(after_long_help = crate::live::METRICS_HELP)]
     Metrics(crate::live::Metrics),

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Drops(one) => live::drops(&one),
         Command::Stages(one) => live::stages(&one),
         Command::Trace(one) => live::trace(&one),
+        Command::Events(one) => live::events(&one),
         Command::Metrics(one) => live::metrics(&one),
         Command::Ss(one) => live::ss(&one),
         Command::Queue(one) => live::queue(&one),

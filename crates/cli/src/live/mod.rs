@@ -4,6 +4,7 @@ mod ask;
 mod columns;
 mod drops;
 mod engines;
+mod events;
 mod http;
 mod metrics;
 mod netstat;
@@ -15,6 +16,7 @@ mod trace;
 mod traced;
 
 pub use drops::{Drops, HELP as DROPS_HELP, drops};
+pub use events::{Events, HELP as EVENTS_HELP, events};
 pub use metrics::{HELP as METRICS_HELP, Metrics, metrics};
 pub use netstat::{HELP as NETSTAT_HELP, Netstat, netstat};
 pub use network::{RouteTable, Timers, groups, links, neigh, pool, route, timers};

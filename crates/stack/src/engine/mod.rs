@@ -1,5 +1,6 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
+mod connection_events;
 mod datagram;
 mod ip;
 mod links;

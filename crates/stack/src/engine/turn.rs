@@ -201,6 +201,9 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.conn.next_deadline().is_some_and(|due| due <= now) {
             socket.conn.on_timer(now);
+            if self.out.events.watches(slot) {
+                self.out.events.look(socket, now);
+            }
             if socket.conn.take_delivery_problem() {
                 self.out.doubt(now, socket);
             }

@@ -395,7 +395,8 @@ impl Engine {
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
         let len = packet.len();
-        let send = |engine: &mut Self| engine.udp_send_owned(id, packet, to, &SendOptions::default());
+        let send =
+            |engine: &mut Self| engine.udp_send_owned(id, packet, to, &SendOptions::default());
         let sent = self.trace_send(id, (len, to), send);
         self.udp_heed(id, sent)
     }

@@ -9,6 +9,7 @@ mod answers;
 mod config;
 mod control;
 mod counters;
+mod events;
 mod traces;
 mod values;
 

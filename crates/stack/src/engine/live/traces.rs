@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::packet_trace::PacketTrace;
 
 /// Traces of one page.
-const TRACES: usize = 32;
+const TRACES: usize = 16;
 
 /// How long packets are sampled for who has asked.
 const LEASE: Duration = Duration::from_secs(2);
@@ -92,10 +92,13 @@ impl Engine {
         self.live.sample_until = Some(until);
     }
 
-    /// Ends sampling for those who have asked, once nobody asks any more.
+    /// Ends sampling, and watching connections, for those who have asked, once nobody asks any more.
     pub(super) fn end_lease(&mut self, now: Instant) {
         if self.live.sample_until.is_some_and(|until| until <= now) {
             self.set_packet_sample(0);
+        }
+        if self.out.events.is_on() {
+            self.out.events.end_leases(now);
         }
     }
 }

@@ -171,7 +171,21 @@ impl Engine {
 
     /// The segment at this place was handed to its connection.
     #[cold]
-    pub(in crate::engine) fn trace_segment(&mut self, place: usize, segment: &Segment) {
+    pub(in crate::engine) fn trace_segment(
+        &mut self,
+        now: Instant,
+        place: usize,
+        segment: &Segment,
+    ) {
+        self.trace_accepted(place);
+        if let Some(id) = segment.socket {
+            self.trace_progress(id);
+            self.note_events(id, now);
+        }
+    }
+
+    /// If the sampled packet is at this place, its connection has taken it.
+    fn trace_accepted(&mut self, place: usize) {
         let Self { out, tcp, .. } = self;
         let Some(tracer) = &mut out.traces.tracer else { return };
         if let Some(mut arrived) = tracer.arrived.take_if(|one| one.place == Some(place)) {
@@ -187,9 +201,6 @@ impl Engine {
                 Some(end) => tracer.end(PacketTrace { end, ..arrived.trace }),
                 None => out.traces.follow(arrived.trace),
             }
-        }
-        if let Some(id) = segment.socket {
-            self.trace_progress(id);
         }
     }
 

@@ -24,8 +24,8 @@ use millstream_tcp::{Progress, State};
 
 use crate::clock::Clock;
 use crate::engine::datagram::udp_table::UdpSocket;
-use crate::engine::tcp::table::TcpSocket;
 use crate::engine::random::Random;
+use crate::engine::tcp::table::TcpSocket;
 use crate::socket::SocketId;
 use crate::stages::Histogram;
 use hooks::Arrived;

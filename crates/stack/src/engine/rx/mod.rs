@@ -304,7 +304,7 @@ impl Engine {
             return;
         }
         let (mut segments, count) = self.rx.gro.take();
-        let is_traced = self.out.traces.is_on();
+        let is_traced = self.out.traces.is_on() || self.out.events.is_on();
         if is_traced {
             self.find_traced(&segments[..count]);
         }
@@ -315,7 +315,7 @@ impl Engine {
             let taken = self.tcp_input(now, segment, reader.as_deref_mut());
             self.out.stats.tcp_rx_copied_bytes += taken as u64;
             if is_traced {
-                self.trace_segment(place, segment);
+                self.trace_segment(now, place, segment);
             }
             // Of one that was refused.
             segment.payload = None;
@@ -436,14 +436,14 @@ impl Engine {
         let stats = &mut self.out.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
-        let is_traced = self.out.traces.is_on();
+        let is_traced = self.out.traces.is_on() || self.out.events.is_on();
         if is_traced {
             self.find_traced(std::slice::from_ref(&segment));
             self.out.traces.demultiplexed(0);
         }
         let taken = self.tcp_input(now, &mut segment, Some(reader));
         if is_traced {
-            self.trace_segment(0, &segment);
+            self.trace_segment(now, 0, &segment);
         }
         self.out.stats.tcp_rx_direct_bytes += taken as u64;
         self.note_small(bytes);

@@ -331,6 +331,9 @@ impl Engine {
     fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.settle_memory(&mut self.account);
+        if self.out.events.watches(slot) {
+            self.out.events.look(socket, now);
+        }
         let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
             self.queue_again(slot, served, is_next);

@@ -9,6 +9,7 @@ use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
+use crate::engine::connection_events::ConnectionEvents;
 use crate::engine::ip::addresses::{Addresses, is_link_local};
 use crate::engine::ip::claims::Claims;
 use crate::engine::ip::path_mtus::PathMtus;
@@ -44,6 +45,7 @@ pub(crate) struct Output {
     pub identifications: Identifications,
     pub stats: EngineStats,
     pub traces: PacketTraces,
+    pub events: ConnectionEvents,
     /// Packets may wait for a link.
     waiting: bool,
     /// The link whose queue was last found to have no room.
@@ -86,6 +88,7 @@ impl Output {
             identifications: Identifications::new(keys.identifications),
             stats,
             traces: PacketTraces::default(),
+            events: ConnectionEvents::default(),
             waiting: false,
             full: None,
             icmp_errors: AnswerLimit::new(

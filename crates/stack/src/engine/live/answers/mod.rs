@@ -18,6 +18,7 @@ use millstream_live::Fields;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
 
+use super::events::ConnectionAnswer;
 use super::traces::Traces;
 use crate::engine::Engine;
 use crate::socket::{SocketId, SocketKind};
@@ -31,7 +32,7 @@ pub(super) const PAGE_BYTES: usize = 8 << 10;
 
 /// What is told who asks for something else.
 const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route [PREFIX | get ADDRESS], \
-                         groups, timers [-v], traces FROM [N] or pool";
+                         groups, timers [-v], traces FROM [N], events ID FROM or pool";
 
 /// Answers one question.
 pub(super) struct Answer {
@@ -105,6 +106,7 @@ impl Answer {
             ["ss", "-a"] => Some(Box::new(sockets::Sockets::new(true))),
             ["queue", id] => queue(id, false),
             ["queue", id, "-v"] => queue(id, true),
+            ["events", id, from] => events(id, from),
             ["traces", from] => traces(from, None),
             ["traces", from, every] => traces(from, Some(every)),
             ["census"] => Some(Box::<queues::Census>::default()),
@@ -166,6 +168,25 @@ fn queue(id: &str, is_verbose: bool) -> Option<Box<dyn Pages>> {
     })
 }
 
+/// The answer about what happens to a connection.
+fn events(id: &str, from: &str) -> Option<Box<dyn Pages>> {
+    Some(match ConnectionAnswer::to(id, from) {
+        Some(events) => Box::new(events),
+        None => Box::new(Refused(NO_SUCH_SOCKET)),
+    })
+}
+
+impl Pages for ConnectionAnswer {
+    fn write(
+        &mut self,
+        engine: &mut Engine,
+        _: &mut Work,
+        page: &mut String,
+    ) -> Result<Page, &'static str> {
+        self.fill(engine, page).map(|is_last| if is_last { Page::Last } else { Page::More })
+    }
+}
+
 /// The answer about sampled packets.
 fn traces(from: &str, every: Option<&str>) -> Option<Box<dyn Pages>> {
     let traces = Traces::to(from, every);
@@ -206,7 +227,7 @@ fn kind_name(kind: SocketKind) -> &'static str {
     }
 }
 
-fn parse_id(text: &str) -> Option<SocketId> {
+pub(super) fn parse_id(text: &str) -> Option<SocketId> {
     let kinds = [SocketKind::Tcp, SocketKind::Listener, SocketKind::Udp, SocketKind::Icmp];
     let kind = kinds.into_iter().find(|&kind| text.starts_with(kind_name(kind)))?;
     let (slot, generation) = text[kind_name(kind).len()..].split_once('.')?;
