@@ -13,9 +13,23 @@ struct Cursor {
     at: u64,
 }
 
+/// A survey that others have asked for more often than this, without its going on, has lost its place.
+const SURVEY_PATIENCE: u8 = 64;
+
+/// Where somebody left off who only looks at the queue.
+struct Survey {
+    by: u64,
+    cursor: Option<Cursor>,
+    /// How often others have asked since it went on.
+    passed_over: u8,
+}
+
 /// The last few places in a queue, most recently used first. Each is an entry inside the queue:
-/// whatever leaves it is forgotten.
-pub(crate) struct Cursors([Option<Cursor>; CURSORS]);
+/// whatever leaves it is forgotten. A survey has a place of its own, and takes none from readers.
+pub(crate) struct Cursors {
+    read: [Option<Cursor>; CURSORS],
+    survey: Option<Box<Survey>>,
+}
 
 /// The end of a walk, and which cursor it had started from.
 pub(crate) struct Walked {
@@ -26,7 +40,7 @@ pub(crate) struct Walked {
 
 impl Cursors {
     pub(crate) const fn new() -> Self {
-        Self([None; CURSORS])
+        Self { read: [None; CURSORS], survey: None }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -37,7 +51,7 @@ impl Cursors {
     #[inline]
     pub(crate) fn nearest(&self, front: u64, offset: usize) -> Option<(usize, Entry, usize)> {
         let mut best = None;
-        for (which, cursor) in self.0.iter().enumerate() {
+        for (which, cursor) in self.read.iter().enumerate() {
             let Some(Cursor { entry, at }) = *cursor else { break };
             // Never before the front: entries that left are forgotten, the first one is trimmed.
             let start = at.wrapping_sub(front) as usize;
@@ -48,6 +62,42 @@ impl Cursors {
         best
     }
 
+    /// Whether the survey `by` somebody may go on. There is one at a time, or two would look for their places for ever; one
+    /// that does not go on gives way.
+    pub(crate) fn begin_survey(&mut self, by: u64) -> bool {
+        let Some(survey) = &mut self.survey else {
+            self.survey = Some(Box::new(Survey { by, cursor: None, passed_over: 0 }));
+            return true;
+        };
+        if survey.by != by && survey.passed_over < SURVEY_PATIENCE {
+            survey.passed_over += 1;
+            return false;
+        }
+        (survey.by, survey.passed_over) = (by, 0);
+        true
+    }
+
+    /// The place nearest before or at `offset` from `front`, of the survey or of readers.
+    pub(crate) fn nearest_to_survey(&self, front: u64, offset: usize) -> Option<(Entry, usize)> {
+        let read = self.nearest(front, offset).map(|(_, entry, start)| (entry, start));
+        let own = self.survey.as_ref().and_then(|survey| survey.cursor);
+        let own = own.map(|Cursor { entry, at }| (entry, at.wrapping_sub(front) as usize));
+        let own = own.filter(|(_, start)| *start <= offset);
+        read.into_iter().chain(own).max_by_key(|(_, start)| *start)
+    }
+
+    /// Remembers how far the survey has come.
+    pub(crate) fn keep_survey(&mut self, entry: Entry, at: u64) {
+        if let Some(survey) = &mut self.survey {
+            survey.cursor = Some(Cursor { entry, at });
+        }
+    }
+
+    /// The survey is over.
+    pub(crate) fn end_survey(&mut self) {
+        self.survey = None;
+    }
+
     /// Remembers where a walk ended, in the place of the cursor that it started from; a walk from
     /// the front takes the place of the one not used for longest.
     #[inline]
@@ -55,16 +105,16 @@ impl Cursors {
         let Some(Walked { used, entry, at }) = walked else { return };
         let mut gone = used.unwrap_or(CURSORS - 1).min(CURSORS - 1);
         while gone != 0 {
-            self.0[gone] = self.0[gone - 1];
+            self.read[gone] = self.read[gone - 1];
             gone -= 1;
         }
-        self.0[0] = Some(Cursor { entry, at });
+        self.read[0] = Some(Cursor { entry, at });
     }
 
     /// The entry leaves the queue.
     #[inline]
     pub(crate) fn forget(&mut self, entry: Entry) {
-        if self.0[0].is_some() {
+        if self.read[0].is_some() || self.survey.is_some() {
             self.forget_some(entry);
         }
     }
@@ -72,13 +122,16 @@ impl Cursors {
     #[cold]
     #[inline(never)]
     fn forget_some(&mut self, entry: Entry) {
+        if let Some(survey) = &mut self.survey {
+            survey.cursor = survey.cursor.filter(|cursor| cursor.entry != entry);
+        }
         let mut kept = 0;
         for i in 0..CURSORS {
-            let Some(cursor) = self.0[i] else { break };
+            let Some(cursor) = self.read[i] else { break };
             if cursor.entry == entry {
-                self.0[i] = None;
+                self.read[i] = None;
             } else {
-                self.0.swap(i, kept);
+                self.read.swap(i, kept);
                 kept += 1;
             }
         }
@@ -87,7 +140,8 @@ impl Cursors {
     /// The first entry has lost its first `n` bytes.
     #[inline]
     pub(crate) fn trim(&mut self, first: Entry, n: usize) {
-        for cursor in self.0.iter_mut().flatten() {
+        let survey = self.survey.iter_mut().filter_map(|survey| survey.cursor.as_mut());
+        for cursor in self.read.iter_mut().flatten().chain(survey) {
             if cursor.entry == first {
                 cursor.at = cursor.at.wrapping_add(n as u64);
             }

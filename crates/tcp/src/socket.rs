@@ -255,13 +255,14 @@ impl Connection {
     pub fn survey_queue(
         &mut self,
         receives: bool,
+        by: u64,
         from: Option<u64>,
         most: usize,
         see: impl FnMut(Piece),
     ) -> Option<u64> {
         match receives {
-            true => self.rcv.survey_queue(from, most, see),
-            false => self.snd.survey_queue(from, most, see),
+            true => self.rcv.survey_queue(by, from, most, see),
+            false => self.snd.survey_queue(by, from, most, see),
         }
     }
 

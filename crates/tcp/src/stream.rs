@@ -78,12 +78,13 @@ impl StreamQueue {
     /// As [`ByteQueue::survey`]; from the front where `from` says nothing.
     pub(crate) fn survey(
         &mut self,
+        by: u64,
         from: Option<u64>,
         most: usize,
         see: impl FnMut(Piece),
     ) -> Option<u64> {
         let queue = self.bytes_mut()?;
-        queue.survey(from.unwrap_or(queue.position()), most, see)
+        queue.survey(by, from.unwrap_or(queue.position()), most, see)
     }
 
     /// Most memory held since it was made.

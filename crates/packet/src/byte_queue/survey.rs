@@ -1,7 +1,6 @@
 //! What a queue is made of, a few pieces at a time.
 
 use super::ByteQueue;
-use crate::cursors::Walked;
 use crate::limits::DESCRIPTOR_SIZE_BYTES;
 
 /// One piece of memory in a queue.
@@ -23,12 +22,30 @@ impl ByteQueue {
     }
 
     /// Tells `see` of the pieces from stream position `from` on, and where to go on: `None` at the end. It looks at
-    /// `most` pieces at most, however many there are. The place is remembered, as by [`view`](Self::view); where others
-    /// have taken its memory, some calls only look for it again, and tell of nothing.
+    /// `most` pieces at most, however many there are. The place is remembered, beside those of [`view`](Self::view). A queue
+    /// has one survey at a time, told from others by the number `by`: meanwhile others are told of nothing, and to go on
+    /// where they are. One that does not go on gives way to them, and has to find its place again a few steps at a time.
     ///
     /// Between calls the queue may change. What was taken is passed over; of a piece that has grown nothing is told
     /// again.
-    pub fn survey(&mut self, from: u64, most: usize, mut see: impl FnMut(Piece)) -> Option<u64> {
+    pub fn survey(
+        &mut self,
+        by: u64,
+        from: u64,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        if self.last.is_some() && !self.cursors.begin_survey(by) {
+            return Some(from);
+        }
+        let next = self.go_on(from, most, see);
+        if next.is_none() {
+            self.cursors.end_survey();
+        }
+        next
+    }
+
+    fn go_on(&mut self, from: u64, most: usize, mut see: impl FnMut(Piece)) -> Option<u64> {
         let last = self.last?;
         // Before the front: that was taken meanwhile.
         let wanted = match from.wrapping_sub(self.front) {
@@ -38,10 +55,8 @@ impl ByteQueue {
         if wanted >= self.len {
             return None;
         }
-        let (used, mut entry, mut start) = match self.cursors.nearest(self.front, wanted) {
-            Some((used, entry, start)) => (Some(used), entry, start),
-            None => (None, last.next(), 0),
-        };
+        let nearest = self.cursors.nearest_to_survey(self.front, wanted);
+        let (mut entry, mut start) = nearest.unwrap_or((last.next(), 0));
         for _ in 0..most {
             if start >= wanted {
                 see(Piece {
@@ -57,7 +72,7 @@ impl ByteQueue {
             entry = entry.next();
         }
         let at = self.front.wrapping_add(start as u64);
-        self.cursors.keep(Some(Walked { used, entry, at }));
+        self.cursors.keep_survey(entry, at);
         Some(self.front.wrapping_add(start.max(wanted) as u64))
     }
 }

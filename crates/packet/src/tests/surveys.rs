@@ -24,7 +24,7 @@ fn survey(
     let (mut pieces, mut next) = (Vec::new(), Some(queue.position()));
     while let Some(from) = next {
         let before = pieces.len();
-        next = queue.survey(from, most, |piece| pieces.push(piece));
+        next = queue.survey(1, from, most, |piece| pieces.push(piece));
         assert!(pieces.len() - before <= most, "no more than asked for");
         meanwhile(queue);
     }
@@ -61,12 +61,39 @@ fn what_is_taken_meanwhile_is_passed_over() {
 fn a_place_that_others_have_taken_is_found_again_a_few_steps_at_a_time() {
     let pool = pool();
     let mut queue = queue(&pool, 100, 1000);
-    let next = queue.survey(queue.position(), 60, |_| {}).expect("more");
+    let next = queue.survey(1, queue.position(), 60, |_| {}).expect("more");
     queue.cursors.clear();
     let (mut calls, mut told, mut next) = (0, 0, Some(next));
     while let Some(from) = next {
-        next = queue.survey(from, 10, |_| told += 1);
+        next = queue.survey(1, from, 10, |_| told += 1);
         calls += 1;
     }
     assert_eq!((calls, told), (10, 40));
+}
+
+#[test]
+fn surveys_take_no_place_from_readers_and_several_at_once_come_to_an_end() {
+    const PIECES: usize = 200;
+    let pool = pool();
+    let mut queue = queue(&pool, PIECES, 1000);
+    // From the last one on: each finds its place from the front, and keeps one of its own.
+    let offsets = [160_000, 120_000, 80_000, 40_000];
+    for offset in offsets {
+        assert_eq!(queue.copy_packet(&pool, 0, offset, 10).expect("frames").len(), 10);
+    }
+    let places = |queue: &ByteQueue| {
+        offsets.map(|at| queue.cursors.nearest(queue.position(), at).map(|(_, _, start)| start))
+    };
+    let before = places(&queue);
+    let mut surveys = [0, 25, 60, 95, 130, 165].map(|at| (Some(queue.position() + at * 1000), 0));
+    let told = surveys.map(|(from, _)| PIECES - from.expect("some") as usize / 1000);
+    // One begins, and does not go on.
+    let _ = queue.survey(99, queue.position(), 10, |_| {});
+    for _ in 0..2 * PIECES {
+        for (by, (next, told)) in surveys.iter_mut().enumerate() {
+            *next = next.and_then(|from| queue.survey(by as u64, from, 10, |_| *told += 1));
+        }
+    }
+    assert_eq!(surveys, told.map(|told| (None, told)));
+    assert_eq!(places(&queue), before, "readers go on where they were");
 }

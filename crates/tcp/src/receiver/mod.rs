@@ -226,11 +226,12 @@ impl Receiver {
     /// As [`StreamQueue::survey`].
     pub(crate) fn survey_queue(
         &mut self,
+        by: u64,
         from: Option<u64>,
         most: usize,
         see: impl FnMut(Piece),
     ) -> Option<u64> {
-        self.queue.survey(from, most, see)
+        self.queue.survey(by, from, most, see)
     }
 
     /// Copies bytes that wait to be read into `out`: how many.

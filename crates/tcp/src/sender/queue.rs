@@ -23,11 +23,12 @@ impl Sender {
     /// As [`StreamQueue::survey`].
     pub(crate) fn survey_queue(
         &mut self,
+        by: u64,
         from: Option<u64>,
         most: usize,
         see: impl FnMut(Piece),
     ) -> Option<u64> {
-        self.queue.survey(from, most, see)
+        self.queue.survey(by, from, most, see)
     }
 
     /// Bytes written and not sent for the first time.

@@ -32,6 +32,9 @@ const LINKS: usize = millstream_link::sys::POLL_LIMIT;
 /// Connections whose states are looked at for one publication.
 const STATES: u32 = 128;
 
+/// Where publication could not begin, it is tried again so much later.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Live {
@@ -41,6 +44,8 @@ pub(super) struct Live {
     /// Until when packets are sampled for who has asked by the control socket; `None` while they are not, or as the
     /// engine's own application wants it.
     pub(super) sample_until: Option<Instant>,
+    /// What could not be begun, to be tried again.
+    wanted: Option<Box<LiveConfig>>,
     /// Why nothing is published, or was not at last.
     error: Option<LiveError>,
 }
@@ -62,16 +67,15 @@ struct Publisher {
 }
 
 impl Live {
-    /// As asked for. Where that cannot be had the reason is kept.
+    /// As asked for. Where that cannot be had the reason is kept, and it is tried again, unless the name is none.
     pub fn new(config: Option<&LiveConfig>, now: Instant) -> Self {
-        match config.map(|config| Publisher::new(config, now)) {
-            None => Self::default(),
-            Some(Ok(publisher)) => {
-                let publisher = Some(Box::new(publisher));
-                Self { due: Some(now), publisher, ..Self::default() }
-            }
-            Some(Err(error)) => Self { error: Some(error), ..Self::default() },
-        }
+        let Some(config) = config else { return Self::default() };
+        let (due, publisher, wanted, error) = match Publisher::new(config, now) {
+            Ok(publisher) => (Some(now), Some(Box::new(publisher)), None, None),
+            Err(error @ LiveError::Name(_)) => (None, None, None, Some(error)),
+            Err(error) => (Some(now + AGAIN), None, Some(Box::new(config.clone())), Some(error)),
+        };
+        Self { due, publisher, wanted, error, sample_until: None }
     }
 
     #[inline]
@@ -219,6 +223,9 @@ impl Engine {
     #[inline(never)]
     pub(super) fn look_at_live(&mut self, now: Instant) {
         self.end_lease(now);
+        if let Some(wanted) = self.live.wanted.take() {
+            self.live = Live::new(Some(&wanted), now);
+        }
         let Some(mut publisher) = self.live.publisher.take() else { return };
         if publisher.due <= now {
             self.live.error = publisher.publish(self).err();

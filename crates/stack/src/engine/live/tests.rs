@@ -280,6 +280,7 @@ fn tables_are_walked_a_few_slots_at_a_time() {
     }
 }
 
+mod others;
 mod pages;
 
 mod control {

@@ -1,6 +1,8 @@
 //! `queue ID`: the queues of one socket, with each piece where that is asked for (`-v`). `census`: the sizes of what is queued
 //! anywhere.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use millstream_live::{Fields, bucket_least};
 use millstream_packet::{Packet, Piece, QueueStats};
 
@@ -13,13 +15,25 @@ use crate::stages::Histogram;
 /// Steps of a piece that is shown.
 const SHOWN_STEPS: usize = 4;
 
+/// Numbers of surveys, so that a queue tells them apart.
+static SURVEYS: AtomicU64 = AtomicU64::new(0);
+
 /// How far the queues of a socket were looked at.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Reached {
+    /// The number of the survey.
+    by: u64,
     /// The receive queue's turn.
     receives: bool,
     /// Where to go on in a stream, or the number of a datagram.
     from: Option<u64>,
+}
+
+impl Reached {
+    /// Nothing was looked at yet.
+    fn nothing() -> Self {
+        Self { by: SURVEYS.fetch_add(1, Ordering::Relaxed), receives: false, from: None }
+    }
 }
 
 /// How often pieces were of which size.
@@ -68,8 +82,8 @@ pub(super) struct Queue {
 
 impl Queue {
     pub fn new(id: SocketId, is_verbose: bool) -> Self {
-        let (reached, sizes) = Default::default();
-        Self { id, is_verbose, is_begun: false, reached, sizes }
+        let reached = Reached::nothing();
+        Self { id, is_verbose, is_begun: false, reached, sizes: Sizes::default() }
     }
 }
 
@@ -108,7 +122,7 @@ pub(super) struct Census {
 impl Default for Census {
     fn default() -> Self {
         let at = Walk::over(&[Table::Tcp, Table::Udp, Table::Icmp]);
-        Self { at, reached: Reached::default(), sizes: Sizes::default() }
+        Self { at, reached: Reached::nothing(), sizes: Sizes::default() }
     }
 }
 
@@ -134,7 +148,7 @@ impl Pages for Census {
             if id.is_some_and(|id| survey(engine, id, reached, (work, 1), count) == Page::More) {
                 return Ok(Page::More);
             }
-            *reached = Reached::default();
+            *reached = Reached::nothing();
             at.advance();
         }
         sizes.write(page);
@@ -258,10 +272,11 @@ fn survey(
     while work.left() != 0 {
         let side = if reached.receives { "receive" } else { "send" };
         let (most, mut seen) = (work.left().div_ceil(each), 0);
-        let next = socket.conn.survey_queue(reached.receives, reached.from, most, |piece| {
-            seen += 1;
-            see(side, &piece);
-        });
+        let next =
+            socket.conn.survey_queue(reached.receives, reached.by, reached.from, most, |piece| {
+                seen += 1;
+                see(side, &piece);
+            });
         // Where it goes on all of them were used up.
         work.spend(each * if next.is_some() { most } else { seen });
         reached.from = next;
