@@ -60,6 +60,7 @@ audit:           ## licences and sources of all dependencies; with cargo-deny ba
 	scripts/audit
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
+	@SOFT=1 scripts/need pg_ctlcluster:postgresql
 	cargo test --locked --workspace --exclude millstream --exclude millstream-tcp --quiet
 	cargo test --locked $(CLOGGED) --lib --quiet -- clog
 	cargo test --locked -p millstream --doc --quiet

@@ -31,8 +31,8 @@ that runs beside it is not disturbed.";
 
 /// Removes all that were named, or none, and gives their room back.
 pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let file = database(&arguments.database)?;
-    let mut store = Store::open_existing(&file).map_err(stored)?;
+    let at = database(&arguments.database)?;
+    let mut store = Store::open_existing(&at).map_err(stored)?;
     let running = StateDir::locate()?.running_ids();
     let mut gone: Vec<Summary> = Vec::new();
     for text in &arguments.ids {
@@ -45,7 +45,7 @@ pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
         }
     }
     let ids: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
-    let before = size_bytes(&file);
+    let before = at.file().map(size_bytes);
     store.forget(&ids).map_err(stored)?;
     let given_back = store.give_back_room(running.is_empty());
     for Summary { id, runs, .. } in &gone {
@@ -53,11 +53,10 @@ pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
         out(&format!("Forgotten: {id} ({runs})\n"))?;
     }
     match given_back {
-        Ok(true) => out(&room(&file, before, size_bytes(&file)))?,
+        Ok(true) => out(&at.file().zip(before).map_or_else(String::new, room))?,
         Ok(false) => say(format_args!(
-            "note: {} was made by an earlier version and stays as large as it is while an experiment runs; what comes \
-             next takes the room",
-            file.display()
+            "note: {at} was made by an earlier version and stays as large as it is while an experiment runs; what comes \
+             next takes the room"
         )),
         // They are gone all the same.
         Err(error) => say(format_args!("note: the room is not given back yet: {error}")),
@@ -69,8 +68,9 @@ fn size_bytes(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |meta| meta.len())
 }
 
-fn room(file: &Path, before: u64, after: u64) -> String {
+/// How large a file is, which was so large before.
+fn room((file, before): (&Path, u64)) -> String {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
-    let (before, after) = (megabytes(before), megabytes(after));
+    let (before, after) = (megabytes(before), megabytes(size_bytes(file)));
     format!("{}: {after:.1} MB, {before:.1} MB before\n", file.display())
 }

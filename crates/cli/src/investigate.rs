@@ -16,10 +16,10 @@ use millstream_lab::investigate::{
 use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::runner::{self, Interrupt, Observer, WorkerProgram};
-use millstream_lab::store::Store;
+use millstream_lab::store::Location;
 
 use crate::output;
-use crate::prepare::{Made, new_store, prepare_json};
+use crate::prepare::{Made, existing_store, prepare_json};
 use crate::progress::Progress;
 use crate::run::{Keeper, load, setting, shown, state, worker_program};
 use crate::values;
@@ -115,8 +115,8 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
-    let file = values::database(&arguments.database)?;
-    made.database_folder(&file)?;
+    let at = values::database(&arguments.database)?;
+    made.database_folder(&at)?;
     let options = Options {
         runs: arguments.runs,
         forced_runs: arguments.forced_runs,
@@ -131,14 +131,14 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut tell = |line: &str| output::say(line);
     let found = match (definition, figure) {
         (Some(definition), _) => {
-            of_workload(arguments, definition, &causes, &options, made, &file, &mut tell)?
+            of_workload(arguments, definition, &causes, &options, made, &at, &mut tell)?
         }
         (None, Some(figure)) => {
             let seconds = Duration::try_from_secs_f64(arguments.timeout)
                 .map_err(|_| Error::Refused(format!("--timeout {}: no time", arguments.timeout)))?;
-            let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
+            let store = existing_store(&at)?;
             let mut keeper =
-                CommandKeeper(Keeper::new(store, file.clone(), made, Progress::new(0.0)));
+                CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));
             let server = arguments.server.as_deref().map(words).transpose()?;
             let mut subject = CommandSubject {
                 command: arguments.command.clone(),
@@ -164,7 +164,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         }
         (None, None) => unreachable!("the command line has one of them"),
     };
-    finish(arguments, &found, &file)
+    finish(arguments, &found, &at)
 }
 
 fn of_workload(
@@ -173,18 +173,18 @@ fn of_workload(
     causes: &[Cause],
     options: &Options,
     made: Made,
-    file: &Path,
+    at: &Location,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Investigation, Error> {
     let overrides = Overrides { duration_s: arguments.duration, ..Overrides::default() };
     definition.apply(&overrides)?;
     let setting = setting()?;
-    let store = (!Store::is_missing(file)).then(|| new_store(file)).transpose()?;
+    let store = existing_store(at)?;
     let seconds = definition.duration_s + definition.warmup_s;
     let (mut store, mut made) = (store, made);
     let mut run = |definition: &Definition| {
         let (store_now, made) = (store.take(), std::mem::take(&mut made));
-        let mut keeper = Keeper::new(store_now, file.to_owned(), made, Progress::new(seconds));
+        let mut keeper = Keeper::new(store_now, at.clone(), made, Progress::new(seconds));
         let done = runner::run(definition, &setting, &mut keeper);
         keeper.progress.end();
         store = keeper.store.take();
@@ -222,7 +222,7 @@ fn words(line: &str) -> Result<Vec<String>, Error> {
         .ok_or_else(|| Error::Refused(format!("--server {line}: a quote is open, or it is empty")))
 }
 
-fn finish(arguments: &Arguments, found: &Investigation, file: &Path) -> Result<ExitCode, Error> {
+fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result<ExitCode, Error> {
     let name = found.experiments.first().map_or("investigation", String::as_str);
     let page = arguments.out.join(format!("{name}-investigation.html"));
     let part = arguments.out.join(format!(".{name}-investigation.part"));
@@ -235,7 +235,7 @@ fn finish(arguments: &Arguments, found: &Investigation, file: &Path) -> Result<E
     if written.is_ok() {
         summary.push_str(&format!("\nPage: {}\n", shown(&page)));
     }
-    summary.push_str(&format!("Kept: {} in {}\n", found.experiments.join(", "), file.display()));
+    summary.push_str(&format!("Kept: {} in {at}\n", found.experiments.join(", ")));
     let text = serde_json::to_string(found).map_err(|error| Error::Store(error.to_string()))?;
     match arguments.json.as_deref() {
         // JSON alone on the standard output: what people read goes beside it.

@@ -54,9 +54,11 @@ pub struct Report {
 
 /// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
 pub fn stored(error: StoreError) -> Error {
-    use StoreError::{Ambiguous, Missing, Newer, NoExperiment, NotAStore};
+    use StoreError::{Ambiguous, BadUrl, Missing, Newer, NoExperiment, NotAStore, Unreachable};
     match &error {
-        Missing { .. }
+        BadUrl { .. }
+        | Unreachable { .. }
+        | Missing { .. }
         | NotAStore { .. }
         | Newer { .. }
         | NoExperiment { .. }
@@ -70,10 +72,10 @@ pub fn stored(error: StoreError) -> Error {
 
 /// The experiments that are meant; the same one twice counts once. The last one where none is named.
 pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
-    let file = database(at)?;
-    let store = Store::open_existing(&file).map_err(stored)?;
+    let at = database(at)?;
+    let store = Store::open_existing(&at).map_err(stored)?;
     if which.is_empty() {
-        let empty = || format!("{}: nothing is kept yet; see `millstream run`", file.display());
+        let empty = || format!("{at}: nothing is kept yet; see `millstream run`");
         let newest = store.latest(None).map_err(stored)?;
         let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
         return Ok(vec![with_runs(&store, newest)?]);
@@ -118,13 +120,13 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
         let question = Definition::parse(name, definition)?.question;
         text.push_str(&format!("  {name:<14} {question}\n"));
     }
-    let file = database(&arguments.database)?;
-    if Store::is_missing(&file) {
-        text.push_str(&format!("\nKept: none yet (they will be in {})\n", file.display()));
+    let at = database(&arguments.database)?;
+    if Store::is_missing(&at).map_err(stored)? {
+        text.push_str(&format!("\nKept: none yet (they will be in {at})\n"));
         return out(&text).map(|()| ExitCode::SUCCESS);
     }
-    let kept = Store::open_existing(&file).and_then(|store| store.experiments()).map_err(stored)?;
-    text.push_str(&format!("\nKept in {}:\n", file.display()));
+    let kept = Store::open_existing(&at).and_then(|store| store.experiments()).map_err(stored)?;
+    text.push_str(&format!("\nKept in {at}:\n"));
     for one in kept {
         let state = if one.finished_at.is_some() { "finished" } else { "unfinished" };
         let invalid = one.runs - one.valid_runs;

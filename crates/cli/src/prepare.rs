@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use millstream_lab::error::Error;
-use millstream_lab::store::Store;
+use millstream_lab::store::{Location, Store};
 
 use crate::kept::stored;
 
@@ -22,10 +22,11 @@ impl Made {
         self.tried_out(folder).map_err(Error::file(named()))
     }
 
-    /// The same for a database that is not there yet. The file itself is made by [`new_store`]: another process might
-    /// open it before it is taken away here, and keep its runs in no file.
-    pub fn database_folder(&mut self, file: &Path) -> Result<(), Error> {
-        match Store::is_missing(file) {
+    /// The same for a database file that is not there yet. The file itself is made by [`new_store`]: another process
+    /// might open it before it is taken away here, and keep its runs in no file.
+    pub fn database_folder(&mut self, at: &Location) -> Result<(), Error> {
+        let Some(file) = at.file() else { return Ok(()) };
+        match Store::is_missing(file).map_err(stored)? {
             true => self.tried_out(folder_of(file)).map_err(Error::file(unwritable(file))),
             false => Ok(()),
         }
@@ -87,10 +88,22 @@ fn unwritable(file: &Path) -> String {
     format!("cannot write {} (--db names another file)", file.display())
 }
 
+/// The store, where there is one already: what is wrong with it, or with the way to it, is better known before the
+/// measuring. One that is not there yet is made when an experiment begins. Names of servers are looked up by a thread, so
+/// this is for after [`setting`](crate::run::setting).
+pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
+    match Store::is_missing(at).map_err(stored)? {
+        true => Ok(None),
+        false => new_store(at).map(Some),
+    }
+}
+
 /// The store, made where it is missing, with its folder: whoever tried it out, too, may have taken that away again.
-pub fn new_store(file: &Path) -> Result<Store, Error> {
-    fs::create_dir_all(folder_of(file)).map_err(Error::file(unwritable(file)))?;
-    Store::open(file).map_err(stored)
+pub fn new_store(at: &Location) -> Result<Store, Error> {
+    if let Some(file) = at.file() {
+        fs::create_dir_all(folder_of(file)).map_err(Error::file(unwritable(file)))?;
+    }
+    Store::open(at).map_err(stored)
 }
 
 /// Tries out that the file of `--json` can be written. What it holds stays until there is
@@ -125,7 +138,7 @@ mod tests {
         let mut made = Made::default();
         made.page_folder(&other).unwrap();
         made.page_folder(&inside).unwrap();
-        made.database_folder(&place.join("data/store.sqlite3")).unwrap();
+        made.database_folder(&place.join("data/store.sqlite3").into()).unwrap();
         assert!(inside.exists() && place.join("data").exists());
         drop(made);
         let left: Vec<_> = fs::read_dir(&place).unwrap().map(|one| one.unwrap().path()).collect();

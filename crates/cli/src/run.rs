@@ -18,12 +18,12 @@ use millstream_lab::report::Report;
 use millstream_lab::runner::{
     self, Access, Addresses, Interrupt, Observer, Places, Setting, WorkerProgram,
 };
-use millstream_lab::store::Store;
+use millstream_lab::store::{Location, Store, without_password};
 use millstream_lab::workload::ALL;
 
 use crate::kept::stored;
 use crate::output::{out, say, write_json, write_page};
-use crate::prepare::{Made, new_store, prepare_json};
+use crate::prepare::{Made, existing_store, new_store, prepare_json};
 use crate::progress::Progress;
 use crate::values::{Database, database, seconds, whole};
 
@@ -146,14 +146,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
-    let file = database(&arguments.database)?;
-    made.database_folder(&file)?;
+    let at = database(&arguments.database)?;
+    made.database_folder(&at)?;
     let setting = Setting { places, ..setting()? };
-    // One that is not there yet is made when the experiment begins.
-    let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
+    let store = existing_store(&at)?;
     let seconds = definition.duration_s + definition.warmup_s;
     let progress = Progress::new(seconds);
-    let mut keeper = Keeper::new(store, file, made, progress);
+    let mut keeper = Keeper::new(store, at, made, progress);
     let done = runner::run(&definition, &setting, &mut keeper).map(drop);
     keeper.progress.end();
     // Whatever ended it, what was measured is shown.
@@ -175,7 +174,9 @@ pub fn setting() -> Result<Setting, Error> {
         access: Access::obtain(),
         places: Places::Made,
         interrupt: Interrupt::from_signals()?,
-        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command_line: std::env::args_os()
+            .map(|word| without_password(&word.to_string_lossy()))
+            .collect(),
     })
 }
 
@@ -227,7 +228,7 @@ pub fn worker_program() -> Result<WorkerProgram, Error> {
 pub struct Keeper {
     /// Where they are kept, made when it is first asked for.
     pub store: Option<Store>,
-    file: PathBuf,
+    at: Location,
     made: Made,
     /// Who is told how far it is.
     pub progress: Progress,
@@ -238,9 +239,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps in `store`, or in one that is made in `file` when the experiment begins.
-    pub fn new(store: Option<Store>, file: PathBuf, made: Made, progress: Progress) -> Self {
-        Self { store, file, made, progress, experiment: None, runs: vec![], kept: 0 }
+    /// Keeps in `store`, or in one that is made `at` this place when the experiment begins.
+    pub fn new(store: Option<Store>, at: Location, made: Made, progress: Progress) -> Self {
+        Self { store, at, made, progress, experiment: None, runs: vec![], kept: 0 }
     }
 
     /// An experiment of so many runs begins.
@@ -257,17 +258,17 @@ impl Keeper {
 
     /// What the store has of it: all runs that were made, or how many of them.
     fn kept_where(&self, id: &str) -> String {
-        let (kept, made, file) = (self.kept, self.runs.len(), self.file.display());
+        let (kept, made, at) = (self.kept, self.runs.len(), &self.at);
         match made - kept {
-            0 => format!("Kept: {id} in {file}"),
+            0 => format!("Kept: {id} in {at}"),
             _ if kept == 0 => {
-                format!("Kept: {id} in {file} without a run; none of the {made} made could be kept")
+                format!("Kept: {id} in {at} without a run; none of the {made} made could be kept")
             }
             1 => {
-                format!("Kept: {id} in {file} with {kept} of {made} runs; 1 run could not be kept")
+                format!("Kept: {id} in {at} with {kept} of {made} runs; 1 run could not be kept")
             }
             lost => format!(
-                "Kept: {id} in {file} with {kept} of {made} runs; {lost} runs could not be kept"
+                "Kept: {id} in {at} with {kept} of {made} runs; {lost} runs could not be kept"
             ),
         }
     }
@@ -276,7 +277,7 @@ impl Keeper {
     fn store(&mut self) -> Result<&mut Store, Error> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => new_store(&self.file)?,
+            None => new_store(&self.at)?,
         };
         Ok(self.store.insert(store))
     }

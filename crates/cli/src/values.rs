@@ -1,10 +1,14 @@
 //! Arguments that several commands have.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 use millstream_lab::error::Error;
+use millstream_lab::store::Location;
+
+use crate::kept::stored;
 
 /// Which kept experiments.
 #[derive(Debug, Args)]
@@ -21,21 +25,22 @@ pub struct Which {
 /// Where experiments are kept.
 #[derive(Debug, Args)]
 pub struct Database {
-    /// SQLite file with what is kept [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
-    #[arg(long = "db", value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    /// Where it is kept: an SQLite file, or postgres://USER@HOST/DATABASE (password in PGPASSWORD) [default: millstream.sqlite3
+    /// in $XDG_DATA_HOME/millstream]
+    #[arg(long = "db", value_name = "FILE|URL")]
+    pub at: Option<OsString>,
 }
 
-/// The database file: `--db`, else in the user's data folder.
-pub fn database(database: &Database) -> Result<PathBuf, Error> {
-    if let Some(file) = &database.file {
-        return Ok(file.clone());
+/// Where the store is: `--db`, else a file in the user's data folder.
+pub fn database(database: &Database) -> Result<Location, Error> {
+    if let Some(at) = &database.at {
+        return Location::parse(at).map_err(stored);
     }
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let folder = set("XDG_DATA_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".local/share")))
         .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
-    Ok(folder.join("millstream").join("millstream.sqlite3"))
+    Ok(folder.join("millstream").join("millstream.sqlite3").into())
 }
 
 /// A number that counts; what it may be at most is the definition's to say.

@@ -1,14 +1,17 @@
 //! `millstream forget`: experiments that were kept, one that runs, and what cannot be meant.
 
 mod common;
+#[path = "../../lab/src/store/tests/test_server.rs"]
+mod test_server;
 
 use std::fs;
 
 use common::{Place, begun, hosts_possible, nothing_is_left, words};
 use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
-use millstream_lab::store::Store;
+use millstream_lab::store::{Location, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use test_server::TestServer;
 
 /// An experiment of this name with a run of a megabyte, begun at this second.
 fn keep(place: &Place, name: &str, second: u64) -> String {
@@ -96,10 +99,13 @@ fn one_that_runs_is_refused_and_goes_on_beside_others_that_are_forgotten() {
 
 /// Four runs of the kernel at a rate each, in megabits per second.
 fn measured(place: &Place, second: u64, rate: f64) -> String {
+    measured_in(&mut Store::open(&place.database()).unwrap(), second, rate)
+}
+
+fn measured_in(store: &mut Store, second: u64, rate: f64) -> String {
     let started_at = Timestamp::from_unix_ms(1_700_000_000_000 - second * 1000);
     let mut experiment = ExperimentRecord::new("look", second, started_at);
     experiment.stacks = vec!["kernel".to_owned()];
-    let mut store = Store::open(&place.database()).unwrap();
     store.save_experiment(&experiment).unwrap();
     for order in 0..4 {
         let mut run = RunRecord::new(experiment.run_id(order));
@@ -146,4 +152,57 @@ fn a_before_and_an_after_are_compared_and_never_pooled_unasked() {
     let ids: Vec<RunRecord> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(ids.len() == 8 && ids.iter().all(|run| run.factors.is_empty() && run.order < 4));
+}
+
+/// All that reads or writes kept runs, over a database of a server. It makes a server: two seconds on a quiet machine.
+#[test]
+fn a_server_keeps_what_a_file_keeps() {
+    let Some(server) = TestServer::start() else { return };
+    let place = Place::new("server");
+    let url = server.url("postgres");
+    let with_password = url.replacen('@', ":secret@", 1);
+    let told = |url: &str, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(words).args(["--db", url]).current_dir(&place.folder);
+        let output = command.env("XDG_RUNTIME_DIR", &place.folder).output().unwrap();
+        let text = words_without_secret(&output);
+        (output.status.code(), text)
+    };
+    assert_eq!(told(&url, &["list"]).0, Some(0));
+    let (code, text) = told(&url, &["show"]);
+    assert!(code == Some(2) && text.contains("no store here"), "{text}");
+    let (code, text) = told(&server.url("nowhere"), &["run", "first-look"]);
+    assert!(code == Some(2) && text.contains("createdb"), "{text}");
+
+    let run = "run first-look --stack millstream --set link=memory --repeats 1 --duration 0.1 \
+               --warmup 0 --steady-cpus false";
+    let run: Vec<&str> = run.split_whitespace().collect();
+    let (code, text) = told(&with_password, &run);
+    assert!(code == Some(0) && text.contains(&format!("in {url}")), "{text}");
+    let location = Location::parse(url.as_ref()).unwrap();
+    let mut store = Store::open_existing(&location).unwrap();
+    let done = store.latest(None).unwrap().unwrap();
+    let records = format!("{done:?} {:?}", store.runs(&done.id).unwrap());
+    assert!(done.finished_at.is_some() && !records.contains("secret"), "{records}");
+
+    let (before, after) = (measured_in(&mut store, 0, 200.0), measured_in(&mut store, 60, 100.0));
+    for words in [
+        &["list"][..],
+        &["show", &before, &after],
+        &["report", &done.id],
+        &["compare", &before, &after],
+        &["export", "--out", "exported"],
+        &["forget", &before, &done.id],
+    ] {
+        let (code, text) = told(&with_password, words);
+        assert_eq!(code, Some(0), "{words:?}: {text}");
+    }
+    let kept: Vec<String> = store.experiments().unwrap().into_iter().map(|one| one.id).collect();
+    assert_eq!(kept, [after]);
+}
+
+fn words_without_secret(output: &std::process::Output) -> String {
+    let text = words(output);
+    assert!(!text.contains("secret"), "{text}");
+    text
 }

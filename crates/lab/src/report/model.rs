@@ -1,6 +1,6 @@
 //! The numbers of a report, computed once for all its forms.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::metric::{self, Metric};
 use super::units::Scale;
@@ -12,6 +12,8 @@ use crate::stats::{Apart, Bootstrap, Comparison, Group, Summary, compare, groups
 pub(super) struct Model<'a> {
     pub(super) experiment: &'a ExperimentRecord,
     pub(super) runs: &'a [RunRecord],
+    /// Ids of those that the numbers have in them.
+    counted: HashSet<&'a str>,
     pub(super) cases: Vec<Case<'a>>,
     /// Factors that had one level in all runs of a workload: workload, then factor and level.
     pub(super) held: Vec<(String, Vec<(String, String)>)>,
@@ -83,7 +85,9 @@ impl<'a> Model<'a> {
             }
         }
         let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
-        let mut model = Self { experiment, runs, cases: Vec::new(), held: Vec::new() };
+        let counted =
+            groups.iter().flat_map(|group| &group.valid).map(|run| run.id.as_str()).collect();
+        let mut model = Self { experiment, runs, counted, cases: Vec::new(), held: Vec::new() };
         for workload in workloads {
             let own: Vec<_> =
                 groups.iter().filter(|group| group.key.workload == workload).cloned().collect();
@@ -116,7 +120,7 @@ impl<'a> Model<'a> {
 
     /// Whether the numbers have the run in them.
     pub(super) fn counts(&self, run: &RunRecord) -> bool {
-        self.cases.iter().flat_map(|case| &case.rows).any(|row| row.group.counts(run))
+        self.counted.contains(run.id.as_str())
     }
 
     /// Remarks of the experiment, then those of its runs, each once with the number of its runs

@@ -1,50 +1,69 @@
 //! What can go wrong with a store, each in one line that says what to do.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use postgres::error::SqlState;
 use rusqlite::ErrorCode;
+
+use super::Location;
 
 /// An error of the store; its text is one line for the user.
 #[derive(Debug)]
 pub enum StoreError {
-    /// There is no such file, or an empty one.
-    Missing {
-        /// The file.
-        path: PathBuf,
+    /// A URL of a database that cannot be understood.
+    BadUrl {
+        /// It, without its password.
+        url: String,
+        /// What is wrong.
+        why: String,
     },
-    /// The file is no store of this program.
+    /// The server, or the database there, cannot be reached.
+    Unreachable {
+        /// Where.
+        at: Location,
+        /// What was said.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// There is no such file, an empty one, or a database without our tables.
+    Missing {
+        /// Where.
+        at: Location,
+    },
+    /// What is there is no store of this program.
     NotAStore {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// What it is instead, as far as known.
         why: String,
     },
-    /// A later version of this program wrote the file.
+    /// A later version of this program wrote it.
     Newer {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// Its schema.
         found: u32,
         /// The newest schema known here.
         known: u32,
     },
-    /// Another process kept the file locked.
+    /// Another process kept it locked.
     Busy {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
     },
-    /// The file could not be opened or written.
+    /// It could not be opened or written.
     Io {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// What the system said.
         why: String,
     },
     /// A record is not readable or not writable.
     Record {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// Id of the record.
         id: String,
         /// What was wrong.
@@ -52,17 +71,17 @@ pub enum StoreError {
     },
     /// No experiment has that id or name.
     NoExperiment {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// What was asked for.
         wanted: String,
-        /// How many experiments the file holds.
+        /// How many experiments it holds.
         kept: usize,
     },
     /// The experiment of a run was removed while it went on.
     Forgotten {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// Id of the run that cannot be kept.
         run: String,
     },
@@ -77,24 +96,72 @@ pub enum StoreError {
 
 impl StoreError {
     pub(super) fn from_sqlite(path: &Path, error: rusqlite::Error) -> Self {
-        let path = path.to_owned();
+        let at = Location::from(path);
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-                Self::NotAStore { path, why: "not a SQLite database, or damaged".into() }
+                Self::NotAStore { at, why: "not a SQLite database, or damaged".into() }
             }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { at },
             Some(ErrorCode::CannotOpen) if path.is_dir() => {
-                Self::NotAStore { path, why: "a folder".into() }
+                Self::NotAStore { at, why: "a folder".into() }
             }
             _ => {
                 // Some of SQLite's sentences end with the path, which stands before them.
                 let why = one_line(&error.to_string());
                 let why = why.strip_suffix(&format!(": {}", path.display())).unwrap_or(&why);
                 let why = why.strip_suffix(&format!(": ./{}", path.display())).unwrap_or(why);
-                Self::Io { why: why.to_owned(), path }
+                Self::Io { why: why.to_owned(), at }
             }
         }
     }
+}
+
+impl StoreError {
+    pub(super) fn from_postgres(at: &Location, error: &postgres::Error) -> Self {
+        let (at, why) = (at.clone(), whole(error));
+        let unreachable = |remedy| Self::Unreachable { at: at.clone(), why: why.clone(), remedy };
+        match error.code() {
+            Some(&SqlState::INVALID_CATALOG_NAME) => {
+                unreachable("make it (createdb), or name another in --db")
+            }
+            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+                unreachable(
+                    "put user and password right: postgres://USER@HOST/DATABASE, PGPASSWORD",
+                )
+            }
+            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => {
+                Self::Busy { at }
+            }
+            Some(_) => Self::Io { at, why },
+            None if why.contains("TLS") => unreachable(
+                "TLS is not supported: use the server's own socket, or a tunnel (ssh -L)",
+            ),
+            None if why.contains("password missing") => {
+                unreachable("put the password into PGPASSWORD")
+            }
+            None if why.contains("connect") => {
+                unreachable("start the server, or put its address in --db right")
+            }
+            None => Self::Io { at, why },
+        }
+    }
+}
+
+/// An error with its causes, as far as it does not name them itself.
+pub(super) fn whole(error: &postgres::Error) -> String {
+    let mut text = match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = std::error::Error::source(error).filter(|_| error.as_db_error().is_none());
+    while let Some(one) = cause {
+        let said = one.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = one.source();
+    }
+    one_line(&text)
 }
 
 fn one_line(text: &str) -> String {
@@ -104,41 +171,38 @@ fn one_line(text: &str) -> String {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { path } => {
+            Self::BadUrl { url, why } => {
+                write!(f, "{url}: {why}; write it as postgres://USER@HOST/DATABASE")
+            }
+            Self::Unreachable { at, why, remedy } => write!(f, "{at}: {why}; {remedy}"),
+            Self::Missing { at } => {
+                write!(f, "{at}: no store here; `millstream run` makes one, --db names another")
+            }
+            Self::NotAStore { at, why } => match at {
+                Location::File(_) => {
+                    write!(f, "{at}: {why}; move it away or name another file with --db")
+                }
+                Location::Server(_) => write!(f, "{at}: {why}; name another database with --db"),
+            },
+            Self::Newer { at, found, known } => write!(
+                f,
+                "{at}: written by a newer millstream (schema {found}, this one knows {known}); use that version"
+            ),
+            Self::Busy { at } => {
                 write!(
                     f,
-                    "{}: no store here; `millstream run` makes one, --db names another file",
-                    path.display()
+                    "{at}: another process keeps it locked; wait for it or name another with --db"
                 )
             }
-            Self::NotAStore { path, why } => {
-                write!(f, "{}: {why}; move it away or name another file with --db", path.display())
-            }
-            Self::Newer { path, found, known } => write!(
+            Self::Io { at, why } => write!(f, "{at}: {why}; --db names another"),
+            Self::Record { at, id, why } => write!(f, "{at}: record {id}: {why}"),
+            Self::NoExperiment { at, wanted, kept } => write!(
                 f,
-                "{}: written by a newer millstream (schema {found}, this one knows {known}); use that version",
-                path.display()
+                "{at}: no experiment {wanted:?} among {kept}; `millstream list` shows them"
             ),
-            Self::Busy { path } => {
-                write!(
-                    f,
-                    "{}: another process keeps it locked; wait for it or name another file with --db",
-                    path.display()
-                )
-            }
-            Self::Io { path, why } => {
-                write!(f, "{}: {why}; --db names another file", path.display())
-            }
-            Self::Record { path, id, why } => write!(f, "{}: record {id}: {why}", path.display()),
-            Self::NoExperiment { path, wanted, kept } => write!(
+            Self::Forgotten { at, run } => write!(
                 f,
-                "{}: no experiment {wanted:?} among {kept}; `millstream list` shows them",
-                path.display()
-            ),
-            Self::Forgotten { path, run } => write!(
-                f,
-                "{}: the experiment of {run} was removed from it meanwhile; the run is not kept",
-                path.display()
+                "{at}: the experiment of {run} was removed from it meanwhile; the run is not kept"
             ),
             Self::Ambiguous { wanted, ids } => {
                 write!(f, "{wanted:?} may mean {}; give more of the id", ids.join(" or "))

@@ -1,36 +1,48 @@
-//! The store: one SQLite file that holds experiments and runs.
+//! The store, which holds experiments and runs: an SQLite file, or a database of a PostgreSQL server.
 //!
-//! Every finished run is one transaction in write-ahead mode, synchronised: after `kill -9` or a
-//! loss of power the file opens and holds the runs that `save_run` had returned for. Records are
-//! kept as the JSON of `docs/run-format.md`, with the columns that are searched beside it.
+//! Records are kept as the JSON of `docs/run-format.md`, with the columns that are searched beside it. A run that
+//! `save_run` has returned for is there after `kill -9` or a loss of power.
 
 mod error;
-mod forget;
-mod look;
+mod location;
 mod schema;
+mod server;
+mod sqlite;
+mod statements;
 
-use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-use rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use std::fmt::Debug;
 
 pub use error::StoreError;
+pub use location::{Location, Server, without_password};
 
 use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp};
+use server::Postgres;
+use sqlite::Sqlite;
 
-/// How long another process that is writing is waited for.
-const BUSY_TIMEOUT_MS: u64 = 10_000;
+/// What keeps the rows.
+trait Backend: Debug {
+    fn save_experiment(&self, experiment: &ExperimentRecord, json: &str) -> Result<(), StoreError>;
+    fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError>;
+    /// The one that was kept last first.
+    fn experiments(&self) -> Result<Vec<Summary>, StoreError>;
+    /// Its record.
+    fn experiment(&self, id: &str) -> Result<Option<String>, StoreError>;
+    /// Hands over id and record of each run of an experiment, in the order of execution.
+    fn each_run(
+        &self,
+        experiment_id: &str,
+        take: &mut dyn FnMut(&str, &str),
+    ) -> Result<(), StoreError>;
+    /// All or none.
+    fn forget(&self, ids: &[&str]) -> Result<(), StoreError>;
+    fn give_back_room(&self, alone: bool) -> Result<bool, StoreError>;
+}
 
-/// How soon a store that is busy while it is opened is tried again.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
-
-/// An open store. One per thread; several processes may have the same file open.
+/// An open store. One per thread; several processes may have the same one open.
 #[derive(Debug)]
 pub struct Store {
-    path: PathBuf,
-    connection: Connection,
+    at: Location,
+    backend: Box<dyn Backend>,
 }
 
 /// An experiment in a list.
@@ -53,132 +65,81 @@ pub struct Summary {
 }
 
 impl Store {
-    /// Opens the file, creates it when it is missing, and brings an older schema up to date.
+    /// Opens the store, makes it when it is missing, and brings an older schema up to date.
     ///
-    /// Errors: no permission, not a store, or a store of a newer version of this program, which is
-    /// left untouched.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        Self::open_with(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    /// Errors: no permission, not a store, a server that does not answer, or a store of a newer version of this
+    /// program, which is left untouched.
+    pub fn open<L: ?Sized>(at: &L) -> Result<Self, StoreError>
+    where
+        for<'a> Location: From<&'a L>,
+    {
+        let at = Location::from(at);
+        let backend: Box<dyn Backend> = match &at {
+            Location::File(path) => Box::new(Sqlite::open(path)?),
+            Location::Server(server) => Box::new(Postgres::open(server)?),
+        };
+        Ok(Self { at, backend })
     }
 
-    /// Whether nothing is kept there yet: no such file, or one that is empty.
-    pub fn is_missing(path: &Path) -> bool {
-        path.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0)
+    /// Whether nothing is kept there yet: no such file, one that is empty, or a database without our tables.
+    ///
+    /// Errors: a server that does not answer, or tables that are not ours.
+    pub fn is_missing<L: ?Sized>(at: &L) -> Result<bool, StoreError>
+    where
+        for<'a> Location: From<&'a L>,
+    {
+        match Location::from(at) {
+            Location::File(path) => Ok(Sqlite::is_missing(&path)),
+            Location::Server(server) => Postgres::is_missing(&server),
+        }
     }
 
-    /// Opens a file that must hold a store already: for commands that only show, and are to make none. One that may not
+    /// Opens a store that must be there already: for commands that only show, and are to make none. One that may not
     /// be written is read.
-    pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
-        if Self::is_missing(path) {
-            return Err(StoreError::Missing { path: path.to_owned() });
-        }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        match Self::open_with(path, flags) {
-            Err(error @ StoreError::Io { .. }) => match look::open(path) {
-                Ok(connection) => Ok(Self { path: path.to_owned(), connection }),
-                Err(_) => Err(error),
-            },
-            opened => opened,
-        }
-    }
-
-    /// Where another process creates the file, or closes it as the last, SQLite answers at once that it is busy.
-    fn open_with(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
-        let deadline = Instant::now() + Duration::from_millis(BUSY_TIMEOUT_MS);
-        loop {
-            match Self::try_open(path, flags) {
-                Err(StoreError::Busy { .. }) if Instant::now() < deadline => sleep(BUSY_PAUSE),
-                opened => return opened,
-            }
-        }
-    }
-
-    fn try_open(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::from_sqlite(path, error);
-        // Below a folder no name is one of SQLite's own: of ":memory:" nothing would be kept.
-        let named = Path::new(".").join(path);
-        let mut connection = Connection::open_with_flags(named, flags).map_err(failed)?;
-        connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS)).map_err(failed)?;
-        // The version is looked at before anything is written, so that a newer store stays as it is.
-        if schema::check_version(path, &connection)? == 0 {
-            // Before the first page is written.
-            connection.pragma_update(None, "auto_vacuum", forget::INCREMENTAL).map_err(failed)?;
-        }
-        connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
-        connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
-        connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
-        schema::migrate(path, &mut connection)?;
-        Ok(Self { path: path.to_owned(), connection })
+    pub fn open_existing<L: ?Sized>(at: &L) -> Result<Self, StoreError>
+    where
+        for<'a> Location: From<&'a L>,
+    {
+        let at = Location::from(at);
+        let backend: Box<dyn Backend> = match &at {
+            Location::File(path) => Box::new(Sqlite::open_existing(path)?),
+            Location::Server(server) => Box::new(Postgres::open_existing(server)?),
+        };
+        Ok(Self { at, backend })
     }
 
     /// Keeps an experiment; one with the same id is replaced, its runs stay.
     pub fn save_experiment(&self, experiment: &ExperimentRecord) -> Result<(), StoreError> {
-        let record = self.json(experiment)?;
-        let ExperimentRecord { id, name, started_at, finished_at, planned_runs, .. } = experiment;
-        let finished_at = finished_at.map(|moment| moment.to_string());
-        let saved = self.connection.execute(
-            "INSERT INTO experiment (id, name, started_at, finished_at, planned_runs, record)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (id) DO UPDATE SET name = ?2, started_at = ?3, finished_at = ?4,
-                planned_runs = ?5, record = ?6",
-            params![id, name, started_at.to_string(), finished_at, planned_runs, record],
-        );
-        saved.map(drop).map_err(|error| self.failed(error))
+        self.backend.save_experiment(experiment, &self.json(experiment)?)
     }
 
     /// Keeps a finished run in one transaction. It is on the disk when this returns.
     pub fn save_run(&mut self, run: &RunRecord) -> Result<(), StoreError> {
-        let record = self.json(run)?;
-        let Self { path, connection } = self;
-        let failed = |error| StoreError::from_sqlite(path, error);
-        let transaction = connection.transaction().map_err(failed)?;
-        let saved = transaction.execute(
-            "INSERT INTO run (id, experiment_id, workload, stack, block, ordinal, started_at, valid, record)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            params![
-                run.id,
-                run.experiment_id,
-                run.workload,
-                run.stack,
-                run.block,
-                run.order,
-                run.started_at.to_string(),
-                run.validity.valid,
-                record
-            ],
-        );
-        saved.map_err(|error| match error.sqlite_error() {
-            Some(cause) if cause.extended_code == SQLITE_CONSTRAINT_FOREIGNKEY => {
-                StoreError::Forgotten { path: path.clone(), run: run.id.clone() }
-            }
-            _ => failed(error),
-        })?;
-        transaction.commit().map_err(failed)
+        self.backend.save_run(run, &self.json(run)?)
     }
 
-    /// All experiments, the one that was kept last first. SQLite numbers rows in the order of keeping, which no clock
+    /// All experiments, the one that was kept last first. Rows are numbered in the order of keeping, which no clock
     /// that is set changes; saving an experiment again leaves its number.
     pub fn experiments(&self) -> Result<Vec<Summary>, StoreError> {
-        let mut statement = self
-            .connection
-            .prepare(
-                "SELECT e.id, e.name, e.started_at, e.finished_at, e.planned_runs, COUNT(r.id), COALESCE(SUM(r.valid), 0)
-                 FROM experiment e LEFT JOIN run r ON r.experiment_id = e.id
-                 GROUP BY e.id ORDER BY e.rowid DESC",
-            )
-            .map_err(|error| self.failed(error))?;
-        let rows = statement.query_map([], summary).map_err(|error| self.failed(error))?;
-        rows.collect::<Result<_, _>>().map_err(|error| self.failed(error))
+        self.backend.experiments()
     }
 
     /// The experiment with this id.
     pub fn experiment(&self, id: &str) -> Result<Option<ExperimentRecord>, StoreError> {
-        let found =
-            self.connection
-                .query_row("SELECT record FROM experiment WHERE id = ?1", [id], |row| row.get(0));
-        let found: Option<String> = found.optional().map_err(|error| self.failed(error))?;
-        found.map(|text| self.parse(&text, id)).transpose()
+        self.backend.experiment(id)?.map(|text| self.parse(&text, id)).transpose()
+    }
+
+    /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an id that is not there
+    /// is passed over.
+    pub fn forget(&mut self, ids: &[&str]) -> Result<(), StoreError> {
+        self.backend.forget(ids)
+    }
+
+    /// Gives room of a file that nothing uses back to the file system, a piece at a time, so that nobody who keeps a run
+    /// waits long. A file of an earlier version has to be written anew for that, under one lock and into as much room
+    /// again: only where `alone`. False where the file was left as large as it is. A server does that by itself.
+    pub fn give_back_room(&mut self, alone: bool) -> Result<bool, StoreError> {
+        self.backend.give_back_room(alone)
     }
 
     /// The experiment that was kept last, or the last of that name.
@@ -221,7 +182,7 @@ impl Store {
     }
 
     fn none(&self, wanted: &str, kept: usize) -> StoreError {
-        StoreError::NoExperiment { path: self.path.clone(), wanted: wanted.to_owned(), kept }
+        StoreError::NoExperiment { at: self.at.clone(), wanted: wanted.to_owned(), kept }
     }
 
     /// The runs of an experiment in the order of execution. One that cannot be read is an error.
@@ -251,60 +212,77 @@ impl Store {
         &self,
         experiment_id: &str,
     ) -> Result<Vec<Result<RunRecord, StoreError>>, StoreError> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT id, record FROM run WHERE experiment_id = ?1 ORDER BY ordinal, id")
-            .map_err(|error| self.failed(error))?;
-        let rows = statement.query_map([experiment_id], |row| Ok((row.get(0)?, row.get(1)?)));
-        let rows: Result<Vec<(String, String)>, _> =
-            rows.map_err(|error| self.failed(error))?.collect();
-        let rows = rows.map_err(|error| self.failed(error))?;
-        Ok(rows.iter().map(|(id, text)| self.parse(text, id)).collect())
-    }
-
-    fn failed(&self, error: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(&self.path, error)
+        let mut runs = Vec::new();
+        self.backend.each_run(experiment_id, &mut |id, text| runs.push(self.parse(text, id)))?;
+        Ok(runs)
     }
 
     fn json(&self, record: &impl serde::Serialize) -> Result<String, StoreError> {
         serde_json::to_string(record).map_err(|error| StoreError::Record {
-            path: self.path.clone(),
+            at: self.at.clone(),
             id: String::new(),
             why: error.to_string(),
         })
     }
 
-    fn parse<T: serde::de::DeserializeOwned>(&self, text: &str, id: &str) -> Result<T, StoreError> {
-        #[derive(serde::Deserialize)]
-        struct Format {
-            format: u32,
+    fn parse<T: Record>(&self, text: &str, id: &str) -> Result<T, StoreError> {
+        let bad = |why: String| StoreError::Record { at: self.at.clone(), id: id.to_owned(), why };
+        let newer =
+            |format: u32| format!("run format {format}, this program knows {FORMAT_VERSION}");
+        match serde_json::from_str::<T>(text) {
+            Ok(record) if record.format() <= FORMAT_VERSION => Ok(record),
+            Ok(record) => Err(bad(newer(record.format()))),
+            // One of a newer format may have other parts.
+            Err(error) => match serde_json::from_str::<Format>(text) {
+                Ok(Format { format }) if format > FORMAT_VERSION => Err(bad(newer(format))),
+                _ => Err(bad(error.to_string())),
+            },
         }
-        let bad =
-            |why: String| StoreError::Record { path: self.path.clone(), id: id.to_owned(), why };
-        let Format { format } =
-            serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
-        if format > FORMAT_VERSION {
-            return Err(bad(format!("run format {format}, this program knows {FORMAT_VERSION}")));
-        }
-        serde_json::from_str(text).map_err(|error| bad(error.to_string()))
     }
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
-    let moment = |at: usize| -> rusqlite::Result<Option<Timestamp>> {
-        let text: Option<String> = row.get(at)?;
-        // A moment that cannot be read does not hide the experiment.
-        Ok(text.map(|text| text.parse().unwrap_or_default()))
-    };
-    Ok(Summary {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        started_at: moment(2)?.unwrap_or_default(),
-        finished_at: moment(3)?,
-        planned_runs: row.get(4)?,
-        runs: row.get(5)?,
-        valid_runs: row.get(6)?,
-    })
+/// What is kept as JSON.
+trait Record: serde::de::DeserializeOwned {
+    fn format(&self) -> u32;
+}
+
+impl Record for ExperimentRecord {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
+impl Record for RunRecord {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
+/// The part of a record that every version has.
+#[derive(serde::Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// A line of a list: begin and end as text, then how many runs are planned, kept and valid.
+fn summary(
+    id: String,
+    name: String,
+    [started_at, finished_at]: [Option<String>; 2],
+    counts: [i64; 3],
+) -> Summary {
+    // A moment that cannot be read does not hide the experiment.
+    let moment = |text: String| text.parse().unwrap_or_default();
+    let [planned_runs, runs, valid_runs] = counts.map(|count| count.try_into().unwrap_or(0));
+    Summary {
+        id,
+        name,
+        started_at: started_at.map(moment).unwrap_or_default(),
+        finished_at: finished_at.map(moment),
+        planned_runs,
+        runs,
+        valid_runs,
+    }
 }
 
 #[cfg(test)]

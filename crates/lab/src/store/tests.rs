@@ -1,11 +1,15 @@
-//! Tests of the store against real files.
+//! Tests of the store against real files, and a real server.
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rusqlite::Connection;
+
 use super::*;
+
+mod both;
+mod test_server;
 
 /// A folder that is gone at the end of a test.
 struct Folder(PathBuf);
@@ -45,88 +49,6 @@ fn run(of: &ExperimentRecord, order: u32) -> RunRecord {
     run.order = order;
     run.results.insert("throughput_bits_per_s".into(), f64::from(order) * 1e9 + 0.1);
     run
-}
-
-#[test]
-fn what_was_saved_comes_back_in_order() {
-    let folder = Folder::new();
-    let mut store = Store::open(&folder.file()).unwrap();
-    let mut first = experiment("first-look", 0);
-    store.save_experiment(&first).unwrap();
-    for order in [2, 0, 1] {
-        store.save_run(&run(&first, order)).unwrap();
-    }
-    let mut invalid = run(&first, 3);
-    invalid.validity.reject("lost its way");
-    store.save_run(&invalid).unwrap();
-    first.finished_at = Some(Timestamp::from_unix_ms(1_700_000_009_000));
-    store.save_experiment(&first).unwrap();
-
-    let again = Store::open_existing(&folder.file()).unwrap();
-    assert_eq!(again.experiment(&first.id).unwrap().unwrap(), first);
-    let runs = again.runs(&first.id).unwrap();
-    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(runs[3], invalid);
-    let list = again.experiments().unwrap();
-    assert_eq!((list[0].runs, list[0].valid_runs, list[0].finished_at), (4, 3, first.finished_at));
-}
-
-#[test]
-fn an_experiment_is_found_by_id_name_and_beginning() {
-    let folder = Folder::new();
-    let store = Store::open(&folder.file()).unwrap();
-    assert!(store.latest(None).unwrap().is_none());
-    let (old, new, other) = (experiment("look", 0), experiment("look", 5), experiment("sweep", 3));
-    for one in [&old, &new, &other] {
-        store.save_experiment(one).unwrap();
-    }
-    assert_eq!(store.latest(None).unwrap().unwrap(), other);
-    assert_eq!(store.find("look").unwrap(), new);
-    assert_eq!(store.find(&old.id).unwrap(), old);
-    assert_eq!(store.find("sw").unwrap(), other);
-    assert!(matches!(store.find("loo"), Err(StoreError::Ambiguous { .. })));
-    assert!(matches!(store.find("x"), Err(StoreError::NoExperiment { kept: 3, .. })));
-    assert!(matches!(store.find(""), Err(StoreError::NoExperiment { .. })));
-}
-
-/// A clock that is set back, or reads nonsense, makes no experiment older than it is.
-#[test]
-fn the_newest_is_the_one_that_was_kept_last_whatever_the_clock_said() {
-    let folder = Folder::new();
-    let mut store = Store::open(&folder.file()).unwrap();
-    let day = 86_400;
-    let kept: Vec<_> = [9, 6, 7, 3].map(|days| experiment("look", days * day)).into();
-    for one in &kept {
-        store.save_experiment(one).unwrap();
-    }
-    let mut ended = kept[0].clone();
-    ended.finished_at = Some(Timestamp::from_unix_ms(1_800_000_000_000));
-    store.save_experiment(&ended).unwrap();
-    let order = |store: &Store| -> Vec<String> {
-        store.experiments().unwrap().into_iter().map(|one| one.id).collect()
-    };
-    let expected: Vec<String> = kept.iter().rev().map(|one| one.id.clone()).collect();
-    assert_eq!(order(&store), expected);
-    assert_eq!(store.latest(None).unwrap().unwrap(), kept[3]);
-    assert_eq!(store.find("look").unwrap(), kept[3]);
-    // Nor does taking some out, writing the file anew, or one that comes after.
-    store.forget(&[&kept[1].id, &kept[3].id]).unwrap();
-    store.connection.execute_batch("VACUUM").unwrap();
-    let last = experiment("look", day);
-    store.save_experiment(&last).unwrap();
-    assert_eq!(order(&store), [&last.id, &kept[2].id, &kept[0].id].map(String::clone));
-}
-
-#[test]
-fn a_run_is_kept_once_and_only_with_its_experiment() {
-    let folder = Folder::new();
-    let mut store = Store::open(&folder.file()).unwrap();
-    let one = experiment("look", 0);
-    assert!(matches!(store.save_run(&run(&one, 0)), Err(StoreError::Forgotten { .. })));
-    store.save_experiment(&one).unwrap();
-    store.save_run(&run(&one, 0)).unwrap();
-    assert!(store.save_run(&run(&one, 0)).is_err());
-    assert_eq!(store.runs(&one.id).unwrap().len(), 1);
 }
 
 /// Their numbers are signed where SQLite keeps them: a database of another program may have any.
@@ -232,110 +154,15 @@ fn other_files_are_refused_in_one_line_and_left_alone() {
     assert!(text.contains("--db"), "{text}");
 }
 
-#[test]
-fn several_may_open_a_store_that_one_of_them_creates() {
-    let folder = Folder::new();
-    for turn in 0..40 {
-        let file = folder.0.join(format!("{turn}.db"));
-        let together = std::sync::Barrier::new(4);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    together.wait();
-                    (0..10).for_each(|_| drop(Store::open(&file).unwrap()));
-                });
-            }
-        });
-    }
-}
-
-#[test]
-fn a_newer_store_is_refused_and_stays_as_it_is() {
-    let folder = Folder::new();
-    drop(Store::open(&folder.file()).unwrap());
-    let raw = Connection::open(folder.file()).unwrap();
-    raw.pragma_update(None, "user_version", 99).unwrap();
-    drop(raw);
-    let error = Store::open(&folder.file()).unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error:?}");
-    assert!(error.to_string().contains("newer millstream"));
-}
-
-#[test]
-fn a_record_of_a_newer_format_is_named() {
-    let folder = Folder::new();
-    let store = Store::open(&folder.file()).unwrap();
-    let mut one = experiment("look", 0);
-    one.format = FORMAT_VERSION + 1;
-    store.save_experiment(&one).unwrap();
-    let error = store.experiment(&one.id).unwrap_err().to_string();
-    assert!(error.contains(&one.id) && error.contains("run format"), "{error}");
-}
-
 /// Whoever only looks makes no store of what is none yet.
 #[test]
 fn an_empty_file_holds_nothing_yet_and_stays_empty() {
     let folder = Folder::new();
     fs::write(folder.file(), "").unwrap();
-    assert!(Store::is_missing(&folder.file()));
+    assert!(Store::is_missing(&folder.file()).unwrap());
     assert!(matches!(Store::open_existing(&folder.file()), Err(StoreError::Missing { .. })));
     assert_eq!(fs::read(folder.file()).unwrap(), b"");
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
     drop(Store::open(&folder.file()).unwrap());
-    assert!(!Store::is_missing(&folder.file()));
-}
-
-#[test]
-fn one_run_that_cannot_be_read_hides_no_other() {
-    let folder = Folder::new();
-    let mut store = Store::open(&folder.file()).unwrap();
-    let one = experiment("look", 0);
-    store.save_experiment(&one).unwrap();
-    (0..3).for_each(|order| store.save_run(&run(&one, order)).unwrap());
-    let raw = Connection::open(folder.file()).unwrap();
-    let spoil = |which: &str| {
-        raw.execute_batch(&format!("UPDATE run SET record = '{{' WHERE {which}")).unwrap();
-    };
-    spoil("ordinal = 1");
-    let (runs, bad) = store.readable_runs(&one.id).unwrap();
-    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 2]);
-    assert!(bad.len() == 1 && bad[0].to_string().contains(&run(&one, 1).id), "{bad:?}");
-    assert!(store.runs(&one.id).is_err());
-    spoil("true");
-    assert!(matches!(store.readable_runs(&one.id), Err(StoreError::Record { .. })));
-}
-
-/// The child of the next test: saves runs until it is killed.
-#[test]
-fn child_that_saves_until_killed() {
-    let Some(path) = std::env::var_os("MILLSTREAM_TEST_STORE") else { return };
-    let mut store = Store::open(&PathBuf::from(path)).unwrap();
-    let one = experiment("killed", 0);
-    store.save_experiment(&one).unwrap();
-    for order in 0.. {
-        store.save_run(&run(&one, order)).unwrap();
-        println!("saved {order}");
-    }
-}
-
-#[test]
-fn a_killed_writer_leaves_the_finished_runs() {
-    use std::io::{BufRead, BufReader};
-    let folder = Folder::new();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["store::tests::child_that_saves_until_killed", "--exact", "--nocapture"])
-        .env("MILLSTREAM_TEST_STORE", folder.file())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.filter(|line| line.contains("saved ")).take(5).count();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(told, 5);
-    let store = Store::open(&folder.file()).unwrap();
-    let list = store.experiments().unwrap();
-    assert!(list[0].runs >= 5 && list[0].finished_at.is_none());
-    let runs = store.runs(&list[0].id).unwrap();
-    assert!(runs.iter().enumerate().all(|(at, run)| run.order == at as u32));
+    assert!(!Store::is_missing(&folder.file()).unwrap());
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{StoreError, schema};
+use crate::store::{StoreError, schema};
 
 /// A connection that only reads. A file in write-ahead mode wants two others beside it. Where a writer has them open
 /// they are there; else nobody writes, and the file is read as it stands.
@@ -23,7 +23,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
         return Ok(connection);
     }
     let why = format!("schema {found} cannot be brought to {known} here");
-    Err(StoreError::Io { path: path.to_owned(), why })
+    Err(StoreError::Io { at: path.into(), why })
 }
 
 /// `file:./a%20b?query`: all but plain characters by their numbers.

@@ -1,11 +1,9 @@
-//! Taking experiments out of a store, and giving the room that they had back to the file system.
+//! Giving the room that forgotten experiments had back to the file system.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use rusqlite::TransactionBehavior;
-
-use super::{Store, StoreError};
+use super::{Sqlite, StoreError};
 
 /// Pages of the file that are given back under one lock: 16 MB, and whoever keeps a run is let in between.
 const PIECE_PAGES: u32 = 4096;
@@ -13,27 +11,14 @@ const PIECE_PAGES: u32 = 4096;
 /// How long others are let in.
 const PIECE_PAUSE: Duration = Duration::from_millis(5);
 
-/// `auto_vacuum` of a file that gives room back piece by piece; [`Store::open`] makes new ones so.
+/// `auto_vacuum` of a file that gives room back piece by piece; [`Sqlite::open`] makes new ones so.
 pub(super) const INCREMENTAL: u32 = 2;
 
-impl Store {
-    /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an id that is not there
-    /// is passed over.
-    pub fn forget(&mut self, ids: &[&str]) -> Result<(), StoreError> {
-        let Self { path, connection } = self;
-        let failed = |error| StoreError::from_sqlite(path, error);
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        for id in ids {
-            transaction.execute("DELETE FROM experiment WHERE id = ?1", [id]).map_err(failed)?;
-        }
-        transaction.commit().map_err(failed)
-    }
-
+impl Sqlite {
     /// Gives room that nothing uses back to the file system, a piece at a time, so that nobody who keeps a run waits
     /// long. A file of an earlier version has to be written anew for that, under one lock and into as much room again:
     /// only where `alone`. False where the file was left as large as it is.
-    pub fn give_back_room(&mut self, alone: bool) -> Result<bool, StoreError> {
+    pub(super) fn give_back(&self, alone: bool) -> Result<bool, StoreError> {
         let rewritten = self.number("PRAGMA auto_vacuum")? != INCREMENTAL;
         if rewritten && !alone {
             return Ok(false);

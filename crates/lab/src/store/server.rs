@@ -1,0 +1,217 @@
+//! A store in a database of a PostgreSQL server.
+//!
+//! Its tables are in a schema `millstream` of their own, so what else the database holds is not touched. Every finished
+//! run is one statement, and so one transaction: the server has it on its disk when it answers. A connection that was
+//! lost, as when the server is started anew, is made again once for what is being written.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use postgres::error::SqlState;
+use postgres::fallible_iterator::FallibleIterator;
+use postgres::{Client, Config, Error, NoTls, Row};
+
+use super::location::Server;
+use super::{Backend, Location, StoreError, Summary, schema, statements, summary};
+use crate::record::{ExperimentRecord, RunRecord};
+
+/// How long an answer to the first words is waited for, and how long a server that has gone is looked for.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How soon a server that has gone is looked for again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A session waits no longer for what another has locked, and each commit for the disk.
+const SESSION: &str =
+    "SET search_path TO millstream; SET lock_timeout TO '10s'; SET synchronous_commit TO on";
+
+/// A connection to a store on a server.
+pub(super) struct Postgres {
+    at: Location,
+    config: Config,
+    client: RefCell<Client>,
+}
+
+impl Postgres {
+    /// The store there, made when it is missing, and brought up to date.
+    pub(super) fn open(server: &Server) -> Result<Self, StoreError> {
+        let mut opened = Self::connect(server)?;
+        let at = opened.at.clone();
+        schema::migrate_server(&at, opened.client.get_mut())?;
+        Ok(opened)
+    }
+
+    /// The store there; where there is none that is an error, and none is made.
+    pub(super) fn open_existing(server: &Server) -> Result<Self, StoreError> {
+        let mut opened = Self::connect(server)?;
+        let at = opened.at.clone();
+        match schema::server_version(&at, opened.client.get_mut())? {
+            None => Err(StoreError::Missing { at }),
+            // Whoever may only read needs no more than that.
+            Some(schema::VERSION) => Ok(opened),
+            Some(_) => {
+                schema::migrate_server(&at, opened.client.get_mut())?;
+                Ok(opened)
+            }
+        }
+    }
+
+    /// Whether nothing is kept there yet.
+    pub(super) fn is_missing(server: &Server) -> Result<bool, StoreError> {
+        let mut opened = Self::connect(server)?;
+        let at = opened.at.clone();
+        Ok(schema::server_version(&at, opened.client.get_mut())?.is_none())
+    }
+
+    fn connect(server: &Server) -> Result<Self, StoreError> {
+        let at = Location::Server(Box::new(server.clone()));
+        let mut config = server.config.clone();
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(TIMEOUT);
+        }
+        let client = session(&config).map_err(|error| StoreError::from_postgres(&at, &error))?;
+        Ok(Self { at, config, client: RefCell::new(client) })
+    }
+
+    /// Carries something out. Where the connection turns out to be lost it is made again, and `act` is told that it is
+    /// asked for the second time: the first may have been done.
+    fn write<T>(
+        &self,
+        mut act: impl FnMut(&mut Client, bool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut client = self.client.borrow_mut();
+        match act(&mut client, false) {
+            Err(_) if client.is_closed() => {
+                *client = self.again()?;
+                act(&mut client, true)
+            }
+            done => done,
+        }
+    }
+
+    fn again(&self) -> Result<Client, Error> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            match session(&self.config) {
+                Err(_) if Instant::now() < deadline => sleep(PAUSE),
+                made => return made,
+            }
+        }
+    }
+
+    fn failed(&self, error: &Error) -> StoreError {
+        StoreError::from_postgres(&self.at, error)
+    }
+}
+
+fn session(config: &Config) -> Result<Client, Error> {
+    let mut client = config.connect(NoTls)?;
+    client.batch_execute(SESSION)?;
+    Ok(client)
+}
+
+impl Backend for Postgres {
+    fn save_experiment(&self, experiment: &ExperimentRecord, json: &str) -> Result<(), StoreError> {
+        let ExperimentRecord { id, name, planned_runs, .. } = experiment;
+        let started_at = experiment.started_at.to_string();
+        let finished_at = experiment.finished_at.map(|moment| moment.to_string());
+        let planned_runs = i64::from(*planned_runs);
+        let saved = self.write(|client, _| {
+            client.execute(
+                statements::SAVE_EXPERIMENT,
+                &[id, name, &started_at, &finished_at, &planned_runs, &json],
+            )
+        });
+        saved.map(drop).map_err(|error| self.failed(&error))
+    }
+
+    fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError> {
+        let started_at = run.started_at.to_string();
+        let (block, order) = (i64::from(run.block), i64::from(run.order));
+        let valid = i64::from(run.validity.valid);
+        let unless_there = format!("{} ON CONFLICT (id) DO NOTHING", statements::SAVE_RUN);
+        let saved = self.write(|client, again| {
+            client.execute(
+                if again { unless_there.as_str() } else { statements::SAVE_RUN },
+                &[
+                    &run.id,
+                    &run.experiment_id,
+                    &run.workload,
+                    &run.stack,
+                    &block,
+                    &order,
+                    &started_at,
+                    &valid,
+                    &json,
+                ],
+            )
+        });
+        saved.map(drop).map_err(|error| match error.code() {
+            Some(&SqlState::FOREIGN_KEY_VIOLATION) => {
+                StoreError::Forgotten { at: self.at.clone(), run: run.id.clone() }
+            }
+            _ => self.failed(&error),
+        })
+    }
+
+    fn experiments(&self) -> Result<Vec<Summary>, StoreError> {
+        let rows = self.client.borrow_mut().query(statements::EXPERIMENTS, &[]);
+        let rows = rows.map_err(|error| self.failed(&error))?;
+        rows.iter().map(of_row).collect::<Result<_, _>>().map_err(|error| self.failed(&error))
+    }
+
+    fn experiment(&self, id: &str) -> Result<Option<String>, StoreError> {
+        let row = self.client.borrow_mut().query_opt(statements::EXPERIMENT, &[&id]);
+        let record = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+        record.map_err(|error| self.failed(&error))
+    }
+
+    fn each_run(
+        &self,
+        experiment_id: &str,
+        take: &mut dyn FnMut(&str, &str),
+    ) -> Result<(), StoreError> {
+        let mut client = self.client.borrow_mut();
+        let mut all = || {
+            let mut rows = client.query_raw(statements::RUNS, [experiment_id])?;
+            while let Some(row) = rows.next()? {
+                take(row.try_get(0)?, row.try_get(1)?);
+            }
+            Ok(())
+        };
+        all().map_err(|error| self.failed(&error))
+    }
+
+    fn forget(&self, ids: &[&str]) -> Result<(), StoreError> {
+        let gone = self.write(|client, _| {
+            let mut transaction = client.transaction()?;
+            for id in ids {
+                transaction.execute(statements::FORGET, &[id])?;
+            }
+            transaction.commit()
+        });
+        gone.map_err(|error| self.failed(&error))
+    }
+
+    /// The server does that by itself, when it sees fit.
+    fn give_back_room(&self, _alone: bool) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+fn of_row(row: &Row) -> Result<Summary, Error> {
+    Ok(summary(
+        row.try_get(0)?,
+        row.try_get(1)?,
+        [row.try_get(2)?, row.try_get(3)?],
+        [row.try_get(4)?, row.try_get(5)?, row.try_get(6)?],
+    ))
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("at", &self.at).finish_non_exhaustive()
+    }
+}

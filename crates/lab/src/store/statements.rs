@@ -1,0 +1,31 @@
+//! What is asked of a database, in words that SQLite and PostgreSQL both know.
+//!
+//! SQLite numbers rows by itself, in the order of keeping; the tables of a server have a column of that name.
+
+/// Parameters: id, name, begin, end, planned runs, record. One with the same id is replaced and keeps its place.
+pub(super) const SAVE_EXPERIMENT: &str =
+    "INSERT INTO experiment (id, name, started_at, finished_at, planned_runs, record)
+     VALUES ($1, $2, $3, $4, $5, $6)
+     ON CONFLICT (id) DO UPDATE SET name = $2, started_at = $3, finished_at = $4, planned_runs = $5, record = $6";
+
+/// Parameters: id, experiment, workload, stack, block, order, begin, whether it counts, record.
+pub(super) const SAVE_RUN: &str =
+    "INSERT INTO run (id, experiment_id, workload, stack, block, ordinal, started_at, valid, record)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+
+/// Columns: those of a [`Summary`](super::Summary), the experiment that was kept last first.
+pub(super) const EXPERIMENTS: &str =
+    "SELECT e.id, e.name, e.started_at, e.finished_at, e.planned_runs, COUNT(r.id),
+        CAST(COALESCE(SUM(r.valid), 0) AS BIGINT)
+     FROM experiment e LEFT JOIN run r ON r.experiment_id = e.id
+     GROUP BY e.id ORDER BY e.rowid DESC";
+
+/// Parameter: id. Column: record.
+pub(super) const EXPERIMENT: &str = "SELECT record FROM experiment WHERE id = $1";
+
+/// Parameter: experiment. Columns: id, record.
+pub(super) const RUNS: &str =
+    "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, id";
+
+/// Parameter: id. Its runs go, too.
+pub(super) const FORGET: &str = "DELETE FROM experiment WHERE id = $1";
