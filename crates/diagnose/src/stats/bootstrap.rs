@@ -41,6 +41,36 @@ impl Bootstrap {
         self.ends((0..self.resamples).map(|_| medians.draw(&mut rng)).collect())
     }
 
+    /// Interval of the difference mean(`of`) - mean(`less`), both sides resampled on their own. `None` for fewer than two
+    /// values of a side.
+    pub fn difference_of_means(&self, of: &[f64], less: &[f64]) -> Option<Interval> {
+        self.of_means(of, less, |of, less| of - less)
+    }
+
+    /// Interval of the ratio mean(`above`) / mean(`below`), likewise; `None`, too, when `below` has a negative value or a
+    /// mean of zero. A resample of zeros alone has an infinite ratio.
+    pub fn ratio_of_means(&self, above: &[f64], below: &[f64]) -> Option<Interval> {
+        let is_base = below.iter().all(|&value| value >= 0.0) && mean_of(below) > 0.0;
+        is_base.then(|| self.of_means(above, below, |above, below| above / below)).flatten()
+    }
+
+    fn of_means(
+        &self,
+        one: &[f64],
+        other: &[f64],
+        statistic: impl Fn(f64, f64) -> f64,
+    ) -> Option<Interval> {
+        if one.len().min(other.len()) < 2 {
+            return None;
+        }
+        let mut rng = Rng::new(self.seed);
+        let mut mean = |values: &[f64]| {
+            let drawn = (0..values.len()).map(|_| values[rng.below(values.len())]);
+            drawn.sum::<f64>() / values.len() as f64
+        };
+        self.ends((0..self.resamples).map(|_| statistic(mean(one), mean(other))).collect())
+    }
+
     /// Interval of the ratio median(`above`) / median(`below`), both sides resampled on their own.
     /// `None` when a side has fewer than two values, or when `below` has a negative one or a median of zero.
     ///
@@ -101,6 +131,10 @@ impl Bootstrap {
     }
 }
 
+fn mean_of(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +191,13 @@ mod tests {
         });
         let covered = covered.count();
         assert!((276..=300).contains(&covered), "{covered} of 300");
+    }
+
+    #[test]
+    fn a_ratio_of_means_is_of_the_sums() {
+        let interval = Bootstrap::default().ratio_of_means(&[1.0, 3.0], &[4.0, 4.0]);
+        assert_eq!(interval, Some(Interval { low: 0.25, high: 0.75 }));
+        assert_eq!(Bootstrap::default().ratio_of_means(&[1.0, 3.0], &[0.0, 0.0]), None);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 mod bootstrap;
 pub mod normal;
+mod poisson;
 mod quantile;
 mod ranks;
 mod resampled;
 mod rng;
 
 pub use bootstrap::{Bootstrap, Interval};
+pub use poisson::poisson_bound;
 pub use quantile::{mad, median, quantile};
 pub use ranks::{correlation, ranks};
 pub use rng::Rng;
