@@ -11,6 +11,8 @@ SCHEDULE_SECONDS ?= 900
 SCHEDULE_SEED ?= 1
 DEMO_FLAGS ?=
 COMPARE_FLAGS ?=
+SOAK_SECONDS ?= 600
+SOAK_FLAGS ?=
 TRUTH_FLAGS ?=
 MATRIX_FLAGS ?=
 # What has the feature `clogs`; the command alone switches it on below.
@@ -19,7 +21,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
 
-.PHONY: bpf clogs demo compare truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs demo compare soak truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -37,6 +39,9 @@ demo: build      ## the built-in investigation erratic: why equal runs differ on
 
 compare: build   ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)
+
+soak: build      ## every byte checked for SOAK_SECONDS (600) on each stack, beside a busy disk; an hour: SOAK_SECONDS=3600 (docs/soak.md)
+	$(MILLSTREAM) run soak --duration $(SOAK_SECONDS) --out out $(SOAK_FLAGS)
 
 # Each target for less than alone, unless one says otherwise: 10 s each to the fuzz targets, 256 MiB to the judge.
 test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),10)

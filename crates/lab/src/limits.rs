@@ -19,6 +19,8 @@ pub const NAME_LIMIT_BYTES: usize = 64;
 
 /// Width of an interval of the series that a worker keeps.
 pub const INTERVAL_MS: u64 = 100;
+/// Steps of the probes in a run: what lasts longer than so many of the usual length has longer ones.
+pub const PROBE_STEPS: u32 = 6_000;
 /// Until a worker must have answered a step of the set-up.
 pub const STEP_TIMEOUT_MS: u64 = 15_000;
 /// After the end of the measured window, until some worker must have finished or told of data that arrived.
@@ -52,6 +54,8 @@ pub const CHATTER_BYTES: u64 = 16 * 1024;
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// One turn in this many of a Millstream engine has its stages timed.
 pub const STAGE_SAMPLE_TURNS: u32 = 16;
+/// Under this name an engine under test publishes itself.
+pub const LIVE_NAME: &str = "lab";
 /// What a stack may take to say its last words after the last close.
 pub const LINGER_MS: u64 = 30;
 /// How long a stack whose workload is over sleeps between its turns.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::host::in_namespace;
-use super::{Absent, Host, NetSource, Probe, Turn, limits};
+use super::host::inside;
+use super::{Absent, Host, Probe, Turn, limits};
 use crate::netlink::{TcpSocket, tcp_sockets};
 use crate::record::{Probes, TcpInfoRecord};
 
@@ -107,13 +107,7 @@ impl Flows {
     fn read(&self) -> Result<Vec<(Key, TcpSocket)>, Absent> {
         let mut all = Vec::new();
         for host in &self.hosts {
-            let sockets = match &host.net {
-                NetSource::Own => both_families(),
-                NetSource::Process(pid) => {
-                    in_namespace(format!("/proc/{pid}/ns/net").as_ref(), both_families)
-                }
-                NetSource::Namespace(path) => in_namespace(path, both_families),
-            }?;
+            let sockets = inside(&host.net, both_families)?;
             let key = |one: &TcpSocket| (host.name.clone(), one.local_port, one.remote_port);
             all.extend(sockets.into_iter().map(|one| (key(&one), one)));
         }
@@ -184,6 +178,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
+    use super::super::NetSource;
     use super::*;
 
     #[test]

@@ -189,6 +189,18 @@ fn mtus() -> BTreeMap<String, u32> {
     listed.unwrap_or_default().into_iter().map(|one| (one.name, one.mtu)).collect()
 }
 
+/// Runs `work` in the namespace of a host.
+pub(super) fn inside<T: Send>(
+    net: &NetSource,
+    work: impl FnOnce() -> Result<T, Absent> + Send,
+) -> Result<T, Absent> {
+    match net {
+        NetSource::Own => work(),
+        NetSource::Process(pid) => in_namespace(format!("/proc/{pid}/ns/net").as_ref(), work),
+        NetSource::Namespace(path) => in_namespace(path, work),
+    }
+}
+
 /// Runs `work` in a thread of its own that has entered the namespace behind `path`; the caller's
 /// namespace stays as it is. What is opened there stays bound to that namespace.
 pub(crate) fn in_namespace<T: Send>(

@@ -1,5 +1,7 @@
 //! Limits of the probes.
 
+use std::time::Duration;
+
 /// Usual distance of samples.
 pub(super) const INTERVAL_MS: u64 = 100;
 /// Shortest distance of samples: one tick of the kernel's CPU accounting.
@@ -22,3 +24,13 @@ pub(super) const IDLE_CPUS: u32 = 64;
 pub(super) const IDLE_STATES: u32 = 10;
 /// Threads of one worker that are looked at one by one.
 pub(super) const WORKER_THREADS: usize = 64;
+/// Samples for which the engines of a new worker are looked for.
+pub(super) const ENGINE_LOOKS: usize = 100;
+/// Snapshots of an engine that are kept at once, of the whole time.
+pub(super) const ENGINE_SNAPSHOTS: usize = 64;
+/// How often an engine is asked for its queues at most.
+pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// How long an engine may take for an answer.
+pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes of its answer: of some thousand sockets.
+pub(super) const ENGINE_ANSWER_BYTES: u64 = 1 << 20;

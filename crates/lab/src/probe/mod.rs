@@ -10,6 +10,7 @@ mod cpu;
 mod disk;
 mod distance;
 mod ends;
+mod engines;
 mod flows;
 mod host;
 mod idle_states;
@@ -19,6 +20,7 @@ mod limits;
 mod pressure;
 mod profile;
 mod qdisc;
+mod queues;
 mod sampler;
 mod softirqs;
 mod softnet;
@@ -53,6 +55,9 @@ pub struct Config {
     pub distance: Result<(usize, usize), Absent>,
     /// Whether the hosts' new TCP connections are looked at, of whatever program.
     pub flows: bool,
+    /// Whether the queues of the hosts' TCP connections, and the engines of Millstream in the workers, are looked at at each
+    /// step.
+    pub queues: bool,
 }
 
 impl Config {
@@ -65,6 +70,7 @@ impl Config {
             hosts: Vec::new(),
             distance: Err(Absent("not asked for".to_owned())),
             flows: false,
+            queues: false,
         }
     }
 }
@@ -133,6 +139,7 @@ mod tests {
             "listed" => host::parse_listed(text).is_ok(),
             "by-cpu" => host::parse_by_cpu(text).is_ok(),
             "waits" => worker::parse_waits(text).is_ok(),
+            "memory" => worker::parse_memory(text).is_ok(),
             "pressure" => pressure::parse(text).is_ok(),
             _ => worker::parse_switches(text).is_ok(),
         }
@@ -152,6 +159,7 @@ mod tests {
             ("listed", "Ip6InReceives \t1\nIcmp6OutMsgs 7\n6 5\n"),
             ("by-cpu", "entries  found drop\n0000000a 1 f\n"),
             ("waits", "425095 182140 1\n"),
+            ("memory", "1832 911 640 12 0 433 0\n"),
             ("pressure", "some avg10=0.05 total=6590034\nfull avg10=0.03 total=6257450\n"),
             ("disks", " 254 0 vda 50 4 300 7 60 5 400 8 0 90 100\n"),
             ("switches", "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n"),

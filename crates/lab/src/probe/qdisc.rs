@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::host::in_namespace;
-use super::{Absent, Host, NetSource, Probe, Turn, rise32};
+use super::host::inside;
+use super::{Absent, Host, Probe, Turn, rise32};
 use crate::netlink::{Netlink, Qdisc};
 use crate::record::{Probes, QdiscCounters};
 
@@ -21,16 +21,7 @@ impl Qdiscs {
     pub(super) fn open(hosts: &[Host]) -> Result<Self, Absent> {
         let refused = |error: std::io::Error| Absent(format!("rtnetlink: {error}"));
         let open = || Netlink::route().map_err(refused);
-        let opened = hosts.iter().map(|host| {
-            let netlink = match &host.net {
-                NetSource::Own => open(),
-                NetSource::Process(pid) => {
-                    in_namespace(format!("/proc/{pid}/ns/net").as_ref(), open)
-                }
-                NetSource::Namespace(path) => in_namespace(path, open),
-            }?;
-            Ok((host.name.clone(), netlink))
-        });
+        let opened = hosts.iter().map(|host| Ok((host.name.clone(), inside(&host.net, open)?)));
         Ok(Self {
             hosts: opened.collect::<Result<_, Absent>>()?,
             first: BTreeMap::new(),
@@ -90,6 +81,7 @@ impl Probe for Qdiscs {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NetSource;
     use super::*;
 
     #[test]

@@ -12,12 +12,14 @@ use super::context::Context;
 use super::cpu::Cpu;
 use super::disk::Disk;
 use super::distance::Distance;
+use super::engines::Engines;
 use super::flows::Flows;
 use super::host::Hosts;
 use super::interrupts::Interrupts;
 use super::kernel::KernelProbe;
 use super::pressure::Pressure;
 use super::qdisc::Qdiscs;
+use super::queues::Queues;
 use super::softirqs::Softirqs;
 use super::softnet::Softnet;
 use super::worker::Workers;
@@ -78,13 +80,14 @@ struct Sampling {
     interval: Duration,
     probes: Vec<Box<dyn Probe>>,
     workers: Box<Workers>,
+    engines: Option<Engines>,
     record: Probes,
     last: Instant,
 }
 
 impl Sampling {
     fn open(config: &Config) -> Self {
-        let Config { interval, origin, cpu, hosts, distance, flows } = config;
+        let Config { interval, origin, cpu, hosts, distance, flows, queues } = config;
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
@@ -98,6 +101,7 @@ impl Sampling {
             interval,
             probes: Vec::new(),
             workers: Box::new(Workers::new(tick_s)),
+            engines: None,
             record,
             last: Instant::now(),
         };
@@ -113,6 +117,10 @@ impl Sampling {
         sampling.add("softnet", Softnet::open());
         sampling.add("hosts", Hosts::open(hosts));
         sampling.add("qdiscs", Qdiscs::open(hosts));
+        if *queues {
+            sampling.add("queues", Queues::open(hosts));
+            sampling.engines = Some(Engines::default());
+        }
         sampling.add("pressure", Pressure::open());
         sampling.add("disks", Disk::open());
         sampling.add("cpu_distance", Distance::open(distance));
@@ -150,6 +158,10 @@ impl Sampling {
         // Workers are never absent for an error: one that ended is the usual case.
         let _ = self.workers.sample(turn);
         note_cost(self.workers.name());
+        if let Some(engines) = &mut self.engines {
+            engines.sample(turn);
+            note_cost(Engines::NAME);
+        }
     }
 
     /// Samples at multiples of the interval after the baseline until told to stop.
@@ -157,7 +169,10 @@ impl Sampling {
         let mut next = self.last + self.interval;
         loop {
             match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Message::Watch { role, pid }) => self.workers.watch(&role, pid),
+                Ok(Message::Watch { role, pid }) => {
+                    self.workers.watch(&role, pid);
+                    self.engines.iter_mut().for_each(|engines| engines.watch(&role, pid));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample(Turn::Middle);
                     // After a long delay samples are left out instead of being taken in a row.
@@ -174,11 +189,12 @@ impl Sampling {
     }
 
     fn finish(self) -> Probes {
-        let Self { origin: _, interval: _, probes, workers, mut record, last: _ } = self;
+        let Self { origin: _, interval: _, probes, workers, engines, mut record, last: _ } = self;
         for probe in probes {
             probe.finish(&mut record);
         }
         workers.finish(&mut record);
+        engines.into_iter().for_each(|engines| engines.finish(&mut record));
         match thread_cpu_s() {
             Ok(seconds) => record.own_cpu_s += seconds,
             Err(why) => drop(record.absent.insert("own_cpu_s".into(), why.0)),

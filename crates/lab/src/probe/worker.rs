@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use nix::unistd::{SysconfVar, sysconf};
+
 use super::{Absent, Probe, ProcFile, Turn, limits, rise};
 use crate::record::{Probes, WorkerActivity};
 
@@ -10,11 +12,14 @@ use crate::record::{Probes, WorkerActivity};
 pub(super) struct Workers {
     tick_s: f64,
     workers: Vec<Worker>,
+    /// Samples so far, the first one aside.
+    steps: usize,
 }
 
 struct Worker {
     role: String,
     process: Option<ProcFile>,
+    memory: Option<ProcFile>,
     first: Option<Stat>,
     last: Stat,
     threads: BTreeMap<u32, Thread>,
@@ -52,7 +57,7 @@ pub(super) struct Switches {
 
 impl Workers {
     pub(super) fn new(tick_s: f64) -> Self {
-        Self { tick_s, workers: Vec::new() }
+        Self { tick_s, workers: Vec::new(), steps: 0 }
     }
 
     /// From the next sample on the process `pid` is looked at. A second worker of the same role
@@ -67,6 +72,7 @@ impl Workers {
         let mut worker = Worker {
             role,
             process: ProcFile::open(format!("/proc/{pid}/stat")).ok(),
+            memory: ProcFile::open(format!("/proc/{pid}/statm")).ok(),
             first: None,
             last: Stat::default(),
             threads: BTreeMap::new(),
@@ -74,6 +80,7 @@ impl Workers {
         };
         // What the process did before it was watched is not the run's.
         worker.sample();
+        worker.seen.resident_bytes = vec![None; self.steps];
         self.workers.push(worker);
     }
 }
@@ -83,8 +90,12 @@ impl Probe for Workers {
         "workers"
     }
 
-    fn sample(&mut self, _turn: Turn) -> Result<(), Absent> {
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
         self.workers.iter_mut().for_each(Worker::sample);
+        if turn != Turn::First {
+            self.workers.iter_mut().for_each(Worker::sample_memory);
+            self.steps += 1;
+        }
         Ok(())
     }
 
@@ -115,6 +126,14 @@ impl Worker {
         self.sample_threads();
     }
 
+    /// What is resident now, of a process that lives.
+    fn sample_memory(&mut self) {
+        let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096) as u64;
+        let alive = self.process.as_ref().and(self.memory.as_mut());
+        let pages = alive.and_then(|file| file.parse(parse_memory).ok());
+        self.seen.resident_bytes.push(pages.map(|pages| pages * page_bytes));
+    }
+
     fn sample_threads(&mut self) {
         let pid = self.seen.pid;
         let Ok(list) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
@@ -138,7 +157,7 @@ impl Worker {
     }
 
     fn finish(self, tick_s: f64) -> WorkerActivity {
-        let Self { role: _, process: _, first, last, threads, mut seen } = self;
+        let Self { role: _, process: _, memory: _, first, last, threads, mut seen } = self;
         let first = first.unwrap_or_default();
         seen.usr_s = rise(first.usr_ticks, last.usr_ticks) as f64 * tick_s;
         seen.sys_s = rise(first.sys_ticks, last.sys_ticks) as f64 * tick_s;
@@ -220,6 +239,12 @@ pub(super) fn parse_stat(text: &str) -> Result<Stat, String> {
     })
 }
 
+/// Pages of a process that are resident: the second number of its statm (proc(5)).
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
+    let word = text.split_ascii_whitespace().nth(1).ok_or("fewer than two numbers")?;
+    word.parse().map_err(|_| format!("odd number {word:?}"))
+}
+
 /// Nanoseconds in which a thread was ready and had no CPU: the second number of its schedstat
 /// (Documentation/scheduler/sched-stats.rst).
 pub(super) fn parse_waits(text: &str) -> Result<u64, String> {
@@ -281,5 +306,10 @@ mod tests {
         let workers = probes.workers.unwrap();
         assert!(workers["client"].threads >= 1 && workers["client"].voluntary_switches >= 1);
         assert_eq!(workers["client#2"].threads, 0);
+        let resident = &workers["client"].resident_bytes;
+        assert!(
+            resident.len() == 3 && resident.iter().all(|seen| seen.is_some_and(|bytes| bytes > 0))
+        );
+        assert_eq!(workers["client#2"].resident_bytes, [None; 3]);
     }
 }

@@ -9,6 +9,7 @@ mod environment;
 mod experiment;
 mod join;
 mod kernel;
+mod over_time;
 mod probes;
 mod run;
 mod time;
@@ -20,6 +21,7 @@ pub use kernel::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, SampledRecord,
     StackRecord,
 };
+pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
     CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
     IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes,
@@ -51,6 +53,12 @@ pub mod keys {
     pub const WRONG_BOUND: &str = "wrong_share_bound";
     /// Rate of the last quarter of the window over that of the first.
     pub const LAST_OVER_FIRST: &str = "last_over_first_quarter";
+    /// Lower end of its 95 % interval.
+    pub const LAST_OVER_FIRST_LOW: &str = "last_over_first_quarter_low";
+    /// Upper end of its 95 % interval.
+    pub const LAST_OVER_FIRST_HIGH: &str = "last_over_first_quarter_high";
+    /// Bytes that were looked at, each whether it is the one that was sent there.
+    pub const CHECKED_BYTES: &str = "checked_bytes";
     /// Finished request/response pairs per second.
     pub const TRANSACTIONS: &str = "transactions_per_s";
     /// Median latency of a transaction, microseconds.

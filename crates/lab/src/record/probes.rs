@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KernelActivity, TcpInfoRecord, Window};
+use super::{EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window};
 
 /// Name of the runner among the workers, where a part of the run is a thread of its own.
 pub const RUNNER: &str = "runner";
@@ -82,6 +82,12 @@ pub struct Probes {
     /// Engines of Millstream, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineRecord>,
+    /// The same engines over time, where the run is one that is watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engine_series: Vec<EngineSeries>,
+    /// Queues of the kernel's TCP sockets over time, by host, where the run is one that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<BTreeMap<String, QueueSeries>>,
 }
 
 /// On which CPUs the two ends ran, looked at together: of two that move, each alone says nothing of the other.
@@ -457,6 +463,9 @@ pub struct WorkerActivity {
     pub seen_on_cpu: BTreeMap<u32, u64>,
     /// Steps in which a thread was on another CPU than in the step before.
     pub moves_seen: u64,
+    /// Memory of the process that was resident at the end of each step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resident_bytes: Series,
 }
 
 /// Microseconds in which some (or all) tasks waited for a resource, over all samples.

@@ -39,6 +39,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
     out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
     out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
     out.push_str(&listed("Where idle CPUs were", super::idle::lines(model)));
+    out.push_str(&super::soak::text(model));
     out.push_str(&invalid(model));
     out.push_str(&differences(model));
     out.push_str(&format!("\n{}\n", verdict::sentence(model)));

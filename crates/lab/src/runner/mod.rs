@@ -12,6 +12,7 @@ mod one;
 mod places;
 mod process;
 mod results;
+mod soak;
 mod still;
 
 use std::time::Duration;

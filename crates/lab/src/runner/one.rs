@@ -6,7 +6,7 @@ mod idle;
 mod impaired;
 mod steps;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
@@ -178,9 +178,19 @@ impl<'a> Run<'a> {
         &self.setting.interrupt
     }
 
-    fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
+    /// How the machine is looked at during this run.
+    fn probe_config(&self) -> probe::Config {
         let mut config = probe::Config::new(self.origin);
+        let lasts_s = self.definition.warmup_s + self.definition.duration_s;
+        let interval_s = lasts_s / f64::from(limits::PROBE_STEPS);
+        config.interval = config.interval.max(Duration::from_secs_f64(interval_s));
         config.distance = self.cpus_watched();
+        config.queues = self.planned.configuration.workload.is_watched();
+        config
+    }
+
+    fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
+        let mut config = self.probe_config();
         if let Some(hosts) = hosts {
             for (name, host) in [("near", hosts.near()), ("far", hosts.far())] {
                 let net = NetSource::Namespace(host.path().to_owned());

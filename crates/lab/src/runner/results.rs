@@ -1,13 +1,13 @@
 //! From what the workers counted to the results of the record.
 
 use super::machine::MachineUse;
+use super::soak;
 use crate::integrity::Claim;
 use crate::limits;
 use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::stats::median;
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Measure, Plan};
-use millstream_diagnose::stats::{Bootstrap, Interval};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
@@ -197,48 +197,6 @@ fn datagrams(record: &mut RunRecord, ends: &[EndReport], bytes: usize) {
     }
 }
 
-/// What a soak found: bytes out of place, and whether it went slower at its end.
-fn soak(record: &mut RunRecord, ends: &[EndReport]) {
-    let sum = |name: &str| ends.iter().filter_map(|end| end.counters.get(name)).sum::<f64>();
-    let (checked, wrong, written) =
-        (sum("checked_bytes"), sum("wrong_bytes"), sum("written_bytes"));
-    set(record, keys::WRONG_BYTES, wrong);
-    set(record, "checked_bytes", checked);
-    if checked > 0.0 {
-        set(record, keys::WRONG_BOUND, poisson_bound(wrong) / checked);
-    }
-    if wrong > 0.0 {
-        record.validity.reject(format!("{wrong} bytes of {checked} were not those that were sent"));
-    }
-    if written != checked {
-        record.validity.reject(format!("{written} bytes were sent, and {checked} arrived"));
-    }
-    let rates = record.intervals.series.get(keys::THROUGHPUT).cloned().unwrap_or_default();
-    let quarter = rates.len() / 4;
-    if quarter < 2 {
-        return;
-    }
-    let (first, last) = (&rates[..quarter], &rates[rates.len() - quarter..]);
-    let bootstrap = Bootstrap { resamples: 2_000, seed: record.seed, ..Bootstrap::default() };
-    let interval = bootstrap.ratio_of_medians(last, first);
-    let medians = median(last).zip(median(first).filter(|&first| first > 0.0));
-    if let Some((Interval { low, high }, (last, first))) = interval.zip(medians) {
-        set(record, keys::LAST_OVER_FIRST, last / first);
-        set(record, "last_over_first_quarter_low", low);
-        set(record, "last_over_first_quarter_high", high);
-    }
-}
-
-/// The mean of the Poisson distribution of which as few as `seen` come in 5 % of all cases: 3.0 for none.
-fn poisson_bound(seen: f64) -> f64 {
-    // Wilson and Hilferty's cube for the quantile of chi squared with 2(n + 1) degrees of freedom, exact for none.
-    if seen == 0.0 {
-        return -(0.05f64.ln());
-    }
-    let n = seen + 1.0;
-    n * (1.0 - 1.0 / (9.0 * n) + 1.644_853_6 / (3.0 * n.sqrt())).powi(3)
-}
-
 /// Where both ends ran in the window, by their own word.
 pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
     let of = |which| ends.iter().find(|end| end.end == which);
@@ -262,7 +220,7 @@ pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
 /// Fills in what the workload counted beside payload and transactions.
 fn counters(record: &mut RunRecord, ends: &[EndReport]) {
     if ends.iter().any(|end| end.counters.contains_key("checked_bytes")) {
-        soak(record, ends);
+        soak::fill(record, ends);
     }
     for (name, value) in ends.iter().flat_map(|end| &end.counters) {
         if !matches!(name.as_str(), "checked_bytes" | "wrong_bytes" | "written_bytes") {
@@ -341,7 +299,7 @@ fn shares(record: &mut RunRecord, ends: &[EndReport]) {
     }
 }
 
-fn set(record: &mut RunRecord, key: &str, value: f64) {
+pub(super) fn set(record: &mut RunRecord, key: &str, value: f64) {
     record.results.insert(key.to_owned(), value);
 }
 
@@ -392,15 +350,15 @@ fn request_response(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::workload::{Task, Workload};
 
-    fn plan(workload: &str, levels: &[(&str, &str)]) -> Plan {
+    pub(in crate::runner) fn plan(workload: &str, levels: &[(&str, &str)]) -> Plan {
         Task::new(Workload::of(workload).unwrap(), levels.iter().copied()).plan()
     }
 
-    fn end(end: End, received: &[u64]) -> EndReport {
+    pub(in crate::runner) fn end(end: End, received: &[u64]) -> EndReport {
         let sample = |(at, &received_bytes): (usize, &u64)| Sample {
             at_ns: 1_000_000_000 + at as u64 * 100_000_000,
             counts: Counts { received_bytes, sent_bytes: 0, transactions: received_bytes / 10 },
@@ -423,7 +381,8 @@ mod tests {
         }
     }
 
-    const BUSY: MachineUse = MachineUse { elapsed_s: 0.2, busy_s: 0.3, steal_s: 0.0 };
+    pub(in crate::runner) const BUSY: MachineUse =
+        MachineUse { elapsed_s: 0.2, busy_s: 0.3, steal_s: 0.0 };
 
     #[test]
     fn goodput_is_what_the_receiver_took_inside_the_window() {
@@ -591,33 +550,6 @@ mod tests {
             let mut record = RunRecord::default();
             fill(&mut record, task, &ends, Some(BUSY), 0);
             assert!(!record.validity.valid && !record.results.contains_key(keys::CPU_PER_GB));
-        }
-    }
-
-    #[test]
-    fn a_soak_says_its_bound_and_whether_it_went_slower() {
-        let task = plan("soak", &[]);
-        let taken: Vec<u64> = (0..=16).map(|at| 1000 * at.min(8) + 500 * u64::max(at, 8)).collect();
-        let taken: Vec<u64> = taken.iter().map(|bytes| bytes - taken[0]).collect();
-        let [mut near, mut far] = [end(End::Near, &[0; 17]), end(End::Far, &taken)];
-        let checked = taken[16] as f64;
-        near.counters = [("written_bytes".into(), checked)].into();
-        far.counters = [("checked_bytes".into(), checked), ("wrong_bytes".into(), 0.0)].into();
-        let mut record = RunRecord::default();
-        fill(&mut record, task, &[near.clone(), far.clone()], Some(BUSY), 0);
-        assert!(record.validity.valid, "{:?}", record.validity);
-        assert!((record.results[keys::LAST_OVER_FIRST] - 0.5).abs() < 1e-9);
-        assert!((record.results[keys::WRONG_BOUND] * checked - 2.9957).abs() < 1e-3);
-        for (wrong, written) in [(1.0, checked), (0.0, checked + 1.0)] {
-            far.counters.insert("wrong_bytes".into(), wrong);
-            near.counters.insert("written_bytes".into(), written);
-            let mut record = RunRecord::default();
-            fill(&mut record, task, &[near.clone(), far.clone()], Some(BUSY), 0);
-            assert!(!record.validity.valid && record.results[keys::WRONG_BYTES] == wrong);
-        }
-        // Exact values of the upper 95 % bound: half the quantile of chi squared.
-        for (seen, exact) in [(1.0, 4.7439), (5.0, 10.5130), (100.0, 118.0789)] {
-            assert!((poisson_bound(seen) / exact - 1.0f64).abs() < 0.005, "{seen}");
         }
     }
 

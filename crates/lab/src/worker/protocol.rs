@@ -70,6 +70,9 @@ pub struct MillstreamJob {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of the far end, when the process is both.
     pub far_addresses: Vec<(IpAddr, u8)>,
+    /// Whether other processes see the engine (docs/live.md).
+    #[serde(default)]
+    pub live: bool,
 }
 
 /// The link under Millstream.

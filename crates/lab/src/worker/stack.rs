@@ -112,7 +112,8 @@ pub(super) fn millstream(
     mut notes: Vec<String>,
 ) -> Result<Opened, String> {
     let addresses = addresses.to_vec();
-    let build = move || engine(link, &addresses);
+    let live = job.live;
+    let build = move || engine(link, &addresses, live);
     let local = |(engine, link)| -> Box<dyn Network> { Box::new(LocalNetwork::new(engine, link)) };
     let network = match job.engine {
         Placement::Local => build().map(local),
@@ -130,8 +131,15 @@ pub(super) fn millstream(
     Ok(Opened { network, stack: "millstream", notes })
 }
 
-fn engine(link: Box<dyn Link>, addresses: &[(IpAddr, u8)]) -> io::Result<(Engine, LinkId)> {
-    let config = EngineConfig::default().stage_sample(limits::STAGE_SAMPLE_TURNS);
+fn engine(
+    link: Box<dyn Link>,
+    addresses: &[(IpAddr, u8)],
+    live: bool,
+) -> io::Result<(Engine, LinkId)> {
+    let mut config = EngineConfig::default().stage_sample(limits::STAGE_SAMPLE_TURNS);
+    if live {
+        config = config.live(limits::LIVE_NAME);
+    }
     let mut engine = Engine::new(config)?;
     let link = engine.add_link(link)?;
     for (address, len) in addresses {

@@ -19,6 +19,7 @@ pub(super) const KIND: Kind = Kind {
     result: keys::TRANSACTIONS,
     own_factors: &[],
     factors: &["request_bytes", "response_bytes", "congestion"],
+    watched: false,
     plan: |_| Plan { joined: Joined::Calls, measure: Measure::Transactions },
     work: |network, part, progress| {
         let bytes = |name| part.task.number(name);

@@ -35,6 +35,8 @@ pub struct Kind {
     pub own_factors: &'static [Factor],
     /// Names of those that it shares with some others; the factors of all need not be named.
     pub factors: &'static [&'static str],
+    /// Whether its queues and engines are looked at all the time: it may go on for hours.
+    pub watched: bool,
     /// What joins the two ends, and what is counted.
     pub plan: fn(&Task) -> Plan,
     /// Works at one end until `Progress` says stop, then ends every connection in order.
@@ -78,6 +80,11 @@ impl Workload {
     /// The key of the result that is looked at first; more of it is better.
     pub fn result(self) -> &'static str {
         self.0.result
+    }
+
+    /// Whether its queues and engines are looked at all the time.
+    pub fn is_watched(self) -> bool {
+        self.0.watched
     }
 
     /// Factors that only this workload has.

@@ -14,6 +14,7 @@ pub(super) const KIND: Kind = Kind {
     result: keys::TRANSACTIONS,
     own_factors: &[],
     factors: &["request_bytes", "response_bytes", "congestion"],
+    watched: false,
     plan: |_| Plan {
         joined: Joined::Connections { near_sends: 1, far_sends: 0, nodelay: true },
         measure: Measure::Transactions,

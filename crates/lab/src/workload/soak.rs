@@ -36,6 +36,7 @@ pub(super) const KIND: Kind = Kind {
         ),
     ],
     factors: &["direction", "message_bytes", "congestion"],
+    watched: true,
     plan: |task| Plan::of_streams(task, "soak_streams"),
     work: |network, part, progress| {
         let disk_mib = if part.end == End::Near { part.task.number("disk_mib") } else { 0 };

@@ -30,6 +30,7 @@ pub(super) const KIND: Kind = Kind {
         "connections (per direction)",
     )],
     factors: &["direction", "message_bytes", "congestion", "api", "rival"],
+    watched: false,
     plan: |task| Plan::of_streams(task, "streams"),
     work: |network, part, progress| {
         let is_shared = part.task.level("api") == "zero-copy";

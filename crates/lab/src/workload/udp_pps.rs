@@ -19,6 +19,7 @@ pub(super) const KIND: Kind = Kind {
         "threads of each end, each with a socket; several on Millstream with engine=net",
     )],
     factors: &["direction"],
+    watched: false,
     plan: |task| {
         let threads = task.number("threads");
         let (near_sends, far_sends) = task.each_way(threads);

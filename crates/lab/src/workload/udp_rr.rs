@@ -17,6 +17,7 @@ pub(super) const KIND: Kind = Kind {
     result: keys::TRANSACTIONS,
     own_factors: &[],
     factors: &["request_bytes", "response_bytes"],
+    watched: false,
     plan: |_| Plan { joined: Joined::Sockets(1), measure: Measure::Transactions },
     work: |network, part, progress| {
         let bytes = |name| part.task.number(name);

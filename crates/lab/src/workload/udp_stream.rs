@@ -25,6 +25,7 @@ pub(super) const KIND: Kind = Kind {
         ),
     ],
     factors: &["direction"],
+    watched: false,
     plan: |task| {
         let (near_sends, far_sends) = task.each_way(1);
         let datagram_bytes = Some(task.number("datagram_bytes"));

@@ -18,13 +18,17 @@ struct Data<'a> {
 /// Takes something out of a run to make it smaller.
 type Reduction = (&'static str, fn(&mut RunRecord));
 
-const REDUCTIONS: [Reduction; 5] = [
+const REDUCTIONS: [Reduction; 6] = [
     ("runs[].probes.hosts series", |run| {
         let hosts = run.probes.hosts.iter_mut().flat_map(|hosts| hosts.values_mut());
         for interface in hosts.flat_map(|host| host.interfaces.values_mut()) {
             interface.rx_bytes_series.clear();
             interface.tx_bytes_series.clear();
         }
+    }),
+    ("runs[].probes.engine_series and queues", |run| {
+        run.probes.engine_series.clear();
+        run.probes.queues = None;
     }),
     ("runs[].environment", |run| run.environment = Environment::default()),
     ("runs[].probes.interrupts series", |run| {

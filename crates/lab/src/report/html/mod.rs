@@ -6,6 +6,7 @@ mod data;
 mod dots;
 mod forest;
 mod machine;
+mod soak;
 mod surroundings;
 mod svg;
 
@@ -44,6 +45,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         levels => super::levels::lines(model),
         forced => super::forced::sentences(model),
         stages => super::stages::lines(model),
+        soaks => soak::views(model),
         distances => super::distance::lines(model),
         forest => forest::plot(model),
         matrices => super::matrix::of(model),

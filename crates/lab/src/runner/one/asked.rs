@@ -246,6 +246,7 @@ impl Run<'_> {
             super_segment_bytes: self.super_segment_bytes(),
             addresses: both(number),
             far_addresses: both(2),
+            live: self.configuration().workload.is_watched(),
         })
     }
 }

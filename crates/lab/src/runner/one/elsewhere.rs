@@ -26,8 +26,7 @@ impl Run<'_> {
         let tested = places.interface(&before);
         let tested = tested.map_err(Error::host(format!("find the way to {}", places.far)))?;
         let inode = current_inode().map_err(Error::host("read a namespace"))?;
-        let mut config = probe::Config::new(self.origin);
-        config.distance = self.cpus_watched();
+        let mut config = self.probe_config();
         config.hosts = vec![probe::Host { name: "near".to_owned(), net: NetSource::Own }];
         let sampler = Sampler::start(config);
         let mut near = self.worker("near", None, &sampler)?;
