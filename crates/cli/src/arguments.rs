@@ -47,7 +47,7 @@ pub enum Command {
     /// Run a historical clog of network stacks beside its cure, with its picture and diagnosis; without a name, list them
     #[command(after_long_help = crate::clog::HELP)]
     Clog(crate::clog::Arguments),
-    /// Say by the exit status whether one kept set of runs is worse than another, for CI and `git bisect run`
+    /// Say by the exit status whether one kept set of runs, or a command, is worse than another set, for CI and `git bisect run`
     #[command(after_long_help = crate::gate::HELP)]
     Gate(crate::gate::Arguments),
     /// Compare two kept sets of runs: results and every counter, with what could have been seen

@@ -105,11 +105,9 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
     let causes = catalogue(arguments.causes.as_deref())?;
     let figure = match (&arguments.figure, arguments.command.is_empty()) {
         (_, true) => None,
-        (Some(text), false) => Some(Figure::parse(text, !arguments.lower_is_better)?),
-        (None, false) => Some(known_figure(&arguments.command).ok_or_else(|| {
-            let program = &arguments.command[0];
-            Error::Refused(format!("where is the figure of {program}? Say it with --figure"))
-        })?),
+        (text, false) => {
+            Some(figure_of(&arguments.command, text.as_deref(), arguments.lower_is_better)?)
+        }
     };
     let definition = arguments.experiment.as_deref().map(load).transpose()?;
     let mut made = Made::default();
@@ -123,10 +121,8 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         causes: arguments.causes_forced as usize,
         seed: arguments.seed.unwrap_or_else(shuffle_seed),
     };
-    if !arguments.no_bpf
-        && let Err(why) = watch_kernel(&Want { profile_hz: Some(PROFILE_HZ), ..Want::default() })
-    {
-        output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
+    if !arguments.no_bpf {
+        look_by_bpf();
     }
     let mut tell = |line: &str| output::say(line);
     let found = match (definition, figure) {
@@ -141,6 +137,8 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
                 CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));
             let server = arguments.server.as_deref().map(words).transpose()?;
             let mut subject = CommandSubject {
+                name: "command".to_owned(),
+                question: format!("Why do runs of {} differ?", arguments.command.join(" ")),
                 command: arguments.command.clone(),
                 server,
                 watch: arguments.watch,
@@ -194,6 +192,29 @@ fn of_workload(
     find(&mut subject, causes, options, tell)
 }
 
+/// Has all runs from now on looked at by BPF programs, or says why they are not.
+pub fn look_by_bpf() {
+    let want = Want { profile_hz: Some(PROFILE_HZ), ..Want::default() };
+    if let Err(why) = watch_kernel(&want) {
+        output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
+    }
+}
+
+/// Where the figure of a command is: as it was said, or as it is known of the program.
+pub fn figure_of(
+    command: &[String],
+    said: Option<&str>,
+    lower_is_better: bool,
+) -> Result<Figure, Error> {
+    let program = command.first().map_or("", String::as_str);
+    match said {
+        Some(text) => Figure::parse(text, !lower_is_better),
+        None => known_figure(command).ok_or_else(|| {
+            Error::Refused(format!("where is the figure of {program}? Say it with --figure"))
+        }),
+    }
+}
+
 /// Those that are built in and those of a folder, which go before built-in ones of the same name.
 pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     let mut causes = built_in();
@@ -223,17 +244,10 @@ fn words(line: &str) -> Result<Vec<String>, Error> {
 }
 
 fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result<ExitCode, Error> {
-    let name = found.experiments.first().map_or("investigation", String::as_str);
-    let page = arguments.out.join(format!("{name}-investigation.html"));
-    let part = arguments.out.join(format!(".{name}-investigation.part"));
-    fs::create_dir_all(&arguments.out).map_err(Error::file(arguments.out.display().to_string()))?;
-    let written = fs::write(&part, found.html()).and_then(|()| fs::rename(&part, &page));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
+    let page = write_page(&arguments.out, found);
     let mut summary = found.text();
-    if written.is_ok() {
-        summary.push_str(&format!("\nPage: {}\n", shown(&page)));
+    if let Ok(page) = &page {
+        summary.push_str(&format!("\nPage: {}\n", shown(page)));
     }
     summary.push_str(&format!("Kept: {} in {at}\n", found.experiments.join(", ")));
     let text = serde_json::to_string(found).map_err(|error| Error::Store(error.to_string()))?;
@@ -249,12 +263,24 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
         }
         None => output::out(&summary)?,
     }
-    written.map_err(Error::file(page.display().to_string()))?;
-    Ok(ExitCode::SUCCESS)
+    page.map(|_| ExitCode::SUCCESS)
+}
+
+/// Writes the page into a folder, which is made where it is not there; a page that is there is replaced whole.
+pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error> {
+    let name = found.experiments.first().map_or("investigation", String::as_str);
+    let page = folder.join(format!("{name}-investigation.html"));
+    let part = folder.join(format!(".{name}-investigation.part"));
+    fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
+    let written = fs::write(&part, found.html()).and_then(|()| fs::rename(&part, &page));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(Error::file(page.display().to_string())).map(|()| page)
 }
 
 /// Keeps the runs of a command as those of an experiment.
-struct CommandKeeper(Keeper);
+pub struct CommandKeeper(pub Keeper);
 
 impl CommandRuns for CommandKeeper {
     fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {

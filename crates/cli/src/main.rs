@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Command::Top(one) => top::top(&one),
         Command::Clog(one) => clog::clog(&one),
         Command::Doctor(one) => doctor::doctor(&one),
-        Command::Gate(gate) => gate::gate(&gate),
+        Command::Gate(gate) => Ok(gate::gate(&gate)),
         Command::Compare(one) => compare::compare(&one),
         Command::Explain(one) => compare::explain_kept(&one),
         Command::List(list) => kept::list(&list),
@@ -91,7 +91,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
-        _ => fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os()))),
+        _ => {
+            let code = fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os())));
+            let is_gate = std::env::args_os().nth(1).is_some_and(|command| command == "gate");
+            if is_gate { ExitCode::from(gate::REFUSED) } else { code }
+        }
     }
 }
 

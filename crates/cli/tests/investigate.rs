@@ -307,3 +307,41 @@ fn a_cpu_quota_is_forced_and_put_back_also_after_a_kill() {
     common::wait_for("an empty group", || at.shell(&format!("rmdir {folder}")).is_some());
     done.unwrap_or_else(|why| std::panic::resume_unwind(why));
 }
+
+/// Some 20 runs of a program, each a process that is looked at: 2 to 4 seconds.
+#[test]
+fn git_bisect_finds_the_commit_that_made_a_program_do_more_work() {
+    let place = Place::new("bisect");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bisect-example");
+    let mut command = std::process::Command::new(script);
+    command.env("MILLSTREAM", env!("CARGO_BIN_EXE_millstream"));
+    command.env("XDG_RUNTIME_DIR", &place.folder).env("TMPDIR", &place.folder);
+    let output = command.output().unwrap();
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("Found: search from the front"), "{text}");
+    // The broken one before it was passed over, and took nothing for worse.
+    assert!(text.contains("cannot tell") && text.contains(": worse: ratio"), "{text}");
+}
+
+#[test]
+fn what_gate_refuses_ends_a_bisection_and_judges_no_commit() {
+    let place = Place::new("gate-refused");
+    let cases: [(&[&str], &str); 6] = [
+        (&["good"], "<SECOND>"),
+        (&["good", "--runs", "3", "--figure", "(x)", "--", "true"], "--runs 3: 4 at least"),
+        (&["a b", "--standard", "--figure", "(x)", "--", "true"], "a b: a name of a standard"),
+        (&["good", "--figure", "(x)", "--", "true"], "kept.sqlite3"),
+        (&["good", "also", "--lower-is-better"], "of which --result?"),
+        (&["good", "also", "--figure", "(x)"], "COMMAND"),
+    ];
+    for (options, expected) in cases {
+        // The options of the place go before the command.
+        let at = options.iter().position(|word| *word == "--").unwrap_or(options.len());
+        let mut command = place.command(&[&["gate"][..], &options[..at]].concat());
+        let output = command.args(&options[at..]).output().unwrap();
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(128), "{options:?}: {text}");
+        assert!(text.contains(expected), "{options:?}: {text}");
+    }
+}

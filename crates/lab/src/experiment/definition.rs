@@ -383,10 +383,15 @@ fn words(key: &str, value: &Value) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("key '{key}' is {value}, not a text"))
 }
 
+/// Whether an experiment may have this name.
+pub fn is_name(name: &str) -> bool {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    plain && (1..=limits::NAME_LIMIT_BYTES).contains(&name.len())
+}
+
 fn name(value: &Value) -> Result<String, String> {
     let name = words("name", value)?;
-    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    if name.is_empty() || name.len() > limits::NAME_LIMIT_BYTES || !plain {
+    if !is_name(&name) {
         return Err(format!(
             "key 'name' is {value}; allowed: 1 to {} letters, digits, '-', '_'",
             limits::NAME_LIMIT_BYTES

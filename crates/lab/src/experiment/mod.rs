@@ -7,6 +7,6 @@ mod factor;
 mod plan;
 
 pub use builtin::{builtin, builtins};
-pub use definition::{Definition, Overrides};
+pub use definition::{Definition, Overrides, is_name};
 pub use factor::{FACTORS, Factor, Levels, STACKS};
 pub use plan::{Configuration, PlannedRun, plan, shuffle_seed};

@@ -43,6 +43,10 @@ pub trait CommandRuns {
 
 /// A command whose runs are compared.
 pub struct CommandSubject<'a> {
+    /// Name of the experiments that hold its runs.
+    pub name: String,
+    /// What they are to answer.
+    pub question: String,
     /// Its words.
     pub command: Vec<String>,
     /// The words of the other end, started before each run and ended after it.
@@ -116,8 +120,8 @@ impl Binding {
 impl CommandSubject<'_> {
     fn carry_out(&mut self, factor: Option<&Force>, runs: u32) -> Result<Vec<RunRecord>, Error> {
         let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
-        let mut experiment = ExperimentRecord::new("command", self.seed, Timestamp::now());
-        experiment.question = format!("Why do runs of {} differ?", self.name());
+        let mut experiment = ExperimentRecord::new(&self.name, self.seed, Timestamp::now());
+        experiment.question.clone_from(&self.question);
         experiment.workloads = vec!["command".to_owned()];
         experiment.stacks = vec!["host".to_owned()];
         experiment.repeats = runs;
@@ -400,6 +404,8 @@ mod tests {
 
     fn subject<'a>(command: &[&str], keep: &'a mut Kept) -> CommandSubject<'a> {
         CommandSubject {
+            name: "command".to_owned(),
+            question: String::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             server: None,
             watch: None,

@@ -1,4 +1,6 @@
-//! `millstream gate`: whether one kept set of runs is slower than another, as an exit status.
+//! `millstream gate`: whether one set of runs is slower than another, as an exit status.
+
+mod measure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -6,22 +8,36 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_diagnose::compare::{Comparison, P_CHANGE, compare};
 use millstream_lab::error::Error;
+use millstream_lab::experiment::is_name;
 use millstream_lab::record::{RunRecord, keys};
+use millstream_lab::stats::RUNS_FOR_A_CLAIM;
+
+use measure::measure;
 
 use crate::kept;
 use crate::output;
-use crate::values::Database;
+use crate::values::{Database, seconds, whole};
 
 /// Status for “cannot tell”, which `git bisect run` takes as a commit to skip.
 const CANNOT_TELL: u8 = 125;
 
+/// Status for what was asked for and refused: `git bisect run` takes 1 to 127 as a bad commit, and ends at this.
+pub const REFUSED: u8 = 128;
+
 /// For `gate --help`.
 pub const HELP: &str = "\
+Of two kept sets, or of a kept one and a command that is run now:
+  millstream gate BEFORE AFTER
+  millstream gate --standard good --figure 'rate=([0-9.]+)' -- ./bench   # at the good commit: measure and keep
+  git bisect start BAD GOOD
+  git bisect run sh -c 'make || exit 125; millstream gate good --figure \"rate=([0-9.]+)\" -- ./bench'
+
 Exit codes:
-  0    the second is as good or better: a loss of --least percent would have been seen
+  0    the second is as good or better: a loss of --least percent would have been seen; or a standard was kept
   1    it is worse
-  2    what was asked for was refused
-  125  it cannot be told: too few or too noisy runs, or nothing that both have measured (git bisect skips such a commit)
+  125  it cannot be told: too few or too noisy runs, a command that fails, or nothing that both have measured (git bisect
+       skips such a commit)
+  128  what was asked for was refused (git bisect ends)
 
 Configurations are compared one by one, each with the other set's; that there are several is counted in.";
 
@@ -33,19 +49,36 @@ const RESULTS: &[&str] = &[keys::THROUGHPUT, keys::TRANSACTIONS];
 pub struct Arguments {
     /// Id, beginning of an id, or name of the experiment that is the standard
     first: String,
-    /// The same of the one that is judged
-    second: String,
+    /// The same of the one that is judged; or a COMMAND, whose runs are judged
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    second: Option<String>,
+    /// Measure COMMAND, keep its runs under the name FIRST, and judge nothing
+    #[arg(long, requires = "command")]
+    standard: bool,
+    /// Runs of the command, 4 at least
+    #[arg(long, value_name = "N", requires = "command", default_value_t = 10, value_parser = whole::<u32>)]
+    runs: u32,
+    /// Where the command's figure is: json:PATH, a regular expression with one group, or the name of a program whose output it
+    /// is (iperf3)
+    #[arg(long, value_name = "WHERE", requires = "command", conflicts_with = "result")]
+    figure: Option<String>,
+    /// Seconds after which a run of the command is ended
+    #[arg(long, value_name = "SECONDS", requires = "command", default_value_t = 120.0, value_parser = seconds)]
+    timeout: f64,
     /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or transactions]
     #[arg(long, value_name = "KEY")]
     result: Option<String>,
-    /// Less of the result is better (a time)
-    #[arg(long, requires = "result")]
+    /// Less of the result or figure is better (a time)
+    #[arg(long)]
     lower_is_better: bool,
     /// The smallest loss, in percent, that has to be seen for a 0
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     least: f64,
     #[command(flatten)]
     database: Database,
+    /// The command, behind `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -61,6 +94,16 @@ enum Answer {
     Worse,
 }
 
+impl Answer {
+    fn status(self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Worse => 1,
+            Self::CannotTell => CANNOT_TELL,
+        }
+    }
+}
+
 /// How to judge.
 #[derive(Clone, Copy, Debug)]
 struct Rule<'a> {
@@ -71,28 +114,65 @@ struct Rule<'a> {
 }
 
 /// Compares them, says so, and ends with the status that fits. What fails is no judgement: it cannot be told then.
-pub fn gate(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let set = |id: &String| match kept::find(std::slice::from_ref(id), &arguments.database) {
-        Err(error @ Error::Refused(_)) => Err(error),
-        Err(error) => {
-            output::say(format_args!("millstream: {error}"));
-            Ok(None)
+pub fn gate(arguments: &Arguments) -> ExitCode {
+    let (status, error) = match answer(arguments) {
+        Ok(answer) => return ExitCode::from(answer.status()),
+        Err(error @ Error::Refused(_)) => (REFUSED, error),
+        Err(error @ Error::Interrupted) => (error.exit_code(), error),
+        Err(error) => (CANNOT_TELL, error),
+    };
+    output::say(format_args!("millstream: {error}"));
+    ExitCode::from(status)
+}
+
+fn answer(arguments: &Arguments) -> Result<Answer, Error> {
+    let Arguments { first, second, result, lower_is_better, least, .. } = arguments;
+    check(arguments)?;
+    if arguments.standard {
+        let kept = measure(arguments)?;
+        let valid = kept.runs.iter().filter(|run| run.validity.valid).count();
+        output::out(&format!("Standard: {first}, {valid} runs that count, kept as {}\n", kept.id))?;
+        return Ok(if valid < RUNS_FOR_A_CLAIM { Answer::CannotTell } else { Answer::Good });
+    }
+    let set = |id: &String| -> Result<Vec<RunRecord>, Error> {
+        Ok(kept::as_kept(&kept::find(std::slice::from_ref(id), &arguments.database)?))
+    };
+    // Refused before anything is run.
+    let standard = set(first)?;
+    let (judged, key, lower_is_better) = match second {
+        Some(second) => (set(second)?, result.clone(), *lower_is_better),
+        None => {
+            let measured = measure(arguments)?;
+            let figure = measured.figure;
+            (measured.runs, Some(figure.key), !figure.higher_is_better)
         }
-        Ok(parts) => Ok(Some(kept::as_kept(&parts))),
     };
-    let (Some(first), Some(second)) = (set(&arguments.first)?, set(&arguments.second)?) else {
-        return Ok(ExitCode::from(CANNOT_TELL));
-    };
-    let Arguments { result, lower_is_better, least, .. } = arguments;
-    let rule =
-        Rule { result: result.as_deref(), lower_is_better: *lower_is_better, least: least / 100.0 };
-    let (answer, lines) = judge(&first, &second, rule);
+    let rule = Rule { result: key.as_deref(), lower_is_better, least: least / 100.0 };
+    let (answer, lines) = judge(&standard, &judged, rule);
     output::out(&(lines.join("\n") + "\n"))?;
-    Ok(match answer {
-        Answer::Good => ExitCode::SUCCESS,
-        Answer::Worse => ExitCode::from(1),
-        Answer::CannotTell => ExitCode::from(CANNOT_TELL),
-    })
+    Ok(answer)
+}
+
+/// What the options alone do not exclude.
+fn check(arguments: &Arguments) -> Result<(), Error> {
+    let Arguments { first, standard, runs, command, figure, result, lower_is_better, .. } =
+        arguments;
+    let why = match () {
+        () if *standard && !is_name(first) => {
+            format!("{first}: a name of a standard is of letters, digits, '-' and '_'")
+        }
+        () if !command.is_empty() && (*runs as usize) < RUNS_FOR_A_CLAIM => {
+            format!("--runs {runs}: {RUNS_FOR_A_CLAIM} at least, as fewer tell nothing")
+        }
+        () if command.is_empty() && (*standard || figure.is_some()) => {
+            "--standard and --figure are of a COMMAND, behind `--`".to_owned()
+        }
+        () if command.is_empty() && *lower_is_better && result.is_none() => {
+            "--lower-is-better: of which --result?".to_owned()
+        }
+        () => return Ok(()),
+    };
+    Err(Error::Refused(why))
 }
 
 /// Results that count, by configuration and key.

@@ -1,0 +1,62 @@
+//! The command of `gate`: run so many times, and kept as an experiment.
+
+use std::time::Duration;
+
+use millstream_lab::error::Error;
+use millstream_lab::experiment::shuffle_seed;
+use millstream_lab::investigate::{CommandSubject, Figure, Subject};
+use millstream_lab::record::RunRecord;
+use millstream_lab::runner::{Interrupt, WorkerProgram};
+
+use super::Arguments;
+use crate::investigate::{CommandKeeper, figure_of};
+use crate::prepare::{Made, existing_store};
+use crate::progress::Progress;
+use crate::run::{Keeper, state, worker_program};
+use crate::values::database;
+
+/// Name of the experiments whose runs are judged.
+const JUDGED: &str = "gate";
+
+/// The runs of a command, and the figure by which they are judged.
+pub(super) struct Measured {
+    /// Id of the experiment that holds them.
+    pub(super) id: String,
+    pub(super) runs: Vec<RunRecord>,
+    pub(super) figure: Figure,
+}
+
+/// Runs the command, and keeps its runs under the name of the standard, or as those that are judged.
+pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
+    let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } = arguments;
+    let figure = figure_of(command, figure.as_deref(), *lower_is_better)?;
+    let timeout = Duration::try_from_secs_f64(*timeout)
+        .map_err(|_| Error::Refused(format!("--timeout {timeout}: no time")))?;
+    let at = database(place)?;
+    let mut made = Made::default();
+    made.database_folder(&at)?;
+    let store = existing_store(&at)?;
+    let mut keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
+    let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
+    let mut subject = CommandSubject {
+        name: if arguments.standard { arguments.first.clone() } else { JUDGED.to_owned() },
+        question: format!("Is {} as good as it was?", command.join(" ")),
+        command: command.clone(),
+        server: None,
+        watch: None,
+        figure: figure.clone(),
+        timeout,
+        may_force: false,
+        seed: shuffle_seed(),
+        interrupt: Interrupt::from_signals()?,
+        state: state()?,
+        guard: Some(guard),
+        keep: &mut keeper,
+        experiments: vec![],
+        quotas: Default::default(),
+    };
+    let observed = subject.observe(*runs);
+    let id = subject.experiments().pop().unwrap_or_default();
+    keeper.0.progress.end();
+    Ok(Measured { id, runs: observed?, figure })
+}
