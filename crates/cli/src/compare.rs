@@ -5,22 +5,25 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::compare::compare_sets;
+use millstream_lab::compare::{compare_sets, flame};
 use millstream_lab::error::Error;
 use millstream_lab::investigate::{Options, explain};
 use millstream_lab::record::RunRecord;
 use serde_json::to_string;
 
+use crate::investigate;
 use crate::kept;
 use crate::output;
+use crate::run::shown;
 use crate::values::Database;
 
 /// For `compare --help`.
 pub const HELP: &str = "\
 Each configuration that both sets have is compared by its result (the median of the second as a ratio to that of the
 first, with a 95 % interval and the smallest change that would have been seen) and by every other result and feature.
-Of sets that do not differ at most 5 % are said to differ in a result; of the other values that are named, no more than
-5 % are expected to be there by chance. Four runs of each set are needed at least. `gate` has an exit status for it.";
+Other values are what probes and Millstream's engines counted, by what was moved, and histograms, of which it is said how
+many powers of two they have moved. Of sets that do not differ at most 5 % are said to differ in a result; of the other values
+that are named, no more than 5 % are expected to be there by chance. Four runs of each set are needed at least. `gate` has an exit status for it.";
 
 /// For `explain --help`.
 pub const EXPLAIN_HELP: &str = "\
@@ -39,6 +42,13 @@ pub struct Compare {
     /// Write the comparison to this file as JSON, with every value that was looked at ('-': standard output, alone)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Only runs of which a word of the configuration is this, as of `explain`
+    #[arg(long, value_name = "WORD")]
+    only: Vec<String>,
+    /// Write the flame graph of the second set, coloured by what differs from the first, to this file (SVG); of sets that were
+    /// profiled (`run --profile`, `investigate`)
+    #[arg(long, value_name = "FILE")]
+    flame: Option<PathBuf>,
     #[command(flatten)]
     database: Database,
 }
@@ -52,6 +62,9 @@ pub struct Explain {
     /// has to be there
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
+    /// Write the page of what was found into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// A folder with causes of your own, one TOML file each
     #[arg(long, value_name = "DIR")]
     causes: Option<PathBuf>,
@@ -65,19 +78,28 @@ pub struct Explain {
 /// Compares two kept sets.
 pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
     let set = |id: &String| -> Result<Vec<RunRecord>, Error> {
-        Ok(kept::as_kept(&kept::find(std::slice::from_ref(id), &arguments.database)?))
+        let kept = kept::as_kept(&kept::find(std::slice::from_ref(id), &arguments.database)?);
+        only(kept, &arguments.only)
     };
-    let found = compare_sets(&set(&arguments.first)?, &set(&arguments.second)?, 1);
+    let (first, second) = (set(&arguments.first)?, set(&arguments.second)?);
+    let found = compare_sets(&first, &second, 1);
+    if let Some(file) = &arguments.flame {
+        output::write_whole(file, flame(&first, &second)?.as_bytes())?;
+    }
     tell(&found.text(), to_string(&found), arguments.json.as_deref())
 }
 
 /// Says what kept runs show.
 pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     let parts = kept::find(&arguments.which, &arguments.database)?;
-    let causes = crate::investigate::catalogue(arguments.causes.as_deref())?;
+    let causes = investigate::catalogue(arguments.causes.as_deref())?;
     let runs = only(kept::as_kept(&parts), &arguments.only)?;
     let mut found = explain(&runs, &causes, &Options::default())?;
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();
+    if let Some(folder) = &arguments.out {
+        let page = investigate::write_page(folder, &found)?;
+        output::say(format_args!("Page: {}", shown(&page)));
+    }
     tell(&found.text(), to_string(&found), arguments.json.as_deref())
 }
 

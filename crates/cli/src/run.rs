@@ -63,6 +63,9 @@ pub struct Arguments {
     /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN has it
     #[arg(long, value_name = "FILE", requires = "serve")]
     pub token_file: Option<PathBuf>,
+    /// Look by BPF programs, too: who sends cross-calls and waits for locks, and the stacks of the CPUs (`compare --flame`)
+    #[arg(long)]
+    pub profile: bool,
     /// Seed of the order of runs; drawn when not given, and recorded
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub seed: Option<u64>,
@@ -149,6 +152,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let at = database(&arguments.database)?;
     made.database_folder(&at)?;
     let setting = Setting { places, ..setting()? };
+    if arguments.profile {
+        crate::investigate::look_by_bpf();
+    }
     let store = existing_store(&at)?;
     let seconds = definition.duration_s + definition.warmup_s;
     let progress = Progress::new(seconds);

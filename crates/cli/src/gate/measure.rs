@@ -28,7 +28,8 @@ pub(super) struct Measured {
 
 /// Runs the command, and keeps its runs under the name of the standard, or as those that are judged.
 pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
-    let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } = arguments;
+    let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } =
+        arguments;
     let figure = figure_of(command, figure.as_deref(), *lower_is_better)?;
     let timeout = Duration::try_from_secs_f64(*timeout)
         .map_err(|_| Error::Refused(format!("--timeout {timeout}: no time")))?;

@@ -4,7 +4,7 @@ use minijinja::{Environment, context};
 use serde::Serialize;
 
 use super::text::{FINDINGS_SHOWN, plain, spoken};
-use super::{Investigation, Suspect};
+use super::{Heat, Investigation, Suspect, drawings};
 use crate::report::units::Scale;
 
 const PAGE: &str = include_str!("page.html");
@@ -107,9 +107,45 @@ impl Investigation {
             findings,
             lists,
             flames => self.met.flames(),
+            heat => self.heat(),
+            histograms => self.seen.histograms.iter().map(|both| {
+                context! { name => both.name, svg => drawings::histograms(both) }
+            }).collect::<Vec<_>>(),
+            costs => self.costs(),
+            cost => self.cost(),
             no_flames => self.met.absent.get("profile"),
         });
         page.expect("a page")
+    }
+
+    /// A heat map for each run that is kept over time, with its heading.
+    fn heat(&self) -> Vec<(String, String)> {
+        let ends = ["lowest", "middle", "highest"];
+        let groups = self.seen.heat.iter().map(|one| one.group + 1).max().unwrap_or(1);
+        let named = |one: &Heat| {
+            let of = match (groups, one.group) {
+                (1, _) => "a run near the median".to_owned(),
+                (_, 0) => format!("a run of the {} results", ends[0]),
+                (all, group) if group + 1 == all => format!("a run of the {} results", ends[2]),
+                _ => format!("a run of the {} results", ends[1]),
+            };
+            let host = if one.is_far { "the host of the far end" } else { "this host" };
+            (format!("{host}, {of} ({})", one.run), drawings::heat(one))
+        };
+        self.seen.heat.iter().map(named).collect()
+    }
+
+    /// What looked, and the percent of one CPU it took.
+    fn costs(&self) -> Vec<(String, String)> {
+        let shown = self.seen.costs.iter().filter(|(_, percent)| *percent >= 0.001);
+        shown.map(|(name, percent)| (name.clone(), format!("{percent:.3} %"))).collect()
+    }
+
+    /// What all of it took.
+    fn cost(&self) -> String {
+        let all: f64 = self.seen.costs.iter().map(|(_, percent)| percent).sum();
+        let of_machine = all / self.seen.cpus.max(1) as f64;
+        format!("{all:.2} % of one CPU, {of_machine:.2} % of this machine")
     }
 
     fn top(&self) -> f64 {

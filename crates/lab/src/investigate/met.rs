@@ -202,7 +202,7 @@ fn rates<'a>(
 }
 
 /// Profiles of several runs in one, the stacks met most first.
-fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<StackRecord> {
+pub(crate) fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<StackRecord> {
     let mut sums: BTreeMap<&[String], Vec<u64>> = BTreeMap::new();
     for one in all.flat_map(|kernel| &kernel.profile) {
         let sum = sums.entry(&one.stack).or_default();

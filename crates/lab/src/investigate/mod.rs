@@ -5,6 +5,7 @@
 //! randomised blocks; the verdict says what that proves.
 
 mod command;
+mod drawings;
 mod explain;
 mod features;
 mod figure;
@@ -14,6 +15,7 @@ mod met;
 mod placement;
 mod quota;
 mod running;
+mod seen;
 mod subject;
 mod text;
 
@@ -35,8 +37,10 @@ pub(crate) use explain::explain_by;
 pub use features::features;
 pub use figure::{Figure, known_figure};
 pub use limits::Limits;
+pub(crate) use met::merged;
 pub use met::{Met, Rate};
 pub(crate) use running::family;
+pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 
 use crate::error::Error;
@@ -103,6 +107,9 @@ pub struct Investigation {
     /// Who sent interrupts to other CPUs, who waited for locks, and where the CPUs were.
     #[serde(default)]
     pub met: Met,
+    /// What the runs looked like over time, their histograms, and what looking cost.
+    #[serde(default)]
+    pub seen: Seen,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
     /// What causes are judged by: each feature by name, with its value in each observed run that has it.
@@ -297,6 +304,8 @@ fn look(
         .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
         .collect();
     let met = Met::of(&valid, &shown.contrast);
+    let groups = if shown.contrast.len() < 2 { &shown.modes } else { &shown.contrast };
+    let seen = Seen::of(&valid, &results, groups);
     Ok(Investigation {
         format: FORMAT_VERSION,
         subject: subject.name(),
@@ -315,6 +324,7 @@ fn look(
         suspects,
         limits: Limits::of(&valid, &features),
         met,
+        seen,
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),
     })

@@ -2,8 +2,12 @@
 //! measured of it. Pure functions over records.
 //!
 //! The result of a configuration is tested at [`P_CHANGE`] divided by the number of configurations (Bonferroni). The
-//! other results and the features of a configuration are looked at together: of those that are called changed no more
-//! than [`P_CHANGE`] are expected to be so by chance (Benjamini and Hochberg, 1995).
+//! other results, the features of a configuration and what Millstream's engines counted are looked at together: of those that
+//! are called changed no more than [`P_CHANGE`] are expected to be so by chance (Benjamini and Hochberg, 1995). So are the
+//! histograms, among themselves.
+
+mod engine;
+mod histograms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,8 +16,13 @@ use millstream_diagnose::compare::{Comparison, P_CHANGE, chance, compare};
 use millstream_diagnose::stats::median;
 use serde::{Deserialize, Serialize};
 
-use crate::investigate::features;
+pub use histograms::HistogramRow;
+pub(crate) use histograms::histograms_of;
+
+use crate::error::Error;
+use crate::investigate::{features, merged};
 use crate::record::{FORMAT_VERSION, RunRecord, configuration_label, keys};
+use crate::report::flame::flame_difference;
 use crate::workload::Workload;
 
 /// Fewest runs of each set of which a difference is told.
@@ -47,6 +56,9 @@ pub struct Case {
     pub looked_at: usize,
     /// Those values, the least likely by chance first.
     pub others: Vec<Row>,
+    /// The histograms that both have, likewise.
+    #[serde(default)]
+    pub histograms: Vec<HistogramRow>,
 }
 
 /// One value in both sets.
@@ -89,6 +101,41 @@ pub fn compare_sets(first: &[RunRecord], second: &[RunRecord], seed: u64) -> Set
     }
 }
 
+/// The flame graph of the second set, coloured by what has more of the time than in the first (red) or less (blue).
+///
+/// # Errors
+///
+/// `Refused` where the runs are of several configurations, or a set has no profile.
+pub fn flame(first: &[RunRecord], second: &[RunRecord]) -> Result<String, Error> {
+    let configurations: BTreeSet<String> =
+        by_configuration(first).into_keys().chain(by_configuration(second).into_keys()).collect();
+    if configurations.len() > 1 {
+        let all: Vec<String> = configurations.into_iter().collect();
+        let why = "a flame graph is of one configuration (--only); there are:";
+        return Err(Error::Refused(format!("{why} {}", all.join("; "))));
+    }
+    let profile = |runs: &[RunRecord]| {
+        merged(
+            runs.iter()
+                .filter(|run| run.validity.valid)
+                .filter_map(|run| run.probes.kernel.as_ref()),
+        )
+    };
+    let (before, after) = (profile(first), profile(second));
+    for (which, profile) in [("first", &before), ("second", &after)] {
+        if profile.is_empty() {
+            let why = "no run that counts has a profile (`run --profile`, `investigate`)";
+            return Err(Error::Refused(format!("the {which} set: {why}")));
+        }
+    }
+    let title = configurations.into_iter().next().unwrap_or_default();
+    Ok(flame_difference(
+        &format!("{title}: second set, red has more of the time than in the first"),
+        &before,
+        &after,
+    ))
+}
+
 fn experiments(runs: &[RunRecord]) -> Vec<String> {
     let ids: BTreeSet<&String> = runs.iter().map(|run| &run.experiment_id).collect();
     ids.into_iter().cloned().collect()
@@ -124,7 +171,10 @@ fn case(
     let rows = values.iter().filter_map(|(name, pair)| row(name, pair, seed));
     let mut others: Vec<Row> = rows.collect();
     others.sort_by(|a, b| a.p.total_cmp(&b.p));
-    step_up(&mut others);
+    let corrected = step_up(others.iter().map(|row| row.p));
+    for (row, p) in others.iter_mut().zip(corrected) {
+        (row.p_corrected, row.changed) = (p, p < P_CHANGE);
+    }
     let of = |all: &[&RunRecord], counted: &[RunRecord]| (counted.len(), all.len() - counted.len());
     let (one, two) = (of(first, &sets.0), of(second, &sets.1));
     Case {
@@ -134,18 +184,20 @@ fn case(
         result,
         looked_at: others.len(),
         others,
+        histograms: histograms::compare(&sets.0, &sets.1, seed),
     }
 }
 
-/// Benjamini and Hochberg's procedure. The rows are sorted by p, the smallest first. The corrected p of a row is the least
-/// of p times the number of rows over the rank, taken over this row and all behind it.
-fn step_up(rows: &mut [Row]) {
-    let (count, mut least) = (rows.len() as f64, 1.0f64);
-    for (place, row) in rows.iter_mut().enumerate().rev() {
-        least = least.min(row.p * count / (place + 1) as f64);
-        row.p_corrected = least;
-        row.changed = least < P_CHANGE;
+/// Benjamini and Hochberg's procedure, of chances that are sorted, the smallest first. The corrected one is the least of p times
+/// their number over the rank, taken over this one and all behind it.
+fn step_up(chances: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut corrected: Vec<f64> = chances.collect();
+    let (count, mut least) = (corrected.len() as f64, 1.0f64);
+    for (place, p) in corrected.iter_mut().enumerate().rev() {
+        least = least.min(*p * count / (place + 1) as f64);
+        *p = least;
     }
+    corrected
 }
 
 /// Of a workload its own; of a command its figure.
@@ -162,11 +214,15 @@ type Pair = (Vec<f64>, Vec<f64>);
 /// Every result and feature that both sets have, in each run where it was measured.
 fn values(first: &[RunRecord], second: &[RunRecord]) -> BTreeMap<String, Pair> {
     let mut all: BTreeMap<String, Pair> = BTreeMap::new();
-    for run in first {
-        run.results.iter().for_each(|(key, v)| all.entry(key.clone()).or_default().0.push(*v));
+    let of_run = |run: &RunRecord| {
+        let results = run.results.clone().into_iter();
+        results.chain(engine::values(run)).collect::<Vec<(String, f64)>>()
+    };
+    for (key, value) in first.iter().flat_map(of_run) {
+        all.entry(key).or_default().0.push(value);
     }
-    for run in second {
-        run.results.iter().for_each(|(key, v)| all.entry(key.clone()).or_default().1.push(*v));
+    for (key, value) in second.iter().flat_map(of_run) {
+        all.entry(key).or_default().1.push(value);
     }
     let runs: Vec<&RunRecord> = first.iter().chain(second).collect();
     for feature in features(&runs) {
@@ -224,6 +280,16 @@ impl SetComparison {
                 if changed.is_empty() { "" } else { ":" }
             );
             changed.iter().for_each(|row| text.push_str(&said(row, false)));
+            let unchanged = case.others.iter().filter(|row| !row.changed);
+            let seen = unchanged.filter_map(|row| Some(row.comparison.as_ref()?.least_seen));
+            if let Some(seen) = median(&seen.collect::<Vec<f64>>()) {
+                let seen = seen * 100.0;
+                let _ = writeln!(
+                    text,
+                    "  of half of the rest a change of {seen:.1} % would be seen likewise"
+                );
+            }
+            text.push_str(&histograms::text(&case.histograms));
         }
         for (name, set) in &self.only_in {
             let which = if *set == 1 { "first" } else { "second" };
@@ -303,18 +369,8 @@ mod tests {
 
     #[test]
     fn of_many_values_some_are_below_five_percent_by_chance_and_are_not_named() {
-        let row = |p| Row {
-            name: "n".into(),
-            medians: (1.0, 1.0),
-            comparison: None,
-            p,
-            p_corrected: p,
-            changed: false,
-        };
         let named = |chances: Vec<f64>| {
-            let mut rows: Vec<Row> = chances.into_iter().map(row).collect();
-            step_up(&mut rows);
-            rows.iter().filter(|row| row.changed).count()
+            step_up(chances.into_iter()).into_iter().filter(|p| *p < P_CHANGE).count()
         };
         // What 100 values without a change look like: five of them are below 5 %.
         assert_eq!(named((1..=100).map(|at| f64::from(at) / 100.0).collect()), 0);
@@ -338,6 +394,51 @@ mod tests {
         assert_eq!(changed.len(), 1);
         assert_eq!((changed[0].name.as_str(), changed[0].medians), ("drops_per_s", (0.0, 7.0)));
         assert!(changed[0].comparison.is_none());
+    }
+
+    #[test]
+    fn profiles_of_two_sets_are_one_flame_graph() {
+        use crate::record::{KernelActivity, StackRecord};
+        let profiled = |seed, function: &str| {
+            let mut runs = set(100.0, 4, 0, seed);
+            let stack = ["iperf3".to_owned(), function.to_owned()].to_vec();
+            let profile = vec![StackRecord { stack, by_cpu: vec![3, 4] }];
+            for run in &mut runs {
+                let kernel =
+                    KernelActivity { profile: profile.clone(), ..KernelActivity::default() };
+                run.probes.kernel = Some(kernel);
+            }
+            runs
+        };
+        let (one, two) = (profiled(1, "copy_[k]"), profiled(2, "sum_[k]"));
+        let svg = flame(&one, &two).unwrap();
+        assert!(svg.contains("sum_[k]: 28 samples, 100.00 %, +100.00 points"), "{svg}");
+        let refused =
+            |one: &[RunRecord], two: &[RunRecord]| flame(one, two).unwrap_err().to_string();
+        assert!(refused(&one, &set(100.0, 4, 0, 3)).contains("the second set: no run"));
+        let mut other = two.clone();
+        other[0].stack = "millstream".into();
+        assert!(refused(&one, &other).contains("tcp_stream, millstream"));
+    }
+
+    #[test]
+    fn what_an_engine_counted_is_compared() {
+        use crate::record::EngineRecord;
+        let counted = |seed, drops| {
+            let mut runs = set(100.0, 8, 0, seed);
+            for run in &mut runs {
+                run.probes.times_s = vec![0.0, 2.0];
+                let counters = [("dropped".to_owned(), drops)].into();
+                let engine =
+                    EngineRecord { role: "near".into(), counters, ..EngineRecord::default() };
+                run.probes.engines.push(engine);
+            }
+            runs
+        };
+        let found = compare_sets(&counted(1, 10), &counted(2, 30), 1);
+        let row = &found.cases[0].others[0];
+        assert_eq!((row.name.as_str(), row.medians), ("near.engine.dropped_per_s", (5.0, 15.0)));
+        assert!(row.changed && (row.comparison.unwrap().ratio - 3.0).abs() < 1e-9);
     }
 
     #[test]
