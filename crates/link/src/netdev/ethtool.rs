@@ -149,10 +149,23 @@ fn value(socket: RawFd, index: u32, command: u32, data: u32) -> io::Result<u32> 
 /// # Safety
 /// `command` points at the live structure of the command that it begins with.
 unsafe fn ask_named(name: &str, command: *mut libc::c_char) -> io::Result<()> {
+    // SAFETY: as the caller says.
+    unsafe { ask_by(&socket()?, name, command) }
+}
+
+/// The same for the interface `name` in the namespace of `socket`.
+///
+/// # Safety
+/// `command` points at the live structure of the command that it begins with.
+pub(super) unsafe fn ask_by(
+    socket: &OwnedFd,
+    name: &str,
+    command: *mut libc::c_char,
+) -> io::Result<()> {
     let mut request = interface_request(name)?;
     request.ifr_ifru.ifru_data = command;
     // SAFETY: as the caller says.
-    unsafe { ask(socket()?.as_raw_fd(), &mut request) }
+    unsafe { ask(socket.as_raw_fd(), &mut request) }
 }
 
 /// Has the driver of the interface that `request` names take the command it points at.
