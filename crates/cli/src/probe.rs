@@ -29,6 +29,7 @@ Examples:
   millstream probe --histograms -- iperf3 -c 192.0.2.1
   millstream probe --profile 99 --flame flame.svg --count 10
   millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
+  millstream probe --kernel-function tcp_v4_rcv --count 5
 
 At the end: who sent interrupts to other CPUs and for what, who waited for which lock, latencies by powers of two, and what the
 programs cost. Nothing on this machine is changed. With a command it ends with the command, and with its exit status.";
@@ -57,11 +58,14 @@ pub struct Arguments {
     /// Time a function of a program or library, in every process that runs it
     #[arg(long, value_name = "PATH:SYMBOL", value_parser = function)]
     uprobe: Option<(PathBuf, String)>,
+    /// Time a function of the kernel, where it lets programs be attached to functions (fentry)
+    #[arg(long, value_name = "NAME")]
+    kernel_function: Option<String>,
     /// Count no system calls: they are counted in windows of a few milliseconds, two in a second, which cost most where there are many
     #[arg(long)]
     no_system_calls: bool,
     /// Look by /proc alone: no BPF programs count in the kernel
-    #[arg(long, conflicts_with_all = ["histograms", "profile", "uprobe"])]
+    #[arg(long, conflicts_with_all = ["histograms", "profile", "uprobe", "kernel_function"])]
     no_bpf: bool,
     /// A command to watch; it ends with `probe`
     #[arg(last = true, value_name = "COMMAND")]
@@ -98,6 +102,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
             histograms: arguments.histograms,
             profile_hz: arguments.profile.map(u64::from),
             function: arguments.uprobe.clone(),
+            kernel_function: arguments.kernel_function.clone(),
         })
         .and_then(|()| kernel()),
     };

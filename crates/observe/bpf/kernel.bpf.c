@@ -77,10 +77,11 @@ struct {
 	TYPE(value, struct histogram);
 } irq_times SEC(".maps");
 
-/* Place 0: from waking to running; place 1: waits for locks that are held; place 2: the function given by the user. */
+/* Place 0: from waking to running; place 1: waits for locks that are held; place 2: the function given by the user;
+ * place 3: the function of the kernel. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 3);
+	UINT(max_entries, 4);
 	TYPE(key, u32);
 	TYPE(value, struct histogram);
 } other_times SEC(".maps");
@@ -361,15 +362,24 @@ struct waiting {
 	u64 flags;
 };
 
-struct waiter {
+/* Who runs here. */
+struct runner {
 	u32 thread;
 	u32 cpu; /* for the idle threads, which share a number; 0 otherwise */
 };
 
+INLINE struct runner me(void)
+{
+	struct runner who = { .thread = (u32)current_ids() };
+	if (!who.thread)
+		who.cpu = this_cpu();
+	return who;
+}
+
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 16384);
-	TYPE(key, struct waiter);
+	TYPE(key, struct runner);
 	TYPE(value, struct waiting);
 } waiters SEC(".maps");
 
@@ -399,9 +409,7 @@ int contention_begin(u64 *ctx)
 	if (!c)
 		return 0;
 	c->value[flags & (LCB_F_READ | LCB_F_WRITE | LCB_F_PERCPU) ? RW_SPINS : MUTEX_SPINS] += 1;
-	struct waiter who = { .thread = (u32)current_ids() };
-	if (!who.thread)
-		who.cpu = this_cpu();
+	struct runner who = me();
 	struct waiting *before = map_lookup(&waiters, &who);
 	if (before && before->lock)
 		return 0; /* Spins for a part of the lock that it waits for, or in an interrupt: the outer wait has the time. */
@@ -419,9 +427,7 @@ int contention_begin(u64 *ctx)
 SEC("tp_btf/contention_end")
 int contention_end(u64 *ctx)
 {
-	struct waiter who = { .thread = (u32)current_ids() };
-	if (!who.thread)
-		who.cpu = this_cpu();
+	struct runner who = me();
 	struct waiting *waiting = map_lookup(&waiters, &who);
 	if (!waiting || waiting->lock != ctx[0])
 		return 0;
@@ -487,7 +493,7 @@ int cpu_clock(void *ctx)
 	return 0;
 }
 
-/* ---- a function of a program: from its entry to its return ---- */
+/* ---- a function of a program, or of the kernel: from its entry to its return ---- */
 
 struct entry {
 	u64 began;
@@ -497,29 +503,34 @@ struct entry {
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 16384);
-	TYPE(key, u32); /* thread */
+	TYPE(key, struct runner);
 	TYPE(value, struct entry);
 } entered SEC(".maps");
 
-SEC("uprobe")
-int function_entry(void *ctx)
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, struct runner);
+	TYPE(value, struct entry);
+} kernel_entered SEC(".maps");
+
+INLINE int enter(void *map)
 {
-	u32 thread = (u32)current_ids();
-	struct entry *outer = map_lookup(&entered, &thread);
+	struct runner who = me();
+	struct entry *outer = map_lookup(map, &who);
 	if (outer) {
 		outer->inside += 1;
 		return 0;
 	}
 	struct entry entry = { .began = now_ns() };
-	map_update(&entered, &thread, &entry, BPF_ANY);
+	map_update(map, &who, &entry, BPF_ANY);
 	return 0;
 }
 
-SEC("uretprobe")
-int function_return(void *ctx)
+INLINE int leave(void *map, u32 place)
 {
-	u32 thread = (u32)current_ids();
-	struct entry *entry = map_lookup(&entered, &thread);
+	struct runner who = me();
+	struct entry *entry = map_lookup(map, &who);
 	if (!entry)
 		return 0;
 	/* Of calls inside itself the outermost is timed. */
@@ -527,7 +538,32 @@ int function_return(void *ctx)
 		entry->inside -= 1;
 		return 0;
 	}
-	note(&other_times, 2, now_ns() - entry->began);
-	map_delete(&entered, &thread);
+	note(&other_times, place, now_ns() - entry->began);
+	map_delete(map, &who);
 	return 0;
+}
+
+SEC("uprobe")
+int function_entry(void *ctx)
+{
+	return enter(&entered);
+}
+
+SEC("uretprobe")
+int function_return(void *ctx)
+{
+	return leave(&entered, 2);
+}
+
+/* The loader names the function. */
+SEC("fentry/any")
+int kernel_entry(void *ctx)
+{
+	return enter(&kernel_entered);
+}
+
+SEC("fexit/any")
+int kernel_return(void *ctx)
+{
+	return leave(&kernel_entered, 3);
 }

@@ -213,6 +213,32 @@ fn a_function_of_this_program_is_timed() {
 }
 
 #[test]
+fn a_function_of_the_kernel_is_timed_or_says_why_not() {
+    let want = |function: &str| Want {
+        no_system_calls: true,
+        kernel_function: Some(function.to_owned()),
+        ..Want::default()
+    };
+    // What the kernel runs for each of our calls of `stat`.
+    let Some(kernel) = open(&want("vfs_statx")) else { return };
+    match kernel.absent().iter().find(|(program, _)| program.name().starts_with("kernel_")) {
+        Some((_, why)) => {
+            assert!(why.starts_with("vfs_statx: ") && !why.contains('\n'), "{why}");
+            println!("NOT RUN: {why}");
+        }
+        None => {
+            (0..100).for_each(|_| one_call());
+            let all = kernel.histograms().unwrap();
+            let calls = all.iter().filter(|one| one.place == Place::KernelFunction);
+            assert!(calls.map(|one| one.count).sum::<u64>() >= 100);
+        }
+    }
+    let Some(kernel) = open(&want("no_such_function_of_the_kernel")) else { return };
+    let why = kernel.absent().values().find(|why| why.starts_with("no_such_function"));
+    assert!(why.is_some_and(|why| why.contains("has no such function")), "{:?}", kernel.absent());
+}
+
+#[test]
 fn the_objects_are_what_their_sources_give() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let built_by = std::fs::read_to_string(folder.join("built-by")).unwrap();

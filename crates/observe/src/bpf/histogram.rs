@@ -20,6 +20,8 @@ pub enum Place {
     LockWait,
     /// The function that was asked for.
     Function,
+    /// The function of the kernel that was asked for.
+    KernelFunction,
 }
 
 impl Place {
@@ -35,6 +37,7 @@ impl Place {
             Self::SchedulingDelay => "scheduling_delay".into(),
             Self::LockWait => "lock_wait".into(),
             Self::Function => "function".into(),
+            Self::KernelFunction => "kernel_function".into(),
         }
     }
 }

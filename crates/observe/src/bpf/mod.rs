@@ -44,6 +44,8 @@ pub struct Want {
     pub profile_hz: Option<u64>,
     /// A file of a program or library, and a function in it that is timed.
     pub function: Option<(PathBuf, String)>,
+    /// A function of the kernel that is timed, where fentry is allowed.
+    pub kernel_function: Option<String>,
 }
 
 /// What one program cost since it was loaded, while costs were counted.

@@ -24,6 +24,10 @@ pub enum Program {
     FunctionEntry,
     /// Its return.
     FunctionReturn,
+    /// Entry of the kernel's function.
+    KernelEntry,
+    /// Its return.
+    KernelReturn,
 }
 
 use Program::*;
@@ -67,6 +71,8 @@ impl Program {
             CpuClock => "cpu_clock",
             FunctionEntry => "function_entry",
             FunctionReturn => "function_return",
+            KernelEntry => "kernel_entry",
+            KernelReturn => "kernel_return",
         }
     }
 }

@@ -23,7 +23,8 @@ impl Kernel {
         self.collect("other_times", &mut all, |place| match place {
             0 => Place::SchedulingDelay,
             1 => Place::LockWait,
-            _ => Place::Function,
+            2 => Place::Function,
+            _ => Place::KernelFunction,
         })?;
         Ok(all)
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::uprobe::UProbeScope;
-use aya::programs::{BtfTracePoint, PerfEvent, ProgramError, RawTracePoint, UProbe};
+use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use self::windows::Windows;
@@ -53,6 +53,7 @@ impl Kernel {
             unused(want.histograms, &["softirq_times", "woken"]),
             unused(want.profile_hz.is_some(), &["samples", "sample_stacks"]),
             unused(want.function.is_some(), &["entered"]),
+            unused(want.kernel_function.is_some(), &["kernel_entered"]),
         ];
         for map in unused.into_iter().flatten() {
             loader.map_max_entries(map, 1);
@@ -83,6 +84,9 @@ impl Kernel {
                 let done = kernel.attach_function(program, path, function);
                 kernel.note(program, done);
             }
+        }
+        if let Some(function) = &want.kernel_function {
+            kernel.attach_kernel_function(function, &btf);
         }
         if kernel.attached.is_empty() {
             let reason = kernel.absent.into_values().next();
@@ -142,6 +146,49 @@ impl Kernel {
         let done = loaded.attach(function, path, UProbeScope::AllProcesses);
         done.map(drop)
             .map_err(|error| format!("{} in {}: {}", function, path.display(), because(error)))
+    }
+
+    /// Its return first, so that no entry is left over.
+    fn attach_kernel_function(&mut self, function: &str, btf: &Btf) {
+        let done = self.attach_by(Program::KernelReturn, function, |program| {
+            let program: &mut FExit = program.try_into()?;
+            program.load(function, btf)?;
+            program.attach().map(drop)
+        });
+        let is_done = done.is_ok();
+        self.note(Program::KernelReturn, done);
+        if is_done {
+            let done = self.attach_by(Program::KernelEntry, function, |program| {
+                let program: &mut FEntry = program.try_into()?;
+                program.load(function, btf)?;
+                program.attach().map(drop)
+            });
+            self.note(Program::KernelEntry, done);
+        }
+    }
+
+    fn attach_by(
+        &mut self,
+        program: Program,
+        function: &str,
+        attach: impl FnOnce(&mut aya::programs::Program) -> Result<(), ProgramError>,
+    ) -> Result<(), String> {
+        let loaded = self.bpf.program_mut(program.name()).ok_or("not in the object")?;
+        attach(loaded).map_err(|error| match &error {
+            ProgramError::Btf(_) => {
+                format!("{function}: the kernel has no such function, or only as a part of others")
+            }
+            _ => {
+                let reason = because(error);
+                // Whoever lacks rights has got no program so far.
+                match reason.strip_suffix(RIGHTS) {
+                    Some(reason) => format!(
+                        "{function}: {reason}: this kernel lets no program be attached to its functions (fentry)"
+                    ),
+                    None => format!("{function}: {reason}"),
+                }
+            }
+        })
     }
 
     /// Programs that were wanted and are not at work, with the reason.
@@ -227,10 +274,12 @@ fn because(error: ProgramError) -> String {
     }
 }
 
+const RIGHTS: &str = "; it takes CAP_BPF and CAP_PERFMON, or root";
+
 /// Where rights are missing, which ones.
 fn refused(reason: &str) -> String {
     if reason.contains("Operation not permitted") || reason.contains("Permission denied") {
-        return format!("{reason}; it takes CAP_BPF and CAP_PERFMON, or root");
+        return format!("{reason}{RIGHTS}");
     }
     reason.to_owned()
 }
