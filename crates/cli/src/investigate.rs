@@ -59,6 +59,9 @@ pub struct Arguments {
     /// Look by /proc alone: no BPF programs count in the kernel
     #[arg(long)]
     no_bpf: bool,
+    /// Keep with each run latencies by powers of two: of soft interrupts, system calls, scheduling delays, lock waits
+    #[arg(long, conflicts_with = "no_bpf")]
+    histograms: bool,
     /// Folder with further causes, files ending in .toml
     #[arg(long, value_name = "DIR")]
     causes: Option<PathBuf>,
@@ -122,7 +125,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         seed: arguments.seed.unwrap_or_else(shuffle_seed),
     };
     if !arguments.no_bpf {
-        look_by_bpf();
+        look_by_bpf(arguments.histograms);
     }
     let mut tell = |line: &str| output::say(line);
     let found = match (definition, figure) {
@@ -192,9 +195,9 @@ fn of_workload(
     find(&mut subject, causes, options, tell)
 }
 
-/// Has all runs from now on looked at by BPF programs, or says why they are not.
-pub fn look_by_bpf() {
-    let want = Want { profile_hz: Some(PROFILE_HZ), ..Want::default() };
+/// Has all runs from now on looked at by BPF programs, with histograms where they are asked for, or says why they are not.
+pub fn look_by_bpf(histograms: bool) {
+    let want = Want { histograms, profile_hz: Some(PROFILE_HZ), ..Want::default() };
     if let Err(why) = watch_kernel(&want) {
         output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
     }

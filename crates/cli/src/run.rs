@@ -153,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     made.database_folder(&at)?;
     let setting = Setting { places, ..setting()? };
     if arguments.profile {
-        crate::investigate::look_by_bpf();
+        crate::investigate::look_by_bpf(false);
     }
     let store = existing_store(&at)?;
     let seconds = definition.duration_s + definition.warmup_s;

@@ -25,6 +25,7 @@ const UNIT_BYTES: f64 = 1e6;
 
 mod flows;
 mod kernel;
+mod measured;
 mod others;
 mod profile;
 mod queue;
@@ -72,6 +73,7 @@ fn of_run(run: &RunRecord) -> Values {
     flows::flows(&mut seen, probes);
     kernel::kernel(&mut seen, probes);
     profile::profile(&mut seen, probes);
+    measured::measured(&mut seen, probes);
     queue::queue(&mut seen, run);
     seen.values
 }

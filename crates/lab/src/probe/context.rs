@@ -2,8 +2,11 @@
 
 use millstream_observe::proc::stat::switches;
 
-use super::{Absent, Probe, ProcFile, Turn, rise};
+use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
 use crate::record::Probes;
+
+pub(super) const KIND: Kind =
+    Kind { name: "context_switches", open: |_| Ok(Box::new(Context::open()?)) };
 
 pub(super) struct Context {
     file: ProcFile,

@@ -2,8 +2,11 @@
 
 use millstream_observe::proc::stat::{Ticks, parse};
 
-use super::{Absent, Probe, ProcFile, Turn, rise};
+use super::sampler::tick_s;
+use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
 use crate::record::{CpuActivity, CpuSeries, Probes};
+
+pub(super) const KIND: Kind = Kind { name: "cpu", open: |_| Ok(Box::new(Cpu::open(tick_s())?)) };
 
 pub(super) struct Cpu {
     file: ProcFile,

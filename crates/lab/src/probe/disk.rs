@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Absent, Probe, ProcFile, Turn, rise};
+use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
 use crate::record::{DiskCounters, Probes};
+
+pub(super) const KIND: Kind = Kind { name: "disks", open: |_| Ok(Box::new(Disk::open()?)) };
 
 pub(super) struct Disk {
     file: ProcFile,

@@ -2,8 +2,11 @@
 
 use millstream::link::sys::DistanceWatch;
 
-use super::{Absent, Probe, Turn};
+use super::{Absent, Kind, Probe, Turn};
 use crate::record::Probes;
+
+pub(super) const KIND: Kind =
+    Kind { name: "cpu_distance", open: |config| Ok(Box::new(Distance::open(&config.distance)?)) };
 
 pub(super) struct Distance {
     watch: DistanceWatch,

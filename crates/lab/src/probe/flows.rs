@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::host::inside;
-use super::{Absent, Host, Probe, Turn, limits};
+use super::{Absent, Host, Kind, Probe, Turn, limits};
 use crate::netlink::{TcpSocket, tcp_sockets};
 use crate::record::{Probes, TcpInfoRecord};
 
 /// A connection of a host: its ports.
 type Key = (String, u16, u16);
+
+pub(super) const KIND: Kind =
+    Kind { name: "flows", open: |config| Ok(Box::new(Flows::open(&config.hosts)?)) };
 
 /// The connections of the hosts. One that was there before is none of the run's.
 pub(super) struct Flows {

@@ -5,13 +5,16 @@ use std::path::Path;
 
 use millstream_observe::proc::net_dev::{self, Counters};
 
-use super::{Absent, Host, NetSource, Probe, ProcFile, Turn};
+use super::{Absent, Host, Kind, NetSource, Probe, ProcFile, Turn};
 use crate::netlink::Netlink;
 use crate::record::{HostCounters, InterfaceCounters, Probes};
 
 type Interfaces = BTreeMap<String, Counters>;
 type Protocols = BTreeMap<String, i64>;
 type ProtocolParser = fn(&str) -> Result<Protocols, String>;
+
+pub(super) const KIND: Kind =
+    Kind { name: "hosts", open: |config| Ok(Box::new(Hosts::open(&config.hosts)?)) };
 
 /// All hosts of an experiment; one that cannot be read ends the probe, for a comparison with half
 /// of the counters misleads.

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 
 use millstream_observe::proc::interrupts::{Table, parse};
 
-use super::{Absent, Probe, ProcFile, Turn, rise32};
+use super::{Absent, Kind, Probe, ProcFile, Turn, rise32};
 use crate::record::{self, InterruptRow, Probes};
 
 /// Inter-processor rows, kept over time: rescheduling, function calls, TLB shootdowns.
 const SERIES: [&str; 3] = ["RES", "CAL", "TLB"];
+
+pub(super) const KIND: Kind =
+    Kind { name: "interrupts", open: |_| Ok(Box::new(Interrupts::open()?)) };
 
 pub(super) struct Interrupts {
     file: ProcFile,

@@ -17,7 +17,7 @@ use millstream_observe::names::{kernel_stacks, takes_locks};
 use millstream_observe::proc::stat;
 
 use super::profile::Profile;
-use super::{Absent, Probe, ProcFile, Turn, limits, rise};
+use super::{Absent, Kind, Probe, ProcFile, Turn, limits, rise};
 use crate::record::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, Probes,
     SampledRecord,
@@ -36,6 +36,8 @@ pub fn watch_kernel(want: &Want) -> Result<(), Absent> {
 pub fn kernel() -> Result<Arc<Kernel>, Absent> {
     KERNEL.get().cloned().unwrap_or_else(|| Err(Absent("not asked for".to_owned())))
 }
+
+pub(super) const KIND: Kind = Kind { name: "kernel", open: |_| Ok(Box::new(KernelProbe::open()?)) };
 
 pub(super) struct KernelProbe {
     kernel: Arc<Kernel>,

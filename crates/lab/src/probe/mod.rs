@@ -9,9 +9,11 @@ mod context;
 mod cpu;
 mod disk;
 mod distance;
+mod drivers;
 mod ends;
 mod engines;
 mod flows;
+mod frequency;
 mod host;
 mod idle_states;
 mod interrupts;
@@ -105,6 +107,34 @@ pub enum Turn {
     /// The end; [`Probe::finish`] follows.
     Last,
 }
+
+/// A kind of probe: what its file gives [`KINDS`].
+pub(crate) struct Kind {
+    /// Key under which it is listed as absent where it cannot be opened.
+    name: &'static str,
+    open: fn(&Config) -> Result<Box<dyn Probe>, Absent>,
+}
+
+/// All that every run has, in the order in which they look. A further probe is a file with a `KIND`, and a line here.
+const KINDS: [Kind; 13] = [
+    kernel::KIND,
+    cpu::KIND,
+    interrupts::KIND,
+    context::KIND,
+    softirqs::KIND,
+    softnet::KIND,
+    host::KIND,
+    qdisc::KIND,
+    drivers::KIND,
+    pressure::KIND,
+    disk::KIND,
+    frequency::KIND,
+    distance::KIND,
+];
+/// Opened before all others, where asked for.
+const FLOWS: Kind = flows::KIND;
+/// Opened after all others, where asked for.
+const QUEUES: Kind = queues::KIND;
 
 /// One way of looking.
 pub trait Probe: Send {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Absent, Probe, ProcFile, Turn, rise};
+use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
 use crate::record::{self, Probes};
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
+
+pub(super) const KIND: Kind = Kind { name: "pressure", open: |_| Ok(Box::new(Pressure::open()?)) };
 
 pub(super) struct Pressure {
     files: Vec<(&'static str, ProcFile)>,

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::host::inside;
-use super::{Absent, Host, Probe, Turn, rise32};
+use super::{Absent, Host, Kind, Probe, Turn, rise32};
 use crate::netlink::{Netlink, Qdisc};
 use crate::record::{Probes, QdiscCounters};
+
+pub(super) const KIND: Kind =
+    Kind { name: "qdiscs", open: |config| Ok(Box::new(Qdiscs::open(&config.hosts)?)) };
 
 /// The hosts with a connection to the kernel in the namespace of each.
 pub(super) struct Qdiscs {

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::host::inside;
-use super::{Absent, Host, Probe, Turn};
+use super::{Absent, Host, Kind, Probe, Turn};
 use crate::netlink::{Protocol, State, each_inet_socket};
 use crate::record::{Probes, QueueSeries};
+
+pub(super) const KIND: Kind =
+    Kind { name: "queues", open: |config| Ok(Box::new(Queues::open(&config.hosts)?)) };
 
 /// The sockets of each host.
 pub(super) struct Queues {
@@ -13,7 +16,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn open(hosts: &[Host]) -> Result<Self, Absent> {
+    fn open(hosts: &[Host]) -> Result<Self, Absent> {
         if hosts.is_empty() {
             return Err(Absent("no host was named".to_owned()));
         }

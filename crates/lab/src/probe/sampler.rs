@@ -8,22 +8,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use super::context::Context;
-use super::cpu::Cpu;
-use super::disk::Disk;
-use super::distance::Distance;
 use super::engines::Engines;
-use super::flows::Flows;
-use super::host::Hosts;
-use super::interrupts::Interrupts;
-use super::kernel::KernelProbe;
-use super::pressure::Pressure;
-use super::qdisc::Qdiscs;
-use super::queues::Queues;
-use super::softirqs::Softirqs;
-use super::softnet::Softnet;
 use super::worker::Workers;
-use super::{Absent, Config, Probe, Turn, limits};
+use super::{Absent, Config, FLOWS, KINDS, Probe, QUEUES, Turn, limits};
 use crate::record::Probes;
 
 /// Samples from `start` to `stop` in a thread of its own.
@@ -87,7 +74,7 @@ struct Sampling {
 
 impl Sampling {
     fn open(config: &Config) -> Self {
-        let Config { interval, origin, cpu, hosts, distance, flows, queues } = config;
+        let Config { interval, origin, cpu, hosts: _, distance: _, flows, queues } = config;
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
@@ -107,29 +94,21 @@ impl Sampling {
         };
         // The connections first: they may end at any moment, and what comes after them takes time.
         if *flows {
-            sampling.add("flows", Flows::open(hosts));
+            sampling.add(FLOWS.name, (FLOWS.open)(config));
         }
-        sampling.add("kernel", KernelProbe::open());
-        sampling.add("cpu", Cpu::open(tick_s));
-        sampling.add("interrupts", Interrupts::open());
-        sampling.add("context_switches", Context::open());
-        sampling.add("softirqs", Softirqs::open());
-        sampling.add("softnet", Softnet::open());
-        sampling.add("hosts", Hosts::open(hosts));
-        sampling.add("qdiscs", Qdiscs::open(hosts));
+        for kind in KINDS {
+            sampling.add(kind.name, (kind.open)(config));
+        }
         if *queues {
-            sampling.add("queues", Queues::open(hosts));
+            sampling.add(QUEUES.name, (QUEUES.open)(config));
             sampling.engines = Some(Engines::default());
         }
-        sampling.add("pressure", Pressure::open());
-        sampling.add("disks", Disk::open());
-        sampling.add("cpu_distance", Distance::open(distance));
         sampling
     }
 
-    fn add<P: Probe + 'static>(&mut self, name: &str, probe: Result<P, Absent>) {
+    fn add(&mut self, name: &str, probe: Result<Box<dyn Probe>, Absent>) {
         match probe {
-            Ok(probe) => self.probes.push(Box::new(probe)),
+            Ok(probe) => self.probes.push(probe),
             Err(reason) => drop(self.record.absent.insert(name.to_owned(), reason.0)),
         }
     }
@@ -215,7 +194,7 @@ fn rounded(time: Duration) -> f64 {
 }
 
 /// Length of a tick of the kernel's CPU accounting (`USER_HZ`).
-fn tick_s() -> f64 {
+pub(super) fn tick_s() -> f64 {
     match sysconf(SysconfVar::CLK_TCK) {
         Ok(Some(hertz)) if hertz > 0 => 1.0 / hertz as f64,
         _ => 0.01,

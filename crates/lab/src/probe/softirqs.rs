@@ -3,8 +3,10 @@
 use millstream_observe::proc::softirqs::{Counts, parse};
 
 use super::ends::Ends;
-use super::{Absent, Probe, Turn, rise32};
+use super::{Absent, Kind, Probe, Turn, rise32};
 use crate::record::Probes;
+
+pub(super) const KIND: Kind = Kind { name: "softirqs", open: |_| Ok(Box::new(Softirqs::open()?)) };
 
 pub(super) struct Softirqs(Ends<Counts>);
 

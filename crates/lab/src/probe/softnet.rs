@@ -1,8 +1,10 @@
 //! The receive backlog of every CPU, from `/proc/net/softnet_stat` (columns: `net/core/net-procfs.c`).
 
 use super::ends::Ends;
-use super::{Absent, Probe, Turn, rise32};
+use super::{Absent, Kind, Probe, Turn, rise32};
 use crate::record::{Probes, SoftnetCpu};
+
+pub(super) const KIND: Kind = Kind { name: "softnet", open: |_| Ok(Box::new(Softnet::open()?)) };
 
 pub(super) struct Softnet(Ends<Vec<SoftnetCpu>>);
 

@@ -24,7 +24,7 @@ pub use kernel::{
 pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
     CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
-    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes,
+    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Measured, Pressure, Probes,
     QdiscCounters, RUNNER, SoftnetCpu, StageRecord, Throttling, WorkerActivity,
 };
 pub use run::{

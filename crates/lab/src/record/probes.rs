@@ -73,6 +73,9 @@ pub struct Probes {
     /// Idle states of every CPU inside the window, filled in by the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_states: Option<Vec<IdleCpu>>,
+    /// What probes saw that have numbers alone: by probe, name → value over all samples.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measured: BTreeMap<String, BTreeMap<String, Measured>>,
     /// What BPF programs counted in the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelActivity>,
@@ -88,6 +91,16 @@ pub struct Probes {
     /// Queues of the kernel's TCP sockets over time, by host, where the run is one that is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeMap<String, QueueSeries>>,
+}
+
+/// A number of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measured {
+    /// Grows with time and load: by how much it rose.
+    Count(f64),
+    /// A mean, a share, a least value: does not grow with time.
+    Level(f64),
 }
 
 /// On which CPUs the two ends ran, looked at together: of two that move, each alone says nothing of the other.
