@@ -111,10 +111,10 @@ impl DriverStatistics {
         head[..4].copy_from_slice(&command.to_ne_bytes());
         head[4..].copy_from_slice(&second.to_ne_bytes());
         self.answer[0] = u64::from_ne_bytes(head);
-        // SAFETY: `answer` is live, aligned for every structure of these commands, and has room for what the kernel writes:
-        // the names or the values of all counters that the driver has at this moment. There were LIMIT of them at most when they were counted a
-        // moment ago, and there is room for the names of twice as many, which is room for the values of eight times as many. (Since
-        // Linux 6.15 the kernel itself compares the number of values with that in the head.)
+        // SAFETY: `answer` is live, aligned for every structure of these commands, and has room for what the kernel
+        // writes: the names or the values of all counters that the driver has at this moment. There were LIMIT of them
+        // at most when they were counted a moment ago, and there is room for the names of twice as many, which is room
+        // for the values of eight times as many.
         unsafe { ask_by(&self.socket, &self.interface, self.answer.as_mut_ptr().cast()) }
     }
 }
