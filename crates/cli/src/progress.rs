@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use millstream_lab::experiment::PlannedRun;
 use millstream_lab::record::{RunRecord, keys};
+use millstream_lab::workload::Workload;
 
 use crate::output::say;
 
@@ -118,6 +119,11 @@ impl Progress {
 
 /// The main result of a run.
 fn headline(run: &RunRecord) -> String {
+    let is_of_packets =
+        Workload::of(&run.workload).is_some_and(|workload| workload.result() == keys::PACKETS);
+    if let Some(rate) = run.result(keys::PACKETS).filter(|_| is_of_packets) {
+        return format!("{:.1} k datagrams/s", rate / 1e3);
+    }
     if let Some(bits) = run.result(keys::THROUGHPUT) {
         return format!("{:.2} Gb/s", bits / 1e9);
     }

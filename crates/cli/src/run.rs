@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::{
-    Definition, FACTORS, Overrides, PlannedRun, STACKS, builtin, builtins,
+    Definition, FACTORS, Overrides, PlannedRun, ROUTERS, STACKS, builtin, builtins,
 };
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
@@ -130,6 +130,14 @@ pub fn help() -> String {
     let mut text =
         format!("Built-in experiments: {}\n\nFactors (levels; default):\n", names.join(", "));
     let _ = writeln!(text, "  {:<20} {} (both)", "stack", STACKS.join(", "));
+    let (all, routed) = (ROUTERS.join(", "), ALL.iter().filter(|one| one.is_routed()));
+    let routed: Vec<&str> = routed.map(|workload| workload.name()).collect();
+    let _ = writeln!(
+        text,
+        "  {:<20}   of {} the router's: {all}; bare = no stack, a loop that moves frames between the same links",
+        "",
+        routed.join(", ")
+    );
     for factor in FACTORS.iter() {
         let known = ALL.iter().filter(|workload| factor.is_of(**workload));
         let workloads: Vec<&str> = known.map(|workload| workload.name()).collect();

@@ -6,6 +6,8 @@ mod common;
 mod exported;
 #[path = "whole_runs/places.rs"]
 mod places;
+#[path = "whole_runs/routed.rs"]
+mod routed;
 
 use common::{Place, hosts_possible, words};
 use millstream_lab::record::{RunRecord, keys};

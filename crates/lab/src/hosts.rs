@@ -1,17 +1,21 @@
 //! Two hosts on one machine: private network namespaces `near` (the system under test) and `far` (its peer), joined by
 //! a veth pair, by a TAP device that a Millstream worker holds, or by two of them with the impaired path between, on
-//! which either host may be either stack.
+//! which either host may be either stack. A third host may stand between them, `router`.
 //!
 //! ```text
 //!   near                                far
 //!   kernel     ms-near 10.70.0.1 ─────── ms-far   10.70.0.2  kernel
 //!   Millstream         10.71.0.1 ─────── ms-tap   10.71.0.2  kernel
 //!   either     ms-left 10.72.0.1 ─ ··· ─ ms-right 10.72.0.2  either
+//!
+//!   near                     router                              far
+//!   ms-near 10.73.0.1 ─ ms-in 10.73.0.2  ms-out 10.74.0.1 ─ ms-far 10.74.0.2
 //! ```
 //!
 //! Settings of TCP are those of the namespace in which the program was started; a note names what could not be had.
 //! Everything is gone when [`Hosts`] is dropped or the process ends.
 
+mod routed;
 mod settings;
 
 use std::fs;
@@ -24,6 +28,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::netlink::{Interface, Netlink, OFFLOAD_FEATURES, set_features};
+pub use routed::{Router, steer_from};
 use settings::Settings;
 
 /// The kernel's interface in the near host.
@@ -36,6 +41,10 @@ pub const TAP_INTERFACE: &str = "ms-tap";
 pub const LEFT_INTERFACE: &str = "ms-left";
 /// The far host's interface to the impaired path.
 pub const RIGHT_INTERFACE: &str = "ms-right";
+/// The router's interface to the near host, where a veth pair joins them.
+pub const IN_INTERFACE: &str = "ms-in";
+/// The router's interface to the far host.
+pub const OUT_INTERFACE: &str = "ms-out";
 /// Length of every IPv4 prefix.
 pub const PREFIX_V4: u8 = 24;
 /// Length of every IPv6 prefix.
@@ -50,13 +59,18 @@ pub enum Path {
     Tap,
     /// Two TAP devices with faults between them.
     Impaired,
+    /// From the near host, number 1, to the router, number 2.
+    ToRouter,
+    /// From the router, number 1, to the far host, number 2.
+    FromRouter,
 }
 
 impl Path {
-    /// Interface of the far host whose counters prove the path.
+    /// Interface of the host at its far end whose counters prove the path.
     pub fn far_interface(self) -> &'static str {
         match self {
-            Path::Veth => FAR_INTERFACE,
+            Path::Veth | Path::FromRouter => FAR_INTERFACE,
+            Path::ToRouter => IN_INTERFACE,
             Path::Tap => TAP_INTERFACE,
             Path::Impaired => RIGHT_INTERFACE,
         }
@@ -78,6 +92,8 @@ impl Path {
             Path::Veth => 0,
             Path::Tap => 1,
             Path::Impaired => 2,
+            Path::ToRouter => 3,
+            Path::FromRouter => 4,
         };
         if v6 {
             Ipv6Addr::new(0xfd70, 0, 0, net, 0, 0, 0, u16::from(host)).into()
@@ -96,34 +112,54 @@ pub struct HostsConfig {
     pub offload: bool,
     /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to the kernel.
     pub super_segment_bytes: Option<u32>,
-    /// Whether a veth pair joins the kernels.
-    pub veth: bool,
+    /// What is between them.
+    pub between: Between,
 }
 
-/// The interfaces of both hosts at one moment.
+/// What is between the two hosts from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Nothing: a worker or the runner makes the devices.
+    Nothing,
+    /// A veth pair that joins the kernels.
+    Veth,
+    /// A third host.
+    Router {
+        /// Whether a veth pair joins it to each of the two; else it makes TAP devices there itself.
+        veth: bool,
+    },
+}
+
+/// The interfaces of all hosts at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Of the near host.
     pub near: Vec<Interface>,
     /// Of the far host.
     pub far: Vec<Interface>,
+    /// Of the router.
+    pub router: Vec<Interface>,
 }
 
 /// Two hosts; see the module's promise.
 pub struct Hosts {
     near: Namespace,
     far: Namespace,
+    router: Option<Namespace>,
     config: HostsConfig,
     settings: Vec<(String, String)>,
     notes: Vec<String>,
 }
 
 impl Hosts {
-    /// Makes both hosts and the veth pair. `label` starts the names of the
+    /// Makes the hosts and the veth pairs. `label` starts the names of the
     /// namespaces' threads.
     pub fn set_up(label: &str, config: HostsConfig) -> Result<Self, Error> {
         let near = Namespace::create(&format!("{label}-near"))?;
         let far = Namespace::create(&format!("{label}-far"))?;
+        let has_router = matches!(config.between, Between::Router { .. });
+        let router = has_router.then(|| Namespace::create(&format!("{label}-router")));
+        let router = router.transpose()?;
         let users = Settings::here();
         let (mut settings, mut notes) = (Vec::new(), Vec::new());
         for (host, namespace) in [("near", &near), ("far", &far)] {
@@ -136,25 +172,18 @@ impl Hosts {
             settings.extend(facts.map(|(key, value)| (format!("{host}.{key}"), value)));
             notes.extend(had.refused.iter().map(|what| format!("In the {host} host {what}.")));
         }
-        let mut hosts = Self { near, far, config, settings, notes };
-        if config.veth {
-            hosts.join_by_veth()?;
-            hosts.lengthen_super_segments();
+        let mut hosts = Self { near, far, router, config, settings, notes };
+        match config.between {
+            Between::Nothing | Between::Router { veth: false } => {}
+            Between::Veth => {
+                join_by_veth((&hosts.near, NEAR_INTERFACE), (&hosts.far, FAR_INTERFACE))?;
+                hosts.configure(&hosts.near, NEAR_INTERFACE, Path::Veth, &[1])?;
+                hosts.configure(&hosts.far, FAR_INTERFACE, Path::Veth, &[2])?;
+                hosts.lengthen_super_segments();
+            }
+            Between::Router { veth: true } => hosts.join_router()?,
         }
         Ok(hosts)
-    }
-
-    fn join_by_veth(&self) -> Result<(), Error> {
-        let Self { near, far, .. } = self;
-        let far_handle =
-            fs::File::open(far.path()).map_err(Error::host("open the far namespace"))?;
-        near.run(move || {
-            let mut netlink = Netlink::route()?;
-            netlink.add_veth(NEAR_INTERFACE, FAR_INTERFACE, far_handle.as_raw_fd())
-        })
-        .map_err(Error::host("make a veth pair"))?;
-        self.configure(near, NEAR_INTERFACE, Path::Veth, &[1])?;
-        self.configure(far, FAR_INTERFACE, Path::Veth, &[2])
     }
 
     /// Has the veth pair pass the super-segments that are wanted, or notes why it does not.
@@ -193,7 +222,7 @@ impl Hosts {
         let numbers = numbers.to_vec();
         host.run(move || {
             let mut netlink = Netlink::route()?;
-            if !config.offload && path == Path::Veth {
+            if !config.offload && config.is_veth(path) {
                 set_features(name, OFFLOAD_FEATURES, false)?;
             }
             // A host talks of itself to nobody: no router is asked for, nothing is announced.
@@ -223,6 +252,11 @@ impl Hosts {
         &self.far
     }
 
+    /// What stands between them, if anything does.
+    pub fn router(&self) -> Option<&Namespace> {
+        self.router.as_ref()
+    }
+
     /// The settings of the kernel that are in force, as `far.sysctl...` facts.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
@@ -233,14 +267,42 @@ impl Hosts {
         &self.notes
     }
 
-    /// The counters of every interface of both hosts.
+    /// The counters of every interface of all hosts.
     pub fn counters(&self) -> Result<Counters, Error> {
         let read = || Netlink::route()?.interfaces();
         Ok(Counters {
             near: self.near.run(read).map_err(Error::host("read the near interfaces"))?,
             far: self.far.run(read).map_err(Error::host("read the far interfaces"))?,
+            router: match &self.router {
+                Some(router) => {
+                    router.run(read).map_err(Error::host("read the router's interfaces"))?
+                }
+                None => Vec::new(),
+            },
         })
     }
+}
+
+impl HostsConfig {
+    /// Whether this link is a veth pair.
+    fn is_veth(&self, path: Path) -> bool {
+        match path {
+            Path::Veth => true,
+            Path::Tap | Path::Impaired => false,
+            Path::ToRouter | Path::FromRouter => self.between == Between::Router { veth: true },
+        }
+    }
+}
+
+/// Makes a veth pair between two hosts, with these names in them.
+fn join_by_veth(
+    (here, name): (&Namespace, &'static str),
+    (there, peer): (&Namespace, &'static str),
+) -> Result<(), Error> {
+    let doing = || format!("open the namespace {}", there.name());
+    let there = fs::File::open(there.path()).map_err(Error::host(doing()))?;
+    here.run(move || Netlink::route()?.add_veth(name, peer, there.as_raw_fd()))
+        .map_err(Error::host("make a veth pair"))
 }
 
 /// Waits until the kernel receives for an IPv6 address: it puts the address's
@@ -267,7 +329,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     fn hosts(offload: bool, mtu: u32) -> Option<Hosts> {
-        of(HostsConfig { mtu, offload, super_segment_bytes: None, veth: true })
+        of(HostsConfig { mtu, offload, super_segment_bytes: None, between: Between::Veth })
     }
 
     fn of(config: HostsConfig) -> Option<Hosts> {
@@ -300,7 +362,7 @@ mod tests {
     #[test]
     fn longer_super_segments_pass_the_pair_or_a_note_says_why_not() {
         let longest = |hosts: &Hosts| {
-            let Counters { near, far } = hosts.counters().unwrap();
+            let Counters { near, far, .. } = hosts.counters().unwrap();
             let of = |all: &[Interface], name| {
                 all.iter().find(|i| i.name == name).unwrap().gso_ipv4_max_bytes
             };
@@ -308,8 +370,9 @@ mod tests {
         };
         for (bytes, is_possible) in [(262_144, true), (u32::MAX, false)] {
             let asked = Some(bytes);
+            let between = Between::Veth;
             let config =
-                HostsConfig { mtu: 1500, offload: true, super_segment_bytes: asked, veth: true };
+                HostsConfig { mtu: 1500, offload: true, super_segment_bytes: asked, between };
             let Some(hosts) = of(config) else { return };
             let found = longest(&hosts);
             match found.contains(&None) || !is_possible {

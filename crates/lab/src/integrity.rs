@@ -193,7 +193,7 @@ mod tests {
     fn counters(tested: Interface, lo_bytes: u64) -> Counters {
         let lo = interface("lo", (lo_bytes, lo_bytes / 100), (lo_bytes, lo_bytes / 100));
         let near = interface("ms-near", (1 << 40, 1 << 20), (1 << 40, 1 << 20));
-        Counters { near: vec![near], far: vec![lo, tested] }
+        Counters { near: vec![near], far: vec![lo, tested], router: vec![] }
     }
 
     fn before() -> Counters {

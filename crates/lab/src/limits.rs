@@ -84,6 +84,12 @@ pub const LOOK_BEFORE_MS: u64 = 300;
 pub const BUSY_BEFORE_CPUS: f64 = 0.2;
 /// What the kernel queues towards a packet socket of Millstream: as much as it queues at a device.
 pub const RAW_BUFFER_BYTES: usize = 16 << 20;
+/// What one of the smallest packets takes of that, as the kernel counts it (`truesize`).
+pub const RAW_PACKET_BYTES: usize = 768;
+/// Frames of a router: two links' rings of the longest kind, and the engine's own. 64 MiB.
+pub const ROUTER_FRAMES: usize = 32_768;
+/// How long a router that finds nothing to do sleeps at most.
+pub const ROUTER_SLEEP_MS: u64 = 50;
 /// Packets that wait for the rate of an impaired path at least, when the experiment does not say.
 pub const PATH_QUEUE_LEAST_PACKETS: usize = 100;
 /// What an impaired path passes on later than this after its time is late, where the round trip is short.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use millstream_lab::hosts::{Hosts, HostsConfig, Path};
+use millstream_lab::hosts::{Between, Hosts, HostsConfig, Path};
 use millstream_lab::record::keys;
 
 use super::TINY;
@@ -63,7 +63,8 @@ fn the_far_end_is_on_a_second_host() {
     if !hosts_possible() {
         return;
     }
-    let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, veth: true };
+    let between = Between::Veth;
+    let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, between };
     let hosts = Hosts::set_up("ms-serve", config).unwrap();
     let place = Place::new("second");
     let far = Path::Veth.far_address(false).to_string();

@@ -9,6 +9,7 @@ const BUFFER_SWEEP: &str = include_str!("buffer-sweep.toml");
 const IDLE_LATENCY: &str = include_str!("idle-latency.toml");
 const ERRATIC: &str = include_str!("erratic.toml");
 const UDP_PATH: &str = include_str!("udp-path.toml");
+const FORWARD: &str = include_str!("forward.toml");
 const SOAK: &str = include_str!("soak.toml");
 
 /// Name and definition text of every built-in experiment.
@@ -19,6 +20,7 @@ pub fn builtins() -> &'static [(&'static str, &'static str)] {
         ("idle-latency", IDLE_LATENCY),
         ("erratic", ERRATIC),
         ("udp-path", UDP_PATH),
+        ("forward", FORWARD),
         ("soak", SOAK),
         ("judge", JUDGE),
         ("judge-quick", JUDGE_QUICK),

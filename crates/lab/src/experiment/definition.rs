@@ -23,7 +23,7 @@ use std::fmt::Write as _;
 
 use toml::{Table, Value};
 
-use super::factor::{FACTORS, Factor, STACKS};
+use super::factor::{FACTORS, Factor, ROUTERS, STACKS};
 use crate::error::Error;
 use crate::limits;
 use crate::workload::{ALL, Workload};
@@ -224,7 +224,7 @@ impl Definition {
             let full = format!("factors.{key}");
             let texts = texts(&full, value)?;
             if key == "stack" {
-                self.stacks = stacks(&full, &texts)?;
+                self.stacks = stacks(&full, &texts, self.measurable())?;
             } else {
                 let levels = levels(&full, key, &self.workloads, &texts)?;
                 self.factors.insert(key.clone(), levels);
@@ -266,7 +266,7 @@ impl Definition {
         }
         self.steady_cpus = overrides.steady_cpus.unwrap_or(self.steady_cpus);
         if let Some(texts) = &overrides.stacks {
-            self.stacks = stacks("--stack", texts)?;
+            self.stacks = stacks("--stack", texts, self.measurable())?;
         }
         for (at, (name, texts)) in overrides.set.iter().enumerate() {
             if overrides.set[..at].iter().any(|(other, _)| other == name) {
@@ -274,7 +274,7 @@ impl Definition {
             }
             let option = format!("--set {name}");
             if name == "stack" {
-                self.stacks = stacks(&option, texts)?;
+                self.stacks = stacks(&option, texts, self.measurable())?;
                 continue;
             }
             let levels = levels(&option, name, &self.workloads, texts)?;
@@ -295,16 +295,21 @@ impl Definition {
         };
         let vain = set
             .iter()
-            .filter(|_| self.stacks.iter().all(|stack| stack != "millstream"))
+            .filter(|_| self.stacks.iter().all(|stack| stack == "kernel"))
             .find(|(name, levels)| Factor::of(name).is_some_and(|one| is_vain(one, levels)));
         match vain {
             None => Ok(()),
             Some((name, _)) => Err(format!(
                 "'--set {name}' changes nothing on {}; leave it away, or give the stack, too (--stack {})",
                 self.stacks.join(", "),
-                STACKS.join(",")
+                self.measurable().join(",")
             )),
         }
+    }
+
+    /// The stacks that all its workloads can be measured on.
+    fn measurable(&self) -> &'static [&'static str] {
+        if self.workloads.iter().all(|workload| workload.is_routed()) { ROUTERS } else { STACKS }
     }
 
     /// Runs of a block: one of each configuration.
@@ -467,10 +472,10 @@ fn each_once(key: &str, texts: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn stacks(key: &str, texts: &[String]) -> Result<Vec<String>, String> {
+fn stacks(key: &str, texts: &[String], allowed: &[&str]) -> Result<Vec<String>, String> {
     each_once(key, texts)?;
-    match texts.iter().find(|text| !STACKS.contains(&text.as_str())) {
-        Some(text) => Err(format!("'{key}' has '{text}'; allowed: {}", STACKS.join(", "))),
+    match texts.iter().find(|text| !allowed.contains(&text.as_str())) {
+        Some(text) => Err(format!("'{key}' has '{text}'; allowed: {}", allowed.join(", "))),
         None => Ok(texts.to_vec()),
     }
 }

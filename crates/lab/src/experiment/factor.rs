@@ -40,14 +40,25 @@ pub struct Factor {
     pub levels: Levels,
     /// The level when nothing is said; the first word of the list for `stack`.
     pub default: &'static str,
-    /// True when every workload knows it; else those that name it.
-    pub of_all: bool,
-    /// True when it means something on Millstream alone.
+    /// Which workloads know it.
+    pub scope: Scope,
+    /// True when it means nothing on the kernel's stack.
     pub millstream_only: bool,
     /// True when a level other than the default means something on the impaired path alone.
     pub needs_impaired: bool,
     /// One line for the help text.
     pub help: &'static str,
+}
+
+/// Which workloads know a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    All,
+    /// All between whose hosts there is no router ([`Workload::is_routed`]).
+    Direct,
+    /// Those that name it.
+    Named,
 }
 
 const ON_OFF: Levels = Levels::Words(&["on", "off"]);
@@ -59,7 +70,17 @@ const fn factor(
     default: &'static str,
     help: &'static str,
 ) -> Factor {
-    Factor { of_all: true, ..Factor::own(name, levels, default, help) }
+    Factor { scope: Scope::All, ..Factor::own(name, levels, default, help) }
+}
+
+/// A factor of all workloads between whose hosts there is no router.
+const fn direct(
+    name: &'static str,
+    levels: Levels,
+    default: &'static str,
+    help: &'static str,
+) -> Factor {
+    Factor { scope: Scope::Direct, ..Factor::own(name, levels, default, help) }
 }
 
 /// Every factor except `stack`, in the order in which configurations are named: those of some workloads, those of one, those of all.
@@ -117,7 +138,7 @@ const OF_ALL: &[Factor] = &[
     factor("ip", Levels::Words(&["v4", "v6"]), "v4", "version of IP"),
     factor("mtu", Levels::Number(1280, 65521), "1500", "largest IP packet of the link, bytes"),
     factor("offload", ON_OFF, "on", "checksum and segmentation offload of the link"),
-    factor(
+    direct(
         "super_segment_bytes",
         Levels::WordsOrNumber(&["auto"], 65_536, 524_280),
         "auto",
@@ -160,7 +181,7 @@ const OF_ALL: &[Factor] = &[
         name: "link",
         levels: Levels::Words(&["tap", "macvtap", "memory"]),
         default: "tap",
-        of_all: true,
+        scope: Scope::Direct,
         millstream_only: true,
         needs_impaired: false,
         help: "a TAP device with a kernel at its other end, a macvtap device over the near end of the veth pair that the \
@@ -170,12 +191,12 @@ const OF_ALL: &[Factor] = &[
         name: "engine",
         levels: Levels::Words(&["local", "net"]),
         default: "local",
-        of_all: true,
+        scope: Scope::Direct,
         millstream_only: true,
         needs_impaired: false,
         help: "Millstream inside the application's thread, or in a thread of its own",
     },
-    factor(
+    direct(
         "path",
         Levels::Words(&["direct", "impaired"]),
         "direct",
@@ -216,7 +237,7 @@ const OF_ALL: &[Factor] = &[
         name: "engine_cpu",
         levels: Levels::Words(&["near", "far", "free"]),
         default: "near",
-        of_all: true,
+        scope: Scope::Direct,
         millstream_only: true,
         needs_impaired: false,
         help: "with engine=net: the engine's thread on the CPU of its own host's application, on the other \
@@ -232,11 +253,14 @@ const fn impairment(
     help: &'static str,
 ) -> Factor {
     let needs_impaired = true;
-    Factor { needs_impaired, ..factor(name, levels, default, help) }
+    Factor { needs_impaired, ..direct(name, levels, default, help) }
 }
 
 /// The stacks that can be measured; the order is that of the default.
 pub const STACKS: &[&str] = &["kernel", "millstream"];
+
+/// What can be measured as a router: a stack, or a bare loop that moves frames between the same links.
+pub const ROUTERS: &[&str] = &["kernel", "millstream", "bare"];
 
 impl Factor {
     /// A factor of the workloads that name it.
@@ -246,13 +270,17 @@ impl Factor {
         default: &'static str,
         help: &'static str,
     ) -> Self {
-        let (of_all, millstream_only, needs_impaired) = (false, false, false);
-        Self { name, levels, default, of_all, millstream_only, needs_impaired, help }
+        let (scope, millstream_only, needs_impaired) = (Scope::Named, false, false);
+        Self { name, levels, default, scope, millstream_only, needs_impaired, help }
     }
 
     /// Whether this workload knows it.
     pub fn is_of(&self, workload: Workload) -> bool {
-        self.of_all || workload.names(self.name)
+        match self.scope {
+            Scope::All => true,
+            Scope::Direct => !workload.is_routed(),
+            Scope::Named => workload.names(self.name),
+        }
     }
 
     /// The factor of this name; `stack` is not one of them.
@@ -262,7 +290,7 @@ impl Factor {
 
     /// Whether it means something for this workload on this stack.
     pub fn applies(&self, workload: Workload, stack: &str) -> bool {
-        self.is_of(workload) && (!self.millstream_only || stack == "millstream")
+        self.is_of(workload) && (!self.millstream_only || stack != "kernel")
     }
 
     /// The level in its one way of writing, or `None` when it is not allowed.

@@ -8,5 +8,5 @@ mod plan;
 
 pub use builtin::{builtin, builtins};
 pub use definition::{Definition, Overrides, is_name};
-pub use factor::{FACTORS, Factor, Levels, STACKS};
+pub use factor::{FACTORS, Factor, Levels, ROUTERS, STACKS, Scope};
 pub use plan::{Configuration, PlannedRun, plan, shuffle_seed};

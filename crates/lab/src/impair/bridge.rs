@@ -1,5 +1,6 @@
 //! The forwarding loop between two links with faults.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -117,29 +118,9 @@ impl<A: Link, B: Link> Bridge<A, B> {
     /// Sleeps until a packet arrives or is due, `wake` is readable, or `most` has passed.
     pub fn sleep(&mut self, now: Instant, most: Duration, wake: RawFd) -> Result<(), Error> {
         let Self { a, b, to_b, to_a, pool } = self;
-        let mut most = most;
-        let mut entries = vec![PollEntry::readable(wake)];
-        if pool.is_dry() {
-            // What arrives cannot be taken now, and would keep us awake.
-            most = most.min(Duration::from_millis(limits::IMPAIR_DRY_MS));
-        } else {
-            let ends: [(&mut dyn Sleeper, bool); 2] =
-                [(a, !to_b.batch.is_empty()), (b, !to_a.batch.is_empty())];
-            for (end, stuck) in ends {
-                // What is stuck waits for room at the other end, not for time or for what there is more.
-                if !end.prepare() && !stuck {
-                    return Ok(());
-                }
-                if let Some(at) = end.deadline().filter(|_| !stuck) {
-                    most = most.min(at.saturating_duration_since(now));
-                }
-                if let Some(fd) = end.fd().filter(|_| !stuck || end.wants_write()) {
-                    let wants_write = end.wants_write();
-                    entries.push(PollEntry { wants_write, ..PollEntry::readable(fd) });
-                }
-            }
-        }
-        poll(&mut entries, Some(most)).map(drop).map_err(Error::host("wait for packets"))
+        let ends: [(&mut dyn Sleeper, bool); 2] =
+            [(a, !to_b.batch.is_empty()), (b, !to_a.batch.is_empty())];
+        sleep(ends, pool, (now, most), Some(wake)).map_err(Error::host("wait for packets"))
     }
 
     /// What went from `a` to `b`, and back.
@@ -166,15 +147,45 @@ fn without_faults<L: Link>(end: &Fault<L>) -> LinkStats {
     stats
 }
 
+/// Sleeps until a packet arrives at one of two links, or is due there, `wake` is readable, or `most` has passed from
+/// `now` on. What has come from a link and is stuck, for the other takes no more, is told beside it.
+pub(crate) fn sleep(
+    ends: [(&mut dyn Sleeper, bool); 2],
+    pool: &Pool,
+    (now, mut most): (Instant, Duration),
+    wake: Option<RawFd>,
+) -> io::Result<()> {
+    let mut entries: Vec<PollEntry> = wake.into_iter().map(PollEntry::readable).collect();
+    if pool.is_dry() {
+        // What arrives cannot be taken now, and would keep us awake.
+        most = most.min(Duration::from_millis(limits::IMPAIR_DRY_MS));
+    } else {
+        for (end, stuck) in ends {
+            // What is stuck waits for room at the other end, not for time or for what there is more.
+            if !end.prepare() && !stuck {
+                return Ok(());
+            }
+            if let Some(at) = end.deadline().filter(|_| !stuck) {
+                most = most.min(at.saturating_duration_since(now));
+            }
+            if let Some(fd) = end.fd().filter(|_| !stuck || end.waits_to_write()) {
+                let wants_write = end.waits_to_write();
+                entries.push(PollEntry { wants_write, ..PollEntry::readable(fd) });
+            }
+        }
+    }
+    poll(&mut entries, Some(most)).map(drop)
+}
+
 /// What matters of a link before a sleep.
-trait Sleeper {
+pub(crate) trait Sleeper {
     fn prepare(&mut self) -> bool;
     fn deadline(&self) -> Option<Instant>;
     fn fd(&self) -> Option<RawFd>;
-    fn wants_write(&self) -> bool;
+    fn waits_to_write(&self) -> bool;
 }
 
-impl<L: Link> Sleeper for Fault<L> {
+impl<L: Link> Sleeper for L {
     fn prepare(&mut self) -> bool {
         self.prepare_sleep()
     }
@@ -187,8 +198,8 @@ impl<L: Link> Sleeper for Fault<L> {
         self.wait_fd()
     }
 
-    fn wants_write(&self) -> bool {
-        Link::wants_write(self)
+    fn waits_to_write(&self) -> bool {
+        self.wants_write()
     }
 }
 

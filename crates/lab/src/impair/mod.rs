@@ -17,6 +17,7 @@ use millstream::link::netdev::run_in;
 use millstream::link::{Tap, TapConfig};
 use millstream::packet::{Pool, PoolConfig};
 
+pub(crate) use bridge::sleep;
 pub use bridge::{Bridge, Way, until_interrupted};
 pub use change::{Change, KEYS, describe};
 pub use forwarder::Forwarder;

@@ -45,6 +45,8 @@ pub mod keys {
     pub const CPU_PER_TRANSACTION: &str = "cpu_us_per_transaction";
     /// Datagrams that reached the receiving application, per second of the measured window.
     pub const PACKETS: &str = "packets_per_s";
+    /// CPU-microseconds of the whole machine (both ends and the router) per datagram that came through the router.
+    pub const CPU_PER_PACKET: &str = "cpu_us_per_packet";
     /// Datagrams sent that did not arrive, in percent of those sent, over the whole run.
     pub const LOST: &str = "lost_percent";
     /// Bytes that arrived and were not those that had been sent there.
@@ -94,6 +96,9 @@ pub mod keys {
     pub const QUEUE_LIMIT: &str = "queue_limit_bytes";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";
+    /// Followed by a place, perhaps a cause, and `_packets`: datagrams that were dropped there on their way by a router, over the
+    /// whole run.
+    pub const OVERRUN: &str = "overrun_";
     /// Payload bytes received in the measured window.
     pub const PAYLOAD: &str = "payload_bytes";
     /// Transactions finished in the measured window.

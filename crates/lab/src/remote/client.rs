@@ -138,8 +138,8 @@ impl FarSeat {
                 end_ns: self.clock.theirs(*end_ns),
             },
             Command::Leave => Request::Finish,
-            Command::Connect { .. } => {
-                let why = "the far end does not connect";
+            Command::Connect { .. } | Command::Route(_) | Command::EndRoute => {
+                let why = "the far end neither connects nor hands on";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
         };

@@ -33,6 +33,7 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::WRONG_BOUND, "wrong bytes: share not passed (95 %)", Better::Lower, false),
     (keys::LAST_OVER_FIRST, "rate, last quarter over first", Better::Higher, true),
     (keys::CPU_PER_GB, "CPU per GB, whole machine", Better::Lower, true),
+    (keys::CPU_PER_PACKET, "CPU per datagram, whole machine", Better::Lower, true),
     (keys::CPU_PER_TRANSACTION, "CPU per transaction, whole machine", Better::Lower, true),
     (keys::LEAST_SHARE, "least share of a stream (fair is 1)", Better::Higher, true),
     (keys::MEDIAN_SHARE, "median share of a stream (fair is 1)", Better::Neither, false),
@@ -61,9 +62,13 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
 ];
 
 /// Results that say the same as another one of the same run and are not worth a plot beside it:
-/// the bits of a request/response workload follow from its transactions.
-const IMPLIED: &[(&str, &str)] =
-    &[(keys::THROUGHPUT, keys::TRANSACTIONS), (keys::CPU_PER_GB, keys::TRANSACTIONS)];
+/// the bits of a request/response workload follow from its transactions, those of a router from its datagrams.
+const IMPLIED: &[(&str, &str)] = &[
+    (keys::THROUGHPUT, keys::TRANSACTIONS),
+    (keys::CPU_PER_GB, keys::TRANSACTIONS),
+    (keys::THROUGHPUT, keys::CPU_PER_PACKET),
+    (keys::CPU_PER_GB, keys::CPU_PER_PACKET),
+];
 
 /// The results that these runs have, known ones first.
 pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Vec<Metric> {

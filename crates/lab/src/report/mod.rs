@@ -14,6 +14,7 @@ mod levels;
 mod matrix;
 mod metric;
 mod model;
+mod overruns;
 mod soak;
 mod stages;
 mod sweep;

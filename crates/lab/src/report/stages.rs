@@ -5,7 +5,7 @@ use crate::record::keys;
 use crate::stats::median;
 
 /// Stages below this share are not worth a word.
-const SHARE_LEAST: f64 = 0.005;
+pub(super) const SHARE_LEAST: f64 = 0.005;
 
 /// `tcp_stream direction=send, millstream (5 runs): transmit 60 %, write 28 %, …`; medians over valid runs.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {

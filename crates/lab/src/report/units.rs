@@ -12,6 +12,7 @@ const ENDS: &[(&str, &str, bool)] = &[
     ("_cpu_s_per_gb", "s/GB", false),
     ("cpu_s_per_gb", "s/GB", false),
     ("_us_per_transaction", "µs", false),
+    ("_us_per_packet", "µs", false),
     ("_bits_per_s", "bit/s", true),
     ("_bytes_per_s", "B/s", true),
     ("_packets_per_s", "packets/s", true),

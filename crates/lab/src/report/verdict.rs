@@ -47,6 +47,7 @@ fn spoken(stack: &str) -> String {
     match stack {
         "kernel" => "the kernel".into(),
         "millstream" => "Millstream".into(),
+        "bare" => "the bare loop".into(),
         other => other.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use millstream::link::{Tap, TapConfig};
 
-use crate::hosts::{Hosts, HostsConfig, TAP_INTERFACE};
+use crate::hosts::{Between, Hosts, HostsConfig, TAP_INTERFACE};
 use crate::privilege::{self, Privilege};
 
 /// See the module's promise. The reasons are for the user and for the record.
@@ -24,8 +24,8 @@ impl Access {
         if let Some(reason) = reason {
             return Self { privilege, ..Self::nothing(&reason) };
         }
-        let config =
-            HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, veth: true };
+        let between = Between::Veth;
+        let config = HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, between };
         let (hosts, tap) = match Hosts::set_up("ms-try", config) {
             Ok(hosts) => (Ok(()), try_tap(&hosts)),
             Err(error) => (Err(error.to_string()), Err(error.to_string())),

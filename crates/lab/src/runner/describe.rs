@@ -45,11 +45,15 @@ pub(super) fn fill(
     experiment.environment = environment::capture();
     let privilege = setting.access.privilege.name();
     experiment.environment.set("process.privilege", privilege);
-    if definition.stacks.len() > 1 && setting.access.hosts.is_ok() {
+    let has_more = definition.stacks.len() > 1 && setting.access.hosts.is_ok();
+    if has_more && definition.workloads.iter().any(|workload| workload.is_routed()) {
+        experiment.differences = routers();
+    }
+    if has_more && definition.workloads.iter().any(|workload| !workload.is_routed()) {
         let same_path = levels(definition, "path").iter().all(|level| level == "impaired");
         let links = levels(definition, "link");
         let used = links_used(&links, setting.access.tap.is_ok());
-        experiment.differences = differences(&used, same_path);
+        experiment.differences.extend(differences(&used, same_path));
         experiment.differences.extend(buffers(&levels(definition, "socket_buffer_bytes")));
         let is_tap = used.contains(&"tap") && !same_path;
         let long = levels(definition, "super_segment_bytes");
@@ -114,6 +118,26 @@ fn over_links(used: &[&str], texts: &[(&str, &str)], others: &str) -> String {
         }
     }
     all
+}
+
+/// What is not the same of routers.
+fn routers() -> Vec<Difference> {
+    let entry = |what: &str, kernel: &str, millstream: &str, bare: &str| Difference {
+        what: what.to_owned(),
+        by_stack: [("kernel", kernel), ("millstream", millstream), ("bare", bare)]
+            .map(|(stack, how)| (stack.to_owned(), how.to_owned()))
+            .into(),
+    };
+    let links = "links of Millstream by router_link: TAP devices in the hosts, or sockets on the ends of veth pairs";
+    vec![
+        entry(
+            "router",
+            "the kernel's forwarding, on other CPUs than the near host's (RPS) unless router_cpu says near or free",
+            "an engine with forwarding, in a thread on router_cpu",
+            "a loop that moves frames between the same links, in a thread on router_cpu",
+        ),
+        entry("router's links", "the ends of veth pairs", links, links),
+    ]
 }
 
 /// What else is not the same on the two sides, where Millstream has these links.

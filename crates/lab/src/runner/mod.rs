@@ -9,6 +9,7 @@ mod given_back;
 mod interrupt;
 mod machine;
 mod one;
+mod overruns;
 mod places;
 mod process;
 mod results;
@@ -160,6 +161,10 @@ fn possible(
 ) -> Result<Vec<PlannedRun>, Error> {
     let is_impaired = |run: &PlannedRun| run.configuration.level("path") == "impaired";
     let is_kernel = |run: &PlannedRun| run.configuration.stack == "kernel";
+    let is_routed = |run: &PlannedRun| run.configuration.workload.is_routed();
+    let has_tap = |run: &PlannedRun| {
+        is_routed(run) && !is_kernel(run) && run.configuration.level("router_link") == "tap"
+    };
     let (planned, mut kept, mut wanting) = (runs.len(), runs, None);
     // Devices first: who may make none may have no hosts either, and both ends are to be told the path.
     if let Err(why) = &access.tap {
@@ -170,12 +175,21 @@ fn possible(
             wanting = Some(format!("{what}, and {why}"));
         }
     }
+    if let Err(why) = &access.tap {
+        let before = kept.len();
+        kept.retain(|run| !has_tap(run));
+        if kept.len() < before {
+            let what = "a router over TAP needs TAP devices";
+            notes.push(format!("Runs with router_link=tap were left out: {what}."));
+            wanting = Some(format!("{what}, and {why}"));
+        }
+    }
     if let Err(why) = &access.hosts {
         let before = kept.len();
-        kept.retain(|run| !is_kernel(run));
+        kept.retain(|run| !is_kernel(run) && !is_routed(run));
         if kept.len() < before {
             notes.push(
-                "Runs on the kernel's stack were left out: they need hosts of their own.".into(),
+                "Runs on the kernel's stack, and by way of a router, were left out: they need hosts of their own.".into(),
             );
             wanting = Some(format!("the kernel's stack needs hosts of its own, and {why}"));
         }

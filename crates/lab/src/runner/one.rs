@@ -4,6 +4,7 @@ mod asked;
 mod elsewhere;
 mod idle;
 mod impaired;
+mod routed;
 mod steps;
 
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::process::WorkerProcess;
 use super::{Interrupt, Setting, given_back, results, still};
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun};
-use crate::hosts::{Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
+use crate::hosts::{Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
 use crate::integrity;
 use crate::leftovers::Claim;
 use crate::limits;
@@ -81,6 +82,7 @@ fn attempt(
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
         Link::Macvtap => run.between_hosts(Path::Veth, &mut record),
+        Link::Routed(routed) => run.by_router(routed, &mut record),
         Link::Memory => run.in_memory(&mut record),
     };
     idle.record(&mut record);
@@ -192,7 +194,10 @@ impl<'a> Run<'a> {
     fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
         let mut config = self.probe_config();
         if let Some(hosts) = hosts {
-            for (name, host) in [("near", hosts.near()), ("far", hosts.far())] {
+            let router = hosts.router().map(|router| ("router", router));
+            for (name, host) in
+                [("near", hosts.near()), ("far", hosts.far())].into_iter().chain(router)
+            {
                 let net = NetSource::Namespace(host.path().to_owned());
                 config.hosts.push(probe::Host { name: name.to_owned(), net });
             }
@@ -217,16 +222,17 @@ impl<'a> Run<'a> {
         Ok(worker)
     }
 
-    fn hosts(&self, veth: bool, record: &mut RunRecord) -> Result<Hosts, Error> {
+    fn hosts(&self, between: Between, record: &mut RunRecord) -> Result<Hosts, Error> {
         let (mtu, offload) = (self.mtu(), self.offload());
         let super_segment_bytes = self.super_segment_bytes();
-        let config = HostsConfig { mtu, offload, super_segment_bytes, veth };
+        let config = HostsConfig { mtu, offload, super_segment_bytes, between };
         let hosts = Hosts::set_up(self.label, config)?;
         for (name, value) in hosts.settings() {
             record.environment.set(name, value);
         }
         record.notes.extend(hosts.notes().iter().cloned());
         let systems = record.environment.get("near.sysctl.net.ipv4.tcp_congestion_control");
+        let systems = systems.filter(|_| !self.task().plan().is_of_datagrams());
         let note =
             systems.and_then(|systems| overridden_control(&self.planned.configuration, systems));
         record.notes.extend(note);
@@ -235,7 +241,7 @@ impl<'a> Run<'a> {
 
     /// The near stack on its host, the far kernel on the other.
     fn between_hosts(&mut self, path: Path, record: &mut RunRecord) -> Result<(), Error> {
-        let hosts = self.hosts(true, record)?;
+        let hosts = self.hosts(Between::Veth, record)?;
         let sampler = self.sampler(Some(&hosts));
         let mut near = self.worker("near", Some(hosts.near()), &sampler)?;
         let mut far = self.worker("far", Some(hosts.far()), &sampler)?;
@@ -302,7 +308,8 @@ impl<'a> Run<'a> {
             tx_packets: link.tx_packets,
             ..Interface::default()
         });
-        let after = Counters { near: Vec::new(), far: interface.into_iter().collect() };
+        let far = interface.into_iter().collect();
+        let after = Counters { far, ..Counters::default() };
         let claim = results::claim(self.task().plan(), &measured.ends);
         let proof = integrity::check(claim, &Counters::default(), &after, "memory", None);
         self.fill(record, measured, proof, probes);

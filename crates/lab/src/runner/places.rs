@@ -125,6 +125,14 @@ impl Addresses {
         runs: Vec<PlannedRun>,
         notes: &mut Vec<String>,
     ) -> Result<Vec<PlannedRun>, Error> {
+        let (routed, runs): (Vec<_>, Vec<_>) =
+            runs.into_iter().partition(|run| run.configuration.workload.is_routed());
+        if !routed.is_empty() {
+            notes.push(
+                "Runs by way of a router were left out: it is a host that is made for them."
+                    .to_owned(),
+            );
+        }
         let family = if self.far.is_ipv4() { "v4" } else { "v6" };
         let (kernel, others): (Vec<_>, Vec<_>) =
             runs.into_iter().partition(|run| run.configuration.stack == "kernel");

@@ -7,7 +7,7 @@ use crate::limits;
 use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::stats::median;
 use crate::worker::{EndReport, Sample};
-use crate::workload::{Counts, End, Measure, Plan};
+use crate::workload::{Counts, End, Joined, Measure, Plan};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
@@ -176,6 +176,11 @@ pub(super) fn fill(
             if let Some(bytes) = datagram_bytes {
                 datagrams(record, ends, bytes);
             }
+            let rate = record.result(keys::PACKETS).filter(|&rate| rate > 0.0);
+            if let (Joined::Flows(_), Some(share), Some(rate)) = (plan.joined, busy_share, rate) {
+                set(record, keys::CPU_PER_PACKET, share / rate * 1e6);
+            }
+            latencies(record, ends);
         }
         Measure::Transactions => {
             let growth = Growth { samples: near, of: |c| c.transactions };
@@ -262,7 +267,8 @@ pub(super) fn fill_from_probes(record: &mut RunRecord) {
     if let Some(halts) = record.probes.halts().filter(|_| length_s > 0.0) {
         set(record, keys::HALTS, halts as f64 / length_s);
     }
-    let near = record.probes.engines.iter().find(|engine| engine.role == "near").cloned();
+    let is_tested = |role: &str| matches!(role, "near" | "router");
+    let near = record.probes.engines.iter().find(|engine| is_tested(&engine.role)).cloned();
     for (stage, share) in near.iter().flat_map(|engine| engine.shares()) {
         set(record, &format!("{}{stage}", keys::STAGE_SHARE), share);
     }
@@ -337,6 +343,11 @@ fn request_response(
     if let Some(share) = busy_share {
         set(record, keys::CPU_PER_TRANSACTION, share / per_s * 1e6);
     }
+    latencies(record, ends);
+}
+
+/// Fills in the latencies, where an end has taken some.
+fn latencies(record: &mut RunRecord, ends: &[EndReport]) {
     // One may have ended in the window that began before it, and none lie in it: that is no latency of zero.
     let timed = ends.iter().filter_map(|end| end.latency).find(|latency| latency.count > 0);
     if let Some(latency) = timed {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use millstream::link::LinkStats;
+use millstream::link::{Link, LinkStats};
 use millstream::tcp::{Config, CongestionKind, TcpInfo};
 use millstream::{EngineStats, LinkInfo};
 
@@ -128,7 +128,7 @@ fn loss(info: &TcpInfo) -> [(&'static str, f64); 12] {
 }
 
 /// What an engine counted, how large its batches were, where its time went, and what its links say.
-pub(super) fn engine_record(
+pub(crate) fn engine_record(
     stats: &EngineStats,
     links: impl IntoIterator<Item = LinkInfo>,
 ) -> EngineRecord {
@@ -175,20 +175,33 @@ pub(super) fn engine_record(
 }
 
 fn link_record(link: LinkInfo) -> LinkRecord {
-    let counted = |(name, n): (&str, u64)| (n != 0).then(|| (name.to_owned(), n));
     LinkRecord {
         state: link.state().to_owned(),
         mtu_bytes: link.mtu as u64,
-        counters: link
-            .stats
-            .counters()
-            .into_iter()
-            .chain(link.details)
-            .filter_map(counted)
-            .collect(),
-        drops: link.stats.drops_by_name().filter_map(counted).collect(),
         name: link.name,
         notes: link.notes,
+        ..counted_by(link.stats, link.details)
+    }
+}
+
+/// The same of a link that no engine has.
+pub(crate) fn bare_link_record(link: &dyn Link) -> LinkRecord {
+    LinkRecord {
+        name: link.name().to_owned(),
+        state: if link.is_down() { "down" } else { "up" }.to_owned(),
+        mtu_bytes: link.capabilities().mtu as u64,
+        notes: link.notes().to_vec(),
+        ..counted_by(link.stats(), link.details())
+    }
+}
+
+/// The numbers of a link, and nothing else.
+fn counted_by(stats: LinkStats, details: Vec<(&'static str, u64)>) -> LinkRecord {
+    let counted = |(name, n): (&str, u64)| (n != 0).then(|| (name.to_owned(), n));
+    LinkRecord {
+        counters: stats.counters().into_iter().chain(details).filter_map(counted).collect(),
+        drops: stats.drops_by_name().filter_map(counted).collect(),
+        ..LinkRecord::default()
     }
 }
 

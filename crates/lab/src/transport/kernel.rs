@@ -132,6 +132,32 @@ impl KernelNetwork {
         Ok((stream.local_addr()?, stream.peer_addr()?))
     }
 
+    /// What one call takes from a socket, in equal parts of `memory`: `each` is given the beginning of each datagram and
+    /// how long it is. How many.
+    fn take_datagrams(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+        mut each: impl FnMut(&[u8], usize),
+    ) -> io::Result<usize> {
+        let one = self.datagrams(socket)?;
+        let flags = one.waits(wait)?;
+        // The kernel cuts a datagram that is longer than its piece, and still tells its whole length.
+        let flags = flags | MsgFlags::MSG_TRUNC;
+        let mut pieces = memory.chunks_mut(memory.len().div_ceil(DATAGRAMS).max(1));
+        let mut slices: [_; DATAGRAMS] =
+            std::array::from_fn(|_| [IoSliceMut::new(pieces.next().unwrap_or_default())]);
+        let came = recvmmsg(one.socket.as_raw_fd(), &mut one.receiving, &mut slices, flags, None);
+        let Some(list) = unless_late(came.map_err(io::Error::from))? else { return Ok(0) };
+        let mut count = 0;
+        for one in list {
+            each(one.iovs().next().unwrap_or_default(), one.bytes);
+            count += 1;
+        }
+        Ok(count)
+    }
+
     fn connection(&mut self, conn: ConnId) -> io::Result<&mut Connection> {
         let slot = self.connections.get_mut(conn).and_then(Option::as_mut);
         slot.ok_or_else(|| io::ErrorKind::NotConnected.into())
@@ -281,16 +307,19 @@ impl Network for KernelNetwork {
         memory: &mut [u8],
         wait: Duration,
     ) -> io::Result<(usize, usize)> {
-        let one = self.datagrams(socket)?;
-        let flags = one.waits(wait)?;
-        // The kernel cuts a datagram that is longer than its piece, and still tells its whole length.
-        let flags = flags | MsgFlags::MSG_TRUNC;
-        let mut pieces = memory.chunks_mut(memory.len().div_ceil(DATAGRAMS).max(1));
-        let mut slices: [_; DATAGRAMS] =
-            std::array::from_fn(|_| [IoSliceMut::new(pieces.next().unwrap_or_default())]);
-        let came = recvmmsg(one.socket.as_raw_fd(), &mut one.receiving, &mut slices, flags, None);
-        let came = unless_late(came.map_err(io::Error::from))?;
-        Ok(came.map_or((0, 0), |list| list.fold((0, 0), |(n, sum), one| (n + 1, sum + one.bytes))))
+        let mut bytes = 0;
+        let count = self.take_datagrams(socket, memory, wait, |_, len| bytes += len)?;
+        Ok((count, bytes))
+    }
+
+    fn receive_each(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        self.take_datagrams(socket, memory, wait, |data, _| each(data))
     }
 
     fn another(&mut self, socket: DatagramId) -> io::Result<Another> {

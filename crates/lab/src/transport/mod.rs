@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+pub(crate) use info::{bare_link_record, engine_record};
 pub use kernel::KernelNetwork;
 pub use local::LocalNetwork;
 pub use threaded::ThreadedNetwork;
@@ -152,6 +153,20 @@ pub trait Network {
         memory: &mut [u8],
         wait: Duration,
     ) -> io::Result<(usize, usize)>;
+
+    /// Datagrams that have come, the first within `wait`, each given to `each`: how many. `memory` is where they are put,
+    /// each in an equal part of it, and cut to that.
+    fn receive_each(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        let Some(bytes) = self.receive_datagram(socket, memory, wait)? else { return Ok(0) };
+        each(&memory[..bytes.min(memory.len())]);
+        Ok(1)
+    }
 
     /// What makes a handle for another thread, there: it has that socket, too, under the same number.
     fn another(&mut self, socket: DatagramId) -> io::Result<Another>;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use millstream::link::PairEnd;
+use millstream::link::{Link, PairEnd};
 
 use super::protocol::{Job, LinkBytes, StackJob};
 use super::stack::{self, SocketOptions};
@@ -247,7 +247,7 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
             let open = |link: PairEnd, addresses: Vec<(IpAddr, u8)>, engine_cpu| -> Open {
                 let (job, options) = (job.clone(), options.clone());
                 Box::new(move || {
-                    let link = Box::new(link);
+                    let link = (Box::new(link) as Box<dyn Link>, stack::pool()?);
                     stack::millstream(link, &addresses, &job, engine_cpu, &options, Vec::new())
                 })
             };
@@ -262,7 +262,7 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
 }
 
 /// Keeps the calling thread, and those it starts, on one CPU.
-fn pin(cpu: Option<usize>) -> Result<(), String> {
+pub(crate) fn pin(cpu: Option<usize>) -> Result<(), String> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
     set.set(cpu)

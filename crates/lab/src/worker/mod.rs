@@ -8,6 +8,7 @@
 
 mod data;
 mod protocol;
+mod router;
 mod sampling;
 mod stack;
 
@@ -20,10 +21,12 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use data::DataThread;
+pub(crate) use data::pin;
 pub use protocol::{
     Command, EndReport, Engine, Job, Latency, LinkBytes, MillstreamJob, MillstreamLink, Reply,
-    Report, Sample, StackJob,
+    Report, RouterJob, RouterReport, Sample, StackJob,
 };
+use router::RouterThread;
 
 use crate::workload::End;
 
@@ -81,14 +84,23 @@ impl Ends {
 
 fn serve() -> Result<(), String> {
     let mut ends = Ends { near: None, far: None };
+    let mut router = None;
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let command = serde_json::from_str(&line).map_err(|error| error.to_string())?;
         match command {
             Command::Start(job) => {
                 let notes = start(&mut ends, *job)?;
-                let inode = crate::namespace::current_inode().map_err(|e| e.to_string())?;
-                answer(&Reply::Prepared { notes, namespace_inode: inode })?;
+                answer(&prepared(notes)?)?;
+            }
+            Command::Route(job) => {
+                let (thread, notes) = RouterThread::start(*job)?;
+                router = Some(thread);
+                answer(&prepared(notes)?)?;
+            }
+            Command::EndRoute => {
+                let thread: &RouterThread = router.as_ref().ok_or("this worker is no router")?;
+                answer(&Reply::Routed(Box::new(thread.end()?)))?;
             }
             Command::Listen { address } => {
                 let far = ends.of(End::Far)?;
@@ -114,6 +126,11 @@ fn serve() -> Result<(), String> {
         }
     }
     Err("the runner has gone".to_owned())
+}
+
+fn prepared(notes: Vec<String>) -> Result<Reply, String> {
+    let inode = crate::namespace::current_inode().map_err(|error| error.to_string())?;
+    Ok(Reply::Prepared { notes, namespace_inode: inode })
 }
 
 fn start(ends: &mut Ends, job: Job) -> Result<Vec<String>, String> {

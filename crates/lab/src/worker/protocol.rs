@@ -95,8 +95,30 @@ pub enum MillstreamLink {
         /// Its name.
         interface: String,
     },
+    /// An AF_XDP socket on it.
+    Xdp {
+        /// Its name.
+        interface: String,
+    },
     /// In memory, between two threads of the worker.
     Pair,
+}
+
+/// Everything a router needs to know before it starts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouterJob {
+    /// Its links, to the near and to the far host, and its addresses there; of a bare one none.
+    pub links: [(MillstreamLink, Vec<(IpAddr, u8)>); 2],
+    /// Whether it only moves frames between them.
+    pub is_bare: bool,
+    /// Largest IP packet of the links.
+    pub mtu: u32,
+    /// Checksum and segmentation offload of TAP devices.
+    pub offload: bool,
+    /// Packets that each ring takes; `None`: as links are made.
+    pub ring_packets: Option<u32>,
+    /// CPU of its thread.
+    pub cpu: Option<usize>,
 }
 
 /// From the runner to a worker.
@@ -126,6 +148,10 @@ pub enum Command {
         /// Its end.
         end_ns: u64,
     },
+    /// Hand on between two links. Answer: [`Reply::Prepared`].
+    Route(Box<RouterJob>),
+    /// Hand on no more. Answer: [`Reply::Routed`]; the links stay.
+    EndRoute,
     /// Close the stack and exit. No answer.
     Leave,
 }
@@ -151,6 +177,8 @@ pub enum Reply {
     Draining,
     /// The workload is over.
     Done(Box<Report>),
+    /// What the router has seen.
+    Routed(Box<RouterReport>),
     /// The worker gives up.
     Failed {
         /// Why, in one line.
@@ -241,6 +269,15 @@ pub struct EndReport {
     pub link: Option<LinkBytes>,
     /// What Millstream's engine counted and timed.
     pub engine: Option<EngineRecord>,
+    /// For the record.
+    pub notes: Vec<String>,
+}
+
+/// What a router has to report.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RouterReport {
+    /// What it and its links have counted; of a bare one its links alone.
+    pub engine: EngineRecord,
     /// For the record.
     pub notes: Vec<String>,
 }

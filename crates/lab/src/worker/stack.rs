@@ -6,8 +6,10 @@ use std::path::Path;
 
 use millstream::link::netdev::MacvtapMode;
 use millstream::link::{
-    Link, MacvtapConfig, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, pair,
+    Link, LinkError, MacvtapConfig, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, Xdp,
+    XdpConfig, pair,
 };
+use millstream::packet::{Pool, PoolConfig};
 use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig};
 
@@ -41,58 +43,106 @@ pub(super) fn kernel(options: &SocketOptions) -> Result<Opened, String> {
     Ok(Opened { network: Box::new(network), stack: "kernel", notes })
 }
 
-/// Millstream over the link of one end: a TAP device that it makes in another host's namespace, or a
-/// packet socket on an interface of its own.
+/// Millstream over the link of one end.
 pub(super) fn one_end(
     job: &MillstreamJob,
     engine_cpu: Option<usize>,
     options: &SocketOptions,
 ) -> Result<Opened, String> {
-    match &job.link {
+    let pool = pool()?;
+    let wanted = LinkOptions {
+        mtu: job.mtu as usize,
+        offload: job.offload,
+        super_segment_bytes: job.super_segment_bytes,
+        ring_packets: None,
+    };
+    let (link, notes) = open(&job.link, &wanted, &pool)?;
+    millstream((link, pool), &job.addresses, job, engine_cpu, options, notes)
+}
+
+/// Memory for packets, which grows.
+pub(super) fn pool() -> Result<Pool, String> {
+    Pool::new(PoolConfig::default()).map_err(|error| error.to_string())
+}
+
+/// Memory for packets that AF_XDP sockets can use: all of it from the beginning.
+pub(super) fn fixed_pool() -> Result<Pool, String> {
+    Pool::new(PoolConfig::fixed(limits::ROUTER_FRAMES)).map_err(|error| error.to_string())
+}
+
+/// What a link is to be like, as far as it can be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkOptions {
+    /// Largest IP packet of a device that is made.
+    pub(super) mtu: usize,
+    /// Checksum and segmentation offload of a device that is made.
+    pub(super) offload: bool,
+    /// Bytes of the longest super-segment over a TAP device; `None` leaves that to the device.
+    pub(super) super_segment_bytes: Option<u32>,
+    /// Packets that each ring takes; `None`: as links are made.
+    pub(super) ring_packets: Option<u32>,
+}
+
+/// Opens a device, and tells its notes: a TAP device that it makes in another host's namespace, or something on an
+/// interface of its own.
+pub(super) fn open(
+    link: &MillstreamLink,
+    wanted: &LinkOptions,
+    pool: &Pool,
+) -> Result<(Box<dyn Link>, Vec<String>), String> {
+    let failed = |what: String| move |error: LinkError| format!("cannot {what}: {error}");
+    let link: Box<dyn Link> = match link {
         MillstreamLink::Tap { namespace, name } => {
-            let (tap, notes) = tap(job, namespace, name)?;
-            millstream(Box::new(tap), &job.addresses, job, engine_cpu, options, notes)
+            let config = tap_config(namespace, name, wanted);
+            Box::new(Tap::open(&config).map_err(failed(format!("open {name}")))?)
         }
         MillstreamLink::Macvtap { interface } => {
             let config = MacvtapConfig {
                 interface: interface.clone(),
                 mode: MacvtapMode::Passthru,
-                offload: job.offload,
+                offload: wanted.offload,
                 ..MacvtapConfig::default()
             };
-            let link = Tap::open_over(&config)
-                .map_err(|error| format!("cannot have all of {interface}: {error}"))?;
-            let notes = link.notes().to_vec();
-            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, notes)
+            let tap = Tap::open_over(&config);
+            Box::new(tap.map_err(failed(format!("have all of {interface}")))?)
         }
         MillstreamLink::Raw { interface } => {
+            let bytes = |packets| packets as usize * limits::RAW_PACKET_BYTES;
             let config = RawConfig {
                 interface: interface.clone(),
-                receive_buffer_bytes: Some(limits::RAW_BUFFER_BYTES),
+                receive_buffer_bytes: Some(
+                    wanted.ring_packets.map_or(limits::RAW_BUFFER_BYTES, bytes),
+                ),
                 ..RawConfig::default()
             };
-            let link = RawLink::open(&config)
-                .map_err(|error| format!("cannot use {interface}: {error}"))?;
-            let notes = link.notes().to_vec();
-            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, notes)
+            Box::new(RawLink::open(&config).map_err(failed(format!("use {interface}")))?)
         }
-        MillstreamLink::Pair => Err("a worker with one end needs a device".to_owned()),
-    }
+        MillstreamLink::Xdp { interface } => {
+            let config = XdpConfig {
+                interface: interface.clone(),
+                ring: wanted.ring_packets,
+                ..XdpConfig::default()
+            };
+            Box::new(Xdp::open(&config, pool).map_err(failed(format!("use {interface}")))?)
+        }
+        MillstreamLink::Pair => return Err("a worker with one end needs a device".to_owned()),
+    };
+    let notes = link.notes().to_vec();
+    Ok((link, notes))
 }
 
-fn tap(job: &MillstreamJob, namespace: &Path, name: &str) -> Result<(Tap, Vec<String>), String> {
-    let config = TapConfig {
+fn tap_config(namespace: &Path, name: &str, wanted: &LinkOptions) -> TapConfig {
+    let made = TapConfig::default();
+    TapConfig {
         name: Some(name.to_owned()),
         netns: Some(namespace.to_owned()),
-        mtu: job.mtu as usize,
-        vnet_hdr: job.offload,
-        offload: job.offload,
-        super_segment_bytes: job.super_segment_bytes,
-        ..TapConfig::default()
-    };
-    let tap = Tap::open(&config).map_err(|error| format!("cannot open {name}: {error}"))?;
-    let notes = tap.notes().to_vec();
-    Ok((tap, notes))
+        mtu: wanted.mtu,
+        vnet_hdr: wanted.offload,
+        offload: wanted.offload,
+        super_segment_bytes: wanted.super_segment_bytes,
+        queue_packets: wanted.ring_packets.map(|packets| packets as usize).or(made.queue_packets),
+        ..made
+    }
 }
 
 /// The two ends of an in-memory link.
@@ -102,9 +152,9 @@ pub(super) fn memory(job: &MillstreamJob) -> Result<(PairEnd, PairEnd), String> 
     pair(config).map_err(|error| error.to_string())
 }
 
-/// Millstream over any link.
+/// Millstream over any link, with the pool that it was opened with.
 pub(super) fn millstream(
-    link: Box<dyn Link>,
+    (link, pool): (Box<dyn Link>, Pool),
     addresses: &[(IpAddr, u8)],
     job: &MillstreamJob,
     engine_cpu: Option<usize>,
@@ -113,7 +163,7 @@ pub(super) fn millstream(
 ) -> Result<Opened, String> {
     let addresses = addresses.to_vec();
     let live = job.live;
-    let build = move || engine(link, &addresses, live);
+    let build = move || engine((link, pool), &addresses, live);
     let local = |(engine, link)| -> Box<dyn Network> { Box::new(LocalNetwork::new(engine, link)) };
     let network = match job.engine {
         Placement::Local => build().map(local),
@@ -132,19 +182,29 @@ pub(super) fn millstream(
 }
 
 fn engine(
-    link: Box<dyn Link>,
+    (link, pool): (Box<dyn Link>, Pool),
     addresses: &[(IpAddr, u8)],
     live: bool,
 ) -> io::Result<(Engine, LinkId)> {
-    let mut config = EngineConfig::default().stage_sample(limits::STAGE_SAMPLE_TURNS);
+    let mut config = EngineConfig::new(pool).stage_sample(limits::STAGE_SAMPLE_TURNS);
     if live {
         config = config.live(limits::LIVE_NAME);
     }
     let mut engine = Engine::new(config)?;
+    let link = add_link(&mut engine, link, addresses)?;
+    Ok((engine, link))
+}
+
+/// Gives an engine a link with its addresses.
+pub(super) fn add_link(
+    engine: &mut Engine,
+    link: Box<dyn Link>,
+    addresses: &[(IpAddr, u8)],
+) -> io::Result<LinkId> {
     let link = engine.add_link(link)?;
     for (address, len) in addresses {
         engine
             .add_address(link, Prefix::new(*address, *len).ok_or(io::ErrorKind::InvalidInput)?)?;
     }
-    Ok((engine, link))
+    Ok(link)
 }

@@ -15,11 +15,11 @@ use crate::transport::{Another, DatagramId, Network};
 /// What both ends say once to know each other; longer than the smallest datagrams.
 pub(super) const GREETING: &[u8] = b"\xffmillstream-datagrams";
 /// Datagrams of one call.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// How often a greeting is said again, and how often a receiver without news looks whether it is to stop.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// How long nothing has to come before what was sent is taken for lost.
-const QUIET: Duration = Duration::from_millis(200);
+pub(super) const QUIET: Duration = Duration::from_millis(200);
 /// Longest datagram.
 const MOST_BYTES: usize = 65_536;
 
@@ -33,11 +33,17 @@ pub(super) struct Flow {
     pub(super) bits_per_s: u64,
 }
 
-/// A socket of the near end that is known to `peer`: both have heard of each other.
-pub(super) fn greet(network: &mut dyn Network, peer: SocketAddr) -> io::Result<DatagramId> {
+/// A new socket whose datagrams go to `peer`.
+pub(super) fn bound_to(network: &mut dyn Network, peer: SocketAddr) -> io::Result<DatagramId> {
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let (socket, _) = network.bind_datagrams(any.parse().expect("an address"))?;
     network.connect_datagrams(socket, peer)?;
+    Ok(socket)
+}
+
+/// A socket of the near end that is known to `peer`: both have heard of each other.
+pub(super) fn greet(network: &mut dyn Network, peer: SocketAddr) -> io::Result<DatagramId> {
+    let socket = bound_to(network, peer)?;
     let mut buffer = [0; 64];
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(limits::STEP_TIMEOUT_MS) {
@@ -146,7 +152,7 @@ fn payload(count: usize, bytes: usize, datagram_bytes: usize) -> u64 {
 }
 
 /// How many datagrams may be sent by now.
-struct Pace {
+pub(super) struct Pace {
     begin_ns: u64,
     sent: u64,
     /// Nanoseconds of one; 0: no limit.
@@ -154,7 +160,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(flow: Flow) -> Self {
+    pub(super) fn new(flow: Flow) -> Self {
         let each_ns = match flow.bits_per_s {
             0 => 0.0,
             rate => flow.datagram_bytes as f64 * 8e9 / rate as f64,
@@ -162,7 +168,7 @@ impl Pace {
         Self { begin_ns: monotonic_ns(), sent: 0, each_ns }
     }
 
-    fn may_send(&self, now_ns: u64) -> usize {
+    pub(super) fn may_send(&self, now_ns: u64) -> usize {
         if self.each_ns == 0.0 {
             return BATCH;
         }
@@ -170,12 +176,12 @@ impl Pace {
         due.saturating_sub(self.sent) as usize
     }
 
-    fn sent(&mut self, count: usize) {
+    pub(super) fn sent(&mut self, count: usize) {
         self.sent += count as u64;
     }
 
     /// Until the next one, a millisecond at most.
-    fn rest(&self) -> Duration {
+    pub(super) fn rest(&self) -> Duration {
         Duration::from_nanos((self.each_ns as u64).clamp(1, 1_000_000))
     }
 }

@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Joined, Measure, Outcome, Part, Progress};
-use super::{crr, rr, soak, stream, udp_pps, udp_rr, udp_stream};
+use super::{crr, forward, rr, soak, stream, udp_pps, udp_rr, udp_stream};
 use crate::experiment::Factor;
 use crate::transport::Network;
 
@@ -22,6 +22,7 @@ pub const ALL: &[Workload] = &[
     Workload(&udp_stream::KIND),
     Workload(&udp_rr::KIND),
     Workload(&udp_pps::KIND),
+    Workload(&forward::KIND),
     Workload(&soak::KIND),
 ];
 
@@ -85,6 +86,11 @@ impl Workload {
     /// Whether its queues and engines are looked at all the time.
     pub fn is_watched(self) -> bool {
         self.0.watched
+    }
+
+    /// Whether a router stands between its two hosts.
+    pub fn is_routed(self) -> bool {
+        matches!(Task::new(self, []).plan().joined, Joined::Flows(_))
     }
 
     /// Factors that only this workload has.
@@ -225,7 +231,11 @@ mod tests {
             assert!(!one.result().is_empty());
             for name in one.0.factors {
                 let factor = Factor::of(name).unwrap_or_else(|| panic!("no factor {name}"));
-                assert!(!factor.of_all, "{name} is of all: it need not be named");
+                assert_eq!(
+                    factor.scope,
+                    crate::experiment::Scope::Named,
+                    "{name} is of all: it need not be named"
+                );
             }
             let task = Task::new(*one, []);
             assert_eq!(task.check(), Ok(()));

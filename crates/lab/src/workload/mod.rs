@@ -2,6 +2,7 @@
 
 mod crr;
 mod datagrams;
+mod forward;
 mod kind;
 mod rr;
 mod soak;
@@ -45,6 +46,8 @@ pub enum Joined {
     Calls,
     /// So many sockets for datagrams at each end, of which some may be lost.
     Sockets(usize),
+    /// So many sockets for datagrams of the near end, all to one of the far end, by way of a router.
+    Flows(usize),
 }
 
 /// What a task counts, from which its results follow.
@@ -79,7 +82,7 @@ pub struct Ports {
     pub near_sends: u16,
     /// Connections on which the far host sends.
     pub far_sends: u16,
-    /// Sockets for datagrams, one for each of the near host.
+    /// Sockets for datagrams, one for each of the near host. Of flows two: one for the greeting, and the one for all.
     #[serde(default)]
     pub datagrams: Vec<u16>,
 }
@@ -274,7 +277,7 @@ impl Plan {
 
     /// Whether it is of datagrams, of which some may be lost.
     pub fn is_of_datagrams(self) -> bool {
-        matches!(self.joined, Joined::Sockets(_))
+        matches!(self.joined, Joined::Sockets(_) | Joined::Flows(_))
     }
 
     /// Connections of bulk data on which the near and the far host send.
@@ -283,6 +286,15 @@ impl Plan {
             (Joined::Connections { .. }, Measure::Bulk { near_sends, far_sends, .. }) => {
                 Some((near_sends, far_sends))
             }
+            _ => None,
+        }
+    }
+
+    /// Sockets for datagrams that the far end binds.
+    fn far_sockets(self) -> Option<usize> {
+        match self.joined {
+            Joined::Sockets(count) => Some(count),
+            Joined::Flows(_) => Some(2),
             _ => None,
         }
     }
@@ -302,7 +314,7 @@ impl Task {
         let plan = self.plan();
         let mut listening =
             Listening { task: self, listeners: None, sockets: vec![], ports: Ports::default() };
-        if let Joined::Sockets(count) = plan.joined {
+        if let Some(count) = plan.far_sockets() {
             for _ in 0..count {
                 let (socket, taken) = network.bind_datagrams((address, 0).into())?;
                 listening.sockets.push(socket);
@@ -338,9 +350,19 @@ impl Task {
             let conn = network.connect((address, ports.far_sends).into())?;
             session.lanes.push(Lane { conn, sends: false });
         }
-        for &port in &ports.datagrams {
-            let peer = (address, port).into();
-            session.sockets.push(datagrams::greet(network, peer)?);
+        match (plan.joined, ports.datagrams.as_slice()) {
+            (Joined::Flows(count), &[greeting, port]) => {
+                datagrams::greet(network, (address, greeting).into())?;
+                for _ in 0..count {
+                    let socket = datagrams::bound_to(network, (address, port).into())?;
+                    session.sockets.push(socket);
+                }
+            }
+            (_, all) => {
+                for &port in all {
+                    session.sockets.push(datagrams::greet(network, (address, port).into())?);
+                }
+            }
         }
         if plan.joined == Joined::Calls {
             session.calls = Calls::To((address, ports.near_sends).into());
@@ -366,10 +388,14 @@ impl Listening {
                 session.calls = Calls::At(near_sends);
             }
         }
-        for &socket in &self.sockets {
+        session.sockets = self.sockets;
+        let greeted = match plan.joined {
+            Joined::Flows(_) => session.sockets.drain(..1).collect(),
+            _ => session.sockets.clone(),
+        };
+        for socket in greeted {
             datagrams::await_greeting(network, socket)?;
         }
-        session.sockets = self.sockets;
         session.ready(network)
     }
 }

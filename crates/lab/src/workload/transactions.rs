@@ -11,6 +11,11 @@ const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
+/// For latencies in nanoseconds.
+pub(super) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order")
+}
+
 /// The transactions of one end, so far. Payload is counted as its end sees it.
 pub(super) struct Transactions<'a> {
     progress: &'a Progress,
@@ -27,9 +32,7 @@ pub(super) struct Transactions<'a> {
 impl<'a> Transactions<'a> {
     /// Those of the asking end, which takes their latencies.
     pub(super) fn asked(progress: &'a Progress, request: usize, response: usize) -> Self {
-        let latency =
-            Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order");
-        Self { latency: Some(latency), ..Self::answered(progress, response, request) }
+        Self { latency: Some(latencies()), ..Self::answered(progress, response, request) }
     }
 
     /// Those of the answering end.

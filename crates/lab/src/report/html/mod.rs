@@ -44,6 +44,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         sweeps => super::sweep::sentences(model),
         levels => super::levels::lines(model),
         forced => super::forced::sentences(model),
+        overruns => super::overruns::lines(model),
         stages => super::stages::lines(model),
         soaks => soak::views(model),
         distances => super::distance::lines(model),

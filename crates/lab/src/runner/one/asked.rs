@@ -14,13 +14,36 @@ use crate::workload::{End, Task};
 
 /// CPUs of the near and of the far host: the first two that this process may use; where there is one, both have that.
 pub(super) fn placement(level: &str) -> (Option<usize>, Option<usize>) {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
+    let mut cpus = allowed_cpus();
     let first = cpus.next();
     match level {
         "same" => (first, first),
         "free" => (None, None),
         _ => (first, cpus.next().or(first)),
+    }
+}
+
+/// The CPUs that this process may use.
+fn allowed_cpus() -> impl Iterator<Item = usize> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    (0..CpuSet::count()).filter(move |&cpu| allowed.is_set(cpu).unwrap_or(false))
+}
+
+/// CPU of a router between hosts on these CPUs, of those that are `allowed`.
+fn router_cpu(
+    level: &str,
+    (near, far): (Option<usize>, Option<usize>),
+    mut allowed: impl Iterator<Item = usize>,
+) -> Option<usize> {
+    match level {
+        "near" => near,
+        "far" => far,
+        "free" => None,
+        // Hosts that may be anywhere leave none for it alone.
+        _ => far
+            .and(near)
+            .and_then(|_| allowed.find(|&cpu| ![near, far].contains(&Some(cpu))))
+            .or(far),
     }
 }
 
@@ -66,7 +89,7 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
         _ if configuration.level("offload") == "off" => "offload=off",
         Link::Path(Path::Impaired) => "path=impaired",
         Link::Memory => "link=memory",
-        Link::Path(_) | Link::Macvtap | Link::There => return None,
+        Link::Path(_) | Link::Macvtap | Link::Routed(_) | Link::There => return None,
     };
     Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
 }
@@ -90,14 +113,41 @@ pub(super) enum Link {
     /// The veth pair between the kernels, of which Millstream has the near end by a device over it.
     Macvtap,
     Memory,
+    /// A router on a third host.
+    Routed(Routed),
     /// Whatever is between addresses that are there already.
     There,
+}
+
+/// The links of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Routed {
+    /// Veth pairs, of which its kernel has the ends.
+    Veth,
+    /// TAP devices that it has made in the hosts.
+    Tap,
+    /// AF_XDP sockets on veth pairs.
+    Xdp,
+    /// Packet sockets on veth pairs.
+    Packet,
+}
+
+impl Routed {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Tap => "tap",
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+        }
+    }
 }
 
 impl Link {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Link::Path(Path::Veth) => "veth",
+            Link::Path(Path::Veth | Path::ToRouter | Path::FromRouter) => "veth",
+            Link::Routed(routed) => routed.name(),
             Link::Path(Path::Tap) => "tap",
             Link::Path(Path::Impaired) => "impaired",
             Link::Macvtap => "macvtap",
@@ -142,6 +192,14 @@ impl Run<'_> {
     pub(super) fn link(&self) -> Link {
         match self.configuration().stack.as_str() {
             _ if matches!(self.setting.places, Places::There(_)) => Link::There,
+            stack if self.configuration().workload.is_routed() => Link::Routed(match stack {
+                "kernel" => Routed::Veth,
+                _ => match self.configuration().level("router_link") {
+                    "xdp" => Routed::Xdp,
+                    "packet" => Routed::Packet,
+                    _ => Routed::Tap,
+                },
+            }),
             _ if self.configuration().level("path") == "impaired" => Link::Path(Path::Impaired),
             "kernel" => Link::Path(Path::Veth),
             _ if self.configuration().level("link") == "memory" => Link::Memory,
@@ -206,8 +264,18 @@ impl Run<'_> {
         match self.link() {
             Link::Memory => true,
             Link::Path(Path::Impaired) => self.configuration().level("peer") == "millstream",
-            Link::Path(_) | Link::Macvtap | Link::There => false,
+            Link::Path(_) | Link::Macvtap | Link::Routed(_) | Link::There => false,
         }
+    }
+
+    /// Whether what hands on is no stack at all.
+    pub(super) fn is_bare(&self) -> bool {
+        self.configuration().stack == "bare"
+    }
+
+    /// CPU of the router's thread.
+    pub(super) fn router_cpu(&self) -> Option<usize> {
+        router_cpu(self.configuration().level("router_cpu"), self.cpus, allowed_cpus())
     }
 
     pub(super) fn v6(&self) -> bool {
@@ -263,6 +331,18 @@ mod tests {
         assert_eq!(cpus("near"), [Some(4), Some(7)]);
         assert_eq!(cpus("far"), [Some(7), Some(4)]);
         assert_eq!(cpus("free"), [None, None]);
+    }
+
+    #[test]
+    fn a_router_has_a_cpu_of_its_own_where_there_is_one() {
+        let cpu =
+            |level, near, far| router_cpu(level, (Some(near), Some(far)), [0, 1, 2].into_iter());
+        assert_eq!(cpu("own", 0, 1), Some(2));
+        assert_eq!(cpu("own", 0, 0), Some(1));
+        assert_eq!((cpu("near", 0, 1), cpu("far", 0, 1)), (Some(0), Some(1)));
+        assert_eq!(cpu("free", 0, 1), None);
+        assert_eq!(router_cpu("own", (Some(0), Some(1)), [0, 1].into_iter()), Some(1));
+        assert_eq!(router_cpu("own", (None, None), [0, 1].into_iter()), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::Run;
 use super::steps::Measured;
 use crate::error::Error;
 use crate::experiment::Configuration;
-use crate::hosts::{Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
+use crate::hosts::{Between, Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
 use crate::impair::{EndConfig, Forwarder, Way, describe};
 use crate::integrity::{self, Claim};
 use crate::limits;
@@ -133,7 +133,7 @@ impl Run<'_> {
 
     /// Near and far, and the rival, over two TAP devices with faults between them.
     pub(super) fn over_impaired(&mut self, record: &mut RunRecord) -> Result<(), Error> {
-        let hosts = self.hosts(false, record)?;
+        let hosts = self.hosts(Between::Nothing, record)?;
         let sampler = self.sampler(Some(&hosts));
         // The path is a thread of this process: its time is the run's, and no other program's.
         sampler.watch_worker(RUNNER, std::process::id());

@@ -39,7 +39,18 @@ impl Run<'_> {
         inode: u64,
         record: &mut RunRecord,
     ) -> Result<(), Error> {
-        worker.tell(&Command::Start(Box::new(job)))?;
+        self.prepare_by(worker, &Command::Start(Box::new(job)), inode, record)
+    }
+
+    /// The same by the command that says what it is to be.
+    pub(super) fn prepare_by(
+        &self,
+        worker: &mut WorkerProcess,
+        command: &Command,
+        inode: u64,
+        record: &mut RunRecord,
+    ) -> Result<(), Error> {
+        worker.tell(command)?;
         match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Prepared { notes, namespace_inode } => {
                 // A worker lifts its own: each connection of the kernel's takes a file.
