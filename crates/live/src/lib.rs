@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod ask;
 mod directory;
 mod error;
 mod layout;
@@ -21,6 +22,7 @@ mod schema;
 mod segment;
 mod writer;
 
+pub use ask::AskError;
 pub use directory::{Directory, Found, Swept};
 pub use error::{Damage, LiveError};
 pub use layout::Header;

@@ -1,10 +1,9 @@
 //! Questions to an engine that runs, by its control socket (docs/live.md).
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use millstream::live::{Record, Segment};
+use millstream::live::{AskError, Record, Segment};
 use millstream_lab::error::Error;
 use serde_json::{Map, Value};
 
@@ -12,8 +11,6 @@ use super::engines;
 
 /// How long an engine may take for the next part of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of an answer: of a queue of a million segments.
-const ANSWER_BYTES: u64 = 128 << 20;
 
 /// Asks, and hands each line of the answer on.
 pub fn ask(
@@ -21,29 +18,19 @@ pub fn ask(
     question: &str,
     mut each: impl FnMut(Record) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let path = segment.socket_path();
-    let failed = |source| Error::File { path: path.display().to_string(), source };
-    let mut stream = UnixStream::connect(&path).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
-    let mut lines = BufReader::new(stream.take(ANSWER_BYTES));
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if lines.read_line(&mut line).map_err(failed)? == 0 {
-            let id = engines::id(segment);
-            return Err(Error::Worker(format!("the engine {id} did not finish its answer")));
+    let mut result = Ok(());
+    let asked = segment.ask(question, PATIENCE, |record| {
+        result = each(record);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    asked.map_err(|error| match error {
+        AskError::Refused(why) => Error::Refused(why),
+        AskError::Socket(source) => {
+            Error::File { path: segment.socket_path().display().to_string(), source }
         }
-        let record = Record::parse(&line);
-        match record.kind.as_str() {
-            "end" => return Ok(()),
-            "error" => {
-                return Err(Error::Refused(record.get("why").unwrap_or("refused").to_owned()));
-            }
-            _ => each(record)?,
-        }
-    }
+        error => Error::Worker(format!("{}: {error}", engines::id(segment))),
+    })?;
+    result
 }
 
 /// All lines of an answer.

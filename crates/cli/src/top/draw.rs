@@ -191,7 +191,9 @@ mod tests {
         let (moment, mut screen) = (moment(), Screen::new(Duration::from_secs(1), false));
         assert!(shown(&mut screen, None, (80, 24)).contains("the first look takes 1 s"));
         let text = shown(&mut screen, Some(&moment), (160, 60));
-        for head in ["xcal", "in/s", "intr/s", "recv-q", "waits for", "sockets"] {
+        for head in
+            ["xcal", "in/s", "intr/s", "recv-q", "waits for", "sockets", "turns/s", "retr B/s"]
+        {
             assert!(text.contains(head), "{head} in {text}");
         }
         assert!(text.contains("in another way: ") && text.contains("csw"), "{text}");

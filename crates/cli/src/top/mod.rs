@@ -35,7 +35,8 @@ Examples:
   millstream top --json -n 1              # one object per look
 
 '-' is \"not measured\"; `?`, the end of the text and `absent` of the JSON say why. Interfaces and sockets are those of the network
-namespace it is started in. Without root it shows what it can.";
+namespace it is started in. Engines of Millstream are those of this user that have a name; their sockets are asked for, as by
+`millstream ss`. Without root it shows what it can.";
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]

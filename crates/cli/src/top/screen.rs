@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(press(&mut screen, "1iA\t"), Action::None);
         assert_eq!(screen.choice, Choice { together: true, busy_only: true });
         assert!(screen.alone && screen.focus == 1);
-        press(&mut screen, "\t\t\t");
+        press(&mut screen, "\t\t\t\t\t");
         assert_eq!(screen.focus, 0, "once around");
         assert_eq!(press(&mut screen, " "), Action::Look);
         assert_eq!(press(&mut screen, "?"), Action::None);

@@ -2,12 +2,10 @@
 //! say of their queues (docs/live.md).
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use millstream::live::{Directory, Entry, Kind, Record, Segment, Snapshot, bucket_least};
+use millstream::live::{Directory, Entry, Kind, Segment, Snapshot, bucket_least};
 
 use super::{Turn, limits};
 use crate::record::{EngineSeries, EngineStretch, Probes, QueueSeries, Series, StageRecord};
@@ -116,7 +114,7 @@ impl Seen {
         let is_due = self.asked.is_none_or(|at| at.elapsed() >= limits::QUEUES_ASKED_EVERY);
         let seen = is_due.then(|| {
             self.asked = Some(Instant::now());
-            queues(&self.segment.socket_path()).ok()
+            queues(&self.segment)
         });
         self.queues.push(seen.flatten());
     }
@@ -216,30 +214,21 @@ fn histograms(of: &Snapshot) -> impl Iterator<Item = (String, &[u64])> {
     all.map(|(entry, values)| (name_of(entry), values))
 }
 
-/// Bytes received, bytes sent and memory held of all TCP sockets of the engine behind this control socket.
-fn queues(path: &Path) -> io::Result<[u64; 3]> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(limits::ENGINE_PATIENCE))?;
-    stream.set_write_timeout(Some(limits::ENGINE_PATIENCE))?;
-    stream.write_all(b"ss\n")?;
+/// Bytes received, bytes sent and memory held of all TCP sockets of an engine, or `None` where it takes too long to say.
+fn queues(segment: &Segment) -> Option<[u64; 3]> {
     let begun = Instant::now();
-    let mut sum = [0; 3];
-    for line in BufReader::new(stream.take(limits::ENGINE_ANSWER_BYTES)).lines() {
-        let record = Record::parse(&line?);
-        if record.kind == "end" {
-            return Ok(sum);
-        }
+    let (mut sum, mut is_late) = ([0; 3], false);
+    let asked = segment.ask("ss", limits::ENGINE_PATIENCE, |record| {
         // The queues of a listener are of connections.
         if record.get("state") != Some("LISTEN") && record.get("id").is_some_and(is_tcp) {
             for (sum, key) in sum.iter_mut().zip(["recv_q", "send_q", "held_bytes"]) {
                 *sum += record.number(key).unwrap_or(0);
             }
         }
-        if begun.elapsed() > limits::ENGINE_PATIENCE {
-            break;
-        }
-    }
-    Err(io::ErrorKind::TimedOut.into())
+        is_late = begun.elapsed() > limits::ENGINE_PATIENCE;
+        if is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    (asked.is_ok() && !is_late).then_some(sum)
 }
 
 fn is_tcp(id: &str) -> bool {

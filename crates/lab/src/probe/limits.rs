@@ -32,5 +32,3 @@ pub(super) const ENGINE_SNAPSHOTS: usize = 64;
 pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// How long an engine may take for an answer.
 pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);
-/// Bytes of its answer: of some thousand sockets.
-pub(super) const ENGINE_ANSWER_BYTES: u64 = 1 << 20;

@@ -39,6 +39,7 @@ pub fn moment_json(moment: &Moment) -> Value {
     }
     put("pressure", json!(moment.pressure));
     put("sockets", json!(moment.sockets));
+    put("engines", json!(moment.engines));
     put("absent", json!(moment.absent));
     Value::Object(all)
 }

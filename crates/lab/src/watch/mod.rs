@@ -1,8 +1,10 @@
-//! What this machine and the network namespace of the calling thread do, interval by interval: what `millstream top` shows.
+//! What this machine, the network namespace of the calling thread and this user's engines do, interval by interval: what
+//! `millstream top` shows.
 //!
 //! Each source is optional. One that cannot look is in [`Moment::absent`] with the reason, and its values are none, never
 //! zero. Nothing is changed and nothing is kept beyond the last interval.
 
+mod engines;
 mod interfaces;
 mod interrupts;
 mod json;
@@ -19,6 +21,7 @@ use std::time::Instant;
 use millstream_observe::bpf::Kernel;
 use millstream_observe::table::{CpuTable, Row};
 
+pub use engines::{EngineRates, EngineSocket, Engines};
 pub use interfaces::InterfaceRates;
 pub use interrupts::SourceRates;
 pub use json::{cpu_json, moment_json};
@@ -39,6 +42,7 @@ pub struct Watch {
     interrupts: Result<interrupts::Interrupts, Absent>,
     pressure: Result<pressure::Pressure, Absent>,
     sockets: sockets::Looker,
+    engines: engines::Looker,
 }
 
 /// One interval.
@@ -62,6 +66,8 @@ pub struct Moment {
     pub pressure: Option<PressureShares>,
     /// Sockets and their queues.
     pub sockets: Option<Sockets>,
+    /// Millstream's own engines of this user.
+    pub engines: Engines,
     /// Why something is not measured, or is measured in another way, by column or source.
     pub absent: BTreeMap<String, String>,
 }
@@ -76,6 +82,7 @@ impl Watch {
             interrupts: interrupts::Interrupts::open(kernel.as_deref().ok()),
             pressure: pressure::Pressure::open(),
             sockets: sockets::Looker::open(),
+            engines: engines::Looker::default(),
             kernel,
         })
     }
@@ -112,6 +119,10 @@ impl Watch {
         match self.sockets.sample() {
             Ok(now) => moment.sockets = Some(now),
             Err(why) => absent("sockets", &why),
+        }
+        moment.engines = self.engines.sample();
+        for (engine, why) in &moment.engines.cut_short {
+            moment.absent.insert(format!("sockets of {engine}"), format!("not all, because {why}"));
         }
         moment.at_s = self.begun.elapsed().as_secs_f64();
         moment.look_s = from.elapsed().as_secs_f64();

@@ -2,7 +2,10 @@
 
 use millstream_observe::table::{Column, Row, of_all};
 
-use super::{Cell, Head, InterfaceRates, Moment, PressureShares, Sheet, SocketRates, SourceRates};
+use super::{
+    Cell, EngineRates, EngineSocket, Head, InterfaceRates, Moment, PressureShares, Sheet,
+    SocketRates, SourceRates,
+};
 
 /// What a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +18,22 @@ pub enum Subject {
     Interrupts,
     /// Sockets and their queues.
     Sockets,
+    /// Millstream's engines.
+    Engines,
+    /// Their sockets and queues.
+    EngineSockets,
 }
 
 impl Subject {
     /// All, from top to bottom.
-    pub const ALL: [Self; 4] = [Self::Cpus, Self::Interfaces, Self::Interrupts, Self::Sockets];
+    pub const ALL: [Self; 6] = [
+        Self::Cpus,
+        Self::Interfaces,
+        Self::Interrupts,
+        Self::Sockets,
+        Self::Engines,
+        Self::EngineSockets,
+    ];
 
     /// Head of the table.
     pub fn title(self) -> &'static str {
@@ -28,6 +42,8 @@ impl Subject {
             Self::Interfaces => "interfaces",
             Self::Interrupts => "interrupts",
             Self::Sockets => "sockets",
+            Self::Engines => "engines of Millstream",
+            Self::EngineSockets => "sockets of engines",
         }
     }
 }
@@ -48,6 +64,8 @@ pub fn sheet(moment: &Moment, subject: Subject, choice: Choice) -> Sheet {
         Subject::Interfaces => interfaces(moment, choice),
         Subject::Interrupts => interrupts(moment, choice),
         Subject::Sockets => sockets(moment, choice),
+        Subject::Engines => engines(moment, choice),
+        Subject::EngineSockets => engine_sockets(moment, choice),
     }
 }
 
@@ -190,6 +208,90 @@ fn sockets(moment: &Moment, choice: Choice) -> Sheet {
             ("rtt us", 6),
         ]),
         rows: all.iter().filter(is_busy).map(line).collect(),
+        total: None,
+    }
+}
+
+fn engines(moment: &Moment, choice: Choice) -> Sheet {
+    let is_busy = |one: &&EngineRates| {
+        !choice.busy_only || one.busy_turns_per_s.is_none_or(|turns| turns > 0.0)
+    };
+    let line = |one: &EngineRates| {
+        let counts = [one.connections, one.udp_sockets];
+        let rates = [
+            one.rx_packets_per_s,
+            one.rx_bits_per_s,
+            one.tx_packets_per_s,
+            one.tx_bits_per_s,
+            one.drops_per_s,
+            Some(one.held_bytes as f64),
+            one.busy_turns_per_s,
+        ];
+        let mut cells = vec![Cell::Text(one.id.clone())];
+        cells.extend(counts.map(|count| Cell::Number(count as f64)));
+        cells.extend(rates.map(Cell::number));
+        cells
+    };
+    Sheet {
+        heads: heads(&[
+            ("engine", 14),
+            ("conns", 6),
+            ("udp", 4),
+            ("in/s", 7),
+            ("bit/s", 6),
+            ("out/s", 7),
+            ("bit/s", 6),
+            ("drop", 5),
+            ("held", 6),
+            ("turns/s", 7),
+        ]),
+        rows: moment.engines.all.iter().filter(is_busy).map(line).collect(),
+        total: None,
+    }
+}
+
+fn engine_sockets(moment: &Moment, choice: Choice) -> Sheet {
+    let is_busy = |one: &&EngineSocket| {
+        let moves = |rate: Option<f64>| rate.is_some_and(|rate| rate > 0.0);
+        !choice.busy_only
+            || one.receive_queue > 0
+            || (one.send_queue.is_some_and(|bytes| bytes > 0) && one.state != "LISTEN")
+            || moves(one.received_bits_per_s)
+            || moves(one.acked_bits_per_s)
+    };
+    let count = |value: Option<u64>| Cell::number(value.map(|value| value as f64));
+    let line = |one: &EngineSocket| {
+        vec![
+            Cell::Text(one.id.clone()),
+            Cell::Text(one.state.clone()),
+            Cell::Text(one.local.clone()),
+            Cell::Text(one.remote.clone().unwrap_or_else(|| "*".to_owned())),
+            count(Some(one.receive_queue)),
+            count(one.send_queue),
+            count(one.held_bytes),
+            Cell::number(one.received_bits_per_s),
+            Cell::number(one.acked_bits_per_s),
+            Cell::number(one.retransmitted_bytes_per_s),
+            count(one.srtt_us),
+            Cell::Text(one.engine.clone()),
+        ]
+    };
+    Sheet {
+        heads: heads(&[
+            ("socket", 9),
+            ("state", 10),
+            ("local", 21),
+            ("remote", 21),
+            ("recv-q", 7),
+            ("send-q", 7),
+            ("held", 6),
+            ("in bit/s", 8),
+            ("out bit/s", 9),
+            ("retr B/s", 8),
+            ("rtt us", 6),
+            ("engine", 0),
+        ]),
+        rows: moment.engines.sockets.iter().filter(is_busy).map(line).collect(),
         total: None,
     }
 }
