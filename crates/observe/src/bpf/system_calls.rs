@@ -52,7 +52,7 @@ impl SystemCalls {
     pub fn how() -> String {
         let (ms, slot) = (PART.as_millis(), SLOT.as_secs_f64());
         format!(
-            "counted in a window of {ms} ms in each {slot} s (twice that with histograms), and scaled"
+            "counted in a window of {ms} ms in each {slot} s (twice that with histograms), and scaled; '-' where an interval had no window"
         )
     }
 
