@@ -66,12 +66,7 @@ mod with {
         };
         let clog = find(name)?;
         let interrupt = Interrupt::from_signals()?;
-        let want = Want {
-            no_system_calls: true,
-            histograms: false,
-            profile_hz: Some(PROFILE_HZ),
-            function: None,
-        };
+        let want = Want { no_system_calls: true, profile_hz: Some(PROFILE_HZ), ..Want::default() };
         if let Err(why) = watch_kernel(&want) {
             say(format_args!(
                 "without what the kernel counts, {why}: the diagnosis may name nothing"
