@@ -11,7 +11,7 @@ use millstream_lab::error::Error;
 use millstream_lab::experiment::{Definition, Overrides, shuffle_seed};
 use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
-    investigate as find, known_figure,
+    investigate as find, known_figure, tried,
 };
 use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
@@ -31,12 +31,14 @@ Examples:
   millstream investigate erratic
   millstream investigate --server 'iperf3 -s -1 -B 127.0.0.1' --force -- iperf3 -c 127.0.0.1 -t 2 -J
   millstream investigate --figure 'rate=([0-9.]+)' -- ./my-benchmark
+  millstream investigate --force --try mtu.eth0=1500,9000 -- iperf3 -c 192.0.2.1 -J
 
 Figures are read from the standard output of iperf3 (with -J or without), iperf, netperf, wrk, ab,
 sockperf and neper, whatever starts them; of other programs by --figure. Each run is a new process.
 Without --force nothing on this machine is set. With it the processes that are started here are
 bound to CPUs or raised in priority, and sysctls, steering masks and offloads of the network and
-the CPU quota of the ends are set for a run and put back (after a kill: millstream undo).";
+the CPU quota of the ends are set for a run and put back (after a kill: millstream undo); what
+--try names, too.";
 
 /// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
 const PROFILE_HZ: u64 = 99;
@@ -90,6 +92,10 @@ pub struct Arguments {
     /// Force causes of an outside command: bind what is started here to CPUs, raise it, set sysctls and put them back
     #[arg(long, requires = "command")]
     force: bool,
+    /// Force this, too, whatever the runs say, and judge it: sysctl.NAME, mtu.INTERFACE, rings.INTERFACE (most, or packets),
+    /// interrupts.INTERFACE (CPUs), busy_poll (microseconds), rfs (on, off), rps (off), placement (same, split)
+    #[arg(long = "try", value_name = "FACTOR=LEVEL,…", requires = "force")]
+    tried: Vec<String>,
     /// Write what was found to this file too, as JSON ('-': standard output)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -122,6 +128,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         runs: arguments.runs,
         forced_runs: arguments.forced_runs,
         causes: arguments.causes_forced as usize,
+        tried: arguments.tried.iter().map(|text| tried(text)).collect::<Result<_, _>>()?,
         seed: arguments.seed.unwrap_or_else(shuffle_seed),
     };
     if !arguments.no_bpf {

@@ -272,6 +272,56 @@ fn offloads_are_forced_and_put_back_also_after_a_kill() {
     is_forced_and_put_back(&place, &at, &forced);
 }
 
+#[test]
+fn an_mtu_is_forced_and_put_back_also_after_a_kill() {
+    let place = Place::new("investigate-mtu");
+    let Some(at) = Namespace::new(&place) else { return };
+    let read = "cat /sys/class/net/ms-a/mtu";
+    if at.shell(read).is_none() {
+        return eprintln!("skipped: no virtual pair here");
+    }
+    let forced = Forced { factor: "mtu.ms-a", level: "9000", read, then: "9000", before: "" };
+    is_forced_and_put_back(&place, &at, &forced);
+}
+
+/// What is tried is judged: a figure that is the MTU itself is better with a larger one.
+#[test]
+fn what_is_tried_is_judged_and_what_cannot_be_tried_is_refused_at_once() {
+    let place = Place::new("investigate-try");
+    let Some(at) = Namespace::new(&place) else { return };
+    if at.shell("cat /sys/class/net/ms-a/mtu").is_none() {
+        return eprintln!("skipped: no virtual pair here");
+    }
+    let run = |tried: &str| {
+        let options = ["investigate", "--figure", r"rate=(\d+)", "--no-bpf", "--runs", "8"];
+        let mut command = place.command(&options);
+        command.args(["--forced-runs", "4", "--causes-forced", "0", "--force", "--try", tried]);
+        command.arg("--out").arg(place.folder.join("out"));
+        command.args(["--", "sh", "-c", "echo rate=$(cat /sys/class/net/ms-a/mtu)"]);
+        at.inside(&command).output().unwrap()
+    };
+    let output = run("mtu.ms-a=9000");
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("confirmed: what mtu.ms-a is set to"), "{text}");
+    assert!(text.contains("mtu.ms-a=9000: 9,000"), "{text}");
+    for (tried, why) in [
+        ("mtu.ms-c=9000", "--try mtu.ms-c: /sys/class/net/ms-c/mtu"),
+        ("rings.ms-a=most", "--try rings.ms-a: rings of ms-a"),
+        ("interrupts.ms-a=0", "--try interrupts.ms-a: ms-a has no interrupts of its own"),
+        // The first network namespace alone has these.
+        ("rfs=on", "--try rfs: /proc/sys/net/core/rps_sock_flow_entries"),
+        ("busy_poll=50", "--try busy_poll: /proc/sys/net/core/busy_poll"),
+        ("colour=red", "--try colour: colour is not set for an outside command"),
+        ("mtu.ms-a", "it is FACTOR=LEVEL"),
+    ] {
+        let output = run(tried);
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(2), "{tried}: {text}");
+        assert!(text.contains(why) && !text.contains("Observing"), "{tried}: {text}");
+    }
+}
+
 /// Its runs take a third of a second each, for the quota has to hold them back.
 #[test]
 fn a_cpu_quota_is_forced_and_put_back_also_after_a_kill() {

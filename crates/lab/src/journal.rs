@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use millstream::link::netdev::Rings;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -34,18 +35,40 @@ struct Change {
     /// The file, or the name of the interface.
     path: PathBuf,
     before: String,
-    /// Whether they are offload features of an interface: `before` has those that were off.
     #[serde(default)]
-    is_offload: bool,
+    what: What,
+}
+
+/// What was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    /// What a file holds.
+    #[default]
+    File,
+    /// Offload features of an interface: those that were off.
+    Offload,
+    /// Packets of an interface's receive and transmit rings.
+    Rings,
 }
 
 impl Change {
     fn put_back(&self) -> std::io::Result<()> {
-        if !self.is_offload {
-            return fs::write(&self.path, &self.before);
+        let interface = self.path.to_string_lossy();
+        match self.what {
+            What::File => fs::write(&self.path, &self.before),
+            What::Offload => {
+                let features: Vec<&str> = self.before.split_whitespace().collect();
+                set_features(&interface, &features, false)
+            }
+            What::Rings => {
+                let mut words = self.before.split_whitespace().map(str::parse);
+                let (Some(Ok(receive)), Some(Ok(transmit))) = (words.next(), words.next()) else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                Rings::set(&interface, receive, transmit).map_err(std::io::Error::other)
+            }
         }
-        let features: Vec<&str> = self.before.split_whitespace().collect();
-        set_features(&self.path.to_string_lossy(), &features, false)
     }
 }
 
@@ -75,7 +98,7 @@ impl Journal {
         let named = path.display().to_string();
         let before = fs::read_to_string(path).map_err(Error::file(named.clone()))?;
         let before = before.trim_end().to_owned();
-        self.text.changes.push(Change { path: path.to_owned(), before, is_offload: false });
+        self.text.changes.push(Change { path: path.to_owned(), before, what: What::File });
         self.write()?;
         fs::write(path, value).map_err(Error::file(named))
     }
@@ -83,11 +106,27 @@ impl Journal {
     /// Switches the offload features of an interface on that are off, once those are on the disk.
     pub fn offload(&mut self, interface: &str, off: &[String]) -> Result<(), Error> {
         let (path, before) = (PathBuf::from(interface), off.join(" "));
-        self.text.changes.push(Change { path, before, is_offload: true });
+        self.text.changes.push(Change { path, before, what: What::Offload });
         self.write()?;
         let features: Vec<&str> = off.iter().map(String::as_str).collect();
         set_features(interface, &features, true)
             .map_err(Error::host(format!("switch offloads of {interface} on")))
+    }
+
+    /// Gives the rings of an interface so many packets, or the `most` that they take, once what they had is on the disk.
+    pub fn rings(&mut self, interface: &str, level: &str) -> Result<(), Error> {
+        let refused = |why: String| Error::Refused(format!("rings of {interface}: {why}"));
+        let found = Rings::of(interface).map_err(|error| refused(error.to_string()))?;
+        let of = |most: u32| if level == "most" { Ok(most) } else { level.parse::<u32>() };
+        let [receive, transmit] = [of(found.receive_most), of(found.transmit_most)];
+        let (Ok(receive), Ok(transmit)) = (receive, transmit) else {
+            return Err(refused(format!("{level} is neither a number of packets nor most")));
+        };
+        let (path, before) =
+            (PathBuf::from(interface), format!("{} {}", found.receive, found.transmit));
+        self.text.changes.push(Change { path, before, what: What::Rings });
+        self.write()?;
+        Rings::set(interface, receive, transmit).map_err(|error| refused(error.to_string()))
     }
 
     /// Written aside, to the disk, and renamed: whoever finds it finds all of it.
@@ -120,8 +159,12 @@ impl Text {
     fn put_back(&self) -> (Vec<String>, usize) {
         let (mut lines, mut failed) = (Vec::new(), 0);
         for change in self.changes.iter().rev() {
-            let off = if change.is_offload { "off: " } else { "" };
-            let what = format!("{} back to {off}{}", change.path.display(), change.before);
+            let of = match change.what {
+                What::File => "",
+                What::Offload => "off: ",
+                What::Rings => "rings of ",
+            };
+            let what = format!("{} back to {of}{}", change.path.display(), change.before);
             match change.put_back() {
                 Ok(()) => lines.push(format!("put {what}")),
                 Err(error) => {

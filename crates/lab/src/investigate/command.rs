@@ -1,8 +1,7 @@
 //! An outside command as the thing that is investigated: run again and again beside the probes.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,13 +11,13 @@ use nix::unistd::Pid;
 
 use super::figure::Figure;
 use super::placement::Watch;
-use super::quota::{Quotas, no_quota};
+use super::quota::Quotas;
 use super::running::{Running, bind, family};
+use super::settings::Setting;
 use super::subject::{KEEP, Subject};
 use crate::error::Error;
-use crate::journal::{Journal, sysctl_path};
+use crate::journal::Journal;
 use crate::leftovers::StateDir;
-use crate::netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window};
@@ -84,17 +83,11 @@ enum Placement {
     On(usize, usize),
 }
 
-/// What factors that are sysctls begin with: `sysctl.net.core.somaxconn`.
-const SYSCTL: &str = "sysctl.";
+/// The factor that is the CPUs of the two ends: `free`, `same`, `split`.
+const PLACEMENT: &str = "placement";
 
-/// The factor that is the receive packet steering of this namespace's interfaces: `off`.
-const RPS: &str = "rps";
-
-/// The factor that is the offload features of this namespace's interfaces: `on`.
-const OFFLOAD: &str = "offload";
-
-/// The factor that is the CPU quota which held the ends back: `none`.
-const CPU_QUOTA: &str = "cpu_quota";
+/// The factor that is the priority of the two ends: `high`.
+const PRIORITY: &str = "priority";
 
 /// How the processes of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +100,11 @@ struct Binding {
 impl Binding {
     fn of(factor: &str, level: &str) -> Result<Self, Error> {
         match factor {
-            _ if factor.starts_with(SYSCTL) => {
-                Ok(Self { placement: Placement::Free, raised: false })
-            }
-            "priority" => Ok(Self { placement: Placement::Free, raised: level == "high" }),
-            RPS | CPU_QUOTA | OFFLOAD => Ok(Self { placement: Placement::Free, raised: false }),
-            _ => Ok(Self { placement: placement(level)?, raised: false }),
+            PLACEMENT => Ok(Self { placement: placement(level)?, raised: false }),
+            _ => Ok(Self {
+                placement: Placement::Free,
+                raised: (factor, level) == (PRIORITY, "high"),
+            }),
         }
     }
 }
@@ -130,7 +122,7 @@ impl CommandSubject<'_> {
             Some(force) => force.levels.clone(),
             None => vec!["free".to_owned()],
         };
-        let name = factor.map_or("placement", |force| force.factor.as_str());
+        let name = factor.map_or(PLACEMENT, |force| force.factor.as_str());
         experiment.factors.insert(name.to_owned(), levels.clone());
         experiment.planned_runs = runs * levels.len() as u32;
         self.keep.begin(&experiment, experiment.planned_runs as usize)?;
@@ -162,26 +154,13 @@ impl CommandSubject<'_> {
         Ok(records)
     }
 
-    /// Sets a sysctl, a mask or a quota to a level, where the factor is one.
+    /// Sets something on this host to a level, where the factor is that.
     fn set(&self, factor: &str, level: &str) -> Result<Option<Journal>, Error> {
-        if [RPS, CPU_QUOTA, OFFLOAD].contains(&factor) && level != KEEP {
-            let mut journal = Journal::open(&self.state)?;
-            match factor {
-                OFFLOAD => offloads_off()
-                    .iter()
-                    .try_for_each(|(interface, off)| journal.offload(interface, off))?,
-                RPS => rps_masks().iter().try_for_each(|path| journal.set(path, "0"))?,
-                _ => self.quotas.iter().try_for_each(|path| journal.set(path, no_quota(path)))?,
-            }
-            return Ok(Some(journal));
-        }
-        let Some(name) = factor.strip_prefix(SYSCTL).filter(|_| level != KEEP) else {
+        let Some(setting) = Setting::named(factor).filter(|_| level != KEEP) else {
             return Ok(None);
         };
-        let path = sysctl_path(name)
-            .ok_or_else(|| Error::Refused(format!("{name}: no sysctl of the network")))?;
         let mut journal = Journal::open(&self.state)?;
-        journal.set(&path, level)?;
+        setting.set(level, &mut journal, &self.quotas)?;
         Ok(Some(journal))
     }
 
@@ -294,27 +273,11 @@ impl Subject for CommandSubject<'_> {
         if !self.may_force {
             return Err("nothing is set without --force".to_owned());
         }
-        match force.factor.as_str() {
-            "priority" => return priority::may_raise(),
-            RPS => match rps_masks().first() {
-                Some(path) => return may_write(path),
-                None => return Err("no interface here steers what it receives".to_owned()),
-            },
-            OFFLOAD => match offloads_off().is_empty() {
-                false => return Ok(()),
-                true => return Err("no interface here has offloads that are off".to_owned()),
-            },
-            CPU_QUOTA => match self.quotas.first() {
-                Some(path) => return may_write(path),
-                None => return Err("no CPU quota held them back".to_owned()),
-            },
-            "placement" => {}
-            other if other.starts_with(SYSCTL) => {
-                let path = sysctl_path(&other[SYSCTL.len()..]);
-                let path = path.ok_or_else(|| format!("{other} is no sysctl of the network"))?;
-                return may_write(&path);
-            }
-            other => return Err(format!("{other} is not set for an outside command")),
+        match (force.factor.as_str(), Setting::named(&force.factor)) {
+            (PRIORITY, _) => return priority::may_raise(),
+            (PLACEMENT, _) => {}
+            (_, Some(setting)) => return setting.may(&self.quotas),
+            (other, None) => return Err(format!("{other} is not set for an outside command")),
         }
         if self.server.is_none() {
             return Err(
@@ -331,37 +294,6 @@ impl Subject for CommandSubject<'_> {
     fn experiments(&self) -> Vec<String> {
         self.experiments.clone()
     }
-}
-
-fn may_write(path: &Path) -> Result<(), String> {
-    let opened = fs::File::options().write(true).open(path);
-    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// Interfaces of this namespace with the offload features that are off, and that they could have.
-fn offloads_off() -> Vec<(String, Vec<String>)> {
-    let listed = Netlink::route().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default();
-    let off = |name: String| {
-        let off = features_off(&name, OFFLOAD_FEATURES).unwrap_or_default();
-        (!off.is_empty()).then_some((name, off))
-    };
-    listed.into_iter().filter(|one| one.up).filter_map(|one| off(one.name)).collect()
-}
-
-/// The masks of receive packet steering that are not 0, of the interfaces that this process sees.
-fn rps_masks() -> Vec<PathBuf> {
-    let listed = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut masks = Vec::new();
-    for interface in listed(Path::new("/sys/class/net")) {
-        for queue in listed(&interface.path().join("queues")) {
-            let path = queue.path().join("rps_cpus");
-            let mask = fs::read_to_string(&path).unwrap_or_default();
-            if mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0') {
-                masks.push(path);
-            }
-        }
-    }
-    masks
 }
 
 /// CPUs of a level: `free`, `same`, `split`, of those that this process may use.

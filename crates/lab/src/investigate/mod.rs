@@ -16,8 +16,10 @@ mod placement;
 mod quota;
 mod running;
 mod seen;
+mod settings;
 mod subject;
 mod text;
+mod tried;
 
 use std::collections::BTreeMap;
 
@@ -42,6 +44,7 @@ pub use met::{Met, Rate};
 pub(crate) use running::family;
 pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
+pub use tried::tried;
 
 use crate::error::Error;
 use crate::record::{FORMAT_VERSION, RunRecord};
@@ -50,7 +53,7 @@ use crate::record::{FORMAT_VERSION, RunRecord};
 pub const RUNS_LEAST: u32 = 8;
 
 /// How to investigate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Runs that are observed.
     pub runs: u32,
@@ -58,13 +61,15 @@ pub struct Options {
     pub forced_runs: u32,
     /// Causes that are forced at most; 0 forces none.
     pub causes: usize,
+    /// What is forced beside them, whatever the observed runs say.
+    pub tried: Vec<Force>,
     /// Seed of everything random in the analysis.
     pub seed: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { runs: 24, forced_runs: 10, causes: 2, seed: 1 }
+        Self { runs: 24, forced_runs: 10, causes: 2, tried: vec![], seed: 1 }
     }
 }
 
@@ -190,14 +195,20 @@ pub fn investigate(
             format!("--runs {}: {RUNS_LEAST} at least, as fewer form no groups", options.runs);
         return Err(Error::Refused(why));
     }
+    for force in &options.tried {
+        let refused = |why| Error::Refused(format!("--try {}: {why}", force.factor));
+        subject.may_force(force).map_err(refused)?;
+    }
     tell(&format!("Observing {} runs of {}.", options.runs, subject.name()));
     let observed = subject.observe(options.runs)?;
     let mut found = look(subject, &observed, catalogue, options)?;
+    found.suspects.extend(options.tried.iter().map(tried::suspect));
     // Of each way to force that was gone its runs: another cause that is forced so is judged by them, too.
     let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
     for place in 0..found.suspects.len() {
-        let force = match way_to_force(subject, &found, place, gone.len() >= options.causes, &gone)
-        {
+        let is_tried = place >= found.suspects.len() - options.tried.len();
+        let enough = !is_tried && gone.len() >= options.causes;
+        let force = match way_to_force(subject, &found, place, enough, &gone) {
             Ok(force) => force,
             Err(why) => {
                 found.suspects[place].not_forced = Some(why);
@@ -393,7 +404,8 @@ fn judge_suspect(
 
 /// Whether a cause that limits is gone where it was forced away: a program may set for itself what was set for it.
 fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
-    if cause.kind != Kind::Limits {
+    // What looks at no feature shows in none.
+    if cause.kind != Kind::Limits || cause.needs.is_empty() {
         return true;
     }
     let at_level = |run: &&RunRecord| run.factors.get(&force.factor) == Some(&judgement.levels.1);
@@ -516,6 +528,23 @@ mod tests {
         // Causes of which nothing was measured are named, not passed over.
         let not_judged: BTreeMap<_, _> = found.not_judged.iter().cloned().collect();
         assert_eq!(not_judged["steal"], ["steal_share"]);
+    }
+
+    #[test]
+    fn what_the_user_has_tried_is_forced_and_judged_beside_the_causes() {
+        let mut machine = Machine { rng: Rng::new(5), is_the_cause: true, runs: 0 };
+        let tried = vec![tried("placement=same").unwrap()];
+        let options = Options { causes: 0, tried, ..Options::default() };
+        let found = investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap();
+        let judged = found.suspects.iter().filter(|one| one.judgement.is_some());
+        let judged: Vec<&str> = judged.map(|one| one.cause.id.as_str()).collect();
+        assert_eq!(judged, ["tried-placement"]);
+        assert!(found.text().contains("You had it tried."), "{}", found.text());
+        let options = Options { tried: vec![super::tried("mtu.x=1").unwrap()], ..options };
+        let before = machine.runs;
+        let refused = investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap_err();
+        assert!(refused.to_string().contains("--try mtu.x: no such factor"), "{refused}");
+        assert_eq!(machine.runs, before, "nothing was run for it");
     }
 
     #[test]

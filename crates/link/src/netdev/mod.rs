@@ -13,6 +13,7 @@ mod namespace;
 mod napi;
 mod netlink;
 mod own_mac;
+mod rings;
 mod statistics;
 mod steering;
 mod sysfs;
@@ -29,6 +30,7 @@ pub(crate) use macvtap::{add_macvtap, open_macvtap};
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
 pub(crate) use own_mac::{Identity, stable_mac};
+pub use rings::Rings;
 pub use statistics::DriverStatistics;
 pub use steering::ReceiveSteering;
 #[cfg(test)]
