@@ -43,8 +43,8 @@ compare: build   ## the built-in experiment first-look: kernel beside Millstream
 soak: build      ## every byte checked for SOAK_SECONDS (600) on each stack, beside a busy disk; an hour: SOAK_SECONDS=3600 (docs/soak.md)
 	$(MILLSTREAM) run soak --duration $(SOAK_SECONDS) --out out $(SOAK_FLAGS)
 
-# Each target for less than alone, unless one says otherwise: 10 s each to the fuzz targets, 256 MiB to the judge.
-test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),10)
+# Each target for less than alone, unless one says otherwise: 8 s each to the fuzz targets, 256 MiB to the judge.
+test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),8)
 test: export MILLSTREAM_JUDGE_BYTES ?= 268435456
 test: lint unit slow-path trials judge fuzz   ## all tests
 
