@@ -82,7 +82,9 @@ impl Ends {
         let pool = Pool::new(config).unwrap_or_else(|error| fail(&error.to_string()));
         let (near_link, far_link) = pair(PairConfig::default()).expect("a pair");
         let engine = |link: millstream::link::PairEnd, address: &str| {
-            let mut engine = Engine::new(EngineConfig::new(pool.clone())).expect("an engine");
+            let mut config = EngineConfig::new(pool.clone());
+            config.limits = config.limits.datagrams_bytes(usize::MAX);
+            let mut engine = Engine::new(config).expect("an engine");
             let link = engine.add_link(Box::new(link)).expect("a link");
             engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
             engine
