@@ -19,7 +19,6 @@ use std::collections::VecDeque;
 
 use millstream_link::Medium;
 use millstream_packet::{Instant, Packet, PacketBatch};
-
 use millstream_tcp::{Progress, State};
 
 use crate::clock::Clock;

@@ -1,10 +1,8 @@
 //! `queue listenN.G`: the two queues of a listener, of finished handshakes that wait to be accepted and of unfinished ones;
 //! with `-v` each of them.
 
-use millstream_live::Fields;
-
 use super::sockets::half_open;
-use super::{Id, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Work};
+use super::{Done, Id, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Written};
 use crate::engine::Engine;
 use crate::engine::tcp::listener::Listener;
 use crate::socket::SocketId;
@@ -27,35 +25,30 @@ impl Backlog {
 }
 
 impl Pages for Backlog {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let slot = self.id.slot();
         let found = engine.tcp.listeners.slots.get(slot).filter(|one| one.id == self.id);
         let listener = match found {
             Some(listener) => listener,
-            None if self.is_begun => return Ok(Page::Last),
+            None if self.is_begun => return Ok(Done::Last),
             None => return Err(NO_SUCH_SOCKET),
         };
         if !std::mem::replace(&mut self.is_begun, true) {
             queues(engine, listener, page);
         }
         if !self.is_verbose {
-            return Ok(Page::Last);
+            return Ok(Done::Last);
         }
         while let Some(&id) = listener.ready.get(self.place) {
-            if !work.is_left(page) {
-                return Ok(Page::More);
+            if !page.is_left() {
+                return Ok(Done::More);
             }
-            work.spend(SLOT_STEPS);
+            page.spend(SLOT_STEPS);
             waiting(engine, id, page);
             self.place += 1;
         }
-        Ok(self.half_open.look(engine, work, page, |_, entry, page| {
+        Ok(self.half_open.look(engine, page, |_, entry, page| {
             let one = engine.tcp.half_open.get(entry);
             if one.is_some_and(|one| one.value.listener == slot) {
                 half_open(engine, entry, page);
@@ -64,14 +57,14 @@ impl Pages for Backlog {
     }
 }
 
-fn queues(engine: &Engine, listener: &Listener, page: &mut String) {
+fn queues(engine: &Engine, listener: &Listener, page: &mut Page) {
     let stats = &listener.stats;
-    let mut line = Fields::begin(page, "queue");
+    let mut line = page.line("queue");
     line.put("side", "accept").put("connections", listener.waiting);
     line.put("limit", listener.backlog).put("elsewhere", listener.elsewhere);
     line.put("early", listener.early).put("dropped", stats.accept_queue_full);
     line.end();
-    let mut line = Fields::begin(page, "queue");
+    let mut line = page.line("queue");
     line.put("side", "syn").put("handshakes", listener.half_open);
     line.put("limit", engine.limits.syn_queue).put("dropped", stats.syn_queue_full);
     line.put("syns", stats.syns).put("timed_out", stats.timed_out).put("reset", stats.reset);
@@ -82,10 +75,10 @@ fn queues(engine: &Engine, listener: &Listener, page: &mut String) {
 }
 
 /// Shows one that waits to be accepted. One that gave way to others may still be named in the queue.
-fn waiting(engine: &Engine, id: SocketId, page: &mut String) -> Option<()> {
+fn waiting(engine: &Engine, id: SocketId, page: &mut Page) -> Option<()> {
     let one = engine.tcp.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
     let (ends, info) = (one.conn.ends(), one.conn.info());
-    let mut line = Fields::begin(page, "waiting");
+    let mut line = page.line("waiting");
     line.put("id", Id(id)).put("state", info.state.name()).put("remote", ends.remote);
     line.put("recv_q", info.recv_queue_bytes).put("held_bytes", one.conn.held_bytes());
     line.end();

@@ -1,6 +1,6 @@
 //! What the control socket answers, a page at a time.
 //!
-//! A page is bounded in work, not only in length ([`Work`]): it looks at so many slots of tables and pieces of queues, it has
+//! A page is bounded in work, not only in length ([`Page`]): it looks at so many slots of tables and pieces of queues, it has
 //! so many bytes, and it goes on there when it is asked for the next one. What changes between two pages is shown as it is
 //! when its turn comes.
 
@@ -45,37 +45,35 @@ pub(super) struct Answer {
 
 /// An answer that is made a page at a time.
 trait Pages: Send {
-    /// Writes what comes next, as far as there is work left. An error is the whole answer.
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str>;
+    /// Writes what comes next, as far as the page has room. An error is the whole answer.
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written;
 }
+
+type Written = Result<Done, &'static str>;
 
 /// Whether a page was the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum Done {
     Last,
     More,
 }
 
-/// What a page has looked at.
+/// A page under way.
+struct Page {
+    text: String,
+    work: Work,
+}
+
+/// The steps of a page.
 #[derive(Default)]
 struct Work {
     spent: usize,
 }
 
 impl Work {
-    /// Steps that it may still take.
+    /// How many it may still take.
     fn left(&self) -> usize {
         STEPS.saturating_sub(self.spent)
-    }
-
-    /// Whether `page` may get another line, and something may be looked at for it.
-    fn is_left(&self, page: &str) -> bool {
-        self.left() != 0 && page.len() < PAGE_BYTES
     }
 
     fn spend(&mut self, steps: usize) {
@@ -83,16 +81,27 @@ impl Work {
     }
 }
 
+impl Page {
+    /// Whether it may get another line, and something may be looked at for it.
+    fn is_left(&self) -> bool {
+        self.work.left() != 0 && self.text.len() < PAGE_BYTES
+    }
+
+    fn spend(&mut self, steps: usize) {
+        self.work.spend(steps);
+    }
+
+    /// Begins a line of this kind.
+    fn line(&mut self, kind: &str) -> Fields<'_> {
+        Fields::begin(&mut self.text, kind)
+    }
+}
+
 /// A question that has no answer.
 struct Refused(&'static str);
 
 impl Pages for Refused {
-    fn write(
-        &mut self,
-        _: &mut Engine,
-        _: &mut Work,
-        _: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, _: &mut Engine, _: &mut Page) -> Written {
         Err(self.0)
     }
 }
@@ -135,18 +144,18 @@ impl Answer {
     }
 
     /// Makes the next page.
-    pub fn fill(&mut self, engine: &mut Engine, page: &mut String) {
-        page.clear();
-        let mut work = Work::default();
-        match self.pages.write(engine, &mut work, page) {
-            Ok(Page::More) => {}
-            Ok(Page::Last) => {
-                page.push_str("end\n");
+    pub fn fill(&mut self, engine: &mut Engine, text: &mut String) {
+        let mut page = Page { text: std::mem::take(text), work: Work::default() };
+        page.text.clear();
+        match self.pages.write(engine, &mut page) {
+            Ok(Done::More) => {}
+            Ok(Done::Last) => {
+                page.text.push_str("end\n");
                 self.is_over = true;
             }
             Err(why) => {
-                page.clear();
-                let mut line = Fields::begin(page, "error");
+                page.text.clear();
+                let mut line = page.line("error");
                 line.put("why", why);
                 line.end();
                 self.is_over = true;
@@ -154,8 +163,9 @@ impl Answer {
         }
         #[cfg(test)]
         {
-            self.steps = work.spent;
+            self.steps = page.work.spent;
         }
+        *text = page.text;
     }
 }
 
@@ -177,13 +187,9 @@ fn events(id: &str, from: &str) -> Option<Box<dyn Pages>> {
 }
 
 impl Pages for ConnectionAnswer {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        _: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
-        self.fill(engine, page).map(|is_last| if is_last { Page::Last } else { Page::More })
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
+        self.fill(engine, &mut page.text)
+            .map(|is_last| if is_last { Done::Last } else { Done::More })
     }
 }
 
@@ -197,13 +203,8 @@ fn traces(from: &str, every: Option<&str>) -> Option<Box<dyn Pages>> {
 }
 
 impl Pages for Traces {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        _: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
-        Ok(if self.fill(engine, page) { Page::Last } else { Page::More })
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
+        Ok(if self.fill(engine, &mut page.text) { Done::Last } else { Done::More })
     }
 }
 
@@ -295,19 +296,18 @@ impl Walk {
     fn look(
         &mut self,
         engine: &Engine,
-        work: &mut Work,
-        page: &mut String,
-        mut look: impl FnMut(Table, u32, &mut String),
-    ) -> Page {
+        page: &mut Page,
+        mut look: impl FnMut(Table, u32, &mut Page),
+    ) -> Done {
         while let Some((table, slot)) = self.here(engine) {
-            if !work.is_left(page) {
-                return Page::More;
+            if !page.is_left() {
+                return Done::More;
             }
-            work.spend(SLOT_STEPS);
+            page.spend(SLOT_STEPS);
             look(table, slot, page);
             self.advance();
         }
-        Page::Last
+        Done::Last
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use millstream_live::Fields;
 use millstream_route::{LinkId, Prefix, Reject, Route};
 
-use super::{Id, Page, Pages, SLOT_STEPS, Table, Walk, Work, put_link, us};
+use super::{Done, Id, Page, Pages, SLOT_STEPS, Table, Walk, Written, put_link, us};
 use crate::engine::Engine;
 use crate::engine::ip::GroupFilter;
 use crate::socket::SocketId;
@@ -20,23 +20,18 @@ impl Default for Links {
 }
 
 impl Pages for Links {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
-        Ok(self.0.look(engine, work, page, |_, number, page| {
+        Ok(self.0.look(engine, page, |_, number, page| {
             link(engine, LinkId(number as u16), page);
         }))
     }
 }
 
-fn link(engine: &Engine, id: LinkId, page: &mut String) -> Option<()> {
+fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
     let slot = engine.out.links.get(id)?;
     let (capabilities, stats) = (&slot.capabilities, slot.link.stats());
-    let mut line = Fields::begin(page, "link");
+    let mut line = page.line("link");
     put_link(&mut line, engine, id);
     match slot.error() {
         Some(error) => line.put("state", "failed").put("why", error),
@@ -65,19 +60,14 @@ impl Default for Neighbors {
 }
 
 impl Pages for Neighbors {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
-        let done = self.0.look(engine, work, page, |_, slot, page| {
+        let done = self.0.look(engine, page, |_, slot, page| {
             neighbor(engine, slot as usize, page);
         });
-        if done == Page::Last {
+        if done == Done::Last {
             let (table, stats) = (&engine.out.neighbors, engine.out.neighbors.stats());
-            let mut line = Fields::begin(page, "neighbors");
+            let mut line = page.line("neighbors");
             line.put("entries", table.len()).put("pending_packets", stats.pending_packets);
             line.put("pending_bytes", stats.pending_bytes).put("unreachable", stats.unreachable);
             line.put("evicted", stats.evicted).put("pending_dropped", stats.pending_dropped);
@@ -89,9 +79,9 @@ impl Pages for Neighbors {
     }
 }
 
-fn neighbor(engine: &Engine, slot: usize, page: &mut String) -> Option<()> {
+fn neighbor(engine: &Engine, slot: usize, page: &mut Page) -> Option<()> {
     let (now, one) = (engine.time, engine.out.neighbors.in_slot(slot)?);
-    let mut line = Fields::begin(page, "neighbor");
+    let mut line = page.line("neighbor");
     line.put("address", one.ip);
     put_link(&mut line, engine, one.link);
     if let Some(mac) = one.mac {
@@ -130,29 +120,24 @@ impl Routes {
 }
 
 impl Pages for Routes {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         for (prefix, place, route) in engine.out.routing.iter_from(self.next.0, self.next.1) {
             // By prefix: the others lie behind.
             if self.within.is_some_and(|all| !all.contains(prefix.addr)) {
                 break;
             }
-            if !work.is_left(page) {
+            if !page.is_left() {
                 self.next = (prefix, place);
-                return Ok(Page::More);
+                return Ok(Done::More);
             }
-            work.spend(SLOT_STEPS);
-            let mut line = Fields::begin(page, "route");
+            page.spend(SLOT_STEPS);
+            let mut line = page.line("route");
             line.put("prefix", prefix);
             put_route(&mut line, engine, &route);
             line.put("metric", route.metric).put("place", place);
             line.end();
         }
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }
 
@@ -185,14 +170,9 @@ impl RouteTo {
 }
 
 impl Pages for RouteTo {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        _: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let route = engine.out.routing.lookup(self.0).ok_or("no route")?;
-        let mut line = Fields::begin(page, "route");
+        let mut line = page.line("route");
         line.put("destination", self.0);
         put_route(&mut line, engine, &route);
         if let Some(mac) = engine.out.neighbors.lookup(route.link, route.next_hop(self.0)) {
@@ -200,7 +180,7 @@ impl Pages for RouteTo {
         }
         line.put("metric", route.metric);
         line.end();
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }
 
@@ -217,12 +197,7 @@ impl Default for Groups {
 }
 
 impl Pages for Groups {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let (link, first, mut place) = self.next;
         for (link, group, is_own, sockets) in engine.out.addresses.groups.iter_from(link, first) {
@@ -230,16 +205,16 @@ impl Pages for Groups {
             place = if group == first && link == self.next.0 { place } else { 0 };
             // Nobody but an address of ours has one line, too.
             while place < sockets.len().max(1) {
-                if !work.is_left(page) {
+                if !page.is_left() {
                     self.next = (link, group, place);
-                    return Ok(Page::More);
+                    return Ok(Done::More);
                 }
-                work.spend(SLOT_STEPS);
+                page.spend(SLOT_STEPS);
                 show_group(engine, (link, group, is_own), sockets.get(place), page);
                 place += 1;
             }
         }
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }
 
@@ -247,9 +222,9 @@ fn show_group(
     engine: &Engine,
     (link, group, is_own): (LinkId, IpAddr, bool),
     socket: Option<&(SocketId, GroupFilter)>,
-    page: &mut String,
+    page: &mut Page,
 ) {
-    let mut line = Fields::begin(page, "group");
+    let mut line = page.line("group");
     line.put("group", group);
     put_link(&mut line, engine, link);
     line.put("own", u8::from(is_own));

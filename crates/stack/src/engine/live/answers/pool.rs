@@ -1,8 +1,6 @@
 //! `pool`: the memory that packets are in, which threads have how much of it at hand, and who last said to hold what.
 
-use millstream_live::Fields;
-
-use super::{Page, Pages, SLOT_STEPS, Work};
+use super::{Done, Page, Pages, SLOT_STEPS, Written};
 use crate::engine::Engine;
 
 /// Threads, and holders, that are looked at together.
@@ -18,24 +16,19 @@ pub(super) struct Pool {
 }
 
 impl Pages for Pool {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let pool = &engine.out.pool;
         while self.next < pool.stats_places() {
-            if !work.is_left(page) {
-                return Ok(Page::More);
+            if !page.is_left() {
+                return Ok(Done::More);
             }
-            work.spend(2 * PLACES * SLOT_STEPS);
+            page.spend(2 * PLACES * SLOT_STEPS);
             let stats = pool.stats_in(self.next..self.next + PLACES);
             self.next += PLACES;
             for cache in &stats.caches {
                 self.cached_frames += cache.frames;
                 self.cached_blocks += cache.blocks;
-                let mut line = Fields::begin(page, "thread");
+                let mut line = page.line("thread");
                 line.put("name", &cache.thread).put("frames", cache.frames);
                 line.put("views", cache.views).put("blocks", cache.blocks);
                 line.put("exchanges", cache.exchanges);
@@ -43,7 +36,7 @@ impl Pages for Pool {
             }
             for holder in &stats.holders {
                 let queues = &holder.queues;
-                let mut line = Fields::begin(page, "holder");
+                let mut line = page.line("holder");
                 line.put("name", &holder.name).put("queues", queues.queues);
                 line.put("payload_bytes", queues.bytes).put("held_bytes", queues.held_bytes);
                 line.end();
@@ -51,7 +44,7 @@ impl Pages for Pool {
         }
         // Without any thread, whose frames were counted page by page.
         let stats = pool.stats_in(0..0);
-        let mut line = Fields::begin(page, "pool");
+        let mut line = page.line("pool");
         line.put("frames", stats.frames).put("limit_frames", stats.limit_frames);
         line.put("used_frames", stats.used_frames.saturating_sub(self.cached_frames));
         line.put("used_frames_high", stats.used_frames_high);
@@ -61,6 +54,6 @@ impl Pages for Pool {
         line.put("mapped_bytes", stats.mapped_bytes);
         line.put("frames_exhausted", stats.frames_exhausted);
         line.end();
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }

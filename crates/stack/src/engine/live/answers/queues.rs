@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millstream_live::{Fields, bucket_least};
 use millstream_packet::{Packet, Piece, QueueStats};
 
-use super::{NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Work};
+use super::{Done, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Work, Written};
 use crate::engine::Engine;
 use crate::engine::tcp::table::TcpSocket;
 use crate::socket::{SocketId, SocketKind};
@@ -55,15 +55,15 @@ impl Sizes {
         self.held_bytes += piece.held_bytes as u64;
     }
 
-    fn write(&self, page: &mut String) {
-        let mut line = Fields::begin(page, "sizes");
+    fn write(&self, page: &mut Page) {
+        let mut line = page.line("sizes");
         line.put("segments", self.pieces).put("payload_bytes", self.payload_bytes);
         line.put("held_bytes", self.held_bytes);
         line.end();
         for (what, sizes) in [("payload", &self.payload), ("held", &self.held)] {
             for (at, count) in sizes.buckets().iter().enumerate().filter(|(_, count)| **count != 0)
             {
-                let mut line = Fields::begin(page, "size");
+                let mut line = page.line("size");
                 line.put("of", what).put("least_bytes", bucket_least(at)).put("count", count);
                 line.end();
             }
@@ -88,24 +88,20 @@ impl Queue {
 }
 
 impl Pages for Queue {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         if !std::mem::replace(&mut self.is_begun, true) {
             begin_queue(engine, self.id, page).ok_or(NO_SUCH_SOCKET)?;
         }
         let Self { id, is_verbose, reached, sizes, .. } = self;
         let each = if *is_verbose { SHOWN_STEPS } else { 1 };
+        let Page { text, work } = page;
         let done = survey(engine, *id, reached, (work, each), &mut |side, piece| {
             sizes.add(piece);
             if *is_verbose {
-                show_piece(side, piece, page);
+                show_piece(side, piece, text);
             }
         });
-        if done == Page::Last {
+        if done == Done::Last {
             sizes.write(page);
         }
         Ok(done)
@@ -127,41 +123,38 @@ impl Default for Census {
 }
 
 impl Pages for Census {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let Self { at, reached, sizes } = self;
         while let Some((table, slot)) = at.here(engine) {
-            if !work.is_left(page) {
-                return Ok(Page::More);
+            if !page.is_left() {
+                return Ok(Done::More);
             }
             let id = match table {
                 Table::Tcp => engine.tcp.sockets.get(slot).map(|socket| socket.id),
                 Table::Udp => engine.udp.sockets.get(slot).map(|socket| socket.id),
                 _ => engine.icmp.sockets.get(slot).map(|socket| socket.id),
             };
-            work.spend(SLOT_STEPS);
+            page.spend(SLOT_STEPS);
             let count = &mut |_: &'static str, piece: &Piece| sizes.add(piece);
-            if id.is_some_and(|id| survey(engine, id, reached, (work, 1), count) == Page::More) {
-                return Ok(Page::More);
+            if id.is_some_and(|id| {
+                survey(engine, id, reached, (&mut page.work, 1), count) == Done::More
+            }) {
+                return Ok(Done::More);
             }
             *reached = Reached::nothing();
             at.advance();
         }
         sizes.write(page);
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }
 
 /// What is known of the queues of a socket as a whole; `None` where it is gone.
-fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut String) -> Option<()> {
+fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()> {
     if id.kind() != SocketKind::Tcp {
         let queue = datagrams(engine, id)?;
         // What else is said of queues of bytes is not counted here.
-        let mut line = Fields::begin(page, "queue");
+        let mut line = page.line("queue");
         line.put("side", "receive").put("datagrams", queue.len);
         line.put("held_bytes", queue.held_bytes).put("limit_bytes", queue.limit_bytes);
         line.put("flags", words(&[("readable", queue.len != 0)]));
@@ -179,8 +172,8 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut String) -> Option<(
     Some(())
 }
 
-fn queue_line(page: &mut String, side: &str, stats: &QueueStats, flags: &str) {
-    let mut line = Fields::begin(page, "queue");
+fn queue_line(page: &mut Page, side: &str, stats: &QueueStats, flags: &str) {
+    let mut line = page.line("queue");
     line.put("side", side).put("payload_bytes", stats.bytes).put("held_bytes", stats.held_bytes);
     line.put("limit_bytes", stats.limit_bytes);
     line.put("high_water_bytes", stats.high_water_bytes).put("refused", stats.refused);
@@ -217,8 +210,8 @@ fn receive_flags(socket: &TcpSocket) -> String {
     ])
 }
 
-fn show_piece(side: &str, piece: &Piece, page: &mut String) {
-    let mut line = Fields::begin(page, "segment");
+fn show_piece(side: &str, piece: &Piece, text: &mut String) {
+    let mut line = Fields::begin(text, "segment");
     line.put("side", side).put("position", piece.position);
     line.put("payload_bytes", piece.bytes).put("held_bytes", piece.held_bytes);
     line.end();
@@ -264,11 +257,11 @@ fn survey(
     reached: &mut Reached,
     (work, each): (&mut Work, usize),
     see: &mut impl FnMut(&'static str, &Piece),
-) -> Page {
+) -> Done {
     if id.kind() != SocketKind::Tcp {
         return survey_datagrams(engine, id, reached, (work, each), see);
     }
-    let Some((_, socket)) = engine.tcp.by_id(id) else { return Page::Last };
+    let Some((_, socket)) = engine.tcp.by_id(id) else { return Done::Last };
     while work.left() != 0 {
         let side = if reached.receives { "receive" } else { "send" };
         let (most, mut seen) = (work.left().div_ceil(each), 0);
@@ -282,12 +275,12 @@ fn survey(
         reached.from = next;
         if next.is_none() {
             if reached.receives {
-                return Page::Last;
+                return Done::Last;
             }
             reached.receives = true;
         }
     }
-    Page::More
+    Done::More
 }
 
 fn survey_datagrams(
@@ -296,8 +289,8 @@ fn survey_datagrams(
     reached: &mut Reached,
     (work, each): (&mut Work, usize),
     see: &mut impl FnMut(&'static str, &Piece),
-) -> Page {
-    let Some(queue) = datagrams(engine, id) else { return Page::Last };
+) -> Done {
+    let Some(queue) = datagrams(engine, id) else { return Done::Last };
     let from = (reached.from.unwrap_or(0) as usize).min(queue.len);
     let end = (from + work.left().div_ceil(each)).min(queue.len);
     for (at, packet) in (from..end).filter_map(|at| Some((at, (queue.packet)(at)?))) {
@@ -306,5 +299,5 @@ fn survey_datagrams(
     }
     work.spend(each * (end - from));
     reached.from = Some(end as u64);
-    if end == queue.len { Page::Last } else { Page::More }
+    if end == queue.len { Done::Last } else { Done::More }
 }

@@ -3,7 +3,7 @@
 use millstream_live::Fields;
 use millstream_tcp::State;
 
-use super::{Id, Page, Pages, Table, Walk, Work, put_link, us};
+use super::{Id, Page, Pages, Table, Walk, Written, put_link, us};
 use crate::engine::Engine;
 use crate::engine::tcp::table::TcpSocket;
 
@@ -25,26 +25,21 @@ impl Sockets {
 }
 
 impl Pages for Sockets {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
-        Ok(self.at.look(engine, work, page, |table, slot, page| {
+        Ok(self.at.look(engine, page, |table, slot, page| {
             show(engine, table, slot, page);
         }))
     }
 }
 
 /// Shows what is in a slot; `None` where nothing is.
-fn show(engine: &Engine, table: Table, slot: u32, page: &mut String) -> Option<()> {
+fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()> {
     match table {
         Table::Listeners => listener(engine, slot, page),
         Table::Tcp => {
             let one = engine.tcp.sockets.get(slot)?;
-            let mut line = Fields::begin(page, "socket");
+            let mut line = page.line("socket");
             line.put("id", Id(one.id));
             connection(one, &mut line);
             line.end();
@@ -52,7 +47,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut String) -> Option<(
         }
         Table::Udp => {
             let one = engine.udp.sockets.get(slot)?;
-            let mut line = Fields::begin(page, "socket");
+            let mut line = page.line("socket");
             line.put("id", Id(one.id)).put("state", "UNCONN").put("local", one.local);
             if let Some(remote) = one.remote {
                 line.put("remote", remote);
@@ -64,7 +59,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut String) -> Option<(
         }
         Table::Icmp => {
             let one = engine.icmp.sockets.get(slot)?;
-            let mut line = Fields::begin(page, "socket");
+            let mut line = page.line("socket");
             line.put("id", Id(one.id)).put("state", "UNCONN").put("identifier", one.identifier);
             line.put("recv_q", one.queue.len()).put("held_bytes", one.held_bytes);
             line.put("limit_bytes", one.limit_bytes);
@@ -75,7 +70,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut String) -> Option<(
         Table::TimeWait => {
             let one = engine.tcp.time_wait.get(slot)?;
             let (ends, due) = (one.key.unpack(), engine.tcp.time_wait.wheel.deadline(slot));
-            let mut line = Fields::begin(page, "socket");
+            let mut line = page.line("socket");
             line.put("state", State::TimeWait.name());
             line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
             line.put("due_us", due.map_or(0, |due| us(engine.time, due)));
@@ -86,9 +81,9 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut String) -> Option<(
     }
 }
 
-fn listener(engine: &Engine, slot: u32, page: &mut String) -> Option<()> {
+fn listener(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
     let one = engine.tcp.listeners.slots.get(slot)?;
-    let mut line = Fields::begin(page, "socket");
+    let mut line = page.line("socket");
     line.put("id", Id(one.id)).put("state", "LISTEN").put("local", one.local);
     line.put("recv_q", one.waiting).put("send_q", one.backlog);
     line.put("half_open", one.half_open).put("syns", one.stats.syns);
@@ -97,11 +92,11 @@ fn listener(engine: &Engine, slot: u32, page: &mut String) -> Option<()> {
 }
 
 /// Shows a handshake that is not finished.
-pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut String) -> Option<()> {
+pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
     let one = engine.tcp.half_open.get(slot)?;
     let (ends, request) = (one.key.unpack(), &one.value);
     let due = engine.tcp.half_open.wheel.deadline(slot);
-    let mut line = Fields::begin(page, "socket");
+    let mut line = page.line("socket");
     line.put("state", State::SynReceived.name());
     line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
     if let Some(listener) = engine.tcp.listeners.slots.get(request.listener) {

@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use millstream_live::{Fields, bucket_least};
+use millstream_live::bucket_least;
 use millstream_packet::Instant;
 use millstream_tcp::TimerKind;
 
-use super::{Id, Page, Pages, Table, Walk, Work, us};
+use super::{Done, Id, Page, Pages, Table, Walk, Written, us};
 use crate::engine::Engine;
 use crate::stages::Histogram;
 
@@ -47,39 +47,34 @@ impl Timers {
 }
 
 impl Pages for Timers {
-    fn write(
-        &mut self,
-        engine: &mut Engine,
-        work: &mut Work,
-        page: &mut String,
-    ) -> Result<Page, &'static str> {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let Self { at, is_verbose, kinds, next } = self;
-        let mut count = |kind: usize, due: Instant, of: &dyn Display, page: &mut String| {
+        let mut count = |kind: usize, due: Instant, of: &dyn Display, page: &mut Page| {
             let Armed { first, left_us } = &mut kinds[kind];
             *first = Some(first.map_or(due, |first| first.min(due)));
             left_us.add(us(engine.time, due) as usize);
             if *is_verbose {
-                let mut line = Fields::begin(page, "timer");
+                let mut line = page.line("timer");
                 line.put("kind", name(kind)).put("of", of).put("due_us", us(engine.time, due));
                 line.end();
             }
         };
-        let looked = at.look(engine, work, page, |table, slot, page| {
+        let looked = at.look(engine, page, |table, slot, page| {
             look(engine, table, slot, &mut |kind, due, of| count(kind, due, of, page));
         });
-        if looked == Page::More {
-            return Ok(Page::More);
+        if looked == Done::More {
+            return Ok(Done::More);
         }
         while *next < KINDS {
-            if !work.is_left(page) {
-                return Ok(Page::More);
+            if !page.is_left() {
+                return Ok(Done::More);
             }
             sum_up(engine, name(*next), &kinds[*next], page);
             *next += 1;
         }
         of_the_engine(engine, page);
-        Ok(Page::Last)
+        Ok(Done::Last)
     }
 }
 
@@ -117,22 +112,22 @@ fn look(
 }
 
 /// Writes how many timers of a kind are armed, when the first is due, and how many are due how soon.
-fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut String) {
-    let mut line = Fields::begin(page, "timers");
+fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
+    let mut line = page.line("timers");
     line.put("kind", kind).put("armed", armed.left_us.total());
     if let Some(first) = armed.first {
         line.put("first_us", us(engine.time, first));
     }
     line.end();
     for (at, count) in armed.left_us.buckets().iter().enumerate().filter(|(_, n)| **n != 0) {
-        let mut line = Fields::begin(page, "due");
+        let mut line = page.line("due");
         line.put("kind", kind).put("least_us", bucket_least(at)).put("count", count);
         line.end();
     }
 }
 
 /// What the engine itself waits for, of which only the first of each kind is known.
-fn of_the_engine(engine: &Engine, page: &mut String) {
+fn of_the_engine(engine: &Engine, page: &mut Page) {
     let addresses = &engine.out.addresses;
     let firsts = [
         ("fragments", engine.reassembly.next_deadline()),
@@ -141,7 +136,7 @@ fn of_the_engine(engine: &Engine, page: &mut String) {
         ("memory", engine.reclaim.next_deadline()),
     ];
     for (kind, first) in firsts {
-        let mut line = Fields::begin(page, "timers");
+        let mut line = page.line("timers");
         line.put("kind", kind);
         if let Some(first) = first {
             line.put("first_us", us(engine.time, first));
