@@ -284,7 +284,7 @@ fn an_mtu_is_forced_and_put_back_also_after_a_kill() {
     is_forced_and_put_back(&place, &at, &forced);
 }
 
-/// What is tried is judged: a figure that is the MTU itself is better with a larger one.
+/// The command's figure is the MTU itself, so that a larger MTU is better.
 #[test]
 fn what_is_tried_is_judged_and_what_cannot_be_tried_is_refused_at_once() {
     let place = Place::new("investigate-try");

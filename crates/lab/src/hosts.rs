@@ -112,11 +112,11 @@ pub struct HostsConfig {
     pub offload: bool,
     /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to the kernel.
     pub super_segment_bytes: Option<u32>,
-    /// What is between them.
+    /// What joins them.
     pub between: Between,
 }
 
-/// What is between the two hosts from the beginning.
+/// What joins the two hosts when they are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// Nothing: a worker or the runner makes the devices.
@@ -252,7 +252,7 @@ impl Hosts {
         &self.far
     }
 
-    /// What stands between them, if anything does.
+    /// The third host between them, where there is one.
     pub fn router(&self) -> Option<&Namespace> {
         self.router.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Counts of what is rare.
+//! An upper bound for how often a rare event comes.
 
 /// The mean of the Poisson distribution of which as few as `seen` come in 5 % of all cases: 3.0 for none.
 pub fn poisson_bound(seen: f64) -> f64 {

@@ -101,7 +101,8 @@ pub fn compare_sets(first: &[RunRecord], second: &[RunRecord], seed: u64) -> Set
     }
 }
 
-/// The flame graph of the second set, coloured by what has more of the time than in the first (red) or less (blue).
+/// A flame graph of the second set. A frame that has more of the time than in the first set is red, one that has less is
+/// blue.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A third host between the two, which hands on what one sends to the other.
+//! A third host between the two, which forwards what one sends to the other.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ pub enum Router {
     Kernel,
     /// A stack in a process there, with the router's addresses.
     Stack,
-    /// What has no address and changes nothing: both hosts take the other's network for their own.
+    /// A loop that has no address and changes no packet: each host takes the other's network for its own.
     Bare,
 }
 

@@ -148,7 +148,7 @@ fn without_faults<L: Link>(end: &Fault<L>) -> LinkStats {
 }
 
 /// Sleeps until a packet arrives at one of two links, or is due there, `wake` is readable, or `most` has passed from
-/// `now` on. What has come from a link and is stuck, for the other takes no more, is told beside it.
+/// `now` on. The flag of a link says that packets from it wait, because the other link has no room.
 pub(crate) fn sleep(
     ends: [(&mut dyn Sleeper, bool); 2],
     pool: &Pool,
@@ -161,7 +161,7 @@ pub(crate) fn sleep(
         most = most.min(Duration::from_millis(limits::IMPAIR_DRY_MS));
     } else {
         for (end, stuck) in ends {
-            // What is stuck waits for room at the other end, not for time or for what there is more.
+            // Packets that wait for room at the other link need neither time nor further packets.
             if !end.prepare() && !stuck {
                 return Ok(());
             }

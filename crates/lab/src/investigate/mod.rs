@@ -9,6 +9,7 @@ mod drawings;
 mod explain;
 mod features;
 mod figure;
+mod forcing;
 mod html;
 mod limits;
 mod met;
@@ -23,13 +24,13 @@ mod tried;
 
 use std::collections::BTreeMap;
 
-use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
+use millstream_diagnose::causes::{Cause, Force, Kind};
 use millstream_diagnose::compare::least_seen;
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{Bootstrap, median};
 use millstream_diagnose::suspects::{Fit, Rank, suspects};
-use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
+use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandRuns, CommandSubject};
@@ -203,40 +204,7 @@ pub fn investigate(
     let observed = subject.observe(options.runs)?;
     let mut found = look(subject, &observed, catalogue, options)?;
     found.suspects.extend(options.tried.iter().map(tried::suspect));
-    // Of each way to force that was gone its runs: another cause that is forced so is judged by them, too.
-    let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
-    for place in 0..found.suspects.len() {
-        let is_tried = place >= found.suspects.len() - options.tried.len();
-        let enough = !is_tried && gone.len() >= options.causes;
-        let force = match way_to_force(subject, &found, place, enough, &gone) {
-            Ok(force) => force,
-            Err(why) => {
-                found.suspects[place].not_forced = Some(why);
-                continue;
-            }
-        };
-        if !gone.iter().any(|(before, _)| *before == force) {
-            tell(&format!(
-                "Forcing {} to {} ({} runs each).",
-                force.factor,
-                force.levels.join(" and "),
-                options.forced_runs
-            ));
-            match subject.force(&force, options.forced_runs) {
-                Ok(runs) => gone.push((force.clone(), runs)),
-                Err(error) => {
-                    found.suspects[place].not_forced = Some(error.to_string());
-                    if matches!(error, Error::Interrupted) {
-                        break;
-                    }
-                    continue;
-                }
-            }
-        }
-        if let Some((_, runs)) = gone.iter().find(|(before, _)| *before == force) {
-            judge_suspect(&mut found, place, &force, runs, options);
-        }
-    }
+    forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
     // What is proved comes first, what is refuted last.
     found.suspects.sort_by_key(|suspect| match suspect.verdict() {
@@ -246,31 +214,6 @@ pub fn investigate(
         Verdict::Refuted => 3,
     });
     Ok(found)
-}
-
-/// The first way to force a suspect that is open here, or why there is none.
-fn way_to_force(
-    subject: &dyn Subject,
-    found: &Investigation,
-    place: usize,
-    enough: bool,
-    gone: &[(Force, Vec<RunRecord>)],
-) -> Result<Force, String> {
-    let cause = &found.suspects[place].cause;
-    if cause.kind == Kind::Separates && found.contrast.len() < 2 {
-        return Err("there are no groups that it could explain".to_owned());
-    }
-    let mut why = "nothing here sets it".to_owned();
-    for force in &cause.force {
-        match subject.may_force(force) {
-            Err(reason) => why = reason,
-            Ok(()) if gone.iter().any(|(before, _)| before == force) || !enough => {
-                return Ok(force.clone());
-            }
-            Ok(()) => why = format!("{} causes were forced before it", gone.len()),
-        }
-    }
-    Err(why)
 }
 
 /// What the observed runs say.
@@ -356,63 +299,6 @@ fn in_turn(suspects: Vec<Suspect>, limits_first: bool) -> Vec<Suspect> {
         }
         all.extend(pair.into_iter().flatten());
     }
-}
-
-fn judge_suspect(
-    found: &mut Investigation,
-    place: usize,
-    force: &Force,
-    runs: &[RunRecord],
-    options: &Options,
-) {
-    let results = |level: &String| -> Vec<f64> {
-        runs.iter()
-            .filter(|run| run.validity.valid && run.factors.get(&force.factor) == Some(level))
-            .filter_map(|run| run.result(&found.result))
-            .collect()
-    };
-    let levels: Vec<Level> = force
-        .levels
-        .iter()
-        .map(|level| Level { name: level.clone(), results: results(level) })
-        .collect();
-    let free = force.free.as_deref();
-    let judgement = match (found.suspects[place].cause.kind, free) {
-        (Kind::Limits, Some(free)) => {
-            judge_limit(&levels, free, found.higher_is_better, options.seed)
-        }
-        _ => {
-            let is_continuum = found.modes.len() < 2;
-            let observed = Contrast { groups: &found.contrast, is_continuum };
-            judge(observed, &levels, free, options.seed)
-        }
-    };
-    let away = forced_away(&found.suspects[place].cause, force, runs, &judgement);
-    let suspect = &mut found.suspects[place];
-    let mut judgement = judgement;
-    if judgement.verdict == Verdict::Refuted && !away {
-        judgement.verdict = Verdict::AssociatedOnly;
-        suspect.not_forced = Some(format!(
-            "setting {} did not take it away, so that its runs prove nothing",
-            force.factor
-        ));
-    }
-    suspect.forced = levels.into_iter().map(|level| (level.name, level.results)).collect();
-    suspect.forced_factor = Some(force.factor.clone());
-    suspect.judgement = Some(judgement);
-}
-
-/// Whether a cause that limits is gone where it was forced away: a program may set for itself what was set for it.
-fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
-    // What looks at no feature shows in none.
-    if cause.kind != Kind::Limits || cause.needs.is_empty() {
-        return true;
-    }
-    let at_level = |run: &&RunRecord| run.factors.get(&force.factor) == Some(&judgement.levels.1);
-    let there: Vec<&RunRecord> =
-        runs.iter().filter(|run| run.validity.valid).filter(at_level).collect();
-    let scene = Scene::new(&features(&there), &[], &Separation::default());
-    !matches!(scene.look(cause), Look::Fits { .. })
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! The confirming runs: suspects are forced to each of their levels, and judged by what that changes.
+
+use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
+use millstream_diagnose::separate::Separation;
+use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
+
+use super::{Investigation, Options, Subject, features};
+use crate::error::Error;
+use crate::record::RunRecord;
+
+/// Forces the first suspects that can be forced here, and what the user has tried; judges each suspect that is forced so. An
+/// error or an interrupt leaves the verdict open.
+pub(super) fn force(
+    subject: &mut dyn Subject,
+    found: &mut Investigation,
+    options: &Options,
+    tell: &mut dyn FnMut(&str),
+) {
+    // Of each way to force that was gone its runs: another cause that is forced so is judged by them, too.
+    let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
+    for place in 0..found.suspects.len() {
+        let is_tried = place >= found.suspects.len() - options.tried.len();
+        let enough = !is_tried && gone.len() >= options.causes;
+        let force = match way_to_force(subject, found, place, enough, &gone) {
+            Ok(force) => force,
+            Err(why) => {
+                found.suspects[place].not_forced = Some(why);
+                continue;
+            }
+        };
+        if !gone.iter().any(|(before, _)| *before == force) {
+            tell(&format!(
+                "Forcing {} to {} ({} runs each).",
+                force.factor,
+                force.levels.join(" and "),
+                options.forced_runs
+            ));
+            match subject.force(&force, options.forced_runs) {
+                Ok(runs) => gone.push((force.clone(), runs)),
+                Err(error) => {
+                    found.suspects[place].not_forced = Some(error.to_string());
+                    if matches!(error, Error::Interrupted) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+        }
+        if let Some((_, runs)) = gone.iter().find(|(before, _)| *before == force) {
+            judge_suspect(found, place, &force, runs, options);
+        }
+    }
+}
+
+/// The first way to force a suspect that is open here, or why there is none.
+fn way_to_force(
+    subject: &dyn Subject,
+    found: &Investigation,
+    place: usize,
+    enough: bool,
+    gone: &[(Force, Vec<RunRecord>)],
+) -> Result<Force, String> {
+    let cause = &found.suspects[place].cause;
+    if cause.kind == Kind::Separates && found.contrast.len() < 2 {
+        return Err("there are no groups that it could explain".to_owned());
+    }
+    let mut why = "nothing here sets it".to_owned();
+    for force in &cause.force {
+        match subject.may_force(force) {
+            Err(reason) => why = reason,
+            Ok(()) if gone.iter().any(|(before, _)| before == force) || !enough => {
+                return Ok(force.clone());
+            }
+            Ok(()) => why = format!("{} causes were forced before it", gone.len()),
+        }
+    }
+    Err(why)
+}
+
+/// Judges a suspect by the runs in which it was forced.
+fn judge_suspect(
+    found: &mut Investigation,
+    place: usize,
+    force: &Force,
+    runs: &[RunRecord],
+    options: &Options,
+) {
+    let results = |level: &String| -> Vec<f64> {
+        runs.iter()
+            .filter(|run| run.validity.valid && run.factors.get(&force.factor) == Some(level))
+            .filter_map(|run| run.result(&found.result))
+            .collect()
+    };
+    let levels: Vec<Level> = force
+        .levels
+        .iter()
+        .map(|level| Level { name: level.clone(), results: results(level) })
+        .collect();
+    let free = force.free.as_deref();
+    let judgement = match (found.suspects[place].cause.kind, free) {
+        (Kind::Limits, Some(free)) => {
+            judge_limit(&levels, free, found.higher_is_better, options.seed)
+        }
+        _ => {
+            let is_continuum = found.modes.len() < 2;
+            let observed = Contrast { groups: &found.contrast, is_continuum };
+            judge(observed, &levels, free, options.seed)
+        }
+    };
+    let away = forced_away(&found.suspects[place].cause, force, runs, &judgement);
+    let suspect = &mut found.suspects[place];
+    let mut judgement = judgement;
+    if judgement.verdict == Verdict::Refuted && !away {
+        judgement.verdict = Verdict::AssociatedOnly;
+        suspect.not_forced = Some(format!(
+            "setting {} did not take it away, so that its runs prove nothing",
+            force.factor
+        ));
+    }
+    suspect.forced = levels.into_iter().map(|level| (level.name, level.results)).collect();
+    suspect.forced_factor = Some(force.factor.clone());
+    suspect.judgement = Some(judgement);
+}
+
+/// Whether a cause that limits is gone where it was forced away: a program may set for itself what was set for it.
+fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
+    // What looks at no feature shows in none.
+    if cause.kind != Kind::Limits || cause.needs.is_empty() {
+        return true;
+    }
+    let at_level = |run: &&RunRecord| run.factors.get(&force.factor) == Some(&judgement.levels.1);
+    let there: Vec<&RunRecord> =
+        runs.iter().filter(|run| run.validity.valid).filter(at_level).collect();
+    let scene = Scene::new(&features(&there), &[], &Separation::default());
+    !matches!(scene.look(cause), Look::Fits { .. })
+}
