@@ -280,8 +280,10 @@ fn tables_are_walked_a_few_slots_at_a_time() {
     }
 }
 
+mod flows;
 mod others;
 mod pages;
+pub(super) mod talking;
 
 mod control {
     //! The socket itself, and who misuses it.

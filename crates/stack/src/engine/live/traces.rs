@@ -1,22 +1,17 @@
 //! `traces FROM [N]`: sampled packets whose traces have ended, from this number on (docs/trace.md).
 //!
-//! With N one packet in N is sampled while somebody asks so: for [`LEASE`] from the question on. An engine that
-//! samples of its own accord goes on as it does.
-
-use std::time::Duration;
+//! With N one packet in N is sampled while somebody asks so: for [`LEASE`] from the question on. Of several N the smallest
+//! holds. An engine that samples of its own accord goes on as it does.
 
 use millstream_live::Fields;
 use millstream_packet::Instant;
 
 use super::answers::Id;
 use crate::engine::Engine;
-use crate::engine::packet_trace::PacketTrace;
+use crate::engine::packet_trace::{LEASE, PacketTrace};
 
 /// Traces of one page.
 const TRACES: usize = 16;
-
-/// How long packets are sampled for who has asked.
-const LEASE: Duration = Duration::from_secs(2);
 
 /// An answer that is made.
 pub(super) struct Traces {
@@ -32,7 +27,7 @@ impl Traces {
     pub fn to(from: &str, every: Option<&str>) -> Option<Self> {
         let every = match every {
             None => None,
-            Some(every) => Some(every.parse().ok().filter(|&every| every != 0)?),
+            Some(every) => Some(sample(every)?),
         };
         Some(Self { next: from.parse::<u64>().ok()?.max(1), every, lost: 0 })
     }
@@ -40,8 +35,7 @@ impl Traces {
     /// Makes the next page; whether it is the last.
     pub fn fill(&mut self, engine: &mut Engine, page: &mut String) -> bool {
         if let Some(every) = self.every.take() {
-            let until = engine.time + LEASE;
-            engine.sample_until(every, until);
+            engine.sample_for_a_while(every);
         }
         engine.end_traces_of_closed();
         let mut left = TRACES;
@@ -63,6 +57,11 @@ impl Traces {
     }
 }
 
+/// One packet in how many is to be sampled; `None` where the word is no such number.
+pub(super) fn sample(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|&every| every != 0)
+}
+
 fn show(trace: &PacketTrace, page: &mut String) {
     let mut line = Fields::begin(page, "trace");
     line.put("number", trace.number).put("way", trace.way().name());
@@ -81,22 +80,25 @@ fn show(trace: &PacketTrace, page: &mut String) {
 }
 
 impl Engine {
-    /// Samples one packet in `every` until then, unless the engine samples of its own accord.
-    fn sample_until(&mut self, every: u32, until: Instant) {
-        if self.out.traces.is_on() && self.live.sample_until.is_none() {
+    /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord. Where others have asked for
+    /// more packets, they go on to get them: to change how many are sampled is to forget those that were.
+    pub(super) fn sample_for_a_while(&mut self, every: u32) {
+        let now = self.out.traces.every();
+        if now != 0 && self.live.sample_until.is_none() {
             return;
         }
-        if self.out.traces.every() != every {
+        if now == 0 || every < now {
             self.set_packet_sample(every);
         }
-        self.live.sample_until = Some(until);
+        self.live.sample_until = Some(self.time + LEASE);
     }
 
-    /// Ends sampling, and watching connections, for those who have asked, once nobody asks any more.
+    /// Ends sampling, and watching flows and connections, for those who have asked, once nobody asks any more.
     pub(super) fn end_lease(&mut self, now: Instant) {
         if self.live.sample_until.is_some_and(|until| until <= now) {
             self.set_packet_sample(0);
         }
+        self.out.traces.end_leases(now);
         if self.out.events.is_on() {
             self.out.events.end_leases(now);
         }
@@ -107,35 +109,11 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::engine::live::answers::Answer;
+    use crate::engine::live::tests::talking::Talking;
     use crate::engine::packet_trace::KEPT;
-    use crate::{EngineConfig, SocketId};
     use millstream_live::Record;
 
-    /// An engine that sends datagrams to itself.
-    struct Talking {
-        engine: Engine,
-        socket: SocketId,
-    }
-
     impl Talking {
-        fn new() -> Self {
-            let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
-            engine.add_loopback().expect("a link");
-            let local = "127.0.0.1:9".parse().expect("an address");
-            let socket = engine.udp_bind(local).expect("a socket");
-            Self { engine, socket }
-        }
-
-        /// Sends and receives so many datagrams, one after the other.
-        fn talk(&mut self, count: usize) {
-            let to = "127.0.0.1:9".parse().expect("an address");
-            for _ in 0..count {
-                self.engine.udp_send(self.socket, b"hello", Some(to)).expect("sent");
-                while self.engine.turn(self.engine.now()).progress {}
-                self.engine.udp_recv(self.socket, &mut [0; 8]).expect("received");
-            }
-        }
-
         fn ask(&mut self, question: &str) -> Vec<Record> {
             let (mut answer, mut page, mut all) = (Answer::to(question), String::new(), Vec::new());
             while !answer.is_over() {
@@ -151,12 +129,12 @@ mod tests {
 
     #[test]
     fn packets_are_sampled_for_as_long_as_somebody_asks() {
-        let mut talking = Talking::new();
-        talking.talk(3);
+        let mut talking = Talking::new(1);
+        talking.talk(0, 3);
         let none = talking.ask(&format!("traces {} 1", u64::MAX));
         assert_eq!(none.len(), 1, "{none:?}");
         assert_eq!((none[0].number("next"), none[0].number("sample")), (Some(1), Some(1)));
-        talking.talk(100);
+        talking.talk(0, 100);
         let all = talking.ask("traces 1 1");
         let ways_in: Vec<_> = all.iter().filter(|line| line.get("way") == Some("in")).collect();
         assert_eq!(ways_in.len(), 100);
@@ -164,7 +142,7 @@ mod tests {
         let last = all.last().expect("a line");
         let next = last.number("next").expect("a number");
         assert_eq!((next, last.number("lost")), (all.len() as u64, Some(0)));
-        talking.talk(KEPT);
+        talking.talk(0, KEPT);
         let late = talking.ask(&format!("traces {next}"));
         assert_eq!(late.len(), KEPT + 1);
         let (first, last) = (&late[0], late.last().expect("a line"));
@@ -179,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_samples_of_its_own_accord_goes_on() {
-        let mut talking = Talking::new();
+        let mut talking = Talking::new(1);
         talking.engine.set_packet_sample(7);
         let said = talking.ask("traces 1 1");
         assert_eq!(said[0].number("sample"), Some(7));
@@ -190,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        let mut talking = Talking::new();
+        let mut talking = Talking::new(1);
         for question in ["traces", "traces x", "traces 1 0", "traces 1 -1", "traces 1 1 1"] {
             let mut page = String::new();
             Answer::to(question).fill(&mut talking.engine, &mut page);

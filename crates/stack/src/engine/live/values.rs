@@ -164,7 +164,7 @@ fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     to.one(Kind::Gauge, "packet_sample", &[], u64::from(engine.out.traces.every()));
     to.one(Kind::Counter, "packet_traces", &[], engine.out.traces.ended());
     to.one(Kind::Counter, "packet_traces_displaced", &[], tracer.displaced());
-    for (point, times) in tracer.stages() {
+    for (point, times) in tracer.residence.stages() {
         let labels = [("way", point.way().name()), ("stage", point.stage())];
         to.histogram("packet_ns", &labels, times);
     }

@@ -11,6 +11,7 @@
 
 mod hooks;
 mod record;
+mod residence;
 mod sent;
 #[cfg(test)]
 mod tests;
@@ -26,9 +27,12 @@ use crate::engine::datagram::udp_table::UdpSocket;
 use crate::engine::random::Random;
 use crate::engine::tcp::table::TcpSocket;
 use crate::socket::SocketId;
-use crate::stages::Histogram;
 use hooks::Arrived;
 pub use record::{PacketTrace, TraceEnd, TracePoint, Way};
+#[cfg(test)]
+pub(in crate::engine) use residence::FLOWS;
+pub(in crate::engine) use residence::{Flow, LEASE};
+use residence::{Flows, Residence};
 
 /// Packets that are followed at once.
 pub(in crate::engine) const FOLLOWED: usize = 64;
@@ -63,8 +67,10 @@ pub(in crate::engine) struct Tracer {
     /// How many have come to an end.
     ended: u64,
     displaced: u64,
-    /// Nanoseconds in the stage that ends at each point.
-    stages: [Histogram; TracePoint::COUNT],
+    /// Of all sampled packets.
+    pub residence: Residence,
+    /// Of single flows.
+    flows: Flows,
 }
 
 impl PacketTraces {
@@ -127,6 +133,24 @@ impl PacketTraces {
         }
     }
 
+    /// Counts the sampled packets of a flow for who asks; false where as many others are counted as may be, or nothing is
+    /// sampled.
+    pub fn ask_for_flow(&mut self, id: SocketId, now: Instant) -> bool {
+        self.tracer.as_mut().is_some_and(|tracer| tracer.flows.ask(id, now))
+    }
+
+    /// What was counted of a flow that somebody has asked for.
+    pub fn flow(&self, id: SocketId) -> Option<&Flow> {
+        self.tracer()?.flows.get(id)
+    }
+
+    /// Forgets flows that nobody has asked for of late.
+    pub fn end_leases(&mut self, now: Instant) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.flows.end_leases(now);
+        }
+    }
+
     /// Follows a packet of a socket from now on.
     fn follow(&mut self, trace: PacketTrace) {
         let (Some(tracer), Some(socket)) = (&mut self.tracer, trace.socket) else { return };
@@ -170,7 +194,8 @@ impl Tracer {
             kept: VecDeque::with_capacity(KEPT),
             ended: 0,
             displaced: 0,
-            stages: [Histogram::default(); TracePoint::COUNT],
+            residence: Residence::default(),
+            flows: Flows::default(),
         };
         tracer.until = [tracer.skip(), tracer.skip()];
         tracer
@@ -217,12 +242,6 @@ impl Tracer {
         self.displaced
     }
 
-    /// Nanoseconds in each stage, with the point at which it ends.
-    pub fn stages(&self) -> impl Iterator<Item = (TracePoint, &Histogram)> {
-        let all = TracePoint::ALL.iter().copied().zip(&self.stages);
-        all.filter(|(point, _)| !point.stage().is_empty())
-    }
-
     /// Traces that have ended, from this number on.
     pub fn kept_from(&self, number: u64) -> impl Iterator<Item = &PacketTrace> {
         let first = self.ended - self.kept.len() as u64 + 1;
@@ -258,13 +277,8 @@ impl Tracer {
     fn end(&mut self, mut trace: PacketTrace) {
         self.ended += 1;
         trace.number = self.ended;
-        let mut before = None;
-        for (point, time) in trace.reached() {
-            if let Some(before) = before.replace(time) {
-                let ns = time.saturating_duration_since(before).as_nanos();
-                self.stages[point as usize].add(usize::try_from(ns).unwrap_or(usize::MAX));
-            }
-        }
+        self.residence.add(&trace);
+        self.flows.add(&trace);
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }

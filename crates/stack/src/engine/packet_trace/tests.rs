@@ -184,7 +184,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     let trace = out(&two).pop().expect("it is acknowledged");
     assert_eq!((points(&trace), trace.end), (WAY_OUT.into(), TraceEnd::Complete));
     assert_eq!((trace.position, trace.bytes), (1448, 1448), "the first segment of one write");
-    let transmitted = two.far.out.traces.tracer().expect("on").stages();
+    let transmitted = two.far.out.traces.tracer().expect("on").residence.stages();
     let counted = transmitted.filter(|(point, _)| point.way() == Way::Out);
     assert!(counted.into_iter().all(|(_, times)| times.total() == 1));
 }

@@ -9,6 +9,7 @@ mod network;
 mod pool;
 mod queues;
 mod sockets;
+mod stages;
 mod timers;
 
 use std::fmt::{self, Display};
@@ -32,7 +33,7 @@ pub(super) const PAGE_BYTES: usize = 8 << 10;
 
 /// What is told who asks for something else.
 const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route [PREFIX | get ADDRESS], \
-                         groups, timers [-v], traces FROM [N], events ID FROM or pool";
+                         groups, timers [-v], stages ID [N], traces FROM [N], events ID FROM or pool";
 
 /// Answers one question.
 pub(super) struct Answer {
@@ -118,6 +119,8 @@ impl Answer {
             ["events", id, from] => events(id, from),
             ["traces", from] => traces(from, None),
             ["traces", from, every] => traces(from, Some(every)),
+            ["stages", id] => Some(stages::FlowStages::to(id, None)),
+            ["stages", id, every] => Some(stages::FlowStages::to(id, Some(every))),
             ["census"] => Some(Box::<queues::Census>::default()),
             ["links"] => Some(Box::<network::Links>::default()),
             ["neigh"] => Some(Box::<network::Neighbors>::default()),

@@ -1,0 +1,97 @@
+//! `stages ID [N]`: how long the sampled packets of one flow were in each stage, since somebody asked for it first
+//! (docs/trace.md). With N one packet in N is sampled, as for `traces`.
+
+use millstream_live::bucket_least;
+
+use super::{Done, Id, NO_SUCH_SOCKET, Page, Pages, Refused, Written, parse_id, us};
+use crate::engine::Engine;
+use crate::engine::live::traces::sample;
+use crate::engine::packet_trace::{Flow, TracePoint};
+use crate::socket::{SocketId, SocketKind};
+
+/// See the module text.
+pub(super) struct FlowStages {
+    id: SocketId,
+    every: Option<u32>,
+    is_begun: bool,
+    /// The number that is shown next: of the buckets of all points, one after the other.
+    next: usize,
+}
+
+impl FlowStages {
+    /// The answer to a question with these words.
+    pub fn to(id: &str, every: Option<&str>) -> Box<dyn Pages> {
+        let Some(id) = parse_id(id) else { return Box::new(Refused(NO_SUCH_SOCKET)) };
+        let every = match every.map(sample) {
+            None => None,
+            Some(Some(every)) => Some(every),
+            Some(None) => return Box::new(Refused("not a number")),
+        };
+        Box::new(Self { id, every, is_begun: false, next: 0 })
+    }
+
+    /// Has the flow counted, and tells how much there is to tell.
+    fn begin(&self, engine: &mut Engine, page: &mut Page) -> Result<(), &'static str> {
+        let (id, now) = (self.id, engine.time);
+        // Of one that is gone it is told for a while what was counted.
+        if !is_open(engine, id) && engine.out.traces.flow(id).is_none() {
+            return Err(NO_SUCH_SOCKET);
+        }
+        if let Some(every) = self.every {
+            engine.sample_for_a_while(every);
+        }
+        let traces = &mut engine.out.traces;
+        if traces.is_on() && !traces.ask_for_flow(id, now) {
+            return Err("as many flows are counted as may be");
+        }
+        engine.end_traces_of_closed();
+        let traces = &engine.out.traces;
+        let mut line = page.line("flow");
+        line.put("id", Id(id)).put("sample", traces.every());
+        if let Some(flow) = traces.flow(id) {
+            line.put("since_us", us(flow.since, now)).put("traces", flow.traces);
+        }
+        line.end();
+        Ok(())
+    }
+}
+
+impl Pages for FlowStages {
+    fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            self.begin(engine, page)?;
+        }
+        let Some(flow) = engine.out.traces.flow(self.id) else { return Ok(Done::Last) };
+        for (at, (point, bucket, count)) in buckets(flow).enumerate().skip(self.next) {
+            if !page.is_left() {
+                self.next = at;
+                return Ok(Done::More);
+            }
+            page.spend(1);
+            if count != 0 {
+                let mut line = page.line("stage");
+                line.put("way", point.way().name()).put("stage", point.stage());
+                line.put("least_ns", bucket_least(bucket)).put("count", count);
+                line.end();
+            }
+        }
+        Ok(Done::Last)
+    }
+}
+
+/// How many packets were so long in each stage, by powers of two: the point that the stage ends at, the power, and how many.
+fn buckets(flow: &Flow) -> impl Iterator<Item = (TracePoint, usize, u64)> {
+    flow.residence.stages().flat_map(|(point, times)| {
+        let counts = times.buckets().iter().enumerate();
+        counts.map(move |(bucket, &count)| (point, bucket, count))
+    })
+}
+
+/// Whether packets of it can be followed now.
+fn is_open(engine: &Engine, id: SocketId) -> bool {
+    match id.kind() {
+        SocketKind::Tcp => engine.tcp.sockets.get(id.slot()).is_some_and(|one| one.id == id),
+        SocketKind::Udp => engine.udp.sockets.get(id.slot()).is_some_and(|one| one.id == id),
+        SocketKind::Listener | SocketKind::Icmp => false,
+    }
+}
