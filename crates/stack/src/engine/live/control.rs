@@ -6,7 +6,7 @@
 //! made when the one before has left. So no turn is long, and what nobody reads is not made.
 //!
 //! Few clients are served at once, and only those of the engine's user. One that does not ask, or does not read, is
-//! dropped after a while; so is one that says more than its question.
+//! dropped after a while; so is one that says more than its question. Each is counted by its reason ([`ClientDrop`]).
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,6 +20,7 @@ use millstream_link::sys::{PollEntry, effective_uid, peer_uid};
 use millstream_packet::Instant;
 
 use super::answers::Answer;
+use super::clients::{ClientDrop, ClientStats};
 use crate::engine::Engine;
 
 /// Clients that are served at once; others wait to be accepted.
@@ -29,6 +30,9 @@ const TO_ASK: Duration = Duration::from_millis(250);
 const TO_READ: Duration = Duration::from_secs(2);
 /// Bytes of a question.
 const QUESTION_BYTES: usize = 128;
+/// Where a client cannot be accepted (the process has no descriptor left, say), it is tried again so much later. Who waits
+/// would wake the engine again and again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module text.
 pub(super) struct Control {
@@ -37,6 +41,8 @@ pub(super) struct Control {
     uid: u32,
     /// Whose turn it is.
     next: usize,
+    /// Nobody is accepted before.
+    deaf_until: Option<Instant>,
 }
 
 struct Client {
@@ -58,46 +64,85 @@ impl Control {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
         set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(Self { listener, clients: Vec::with_capacity(CLIENTS), uid: effective_uid(), next: 0 })
+        Ok(Self {
+            listener,
+            clients: Vec::with_capacity(CLIENTS),
+            uid: effective_uid(),
+            next: 0,
+            deaf_until: None,
+        })
     }
 
     /// Takes in one client that waits, if there is room for it.
-    pub fn accept(&mut self, now: Instant) {
-        if self.clients.len() == CLIENTS {
+    pub fn accept(&mut self, stats: &mut ClientStats, now: Instant) {
+        if self.clients.len() == CLIENTS || self.deaf_until.is_some_and(|until| now < until) {
             return;
         }
-        let Ok((stream, _)) = self.listener.accept() else { return };
-        let is_ours = peer_uid(&stream).is_ok_and(|uid| uid == self.uid);
-        if is_ours && stream.set_nonblocking(true).is_ok() {
-            self.clients.push(Client {
-                stream,
-                question: Vec::new(),
-                answer: None,
-                page: String::new(),
-                sent: 0,
-                until: now + TO_ASK,
-                is_full: false,
-            });
+        self.deaf_until = None;
+        let accepted = self.listener.accept().and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        });
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                let is_nobody = [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted];
+                if !is_nobody.contains(&error.kind()) {
+                    stats.accept_failed += 1;
+                    self.deaf_until = Some(now + PAUSE);
+                }
+                return;
+            }
+        };
+        if !peer_uid(&stream).is_ok_and(|uid| uid == self.uid) {
+            return stats.count(ClientDrop::OtherUser);
         }
+        self.clients.push(Client {
+            stream,
+            question: Vec::new(),
+            answer: None,
+            page: String::new(),
+            sent: 0,
+            until: now + TO_ASK,
+            is_full: false,
+        });
+        stats.times_full += u64::from(self.clients.len() == CLIENTS);
     }
 
     /// Serves one client with one page at most, and drops those whose time is up.
     pub fn serve(&mut self, engine: &mut Engine, now: Instant) {
-        self.clients.retain(|client| client.until > now);
+        let stats = &mut engine.live.clients;
+        self.clients.retain(|client| {
+            let is_late = client.until <= now;
+            if is_late {
+                stats.count(if client.answer.is_some() {
+                    ClientDrop::Slow
+                } else {
+                    ClientDrop::Silent
+                });
+            }
+            !is_late
+        });
         if self.clients.is_empty() {
             return;
         }
         let at = self.next % self.clients.len();
         self.next = at + 1;
-        if self.clients[at].serve(engine, now).is_none() {
-            self.clients.swap_remove(at);
+        let served = self.clients[at].serve(engine, now);
+        let stats = &mut engine.live.clients;
+        match served {
+            Ok(Served::InPart) => return,
+            Ok(Served::Answered) => stats.answered += 1,
+            Ok(Served::Refused) => stats.refused += 1,
+            Err(reason) => stats.count(reason),
         }
+        self.clients.swap_remove(at);
     }
 
     /// When to look here next, where nothing is heard of the sockets: at once while an answer is made.
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let due = |client: &Client| if client.is_busy() { now } else { client.until };
-        self.clients.iter().map(due).min()
+        self.clients.iter().map(due).chain(self.deaf_until).min()
     }
 
     /// Clients that are served now.
@@ -110,7 +155,7 @@ impl Control {
     pub fn watch(&self, entries: &mut Vec<PollEntry>) {
         let mut add =
             |fd: RawFd, wants_write| entries.push(PollEntry { fd, wants_write, ready: false });
-        if self.clients.len() < CLIENTS {
+        if self.clients.len() < CLIENTS && self.deaf_until.is_none() {
             add(self.listener.as_raw_fd(), false);
         }
         self.clients.iter().for_each(|client| add(client.stream.as_raw_fd(), client.is_full));
@@ -123,14 +168,14 @@ impl Client {
         self.answer.is_some() && !self.is_full
     }
 
-    /// Hears it, and tells it something; `None` when that is over.
-    fn serve(&mut self, engine: &mut Engine, now: Instant) -> Option<()> {
+    /// Hears it, and tells it something.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    fn serve(&mut self, engine: &mut Engine, now: Instant) -> Result<Served, ClientDrop> {
         self.hear()?;
-        let Some(answer) = &mut self.answer else { return Some(()) };
+        let Some(answer) = &mut self.answer else { return Ok(Served::InPart) };
         if self.sent == self.page.len() {
-            if answer.is_over() {
-                return None;
-            }
             self.sent = 0;
             answer.fill(engine, &mut self.page);
         }
@@ -141,31 +186,48 @@ impl Client {
                 self.until = now + TO_READ;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_full = true,
-            Err(_) => return None,
+            Err(_) => return Err(ClientDrop::Gone),
         }
-        Some(())
+        Ok(match self.sent == self.page.len() && answer.is_over() {
+            false => Served::InPart,
+            true if answer.is_refused() => Served::Refused,
+            true => Served::Answered,
+        })
     }
 
     /// Reads what it says: its question, and nothing more.
-    fn hear(&mut self) -> Option<()> {
+    fn hear(&mut self) -> Result<(), ClientDrop> {
         let mut bytes = [0; QUESTION_BYTES];
         match self.stream.read(&mut bytes) {
-            Ok(len @ 1..)
-                if self.answer.is_none() && self.question.len() + len <= QUESTION_BYTES =>
-            {
-                self.question.extend_from_slice(&bytes[..len]);
+            Ok(0) => return Err(ClientDrop::Gone),
+            Ok(_) if self.answer.is_some() => return Err(ClientDrop::SaidMore),
+            Ok(len) if self.question.len() + len > QUESTION_BYTES => {
+                return Err(ClientDrop::QuestionTooLong);
             }
+            Ok(len) => self.question.extend_from_slice(&bytes[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // It is gone, or says more.
-            _ => return None,
+            Err(_) => return Err(ClientDrop::Gone),
         }
         if let Some(end) = self.question.iter().position(|&byte| byte == b'\n') {
             if end + 1 != self.question.len() {
-                return None;
+                return Err(ClientDrop::SaidMore);
             }
             let question = String::from_utf8_lossy(&self.question[..end]);
             self.answer.get_or_insert_with(|| Answer::to(&question));
         }
-        Some(())
+        Ok(())
     }
 }
+
+/// What became of a client that was served.
+enum Served {
+    /// There is more to hear from it, or to tell it.
+    InPart,
+    /// It has its answer.
+    Answered,
+    /// It was told why there is none.
+    Refused,
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 //! turn one comparison.
 
 mod answers;
+mod clients;
 mod config;
 mod control;
 mod counters;
@@ -22,6 +23,7 @@ use millstream_packet::Instant;
 use millstream_tcp::State;
 
 use super::{Engine, Serial};
+use clients::ClientStats;
 pub use config::LiveConfig;
 use control::Control;
 use values::{Names, Values};
@@ -48,6 +50,8 @@ pub(super) struct Live {
     wanted: Option<Box<LiveConfig>>,
     /// Why nothing is published, or was not at last.
     error: Option<LiveError>,
+    /// What became of those who asked.
+    clients: ClientStats,
 }
 
 struct Publisher {
@@ -63,6 +67,8 @@ struct Publisher {
     has_traces: bool,
     /// Turns that had found something to do when it was published last.
     worked: u64,
+    /// Somebody has asked, or was dropped, since.
+    has_news: bool,
     states: States,
 }
 
@@ -75,7 +81,7 @@ impl Live {
             Err(error @ LiveError::Name(_)) => (None, None, None, Some(error)),
             Err(error) => (Some(now + AGAIN), None, Some(Box::new(config.clone())), Some(error)),
         };
-        Self { due, publisher, wanted, error, sample_until: None }
+        Self { due, publisher, wanted, error, ..Self::default() }
     }
 
     #[inline]
@@ -87,7 +93,7 @@ impl Live {
     #[inline]
     pub fn next_deadline(&self, worked: u64, now: Instant) -> Option<Instant> {
         let publisher = self.publisher.as_deref()?;
-        let publish = (publisher.worked != worked).then_some(publisher.due);
+        let publish = (publisher.worked != worked || publisher.has_news).then_some(publisher.due);
         let answer = publisher.control.as_ref().and_then(|control| control.next_deadline(now));
         publish.into_iter().chain(answer).min()
     }
@@ -123,6 +129,7 @@ impl Publisher {
             has_traces: false,
             // Not even that nothing was done yet is published.
             worked: u64::MAX,
+            has_news: false,
             states: States::default(),
         })
     }
@@ -133,7 +140,7 @@ impl Publisher {
         self.writer.begin();
         let writer = &mut self.writer;
         values::visit(engine, &self.states, &mut Values(|value| writer.push(value)));
-        self.worked = engine.turns_of_work();
+        (self.worked, self.has_news) = (engine.turns_of_work(), false);
         self.writer.publish(engine.time.as_nanos())?;
         if self.control.is_none() {
             // Its name was free, or of an engine that has gone.
@@ -204,8 +211,9 @@ impl Engine {
         if before.sample_until.is_some() {
             self.set_packet_sample(0);
         }
+        let clients = before.clients;
         drop(before);
-        self.live = Live::new(config, self.time);
+        self.live = Live { clients, ..Live::new(config, self.time) };
     }
 
     /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.
@@ -224,7 +232,8 @@ impl Engine {
     pub(super) fn look_at_live(&mut self, now: Instant) {
         self.end_lease(now);
         if let Some(wanted) = self.live.wanted.take() {
-            self.live = Live::new(Some(&wanted), now);
+            let clients = self.live.clients;
+            self.live = Live { clients, ..Live::new(Some(&wanted), now) };
         }
         let Some(mut publisher) = self.live.publisher.take() else { return };
         if publisher.due <= now {
@@ -233,8 +242,10 @@ impl Engine {
         }
         let mut due = publisher.due;
         if let Some(control) = &mut publisher.control {
-            control.accept(now);
+            let before = self.live.clients;
+            control.accept(&mut self.live.clients, now);
             control.serve(self, now);
+            publisher.has_news |= self.live.clients != before;
             due = control.next_deadline(now).map_or(due, |answer| answer.min(due));
         }
         self.live.due = Some(due);

@@ -9,14 +9,14 @@ use super::*;
 use crate::EngineConfig;
 
 /// A directory that is removed with all that is in it.
-struct Temporary(std::path::PathBuf);
+pub(super) struct Temporary(std::path::PathBuf);
 
 impl Temporary {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("millstream-engine-{}-{name}", std::process::id())))
     }
 
-    fn config(&self) -> LiveConfig {
+    pub fn config(&self) -> LiveConfig {
         LiveConfig::new("test").directory(&self.0)
     }
 }
@@ -27,7 +27,7 @@ impl Drop for Temporary {
     }
 }
 
-fn engine(end: Option<PairEnd>, config: Option<LiveConfig>) -> Engine {
+pub(super) fn engine(end: Option<PairEnd>, config: Option<LiveConfig>) -> Engine {
     let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
     let mut engine =
         Engine::new(EngineConfig { live: config, ..EngineConfig::new(pool) }).expect("an engine");
@@ -38,7 +38,7 @@ fn engine(end: Option<PairEnd>, config: Option<LiveConfig>) -> Engine {
     engine
 }
 
-fn read(engine: &Engine) -> Snapshot {
+pub(super) fn read(engine: &Engine) -> Snapshot {
     let path = engine.live_path().expect("published");
     Segment::open(path, effective_uid()).expect("readable").read().expect("a snapshot")
 }
@@ -284,133 +284,3 @@ mod flows;
 mod others;
 mod pages;
 pub(super) mod talking;
-
-mod control {
-    //! The socket itself, and who misuses it.
-
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    fn open(engine: &Engine) -> std::io::Result<UnixStream> {
-        let path = engine.live_path().expect("published").with_extension("sock");
-        let stream = UnixStream::connect(path)?;
-        stream.set_nonblocking(true)?;
-        Ok(stream)
-    }
-
-    fn clients(engine: &Engine) -> usize {
-        let publisher = engine.live.publisher.as_deref().expect("published");
-        publisher.control.as_ref().expect("a socket").clients()
-    }
-
-    /// A turn, which sleeps where there is nothing to do.
-    fn sleeps(engine: &mut Engine) {
-        engine.run_once(Some(Duration::from_millis(1))).expect("a turn");
-    }
-
-    /// A turn 10 ms later.
-    fn later(engine: &mut Engine) {
-        engine.turn(engine.now() + Duration::from_millis(10));
-    }
-
-    /// Asks, with turns of the engine meanwhile, and reads all of the answer.
-    fn ask(engine: &mut Engine, question: &str, turn: fn(&mut Engine)) -> String {
-        let mut stream = open(engine).expect("a client");
-        stream.write_all(question.as_bytes()).expect("asked");
-        let (mut answer, mut part) = (Vec::new(), [0; 65_536]);
-        for _ in 0..100_000 {
-            turn(engine);
-            match stream.read(&mut part) {
-                Ok(0) => break,
-                Ok(len) => answer.extend_from_slice(&part[..len]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // It was dropped before it had all been read.
-                Err(_) => break,
-            }
-        }
-        String::from_utf8(answer).expect("text")
-    }
-
-    #[test]
-    fn an_engine_that_sleeps_answers_who_asks() {
-        let there = Temporary::new("asks");
-        let mut engine = engine(None, Some(there.config().every(Duration::from_secs(3600))));
-        engine.tcp_listen("0.0.0.0:7".parse().expect("an address"), 4).expect("a listener");
-        engine.run_once(Some(Duration::ZERO)).expect("a turn");
-        let answer = ask(&mut engine, "ss\n", sleeps);
-        assert!(
-            answer.starts_with("socket id=listen0.0 ") && answer.ends_with("end\n"),
-            "{answer}"
-        );
-        assert!(ask(&mut engine, "nonsense\n", sleeps).starts_with("error "));
-        assert_eq!(clients(&engine), 0);
-    }
-
-    #[test]
-    fn who_says_too_much_or_goes_away_is_dropped() {
-        let there = Temporary::new("garbage");
-        let mut engine = engine(None, Some(there.config()));
-        engine.run_once(Some(Duration::ZERO)).expect("a turn");
-        let garbage = "x".repeat(10_000);
-        for wrong in [garbage.as_str(), "ss\nss\n", "ss\nx"] {
-            assert_eq!(ask(&mut engine, wrong, sleeps), "", "{wrong:.20}");
-        }
-        drop(open(&engine).expect("a client"));
-        (0..10).for_each(|_| later(&mut engine));
-        assert_eq!(clients(&engine), 0);
-    }
-
-    #[test]
-    fn who_does_not_ask_and_who_does_not_read_is_dropped_in_time() {
-        let there = Temporary::new("silent");
-        let (end, _other) = pair(PairConfig::default()).expect("a pair");
-        let mut engine = engine(Some(end), Some(there.config()));
-        for _ in 0..600 {
-            engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
-        }
-        let mut now = engine.refresh_time();
-        let mut turns = |engine: &mut Engine, count: usize, each: Duration| {
-            for _ in 0..count {
-                now += each;
-                engine.turn(now);
-            }
-        };
-        turns(&mut engine, 1, Duration::from_millis(10));
-        let _silent = open(&engine).expect("a client");
-        let mut deaf = open(&engine).expect("a client");
-        deaf.write_all(b"ss\n").expect("asked");
-        turns(&mut engine, 5, Duration::from_millis(10));
-        assert_eq!(clients(&engine), 2);
-        turns(&mut engine, 30, Duration::from_millis(10));
-        assert_eq!(clients(&engine), 1, "who has not asked is gone");
-        // As much as the socket takes was made, and no more.
-        turns(&mut engine, 2000, Duration::from_micros(10));
-        let quiet = engine.live.next_deadline(engine.turns_of_work(), engine.now()).expect("one");
-        assert!(quiet > engine.now(), "nobody is told anything now");
-        turns(&mut engine, 210, Duration::from_millis(10));
-        assert_eq!(clients(&engine), 0, "who does not read is gone");
-    }
-
-    #[test]
-    fn a_thousand_clients_take_no_more_than_their_places() {
-        let there = Temporary::new("thousand");
-        let mut engine = engine(None, Some(there.config()));
-        engine.run_once(Some(Duration::ZERO)).expect("a turn");
-        for _ in 0..10 {
-            // No more than the system lets wait.
-            let all: Vec<_> = (0..100).map(|_| open(&engine).expect("a client")).collect();
-            let mut most = 0;
-            for _ in 0..200 {
-                later(&mut engine);
-                most = most.max(clients(&engine));
-            }
-            assert_eq!(most, 16);
-            drop(all);
-            (0..200).for_each(|_| later(&mut engine));
-            assert_eq!(clients(&engine), 0);
-        }
-        assert!(ask(&mut engine, "ss\n", later).ends_with("end\n"), "an honest one is served");
-    }
-}

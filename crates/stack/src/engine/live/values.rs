@@ -6,6 +6,7 @@ use millstream_route::LinkId;
 use millstream_tcp::State;
 use millstream_wire::Malformed;
 
+use super::clients::ClientDrop;
 use super::{LINKS, States};
 use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
@@ -92,6 +93,7 @@ pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
     gauges(engine, states, to);
     stages(engine, to);
     packet_traces(engine, to);
+    clients(engine, to);
     links(engine, to);
 }
 
@@ -167,6 +169,22 @@ fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     for (point, times) in tracer.residence.stages() {
         let labels = [("way", point.way().name()), ("stage", point.stage())];
         to.histogram("packet_ns", &labels, times);
+    }
+}
+
+/// What became of those who asked by the control socket.
+fn clients(engine: &Engine, to: &mut impl Visit) {
+    let clients = &engine.live.clients;
+    for (name, value) in clients.counters() {
+        to.one(Kind::Counter, name, &[], value);
+    }
+    for reason in ClientDrop::ALL {
+        to.one(
+            Kind::Counter,
+            "control_drops",
+            &[("reason", reason.name())],
+            clients.dropped(reason),
+        );
     }
 }
 

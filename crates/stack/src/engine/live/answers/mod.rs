@@ -39,6 +39,7 @@ const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route
 pub(super) struct Answer {
     pages: Box<dyn Pages>,
     is_over: bool,
+    is_refused: bool,
     /// Steps that the last page took.
     #[cfg(test)]
     pub steps: usize,
@@ -117,10 +118,10 @@ impl Answer {
             ["queue", id] => queue(id, false),
             ["queue", id, "-v"] => queue(id, true),
             ["events", id, from] => events(id, from),
-            ["traces", from] => traces(from, None),
-            ["traces", from, every] => traces(from, Some(every)),
             ["stages", id] => Some(stages::FlowStages::to(id, None)),
             ["stages", id, every] => Some(stages::FlowStages::to(id, Some(every))),
+            ["traces", from] => traces(from, None),
+            ["traces", from, every] => traces(from, Some(every)),
             ["census"] => Some(Box::<queues::Census>::default()),
             ["links"] => Some(Box::<network::Links>::default()),
             ["neigh"] => Some(Box::<network::Neighbors>::default()),
@@ -136,6 +137,7 @@ impl Answer {
         Self {
             pages: pages.unwrap_or_else(|| Box::new(Refused(QUESTIONS))),
             is_over: false,
+            is_refused: false,
             #[cfg(test)]
             steps: 0,
         }
@@ -144,6 +146,11 @@ impl Answer {
     /// Whether its last page is made.
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Whether it said why there is none.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Makes the next page.
@@ -161,7 +168,7 @@ impl Answer {
                 let mut line = page.line("error");
                 line.put("why", why);
                 line.end();
-                self.is_over = true;
+                (self.is_over, self.is_refused) = (true, true);
             }
         }
         #[cfg(test)]
