@@ -30,7 +30,7 @@ use crate::limits::{
 use crate::magazine::Cache;
 use crate::mapping::Mapping;
 use crate::pool::{PoolConfig, PoolError};
-use crate::stats::{CacheStats, Holder, HolderCell, PoolStats};
+use crate::stats::{CacheStats, Holder, HolderCell, PoolStats, StockStats};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -99,6 +99,16 @@ impl Stock {
     /// Far below where the wish to grow arises.
     pub(crate) fn is_nearly_dry(&self) -> bool {
         self.depot.len() < self.wish_below / 2
+    }
+
+    /// What there is, by a few relaxed loads.
+    pub(crate) fn stats(&self) -> StockStats {
+        StockStats {
+            total: self.total.load(Ordering::Relaxed),
+            depot: self.depot.len(),
+            high_out: self.high_out.load(Ordering::Relaxed),
+            exhausted: self.exhausted.load(Ordering::Relaxed),
+        }
     }
 
     fn all_home(&self) -> bool {

@@ -118,5 +118,5 @@ pub use packet::Packet;
 pub use packet_queue::PacketQueue;
 pub use pool::{Exhausted, Extent, HugePages, Pool, PoolConfig, PoolError};
 pub use slices::{Reader, Slices};
-pub use stats::{CacheStats, Holder, HolderStats, PoolStats, QueueStats};
+pub use stats::{CacheStats, Holder, HolderStats, PoolStats, QueueStats, StockStats};
 pub use time::Instant;

@@ -12,7 +12,7 @@ use crate::limits::{
 use crate::magazine;
 use crate::mapping;
 use crate::packet::Packet;
-use crate::stats::{Holder, PoolStats};
+use crate::stats::{Holder, PoolStats, StockStats};
 use std::ops::{Range, RangeInclusive};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -386,6 +386,13 @@ impl Pool {
     /// place among the holders empty.
     pub fn stats_in(&self, places: Range<usize>) -> PoolStats {
         self.arena.stats(places)
+    }
+
+    /// What there is of frames, of views and of blocks, with their names. A few relaxed loads, no lock: for who looks often.
+    pub fn stocks(&self) -> [(&'static str, StockStats); 3] {
+        let Arena { frames, views, blocks, .. } = &*self.arena;
+        [("frames", frames), ("views", views), ("blocks", blocks)]
+            .map(|(name, stock)| (name, stock.stats()))
     }
 
     /// How many places of threads and of holders there are, whichever are more.

@@ -58,6 +58,19 @@ pub struct PoolStats {
     pub holders: Vec<HolderStats>,
 }
 
+/// What a pool has of one kind ([`Pool::stocks`](crate::Pool::stocks)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StockStats {
+    /// How many exist.
+    pub total: usize,
+    /// How many are free in the depot, for whoever comes; the others are in use, or in threads' magazines.
+    pub depot: usize,
+    /// Most that were out of the depot at once, as seen when some were taken from it.
+    pub high_out: usize,
+    /// Times that a thread found none.
+    pub exhausted: u64,
+}
+
 impl PoolStats {
     /// Free frames in all threads' magazines.
     pub fn cached_frames(&self) -> usize {

@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod counters;
 mod events;
+mod states;
 mod traces;
 mod values;
 
@@ -20,19 +21,16 @@ use std::time::Duration;
 use millstream_link::sys::{PollEntry, effective_uid};
 use millstream_live::{Directory, LiveError, SchemaText, Writer};
 use millstream_packet::Instant;
-use millstream_tcp::State;
 
 use super::{Engine, Serial};
 use clients::ClientStats;
 pub use config::LiveConfig;
 use control::Control;
+use states::States;
 use values::{Names, Values};
 
 /// Links that are published: those in use, of which there are no more.
 const LINKS: usize = millstream_link::sys::POLL_LIMIT;
-
-/// Connections whose states are looked at for one publication.
-const STATES: u32 = 128;
 
 /// Where publication could not begin, it is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -63,8 +61,8 @@ struct Publisher {
     control: Option<Control>,
     /// The links that the schema names.
     links: Vec<Serial>,
-    /// The schema has what is known of sampled packets.
-    has_traces: bool,
+    /// The schema has what is known of sampled packets, and what was counted of connections.
+    has: [bool; 2],
     /// Turns that had found something to do when it was published last.
     worked: u64,
     /// Somebody has asked, or was dropped, since.
@@ -126,7 +124,7 @@ impl Publisher {
             due: now,
             control: None,
             links: Vec::new(),
-            has_traces: false,
+            has: [false; 2],
             // Not even that nothing was done yet is published.
             worked: u64::MAX,
             has_news: false,
@@ -152,53 +150,22 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes the schema anew where there are other links than it names, or where packets are sampled from now on, or no
-    /// more.
+    /// Writes the schema anew where there are other links than it names, where packets are sampled from now on, or no more,
+    /// and once connections are counted.
     fn describe(&mut self, engine: &Engine) {
         let links = || engine.out.links.used_slots().map(|slot| slot.serial).take(LINKS);
-        let has_traces = engine.out.traces.is_on();
-        let is_same = self.has_traces == has_traces && links().eq(self.links.iter().copied());
+        let has = [engine.out.traces.is_on(), self.states.counted().is_some()];
+        let is_same = self.has == has && links().eq(self.links.iter().copied());
         if self.writer.sequence() != 0 && is_same {
             return;
         }
-        self.has_traces = has_traces;
+        self.has = has;
         self.links.clear();
         self.links.extend(links());
         let mut text = SchemaText::default();
         values::visit(engine, &self.states, &mut Names(&mut text));
         // As many links as can be in use fit.
         let _ = self.writer.set_schema(text);
-    }
-}
-
-/// How many connections are in which state. They are counted a few at a time: where there are more of them than
-/// [`STATES`], over several publications.
-#[derive(Clone, Copy, Default)]
-pub(super) struct States {
-    counted: [u64; State::ALL.len()],
-    counting: [u64; State::ALL.len()],
-    next: u32,
-}
-
-impl States {
-    fn look(&mut self, engine: &Engine) {
-        let sockets = &engine.tcp.sockets;
-        let end = self.next.saturating_add(STATES).min(sockets.slots() as u32);
-        for slot in self.next..end {
-            if let Some(socket) = sockets.get(slot) {
-                self.counting[socket.conn.state() as usize] += 1;
-            }
-        }
-        self.next = end;
-        if end as usize >= sockets.slots() {
-            self.counted = std::mem::take(&mut self.counting);
-            self.next = 0;
-        }
-    }
-
-    /// As counted last.
-    fn of(&self, state: State) -> u64 {
-        self.counted[state as usize]
     }
 }
 

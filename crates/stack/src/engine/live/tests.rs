@@ -3,8 +3,10 @@
 use millstream_link::{PairConfig, PairEnd, pair};
 use millstream_live::{Segment, Snapshot};
 use millstream_packet::{Pool, PoolConfig};
+use millstream_tcp::{State, TimerKind};
 
 use super::answers::Answer;
+use super::states::LOOKED_AT;
 use super::*;
 use crate::EngineConfig;
 
@@ -141,16 +143,44 @@ fn states_of_many_connections_are_counted_a_few_at_a_time() {
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let link = engine.add_link(Box::new(end)).expect("a link");
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
-    let count = 3 * STATES as usize;
+    let count = 3 * LOOKED_AT as usize;
     for _ in 0..count {
         engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
     }
+    // They ask for their neighbour and wait for an answer.
+    while engine.turn(engine.now()).progress {}
     let mut states = States::default();
     for look in 0..3 {
-        assert_eq!(states.of(State::SynSent), 0, "look {look}");
+        assert!(states.counted().is_none(), "look {look}");
         states.look(&engine);
     }
-    assert_eq!(states.of(State::SynSent), count as u64);
+    let counted = states.counted().expect("all were looked at");
+    assert_eq!(counted.states[State::SynSent as usize], count as u64);
+    let armed = |kind: TimerKind| counted.timers[kind as usize];
+    assert_eq!([TimerKind::Retransmit, TimerKind::TimeWait].map(armed), [count as u64, 0]);
+}
+
+#[test]
+fn what_is_not_counted_yet_is_not_published_as_none() {
+    let there = Temporary::new("uncounted");
+    let (end, _other) = pair(PairConfig::default()).expect("a pair");
+    let mut engine = engine(Some(end), Some(there.config()));
+    for _ in 0..2 * LOOKED_AT {
+        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+    }
+    let mut now = engine.refresh_time();
+    let mut seen = || {
+        now += Duration::from_millis(10);
+        engine.turn(now);
+        let seen = read(&engine);
+        let timers = seen.labelled("timers_armed", "kind", "retransmit");
+        (seen.labelled("tcp_sockets", "state", "SYN-SENT"), timers.is_some())
+    };
+    assert_eq!(seen(), (None, false));
+    let all = (Some(2 * u64::from(LOOKED_AT)), true);
+    assert_eq!(seen(), all);
+    // And as it was counted last while it is counted again.
+    assert_eq!(seen(), all);
 }
 
 /// Two engines over a pair, and a connection: its socket at `near`, and at `far`.

@@ -2,12 +2,15 @@
 
 use millstream_link::DropCause;
 use millstream_live::{Kind, SchemaText};
+use millstream_packet::Pool;
 use millstream_route::LinkId;
-use millstream_tcp::State;
+use millstream_tcp::{State, TimerKind};
 use millstream_wire::Malformed;
 
+use super::LINKS;
+use super::answers::SYN_ACK_TIMER;
 use super::clients::ClientDrop;
-use super::{LINKS, States};
+use super::states::States;
 use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
 use crate::stats::DropReason;
@@ -134,14 +137,43 @@ fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
     gauge("memory_limit_bytes", memory.limit_bytes);
     // 0 none, 1 pressure, 2 critical
     gauge("memory_pressure", memory.pressure as usize);
-    let pool = &engine.out.pool;
-    gauge("pool_limit_frames", pool.limit_frames());
-    gauge("pool_free_frames", pool.free_frames());
     gauge("links", engine.out.links.used_count());
     to.one(Kind::Counter, "memory_times_pressed", &[], memory.times_pressed);
-    for state in State::ALL {
-        to.one(Kind::Gauge, "tcp_sockets", &[("state", state.name())], states.of(state));
+    pool(&engine.out.pool, to);
+    connections(engine, states, to);
+}
+
+/// The pool, which other engines may have, too.
+fn pool(pool: &Pool, to: &mut impl Visit) {
+    to.one(Kind::Gauge, "pool_limit_frames", &[], pool.limit_frames() as u64);
+    to.one(Kind::Gauge, "pool_free_frames", &[], pool.free_frames() as u64);
+    for (name, stock) in pool.stocks() {
+        let of = [("of", name)];
+        let mut gauge = |name, value| to.one(Kind::Gauge, name, &of, value as u64);
+        gauge("pool_descriptors", stock.total);
+        gauge("pool_descriptors_out", stock.total.saturating_sub(stock.depot));
+        gauge("pool_descriptors_out_most", stock.high_out);
+        to.one(Kind::Counter, "pool_exhausted", &of, stock.exhausted);
     }
+}
+
+/// What is counted of connections, once all of them have been looked at.
+fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
+    let Some(counted) = states.counted() else { return };
+    for state in State::ALL {
+        let of = [("state", state.name())];
+        to.one(Kind::Gauge, "tcp_sockets", &of, counted.states[state as usize]);
+    }
+    let tcp = &engine.tcp;
+    let mut armed = |kind, count| to.one(Kind::Gauge, "timers_armed", &[("kind", kind)], count);
+    for kind in TimerKind::ALL {
+        let detached = match kind {
+            TimerKind::TimeWait => tcp.time_wait.wheel.armed() as u64,
+            _ => 0,
+        };
+        armed(kind.name(), counted.timers[kind as usize] + detached);
+    }
+    armed(SYN_ACK_TIMER, tcp.half_open.wheel.armed() as u64);
 }
 
 fn stages(engine: &Engine, to: &mut impl Visit) {

@@ -23,6 +23,7 @@ use super::events::ConnectionAnswer;
 use super::traces::Traces;
 use crate::engine::Engine;
 use crate::socket::{SocketId, SocketKind};
+pub(super) use timers::SYN_ACK_TIMER;
 
 /// Steps of a page. A piece of a queue that is looked at takes one, a slot of a table [`SLOT_STEPS`].
 pub(super) const STEPS: usize = 512;

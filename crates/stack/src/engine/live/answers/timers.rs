@@ -17,11 +17,14 @@ const KINDS: usize = NEIGHBOR + 1;
 
 fn name(kind: usize) -> &'static str {
     match kind {
-        SYN_ACK => "syn_ack",
+        SYN_ACK => SYN_ACK_TIMER,
         NEIGHBOR => "neighbor",
         _ => TimerKind::ALL[kind].name(),
     }
 }
+
+/// What the timer of an unfinished handshake is called.
+pub(in crate::engine::live) const SYN_ACK_TIMER: &str = "syn_ack";
 
 /// Timers of one kind.
 #[derive(Default)]
@@ -129,7 +132,12 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
 /// What the engine itself waits for, of which only the first of each kind is known.
 fn of_the_engine(engine: &Engine, page: &mut Page) {
     let addresses = &engine.out.addresses;
+    let of_links = engine.out.links.used_slots().filter_map(|slot| slot.link.next_deadline());
     let firsts = [
+        // Which connections have fallen quiet.
+        ("quiet_sweep", engine.tcp.busy.due()),
+        // What a link holds back for a while.
+        ("links", of_links.min()),
         ("fragments", engine.reassembly.next_deadline()),
         ("address_claims", addresses.claims.next_due()),
         ("group_reports", addresses.groups.next_due()),

@@ -1,0 +1,48 @@
+//! How many connections are in which state, and how many of their timers are armed.
+
+use millstream_tcp::{State, TimerKind};
+
+use crate::engine::Engine;
+
+/// Connections that are looked at for one publication.
+pub(super) const LOOKED_AT: u32 = 128;
+
+/// What was counted of all connections, by the numbers of states and of kinds of timers.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counted {
+    pub states: [u64; State::ALL.len()],
+    pub timers: [u64; TimerKind::ALL.len()],
+}
+
+/// They are counted a few at a time: where there are more of them than [`LOOKED_AT`], over several publications.
+#[derive(Clone, Copy, Default)]
+pub(super) struct States {
+    last: Option<Counted>,
+    counting: Counted,
+    next: u32,
+}
+
+impl States {
+    pub fn look(&mut self, engine: &Engine) {
+        let sockets = &engine.tcp.sockets;
+        let end = self.next.saturating_add(LOOKED_AT).min(sockets.slots() as u32);
+        for slot in self.next..end {
+            if let Some(socket) = sockets.get(slot) {
+                self.counting.states[socket.conn.state() as usize] += 1;
+                for (kind, _) in socket.conn.armed_timers() {
+                    self.counting.timers[kind as usize] += 1;
+                }
+            }
+        }
+        self.next = end;
+        if end as usize >= sockets.slots() {
+            self.last = Some(std::mem::take(&mut self.counting));
+            self.next = 0;
+        }
+    }
+
+    /// As counted last; `None` until all have been looked at for the first time.
+    pub fn counted(&self) -> Option<&Counted> {
+        self.last.as_ref()
+    }
+}
