@@ -38,13 +38,22 @@ fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
         None if slot.link.is_down() => line.put("state", "down"),
         None => line.put("state", "up"),
     };
-    line.put("mtu_bytes", capabilities.mtu).put("rx_ring", capabilities.rx_ring);
-    line.put("tx_ring", capabilities.tx_ring).put("queued_packets", slot.queue.len());
+    line.put("mtu_bytes", capabilities.mtu);
+    for (key, packets) in [("rx_ring", capabilities.rx_ring), ("tx_ring", capabilities.tx_ring)] {
+        // 0 where the link does not know.
+        if packets != 0 {
+            line.put(key, packets);
+        }
+    }
+    line.put("queued_packets", slot.queue.len());
     for (name, value) in stats.counters() {
         line.put(name, value);
     }
     for (cause, count) in stats.drops_by_name() {
         line.put(&format!("drop_{cause}"), count);
+    }
+    for (name, value) in slot.link.details() {
+        line.put(name, value);
     }
     line.end();
     Some(())
