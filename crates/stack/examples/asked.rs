@@ -5,10 +5,12 @@
 //! ```
 //! A socket that nobody reads has so many datagrams in its queue. Another thread asks the engine for all of them by its
 //! control socket, so often, for their sizes, and for more; meanwhile each turn of the engine is measured: by the clock, which
-//! on a busy machine also counts that others had the CPU, and by the processor time of the thread. Then two engines exchange
-//! single bytes, in turns of that many milliseconds each: without publication, with it, and with a reader that reads the
-//! segment 1,000 times a second. Costs are medians of that many pairs, with their 95 % interval in brackets. Memory: 2.3 KB a
-//! datagram.
+//! on a busy machine also counts that others had the CPU, and by the processor time of the thread, which on a virtual machine
+//! counts what the host took away, and interrupts. So turns are measured as long while nobody asks, and of the longest ones it
+//! is told how many pages they touched first and how often the CPU was taken away. Then two engines exchange single bytes, in
+//! turns of that many milliseconds each: without publication, with it, and with a reader that reads the segment 1,000 times a
+//! second; each pair the other way round than the one before. Costs are medians of that many pairs, with their 95 % interval in
+//! brackets. Memory: 2.3 KB a datagram.
 
 #[macro_use]
 #[path = "support/line.rs"]
@@ -27,6 +29,7 @@ use millstream::link::{PairConfig, pair};
 use millstream::live::Segment;
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, LiveConfig, SocketId};
+use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use words::{at_least, fail, next, refuse, within};
 
@@ -157,6 +160,7 @@ fn asked(options: &Options) {
     let ids = "queue udp0.0";
     line!("asked {} times each, by the clock of who asks:", options.times);
     let mut all = Turns::default();
+    let begun = Instant::now();
     for question in [format!("{ids} -v"), ids.to_owned(), "census".into(), "ss -a".into()] {
         let (path, times) = (socket.clone(), options.times);
         let asking = spawn(move || ask(&path, &question, times));
@@ -172,39 +176,60 @@ fn asked(options: &Options) {
             ms(took[took.len() - 1])
         );
     }
-    line!("turns of the engine meanwhile ({}):", all.processor_ns.len());
+    let took = begun.elapsed();
+    line!("turns of the engine meanwhile ({}):", all.0.len());
     all.show();
     let mut idle = Turns::default();
-    let quiet = spawn(|| sleep(Duration::from_millis(500)));
+    let quiet = spawn(move || sleep(took));
     idle.until(&mut ends.near, &quiet);
-    line!("turns while nobody asks ({}):", idle.processor_ns.len());
+    line!("turns while nobody asks ({}):", idle.0.len());
     idle.show();
 }
 
-/// How long turns took.
-#[derive(Default)]
-struct Turns {
-    clock_ns: Vec<u64>,
-    processor_ns: Vec<u64>,
+/// What one turn took.
+struct Taken {
+    processor_ns: u64,
+    clock_ns: u64,
+    /// Pages that were touched for the first time.
+    faults: i64,
+    /// Times that the CPU was given to others.
+    switches: i64,
 }
+
+/// What turns took.
+#[derive(Default)]
+struct Turns(Vec<Taken>);
+
+/// Turns that are measured at most.
+const TURNS: usize = 4_000_000;
 
 impl Turns {
     /// Takes turns of the engine until a thread has ended, and measures them.
     fn until<T>(&mut self, engine: &mut Engine, thread: &JoinHandle<T>) {
         while !thread.is_finished() {
+            let before = usage();
             let (clock, processor) = (Instant::now(), thread_ns());
             turn(engine);
-            self.processor_ns.push(thread_ns() - processor);
-            self.clock_ns.push(clock.elapsed().as_nanos() as u64);
+            let processor_ns = thread_ns() - processor;
+            let clock_ns = clock.elapsed().as_nanos() as u64;
+            let after = usage();
+            let grown = |of: fn(&Usage) -> i64| of(&after) - of(&before);
+            let faults = grown(Usage::minor_page_faults);
+            let switches = grown(Usage::involuntary_context_switches);
+            if self.0.len() < TURNS {
+                self.0.push(Taken { processor_ns, clock_ns, faults, switches });
+            }
         }
     }
 
     fn show(&mut self) {
-        for (what, all) in
-            [("processor time", &mut self.processor_ns), ("by the clock", &mut self.clock_ns)]
-        {
-            all.sort_unstable();
-            let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+        let Self(all) = self;
+        for (what, of) in [
+            ("by the clock", (|taken| taken.clock_ns) as fn(&Taken) -> u64),
+            ("processor time", |taken| taken.processor_ns),
+        ] {
+            all.sort_unstable_by_key(of);
+            let at = |share: f64| of(&all[((all.len() - 1) as f64 * share) as usize]) as f64 / 1e3;
             line!(
                 "  {what:<16} median {:.1} us, 99 % {:.1} us, 99.99 % {:.1} us, longest {:.1} us",
                 at(0.5),
@@ -213,7 +238,18 @@ impl Turns {
                 at(1.0)
             );
         }
+        for Taken { processor_ns, clock_ns, faults, switches } in all.iter().rev().take(3) {
+            let (processor, clock) = (*processor_ns as f64 / 1e3, *clock_ns as f64 / 1e3);
+            line!(
+                "    {processor:.1} us, {clock:.1} us by the clock; {faults} pages, CPU taken away {switches} times"
+            );
+        }
     }
+}
+
+/// What this thread has used.
+fn usage() -> Usage {
+    getrusage(UsageWho::RUSAGE_THREAD).expect("the thread's usage")
 }
 
 struct Answers {
@@ -251,13 +287,17 @@ fn read(options: &Options) {
     let (mut published_costs, mut read_costs) = (Vec::new(), Vec::new());
     let mut reads = 0;
     for pair in 0..=options.pairs {
-        let off = processor_time(&mut ends, window);
-        let path = published(&mut ends.near);
-        let on = processor_time(&mut ends, window);
-        let reader = Reader::start(&path);
-        let with_reader = processor_time(&mut ends, window);
-        let of_one = reader.stop();
-        ends.near.set_live(None);
+        let (mut costs, mut of_one) = ([0.0; 3], 0);
+        // What changes while they run falls on each of them alike.
+        let order = if pair % 2 == 0 { [0, 1, 2] } else { [2, 1, 0] };
+        for what in order {
+            ends.near.set_live(None);
+            let path = (what != 0).then(|| published(&mut ends.near));
+            let reader = path.filter(|_| what == 2).map(|path| Reader::start(&path));
+            costs[what] = processor_time(&mut ends, window);
+            of_one += reader.map_or(0, Reader::stop);
+        }
+        let [off, on, with_reader] = costs;
         // The first one warms up.
         if pair != 0 {
             published_costs.push(on / off);

@@ -17,6 +17,7 @@
 //! `--connected N` has `pair-udp` send to N sockets (64,000 at most) of one port in turn, each connected to a peer of its own;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
+//! `--live NAME` publishes the engines under this name (docs/live.md).
 //! `--drain` leaves the floods out of what is received, and the kernel's sockets.
 //! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by
 //! time: what callgrind counts for N and for 2 N differs by N rounds.
@@ -74,6 +75,7 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
     config.tcp.recv_buffer_bytes = o.buffer;
     config.busy_poll = Duration::from_micros(o.busy_poll_us);
     config.stage_sample = o.stages;
+    config.live = o.live.as_deref().map(Into::into);
     config.limits.tuning.transmit_turn_bytes = o.turn_bytes;
     config.limits.tuning.write_turn_bytes = o.turn_bytes;
     config.limits.tuning.direct_read_bytes = o.direct_bytes;

@@ -37,6 +37,7 @@ pub struct Options {
     pub connected: usize,
     pub busy_poll_us: u64,
     pub stages: u32,
+    pub live: Option<String>,
     pub turn_bytes: usize,
     pub direct_bytes: usize,
     pub control: String,
@@ -65,6 +66,7 @@ impl Options {
             connected: 0,
             busy_poll_us: 50,
             stages: 0,
+            live: None,
             turn_bytes: millstream::Limits::default().tuning.transmit_turn_bytes,
             direct_bytes: millstream::Limits::default().tuning.direct_read_bytes,
             control: "cubic".into(),
@@ -133,6 +135,7 @@ impl Options {
             "--turn-bytes" => self.turn_bytes = next(option, words),
             "--direct-bytes" => self.direct_bytes = next(option, words),
             "--busy-poll-us" => self.busy_poll_us = next(option, words),
+            "--live" => self.live = Some(next(option, words)),
             "--control" => self.control = next(option, words),
             "--link" => self.udp.link = next(option, words),
             "--direction" => {
