@@ -5,6 +5,7 @@ mod columns;
 mod drops;
 mod engines;
 mod events;
+mod flow_stages;
 mod http;
 mod metrics;
 mod netstat;

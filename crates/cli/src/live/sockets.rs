@@ -10,7 +10,7 @@ use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::network::all;
-use super::stages::histogram;
+use super::stages::{histogram, set_count};
 use super::{One, Which, engines};
 use crate::output::out;
 
@@ -138,9 +138,6 @@ struct Sizes {
     held: Vec<u64>,
 }
 
-/// Powers of two that an engine counts.
-const BUCKETS: u32 = 64;
-
 impl Sizes {
     fn take(&mut self, line: &Record) {
         match (line.kind.as_str(), line.get("of")) {
@@ -149,9 +146,7 @@ impl Sizes {
                 let counts = if of == "payload" { &mut self.payload } else { &mut self.held };
                 let (least, count) = (line.number("least_bytes"), line.number("count"));
                 let (Some(least), Some(count)) = (least, count) else { return };
-                let at = least.checked_ilog2().map_or(0, |power| power + 1).min(BUCKETS);
-                counts.resize(counts.len().max(at as usize + 1), 0);
-                counts[at as usize] = count;
+                set_count(counts, least, count);
             }
             _ => {}
         }

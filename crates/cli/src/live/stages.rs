@@ -1,4 +1,5 @@
-//! `millstream stages`: where an engine's time goes, and how large its batches are.
+//! `millstream stages`: where an engine's time goes, and how large its batches are; with `--flow` how long the packets of
+//! one flow are in each stage.
 
 use std::process::ExitCode;
 
@@ -9,19 +10,35 @@ use serde_json::{Map, Value, json};
 
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
+use super::flow_stages::Counted;
+use super::traced::Sampling;
 use super::{Which, engines, unreadable};
 use crate::output::out;
+use crate::values::{seconds, whole};
 
 /// For `stages --help`.
 pub const HELP: &str = "\
 Stages are timed where the program asks for it (`EngineConfig::stage_sample`): one turn in so many. Histograms are
-always counted. All is since the engine began.";
+always counted. All is since the engine began.
+
+With --flow the sampled packets of one connection or UDP socket are counted from now on, for --seconds: nanoseconds in
+each stage of their way (docs/trace.md). Up to eight flows can be looked at at once. Where the engine samples of its own accord,
+or others have asked for more packets, --sample is not heard; the first line says one packet in how many it was.";
 
 /// Arguments of `stages`.
 #[derive(Debug, Args)]
 pub struct Stages {
     #[command(flatten)]
     which: Which,
+    /// How long sampled packets of this socket, as `millstream ss` names it, are in each stage
+    #[arg(long, value_name = "ID")]
+    flow: Option<String>,
+    /// Count those of --flow whose traces end within SECONDS
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, requires = "flow")]
+    seconds: f64,
+    /// Sample one packet in N of the engine meanwhile
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<u32>, requires = "flow")]
+    sample: u32,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -53,10 +70,26 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
     let mut segment = engines::one(arguments.which.engine.as_deref())?;
+    if let Some(flow) = &arguments.flow {
+        let sampling = Sampling {
+            flow: Some(flow.clone()),
+            seconds: arguments.seconds,
+            sample: arguments.sample,
+        };
+        let counted = Counted::ask(&segment, flow, &sampling)?;
+        out(&match arguments.json {
+            true => format!("{}\n", counted.json(&engines::id(&segment))),
+            false => counted.text(),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
     match arguments.json {
         true => out(&format!("{}\n", as_json(&engines::id(&segment), &now)))?,
-        false => out(&(times(&now) + &histograms(&now)))?,
+        false => {
+            let histograms = all_histograms(&now).map(|one| one.text());
+            out(&(times(&now) + &histograms.collect::<String>()))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,16 +101,7 @@ fn as_json(id: &str, now: &Snapshot) -> Value {
             "units": stage.units,
         })
     };
-    let histograms = now.iter().filter(|(entry, _)| entry.kind == Kind::Histogram);
-    let histograms = histograms.map(|(entry, values)| {
-        let buckets = values.iter().enumerate().filter(|(_, count)| **count != 0);
-        let buckets: Vec<Value> = buckets
-            .map(|(at, count)| json!({ "least": bucket_least(at), "count": count }))
-            .collect();
-        let labels: Map<String, Value> =
-            entry.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-        json!({ "name": entry.name, "labels": labels, "unit": entry.unit, "buckets": buckets })
-    });
+    let histograms = all_histograms(now).map(|one| one.json());
     json!({
         "engine": id,
         "time_ns": now.time_ns,
@@ -112,17 +136,52 @@ fn times(now: &Snapshot) -> String {
     columns(&[Left, Right, Right, Right, Right, Right], &rows)
 }
 
-/// Each histogram that has something in it.
-fn histograms(now: &Snapshot) -> String {
-    let mut text = String::new();
-    for (entry, values) in now.iter().filter(|(entry, _)| entry.kind == Kind::Histogram) {
-        if values.iter().any(|&count| count != 0) {
-            let labels = entry.labels.iter().map(|(key, value)| format!(" {key}={value}"));
-            let labels: String = labels.collect();
-            text += &format!("\n{}{labels}\n{}", entry.name, histogram(values));
+/// A histogram, and what it is of.
+pub(super) struct Named<'a> {
+    pub name: &'a str,
+    pub labels: Vec<(&'a str, &'a str)>,
+    pub unit: &'a str,
+    pub values: &'a [u64],
+}
+
+impl Named<'_> {
+    pub fn json(&self) -> Value {
+        let buckets = self.values.iter().enumerate().filter(|(_, count)| **count != 0);
+        let buckets: Vec<Value> = buckets
+            .map(|(at, count)| json!({ "least": bucket_least(at), "count": count }))
+            .collect();
+        let labels = self.labels.iter().map(|&(key, value)| (key.to_owned(), value.into()));
+        let labels: Map<String, Value> = labels.collect();
+        json!({ "name": self.name, "labels": labels, "unit": self.unit, "buckets": buckets })
+    }
+
+    /// Nothing where nothing was counted.
+    pub fn text(&self) -> String {
+        let labels = self.labels.iter().map(|(key, value)| format!(" {key}={value}"));
+        match histogram(self.values) {
+            empty if empty.is_empty() => empty,
+            lines => format!("\n{}{}\n{lines}", self.name, labels.collect::<String>()),
         }
     }
-    text
+}
+
+/// Those that the engine publishes.
+fn all_histograms(now: &Snapshot) -> impl Iterator<Item = Named<'_>> {
+    let all = now.iter().filter(|(entry, _)| entry.kind == Kind::Histogram);
+    all.map(|(entry, values)| {
+        let labels = entry.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        Named { name: &entry.name, labels: labels.collect(), unit: &entry.unit, values }
+    })
+}
+
+/// Powers of two that there are.
+const BUCKETS: u32 = u64::BITS;
+
+/// Notes in a histogram that so many values have the power of two that begins with `least`.
+pub(super) fn set_count(counts: &mut Vec<u64>, least: u64, count: u64) {
+    let at = least.checked_ilog2().map_or(0, |power| power + 1).min(BUCKETS) as usize;
+    counts.resize(counts.len().max(at + 1), 0);
+    counts[at] = count;
 }
 
 /// Characters of the longest bar.

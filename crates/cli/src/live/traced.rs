@@ -73,15 +73,20 @@ pub struct Collected {
 }
 
 impl Sampling {
-    /// Asks for as long as is wanted.
-    pub fn collect(&self, segment: &Segment) -> Result<Collected, Error> {
+    /// Until when it is asked; an error where that, or how many are to be sampled, cannot be.
+    pub fn until(&self) -> Result<Instant, Error> {
         if !(0.0..=SECONDS_MOST).contains(&self.seconds) {
             return Err(Error::Refused(format!("--seconds is 0 to {SECONDS_MOST}")));
         }
         if self.sample == 0 {
             return Err(Error::Refused("--sample is 1 or more".into()));
         }
-        let until = Instant::now() + Duration::from_secs_f64(self.seconds);
+        Ok(Instant::now() + Duration::from_secs_f64(self.seconds))
+    }
+
+    /// Asks for as long as is wanted.
+    pub fn collect(&self, segment: &Segment) -> Result<Collected, Error> {
+        let until = self.until()?;
         let mut all = Collected::default();
         // Those that have ended before now are not asked for.
         let mut next = self.ask(segment, u64::MAX, &mut all)?;
