@@ -14,7 +14,8 @@ use crate::output::out;
 
 /// For `drops --help`.
 pub const HELP: &str = "\
-Who dropped it: `stack` a packet that was well formed, `malformed` one that was not, a link's name one that the link lost.
+Who dropped it: `stack` a packet that was well formed, `malformed` one that was not, a link's name one that the link lost;
+`control` a client of the control socket.
 docs/live.md says where the names come from. With -i what came in each interval, and how much a second.";
 
 /// Arguments of `drops`.
@@ -32,7 +33,7 @@ pub struct Drops {
     json: bool,
 }
 
-/// How many packets one reason has cost.
+/// How many packets, or clients, one reason has cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reason {
     by: String,
@@ -49,6 +50,7 @@ fn reasons(now: &Snapshot) -> Vec<Reason> {
         let (by, reason) = match entry.name.as_str() {
             "drops" => ("stack", entry.label("reason")),
             "malformed" => ("malformed", entry.label("reason")),
+            "control_drops" => ("control", entry.label("reason")),
             "link_drops" => (entry.label("name").unwrap_or("link"), entry.label("cause")),
             _ => continue,
         };
@@ -91,7 +93,7 @@ pub fn drops(arguments: &Drops) -> Result<ExitCode, Error> {
                 json!({ "engine": id, "time_ns": now.time_ns, "drops": rows })
             ));
         }
-        let mut rows = vec![row(["by", "reason", "packets", "per s"])];
+        let mut rows = vec![row(["by", "reason", "count", "per s"])];
         for one in &all {
             let rate = rate(one.count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
             rows.push(vec![one.by.clone(), one.reason.clone(), one.count.to_string(), rate]);

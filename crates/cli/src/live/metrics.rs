@@ -9,14 +9,16 @@ use clap::Args;
 use millstream::live::{Entry, Kind, Segment, Snapshot};
 use millstream_lab::error::Error;
 
+use super::meanings::meaning;
 use super::{engines, http};
 use crate::output::{out, say};
 
 /// For `metrics --help`.
 pub const HELP: &str = "\
 The text format of Prometheus, version 0.0.4. Each name begins with `millstream_`, that of a counter ends with `_total`;
-labels are `engine`, `pid`, `number` and the engine's own. With --listen every request for /metrics looks anew; there is no
-password, so only this machine is served unless --any-address is said.";
+times are in seconds and sizes in bytes. Labels are `engine`, `pid`, `number` and the engine's own. What was not measured is
+left out: stages where none is timed, rings whose size a link does not know, the sums of histograms. With --listen every request
+for /metrics looks anew; there is no password, so only this machine is served unless --any-address is said.";
 
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
@@ -60,9 +62,17 @@ fn text() -> Result<String, Error> {
     Ok(families.text())
 }
 
+/// What has one name.
+struct Family {
+    kind: &'static str,
+    meaning: Option<&'static str>,
+    /// Its samples, a line each.
+    lines: String,
+}
+
 /// Samples by the name that they are of: Prometheus wants them together.
 #[derive(Default)]
-struct Families(BTreeMap<String, (&'static str, String)>);
+struct Families(BTreeMap<String, Family>);
 
 impl Families {
     fn add(&mut self, segment: &Segment, now: &Snapshot) {
@@ -72,23 +82,32 @@ impl Families {
             ("pid".to_owned(), header.pid.to_string()),
             ("number".to_owned(), header.number.to_string()),
         ];
-        for (entry, values) in now.iter() {
-            self.entry(&own, entry, values);
+        for (name, kind, unit, value) in [
+            ("start_time_ns", Kind::Gauge, "ns", header.began_ns),
+            ("published_time_ns", Kind::Gauge, "ns", now.time_ns),
+            ("publications", Kind::Counter, "count", now.sequence),
+        ] {
+            let named = Named { name, kind, unit, labels: &[] };
+            self.put(&own, &named, &[value]);
+        }
+        for (entry, values) in now.iter().filter(|(entry, values)| is_measured(entry, values, now))
+        {
+            let Entry { name, kind, unit, labels, .. } = entry;
+            self.put(&own, &Named { name, kind: *kind, unit, labels }, values);
         }
     }
 
-    fn entry(&mut self, own: &[(String, String)], entry: &Entry, values: &[u64]) {
-        let kind = match entry.kind {
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
-            _ => "gauge",
-        };
-        let end = if entry.kind == Kind::Counter { "_total" } else { "" };
-        let name = format!("millstream_{}{end}", plain(&entry.name));
-        let labels: Vec<(String, String)> = own.iter().chain(&entry.labels).cloned().collect();
-        let (_, lines) = self.0.entry(name.clone()).or_insert((kind, String::new()));
-        if entry.kind != Kind::Histogram {
-            return line(lines, &name, &labels, None, values[0]);
+    fn put(&mut self, own: &[(String, String)], named: &Named<'_>, values: &[u64]) {
+        let (name, scale) = named.as_prometheus();
+        let labels: Vec<(String, String)> = own.iter().chain(named.labels).cloned().collect();
+        let family = self.0.entry(name.clone()).or_insert_with(|| Family {
+            kind: named.type_of(),
+            meaning: meaning(named.name),
+            lines: String::new(),
+        });
+        let lines = &mut family.lines;
+        if named.kind != Kind::Histogram {
+            return line(lines, &name, &labels, None, &scale.number(values[0]));
         }
         let mut total = 0u64;
         for (at, count) in values.iter().enumerate() {
@@ -96,20 +115,85 @@ impl Families {
             // The last one has everything above, too.
             let most = match at + 1 == values.len() {
                 true => "+Inf".to_owned(),
-                false => ((1u128 << at) - 1).to_string(),
+                false => scale.number(((1u128 << at) - 1) as u64),
             };
-            line(lines, &format!("{name}_bucket"), &labels, Some(&most), total);
+            line(lines, &format!("{name}_bucket"), &labels, Some(&most), &total.to_string());
         }
-        line(lines, &format!("{name}_count"), &labels, None, total);
+        line(lines, &format!("{name}_count"), &labels, None, &total.to_string());
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, (kind, lines)) in &self.0 {
+        for (name, Family { kind, meaning, lines }) in &self.0 {
             // A string takes everything.
+            if let Some(meaning) = meaning {
+                let _ = writeln!(text, "# HELP {name} {meaning}");
+            }
             let _ = write!(text, "# TYPE {name} {kind}\n{lines}");
         }
         text
+    }
+}
+
+/// Whether a value stands for something that was looked at. What was not is no 0.
+fn is_measured(entry: &Entry, values: &[u64], now: &Snapshot) -> bool {
+    match entry.name.as_str() {
+        "stage_ns" | "stage_most_ns" | "stage_visits" | "stage_units" | "stage_timed_turns" => {
+            now.total("stage_timed_turns") != Some(0)
+        }
+        "link_rx_ring" | "link_tx_ring" => values[0] != 0,
+        _ => true,
+    }
+}
+
+/// A value of an engine: what it is.
+struct Named<'a> {
+    name: &'a str,
+    kind: Kind,
+    unit: &'a str,
+    labels: &'a [(String, String)],
+}
+
+impl Named<'_> {
+    /// What Prometheus calls it, and how its values are written. Times are in seconds there (base units).
+    fn as_prometheus(&self) -> (String, Scale) {
+        let (end_of_name, digits) = match self.unit {
+            "ns" => ("_ns", 9),
+            "us" => ("_us", 6),
+            _ => ("", 0),
+        };
+        let scale = Scale { digits };
+        let short = self.name.strip_suffix(end_of_name).unwrap_or(self.name);
+        let unit = if scale.digits == 0 { "" } else { "_seconds" };
+        let end = if self.kind == Kind::Counter { "_total" } else { "" };
+        (format!("millstream_{}{unit}{end}", plain(short)), scale)
+    }
+
+    fn type_of(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
+            _ => "gauge",
+        }
+    }
+}
+
+/// Whole numbers of which 10 to the power of `digits` make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scale {
+    digits: u32,
+}
+
+impl Scale {
+    /// A number as a decimal, without zeros at its end.
+    fn number(self, value: u64) -> String {
+        let one = 10u64.pow(self.digits);
+        let (whole, part) = (value / one, value % one);
+        if part == 0 {
+            return whole.to_string();
+        }
+        let width = self.digits as usize;
+        format!("{whole}.{part:0width$}").trim_end_matches('0').to_owned()
     }
 }
 
@@ -118,7 +202,7 @@ fn line(
     name: &str,
     labels: &[(String, String)],
     most: Option<&str>,
-    value: u64,
+    value: &str,
 ) {
     let pairs = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let pairs = pairs.chain(most.map(|most| ("le", most)));
@@ -145,7 +229,35 @@ mod tests {
     fn labels_are_escaped_and_names_are_plain() {
         let mut lines = String::new();
         let labels = [("na-me".to_owned(), "a\"b\\c\nd".to_owned())];
-        line(&mut lines, "x", &labels, Some("7"), 5);
+        line(&mut lines, "x", &labels, Some("7"), "5");
         assert_eq!(lines, "x{na_me=\"a\\\"b\\\\c\\nd\",le=\"7\"} 5\n");
+    }
+
+    #[test]
+    fn times_are_in_seconds_and_what_has_a_unit_says_so() {
+        let of = |name, kind, unit| Named { name, kind, unit, labels: &[] }.as_prometheus();
+        let (name, scale) = of("stage_ns", Kind::Counter, "ns");
+        assert_eq!(name, "millstream_stage_seconds_total");
+        let written = [0, 1, 1_500_000_000, 2_000_000_000, u64::MAX].map(|ns| scale.number(ns));
+        assert_eq!(written, ["0", "0.000000001", "1.5", "2", "18446744073.709551615"]);
+        let (name, scale) = of("sleep_us", Kind::Histogram, "us");
+        assert_eq!((&name[..], &scale.number(127)[..]), ("millstream_sleep_seconds", "0.000127"));
+        let (name, scale) = of("rx_bytes", Kind::Counter, "bytes");
+        assert_eq!((&name[..], &scale.number(10)[..]), ("millstream_rx_bytes_total", "10"));
+    }
+
+    #[test]
+    fn a_family_has_its_meaning_and_its_type_before_its_samples() {
+        let mut families = Families::default();
+        let own = [("engine".to_owned(), "proxy".to_owned())];
+        let sleeps = Named { name: "sleep_us", kind: Kind::Histogram, unit: "us", labels: &[] };
+        families.put(&own, &sleeps, &[1, 0, 2]);
+        let expected = "# HELP millstream_sleep_seconds Length of a sleep.\n\
+                        # TYPE millstream_sleep_seconds histogram\n\
+                        millstream_sleep_seconds_bucket{engine=\"proxy\",le=\"0\"} 1\n\
+                        millstream_sleep_seconds_bucket{engine=\"proxy\",le=\"0.000001\"} 1\n\
+                        millstream_sleep_seconds_bucket{engine=\"proxy\",le=\"+Inf\"} 3\n\
+                        millstream_sleep_seconds_count{engine=\"proxy\"} 3\n";
+        assert_eq!(families.text(), expected);
     }
 }
