@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn pass(pool: &Pool, mut input: Input<'_>) {
     let mut engine = Engine::new(EngineConfig::new(pool.clone()).seed([1; 32])).expect("an engine");
     engine.set_forwarding(true);
-    engine.routes().set_multipath(true);
+    engine.routes().expect("its own").set_multipath(true);
     let mtu = MTUS[usize::from(input.byte() & 3)];
     let mut ends: Vec<PairEnd> = Vec::new();
     for (at, mtu) in [(0, 1500), (1, mtu), (2, mtu)] {

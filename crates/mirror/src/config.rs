@@ -84,7 +84,8 @@ impl MirrorConfig {
         self
     }
 
-    /// Whether routes are mirrored.
+    /// Whether routes are mirrored. Not to an engine that goes by a table of another's
+    /// ([`EngineConfig::routes`](millstream::EngineConfig::routes)).
     pub fn routes(mut self, on: bool) -> Self {
         self.routes = on;
         self

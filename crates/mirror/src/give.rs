@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use millstream::route::{LinkId, Prefix, Route};
+use millstream::route::{LinkId, Prefix, Route, RouteTable};
 use millstream::wire::ethernet::MacAddr;
 use millstream::{Engine, Error};
 
@@ -52,8 +52,8 @@ pub(crate) fn addresses(
 }
 
 /// Gives and takes routes, all at once.
-pub(crate) fn routes(engine: &mut Engine, routes: &mut HostRoutes, stats: &mut MirrorStats) {
-    engine.routes().change(|table| {
+pub(crate) fn routes(table: &mut RouteTable, routes: &mut HostRoutes, stats: &mut MirrorStats) {
+    table.change(|table| {
         table.set_multipath(true);
         for (prefix, had, wanted) in routes.take_changed() {
             // Readers see nothing of this before the end. So those that stay get their order anew, too.

@@ -26,6 +26,34 @@
 //! An engine that has a thread of its own takes the mirror along in a call of
 //! [`with_engine`](millstream::net::Stack::with_engine).
 //!
+//! **Several engines, one table.** A mirror without addresses and neighbours gives the routes to a
+//! [`RouteTable`](millstream::route::RouteTable), by which any number of engines go
+//! ([`EngineConfig::routes`](millstream::EngineConfig::routes)). Its owner follows the host in a thread of his own, so no
+//! engine spends time on that. Addresses and neighbours are an engine's: each has a mirror of its own for them, without
+//! routes. An interface is the same link in each engine.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let pool = millstream::packet::Pool::new(Default::default())?;
+//! use std::time::Duration;
+//! use millstream::EngineConfig;
+//! use millstream::route::{LinkId, RouteTable};
+//! use millstream_mirror::{Mirror, MirrorConfig};
+//!
+//! let of_host = MirrorConfig::new().interface("eth0", LinkId(0))?;
+//! let mut table = RouteTable::new();
+//! let mut routes = Mirror::open(&of_host.clone().addresses(false).neighbors(false))?;
+//! routes.synchronize(&mut table, Duration::from_secs(10))?;
+//! // Of each engine, in its own thread: it has eth0 as its first link.
+//! let config = EngineConfig::new(pool).routes(table.reader());
+//! let stations = Mirror::open(&of_host.routes(false))?;
+//! loop {
+//!     routes.wait(Duration::from_secs(1))?;
+//!     routes.poll(&mut table)?;
+//! }
+//! # }
+//! ```
+//!
 //! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table, with their metrics, MTUs
 //! and gateways, of either family. Of a multipath route the hops share flows
 //! ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)), whatever their weights. A route that the
@@ -53,6 +81,8 @@ mod mirror;
 mod reading;
 mod routes;
 mod socket;
+mod target;
 
 pub use config::{MirrorConfig, Unmapped};
 pub use mirror::{Mirror, MirrorStats, Polled};
+pub use target::Target;

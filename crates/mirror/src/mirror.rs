@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use millstream::Engine;
+use millstream::clock::Clock;
 use millstream::packet::Instant;
 use millstream::route::{LinkId, Prefix};
 use millstream::wire::ethernet::MacAddr;
@@ -23,6 +23,7 @@ use crate::limits::{MESSAGES_A_POLL, SYNCHRONIZE_STEP};
 use crate::reading::Reading;
 use crate::routes::{HostRoutes, How, Outcome};
 use crate::socket::{Control, Dump, Message, NetlinkSocket, Read};
+use crate::target::Target;
 
 /// Groups of changes (enum rtnetlink_groups).
 const GROUP_LINK: u32 = 1;
@@ -58,7 +59,7 @@ pub struct MirrorStats {
     pub routes_of_other_tables: u64,
     /// Routes for a type of service, or from a prefix.
     pub routes_selective: u64,
-    /// Routes beyond the limit, and those that the engine did not take.
+    /// Routes beyond the limit, and those that the target did not take.
     pub routes_refused: u64,
     /// Addresses beyond the limit, and those that the engine did not take.
     pub addresses_refused: u64,
@@ -71,11 +72,12 @@ pub struct MirrorStats {
 pub struct Polled {
     /// There may be more to read already: the next poll need not wait.
     pub more: bool,
-    /// The engine has all that the kernel had told when the poll began.
+    /// The target has all that the kernel had told when the poll began.
     pub synchronized: bool,
 }
 
-/// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was opened, and to one engine.
+/// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was opened, and to one
+/// [`Target`].
 pub struct Mirror {
     socket: NetlinkSocket,
     reading: Reading,
@@ -85,6 +87,10 @@ pub struct Mirror {
     neighbors: Known<Station, (MacAddr, bool)>,
     given: Given,
     follows_routes: bool,
+    /// Addresses, or neighbours.
+    follows_stations: bool,
+    /// For a target without one.
+    clock: Clock,
     stats: MirrorStats,
     /// Routes that found no room since all was read last.
     routes_missing: bool,
@@ -97,7 +103,7 @@ impl fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// Begins to follow the calling thread's namespace. The engine has nothing of it yet. It takes no privilege.
+    /// Begins to follow the calling thread's namespace. Nobody has anything of it yet. It takes no privilege.
     ///
     /// # Errors
     /// What the system refuses.
@@ -125,36 +131,40 @@ impl Mirror {
             neighbors: Known::new(config.neighbors_limit),
             given: Given::new(),
             follows_routes: routes,
+            follows_stations: addresses || neighbors,
+            clock: Clock::new(),
             stats: MirrorStats::default(),
             routes_missing: false,
         })
     }
 
-    /// Takes what the kernel has told, a bounded part of it, and gives the engine what follows. While all is read, the
-    /// engine gets nothing: then it gets all at once. Never waits.
+    /// Takes what the kernel has told, a bounded part of it, and gives the target what follows. While all is read, it
+    /// gets nothing: then it gets all at once. Never waits.
     ///
     /// # Errors
-    /// When the socket fails. What was read is not lost by that.
-    pub fn poll(&mut self, engine: &mut Engine) -> io::Result<Polled> {
-        let now = engine.refresh_time();
+    /// When the socket fails: what was read is not lost by that. [`io::ErrorKind::InvalidInput`] for a target that cannot
+    /// be given what this mirror follows.
+    pub fn poll(&mut self, to: &mut impl Target) -> io::Result<Polled> {
+        self.check(to)?;
+        let now = to.now().unwrap_or_else(|| self.clock.now());
         self.begin(now)?;
         let more = self.read(now)?;
         self.begin(now)?;
         if !self.reading.is_under_way() {
-            self.give(engine);
+            self.give(to);
         }
         let synchronized = self.reading.is_whole() && !more;
         Ok(Polled { more: more || self.reading.is_under_way(), synchronized })
     }
 
-    /// Polls until the engine has all that the host has, for `patience` at most.
+    /// Polls until the target has all that the host has, for `patience` at most.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when it took longer; else as [`poll`](Self::poll).
-    pub fn synchronize(&mut self, engine: &mut Engine, patience: Duration) -> io::Result<()> {
+    pub fn synchronize(&mut self, to: &mut impl Target, patience: Duration) -> io::Result<()> {
         let begun = std::time::Instant::now();
         loop {
-            let polled = self.poll(engine)?;
+            let polled = self.poll(to)?;
             if polled.synchronized {
                 return Ok(());
             }
@@ -180,15 +190,18 @@ impl Mirror {
         }
     }
 
-    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing; the engine's time.
+    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing, in the engine's time. Who gives to a
+    /// route table polls once a second instead.
     pub fn deadline(&self) -> Option<Instant> {
         self.reading.deadline()
     }
 
-    /// From now on the host's interface is this link of the engine, or none. What the former link had from here is taken
+    /// From now on the host's interface is this link of the target, or none. What the former link had from here is taken
     /// back. To be called with none before the link is removed from its engine, as its number may become another's.
-    pub fn map(&mut self, engine: &mut Engine, interface: u32, link: Option<LinkId>) {
-        if let Some(&former) = self.routes.links().get(&interface) {
+    pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
+        if let Some(&former) = self.routes.links().get(&interface)
+            && let Some(engine) = to.engine()
+        {
             for ((_, ip), _) in self.addresses.iter().filter(|((of, _), _)| *of == interface) {
                 if self.given.remove(&(former, ip)) {
                     // The link may have failed meanwhile, and its addresses with it.
@@ -202,15 +215,15 @@ impl Mirror {
         self.routes.set_link(interface, link);
         self.addresses.tell_again(|(of, _)| *of == interface);
         self.neighbors.tell_again(|(of, _)| *of == interface);
-        self.give(engine);
+        self.give(to);
     }
 
-    /// Takes all back that the engine got from here, and ends.
-    pub fn withdraw(mut self, engine: &mut Engine) {
+    /// Takes all back that the target got from here, and ends.
+    pub fn withdraw(mut self, to: &mut impl Target) {
         self.addresses.clear();
         self.neighbors.clear();
         self.routes.clear();
-        self.give(engine);
+        self.give(to);
     }
 
     /// What it holds and has counted.
@@ -301,16 +314,35 @@ impl Mirror {
         next.map_or(Ok(()), |dump| self.socket.ask(dump))
     }
 
-    fn give(&mut self, engine: &mut Engine) {
+    /// Refuses a target that cannot be given what is followed.
+    fn check(&self, to: &mut impl Target) -> io::Result<()> {
+        let why = if self.follows_stations && to.engine().is_none() {
+            "a route table gets no addresses and no neighbours: MirrorConfig::addresses(false).neighbors(false)"
+        } else if self.follows_routes && to.table().is_none() {
+            "the engine goes by a route table that another owns, which gets the routes: MirrorConfig::routes(false)"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+
+    fn give(&mut self, to: &mut impl Target) {
         let Self { routes, addresses, neighbors, given, stats, .. } = self;
-        let with_addresses = give::addresses(engine, addresses, routes.links(), given, stats);
-        if self.follows_routes {
+        let with_addresses = match to.engine() {
+            Some(engine) => give::addresses(engine, addresses, routes.links(), given, stats),
+            None => Vec::new(),
+        };
+        if self.follows_routes
+            && let Some(table) = to.table()
+        {
             for (prefix, has) in with_addresses {
                 routes.found(prefix, &has);
             }
-            give::routes(engine, routes, stats);
+            give::routes(table, routes, stats);
         }
-        give::neighbors(engine, neighbors, routes.links(), stats);
+        if let Some(engine) = to.engine() {
+            give::neighbors(engine, neighbors, routes.links(), stats);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use millstream::link::{Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Pool, PoolConfig};
-use millstream::route::{LinkId, Prefix, Reject, Route, State};
+use millstream::route::{LinkId, Prefix, Reject, Route, RouteTable, State};
 use millstream::{Engine, EngineConfig};
 use millstream_mirror::{Mirror, MirrorConfig, Unmapped};
 use nix::sched::{CloneFlags, unshare};
@@ -61,15 +61,8 @@ impl Host {
             }
         }
         let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
-        let mut engine = Engine::new(EngineConfig::new(pool)).expect("an engine");
-        let mut ends = Vec::new();
-        for _ in 0..2 {
-            let (near, far) = pair(PairConfig::default()).expect("a pair");
-            engine.add_link(Box::new(near)).expect("a link");
-            ends.push(far);
-        }
-        assert_eq!(Medium::Ethernet, PairConfig::default().medium);
-        Some(Self { engine, _ends: ends })
+        let (engine, _ends) = engine(EngineConfig::new(pool));
+        Some(Self { engine, _ends })
     }
 
     fn config(&self) -> MirrorConfig {
@@ -88,19 +81,35 @@ impl Host {
     }
 
     fn lookup(&mut self, addr: &str) -> Option<Route> {
-        self.engine.routes().lookup(addr.parse().expect("an address"))
+        self.engine.routes().expect("its own").lookup(addr.parse().expect("an address"))
     }
 
     /// The engine's unicast routes as text.
     fn routes(&mut self) -> BTreeSet<String> {
-        let links = |link: LinkId| format!("d{}", link.0);
-        let show = |(prefix, route): (Prefix, Route)| {
-            let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-            format!("{prefix}{via} dev {} metric {}", links(route.link), route.metric)
-        };
-        let unicast = self.engine.routes().iter().filter(|(_, route)| route.reject.is_none());
-        unicast.map(show).collect()
+        shown(self.engine.routes().expect("its own"))
     }
+}
+
+/// An engine with two links, and their far ends.
+fn engine(config: EngineConfig) -> (Engine, Vec<PairEnd>) {
+    let mut engine = Engine::new(config).expect("an engine");
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let (near, far) = pair(PairConfig::default()).expect("a pair");
+        engine.add_link(Box::new(near)).expect("a link");
+        ends.push(far);
+    }
+    assert_eq!(Medium::Ethernet, PairConfig::default().medium);
+    (engine, ends)
+}
+
+/// The unicast routes of a table as text.
+fn shown(table: &RouteTable) -> BTreeSet<String> {
+    let show = |(prefix, route): (Prefix, Route)| {
+        let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+        format!("{prefix}{via} dev d{} metric {}", route.link.0, route.metric)
+    };
+    table.iter().filter(|(_, route)| route.reject.is_none()).map(show).collect()
 }
 
 /// The same as the kernel has them by interfaces that are mapped, read from what `ip` prints.
@@ -189,7 +198,7 @@ fn routes_of_every_kind_are_followed_both_ways() {
     kernel.retain(|route| !route.starts_with("10.8"));
     assert_eq!(host.routes(), kernel);
     // Flows share the ways of a multipath route.
-    let reader = host.engine.routes().reader();
+    let reader = host.engine.routes().expect("its own").reader();
     let ways =
         (0..64_u32).map(|flow| reader.lookup_flow("10.2.0.1".parse().unwrap(), || flow << 26));
     assert_eq!(ways.flatten().map(|route| route.link).collect::<BTreeSet<_>>().len(), 2);
@@ -212,7 +221,7 @@ fn routes_of_every_kind_are_followed_both_ways() {
     assert_eq!(host.routes(), kernel);
     // Nothing is left of it but what is the engine's own.
     mirror.withdraw(&mut host.engine);
-    assert_eq!(host.engine.routes().len(), 0);
+    assert_eq!(host.engine.routes().expect("its own").len(), 0);
 }
 
 #[test]
@@ -251,22 +260,22 @@ fn five_thousand_routes_come_change_and_go() {
     ip("addr add 10.1.0.1/24 dev d1");
     let config = host.config();
     let mut mirror = host.mirror(&config);
-    let before = host.engine.routes().len();
+    let before = host.engine.routes().expect("its own").len();
     let route = |verb: &'static str, net: u8| {
         move |n: u32| format!("route {verb} 10.{}.{}.0/24 via 10.{net}.0.9", 100 + n / 250, n % 250)
     };
     ip_batch((0..5000).map(route("add", 0)));
     host.follow(&mut mirror);
-    assert_eq!(host.engine.routes().len(), before + 5000);
+    assert_eq!(host.engine.routes().expect("its own").len(), before + 5000);
     assert_eq!(host.lookup("10.119.249.1").map(|route| route.link), Some(LinkId(0)));
     ip_batch((0..5000).step_by(8).map(route("replace", 1)));
     host.follow(&mut mirror);
     assert_eq!(host.lookup("10.119.242.1").map(|route| route.link), Some(LinkId(1)));
-    assert_eq!(host.engine.routes().len(), before + 5000);
+    assert_eq!(host.engine.routes().expect("its own").len(), before + 5000);
     assert_eq!(host.routes(), kernel_routes());
     ip_batch((0..5000).map(|n| format!("route del 10.{}.{}.0/24", 100 + n / 250, n % 250)));
     host.follow(&mut mirror);
-    assert_eq!(host.engine.routes().len(), before);
+    assert_eq!(host.engine.routes().expect("its own").len(), before);
     assert_eq!(mirror.stats().overruns, 0);
 }
 
@@ -308,7 +317,7 @@ fn no_more_routes_are_held_than_may_be_and_room_is_used_again() {
     host.follow(&mut mirror);
     assert_eq!(mirror.stats().routes, 50);
     assert!(mirror.stats().routes_refused > 0);
-    assert!(host.engine.routes().len() <= 50);
+    assert!(host.engine.routes().expect("its own").len() <= 50);
     ip_batch((0..190).map(route("del")));
     host.follow(&mut mirror);
     assert_eq!(host.routes(), kernel_routes());
@@ -376,7 +385,70 @@ fn addresses_and_neighbors_are_followed() {
     mirror.map(&mut host.engine, d0, None);
     assert!(!has(&host, 1, "10.0.0.1/24"));
     mirror.withdraw(&mut host.engine);
-    assert_eq!((host.engine.routes().len(), host.engine.neighbors().count()), (0, 0));
+    assert_eq!(
+        (host.engine.routes().expect("its own").len(), host.engine.neighbors().count()),
+        (0, 0)
+    );
     // What is left is the links' own.
     assert!(host.engine.addresses().all(|(_, own)| p("fe80::/10").contains(own.addr)));
+}
+
+#[test]
+fn one_table_follows_the_host_for_several_engines() {
+    let Some(host) = Host::new() else { return };
+    for (dev, mac) in [("d0", "02:00:00:00:09:00"), ("d1", "02:00:00:00:09:01")] {
+        let net = &dev[1..];
+        ip(&format!("addr add 10.{net}.0.1/24 dev {dev}"));
+        ip(&format!("neigh add 10.{net}.0.9 lladdr {mac} dev {dev}"));
+    }
+    ip("route add 192.0.2.0/24 via 10.0.0.9");
+    let mut table = RouteTable::new();
+    let of_routes = host.config().addresses(false).neighbors(false);
+    let mut routes = Mirror::open(&of_routes).expect("a mirror");
+    routes.synchronize(&mut table, PATIENCE).expect("synchronized");
+    assert_eq!(shown(&table), kernel_routes());
+    let pool = host.engine.pool().clone();
+    let mut engines = [(); 2].map(|()| {
+        let (mut engine, ends) = engine(EngineConfig::new(pool.clone()).routes(table.reader()));
+        let mut stations = Mirror::open(&host.config().routes(false)).expect("a mirror");
+        stations.synchronize(&mut engine, PATIENCE).expect("synchronized");
+        let socket = engine.udp_bind("0.0.0.0:9".parse().expect("an address")).expect("bind");
+        (engine, ends, socket)
+    });
+    // By which link each engine sends there, with the address and to the neighbour that the host has there.
+    let mut by = || {
+        engines.each_mut().map(|(engine, _, socket)| {
+            let sent = |engine: &Engine| {
+                [0, 1].map(|link| engine.link_stats(LinkId(link)).expect("a link").tx_packets)
+            };
+            let now = engine.refresh_time();
+            while engine.turn(now).progress {}
+            let before = sent(engine);
+            let to = "192.0.2.1:9".parse().expect("an address");
+            engine.udp_send(*socket, b"x", Some(to)).expect("sent");
+            while engine.turn(now).progress {}
+            let now = sent(engine);
+            [now[0] - before[0], now[1] - before[1]]
+        })
+    };
+    assert_eq!(by(), [[1, 0]; 2]);
+    ip("route change 192.0.2.0/24 via 10.1.0.9");
+    routes.synchronize(&mut table, PATIENCE).expect("synchronized");
+    assert_eq!(by(), [[0, 1]; 2]);
+    assert_eq!(shown(&table), kernel_routes());
+    // The owner's second interface is no link any more, and what goes there is unreachable.
+    let d1 = nix::net::if_::if_nametoindex("d1").expect("d1");
+    routes.map(&mut table, d1, None);
+    let to = "192.0.2.1".parse().expect("an address");
+    let nowhere = table.lookup(to).and_then(|route| route.reject);
+    assert_eq!(nowhere, Some(Reject::Unreachable));
+    // What cannot be given is refused.
+    let [(first, ..), _] = &mut engines;
+    let mut of_all = Mirror::open(&host.config()).expect("a mirror");
+    let refused = [of_all.poll(first), of_all.poll(&mut table)];
+    for refused in refused {
+        assert_eq!(refused.map_err(|error| error.kind()), Err(std::io::ErrorKind::InvalidInput));
+    }
+    routes.withdraw(&mut table);
+    assert!(table.is_empty());
 }

@@ -15,7 +15,7 @@
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::family::{Family, Published};
@@ -128,6 +128,8 @@ struct Shared {
     generation: AtomicU32,
     /// How often a table was replaced.
     replaced: AtomicU32,
+    /// Routes held at the last publication, for who wants to know.
+    len: AtomicUsize,
     current: Mutex<Tables>,
     #[cfg(feature = "clogs")]
     lock: std::sync::OnceLock<Arc<crate::clogs::SharedLock>>,
@@ -226,6 +228,16 @@ impl Routes {
         changed
     }
 
+    /// Routes that the writer held when it last published, alternatives included.
+    pub fn len(&self) -> usize {
+        self.shared.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Memory of the tables of IPv4 and of IPv6, which all readers share, in bytes.
     pub fn memory_bytes(&self) -> (usize, usize) {
         (self.tables.v4.memory_bytes(), self.tables.v6.memory_bytes())
@@ -275,6 +287,7 @@ impl RouteTable {
         let shared = Shared {
             generation: AtomicU32::new(0),
             replaced: AtomicU32::new(0),
+            len: AtomicUsize::new(0),
             current: Mutex::new(current),
             #[cfg(feature = "clogs")]
             lock: Default::default(),
@@ -428,6 +441,7 @@ impl RouteTable {
             self.shared.replaced.fetch_add(1, Ordering::Release);
         }
         if published != [Published::Nothing; 2] {
+            self.shared.len.store(self.len(), Ordering::Relaxed);
             self.generation = self.generation.wrapping_add(1);
             self.shared.generation.store(self.generation, Ordering::Release);
         }

@@ -1,9 +1,11 @@
 //! A router between two links: two TAP devices, or two links in memory, between which it measures how fast it hands on
-//! frames of 64 bytes, with one route or so many, of IPv4 or IPv6.
+//! frames of 64 bytes, with one route or so many, of IPv4 or IPv6. Or several engines, each in a thread of its own and
+//! between two links of its own, by one route table, of which its owner changes a route every millisecond.
 //!
 //! ```text
 //! cargo run --release --example forward
 //! cargo run --release --example forward -- 900000 v6
+//! cargo run --release --example forward -- 900000 v4 2
 //! MILLSTREAM_SLOW_PATH=1 cargo run --release --example forward   # each packet by itself
 //! cargo run --release --example forward -- ms0 10.70.0.2/24 ms1 10.71.0.2/24
 //! ```
@@ -11,16 +13,17 @@
 //! The devices are made, and go with it; their hosts' addresses and routes are for `ip` to set.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use millstream::link::{Link, PairConfig, PairEnd, Tap, TapConfig, pair};
-use millstream::packet::{BATCH_LIMIT, Packet, PacketBatch};
-use millstream::route::{LinkId, Prefix, Route};
+use millstream::packet::{BATCH_LIMIT, Packet, PacketBatch, Pool, PoolConfig};
+use millstream::route::{LinkId, Prefix, Route, RouteTable, Routes};
 use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream::wire::ip::{IpHeader, Protocol};
 use millstream::{Engine, EngineConfig};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How long is measured.
 const TIME: Duration = Duration::from_secs(3);
@@ -32,16 +35,23 @@ const FRAME_BYTES: usize = 60;
 const MOST_ROUTES: u32 = 1_000_000;
 const GATEWAYS: u32 = 16;
 
+/// Links of a router: packets come by the first and leave by the second, in each engine.
+const LINKS: [LinkId; 2] = [LinkId(0), LinkId(1)];
+
+/// How long the owner of the table waits between two changes.
+const PAUSE: Duration = Duration::from_millis(1);
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.as_slice() {
-        [] => measure(1, false),
-        [routes] => measure(routes.parse()?, false),
-        [routes, family] => measure(routes.parse()?, family == "v6"),
+        [] => measure(1, false, 1),
+        [routes] => measure(routes.parse()?, false, 1),
+        [routes, family] => measure(routes.parse()?, family == "v6", 1),
+        [routes, family, engines] => measure(routes.parse()?, family == "v6", engines.parse()?),
         [one, one_prefix, other, other_prefix] => {
             route(&[(one, one_prefix), (other, other_prefix)])
         }
-        _ => Err("forward [ROUTES [v6] | TAP ADDRESS/LEN TAP ADDRESS/LEN]".into()),
+        _ => Err("forward [ROUTES [v4|v6 [ENGINES]] | TAP ADDRESS/LEN TAP ADDRESS/LEN]".into()),
     }
 }
 
@@ -80,39 +90,86 @@ fn network(number: u32, v6: bool) -> Prefix {
     }
 }
 
-/// A router between two links in memory with so many routes, and the far ends of its links.
-fn router(routes: u32, v6: bool) -> Result<(Engine, [PairEnd; 2])> {
-    let mut config = EngineConfig::default();
+/// The route to a network through the gateway whose turn it is after so many moves.
+fn route_to(number: u32, moves: u32, v6: bool) -> Route {
+    Route::via(LINKS[1], on_link(1, 2 + (number + moves) % GATEWAYS, v6))
+}
+
+/// A table with so many routes, and those to what is on the links: they are the owner's to insert, too.
+fn table(routes: u32, v6: bool) -> Result<RouteTable> {
+    let mut table = RouteTable::new();
+    table.change(|table| {
+        for (at, link) in (0..).zip(LINKS) {
+            let own = Prefix { addr: on_link(at, 1, v6), len: if v6 { 64 } else { 24 } };
+            table.insert(own.network(), Route::on_link(link))?;
+        }
+        (0..routes).try_for_each(|number| {
+            table.insert(network(number, v6), route_to(number, 0, v6)).map(drop)
+        })
+    })?;
+    Ok(table)
+}
+
+/// A router between two links in memory that goes by another's table, and the far ends of its links.
+fn router(pool: Pool, routes: Routes, v6: bool) -> Result<(Engine, [PairEnd; 2])> {
+    let mut config = EngineConfig::new(pool).routes(routes);
     config.tcp.fast_path = std::env::var_os("MILLSTREAM_SLOW_PATH").is_none();
     let mut engine = Engine::new(config)?;
     engine.set_forwarding(true);
-    let mut end = |link: u8| -> Result<PairEnd> {
+    let mut end = |link: LinkId| -> Result<PairEnd> {
         let (near, far) = pair(PairConfig { offload: false, ..PairConfig::default() })?;
-        let number = engine.add_link(Box::new(near))?;
+        // The table means the same links by these numbers as this engine does.
+        assert_eq!(engine.add_link(Box::new(near))?, link);
         let len = if v6 { 64 } else { 24 };
-        engine.add_address(number, Prefix { addr: on_link(link, 1, v6), len })?;
+        engine.add_address(link, Prefix { addr: on_link(link.0 as u8, 1, v6), len })?;
         Ok(far)
     };
-    let ends = [end(0)?, end(1)?];
+    let ends = [end(LINKS[0])?, end(LINKS[1])?];
     for gateway in 0..GATEWAYS {
         let mac = MacAddr([2, 0, 0, 0, 1, gateway as u8]);
-        engine.add_neighbor(LinkId(1), on_link(1, 2 + gateway, v6), mac)?;
+        engine.add_neighbor(LINKS[1], on_link(1, 2 + gateway, v6), mac)?;
     }
-    engine.routes().change(|table| {
-        (0..routes).try_for_each(|number| {
-            let gateway = on_link(1, 2 + number % GATEWAYS, v6);
-            table.insert(network(number, v6), Route::via(LinkId(1), gateway)).map(drop)
-        })
-    })?;
     Ok((engine, ends))
 }
 
-/// Hands on between links in memory, all in this thread; each packet goes to one of the networks, taken at random.
-fn measure(routes: u32, v6: bool) -> Result<()> {
+/// Has so many engines hand on by one table; where they are several, its owner changes it meanwhile.
+fn measure(routes: u32, v6: bool, engines: usize) -> Result<()> {
     if !(1..=MOST_ROUTES).contains(&routes) {
         return Err(format!("1 to {MOST_ROUTES} routes").into());
     }
-    let (mut engine, mut ends) = router(routes, v6)?;
+    let mut table = table(routes, v6)?;
+    let pool = Pool::new(PoolConfig::default())?;
+    thread::scope(|scope| {
+        let start = |_| {
+            let (pool, reader) = (pool.clone(), table.reader());
+            scope.spawn(move || hand_on(pool, reader, routes, v6))
+        };
+        let running: Vec<_> = (0..engines).map(start).collect();
+        let mut changes = 0;
+        while engines > 1 && running.iter().any(|engine| !engine.is_finished()) {
+            let (number, moves) = (changes % routes, changes / routes);
+            let was = route_to(number, moves, v6);
+            table.change(|table| {
+                table.remove(network(number, v6), was.link, was.gateway);
+                table.insert(network(number, v6), route_to(number, moves + 1, v6))
+            })?;
+            changes += 1;
+            thread::sleep(PAUSE);
+        }
+        for engine in running {
+            engine.join().map_err(|_| "an engine's thread panicked")??;
+        }
+        if engines > 1 {
+            println!("{changes} changes of the table");
+        }
+        Ok(())
+    })
+}
+
+/// Hands on between links in memory, both ends of which are this thread's; each packet goes to one of the networks, taken
+/// at random.
+fn hand_on(pool: Pool, reader: Routes, routes: u32, v6: bool) -> Result<()> {
+    let (mut engine, mut ends) = router(pool, reader, v6)?;
     let pool = engine.pool().clone();
     let station = engine.links().next().ok_or("a link")?.mac;
     let mut frame = [0; FRAME_BYTES];

@@ -14,11 +14,15 @@ use std::sync::Arc;
 pub use millstream_packet::clogs::{Clogs, Counts, counts};
 pub use millstream_route::clogs::{SharedLock, locks_taken};
 
-use crate::Engine;
+use crate::{Engine, Error};
 
 impl Engine {
     /// From now on each look-up of a route is made under `lock`; the first one given stays.
-    pub fn clog_routes(&mut self, lock: &Arc<SharedLock>) {
-        self.routes().look_up_under(lock);
+    ///
+    /// # Errors
+    /// As [`Engine::routes`].
+    pub fn clog_routes(&mut self, lock: &Arc<SharedLock>) -> Result<(), Error> {
+        self.routes()?.look_up_under(lock);
+        Ok(())
     }
 }

@@ -106,6 +106,8 @@ drop_reasons! {
     NoRoute = "no_route",
     /// The route to the destination leads nowhere ([`Reject`](millstream_route::Reject)).
     RejectRoute = "reject_route",
+    /// The route to the destination of a packet for others leads by a link that is not in use.
+    NoLink = "no_link",
     /// The neighbour did not answer.
     NeighborUnreachable = "neighbor_unreachable",
     /// Too much waits for the neighbour's answer already.

@@ -11,6 +11,8 @@ mod groups;
 mod info;
 #[path = "datagrams/loopback.rs"]
 mod loopback;
+#[path = "datagrams/shared_routes.rs"]
+mod shared_routes;
 
 use std::net::SocketAddr;
 

@@ -95,7 +95,7 @@ fn send(
     start.wait();
     let (mut engine, socket) = made?;
     if let Some(lock) = lock {
-        engine.clog_routes(lock);
+        engine.clog_routes(lock).map_err(failed)?;
     }
     let before = locks_taken();
     let (begun, mut number) = (Instant::now(), 0_u32);

@@ -118,7 +118,7 @@ fn engine(routes: usize, address: Option<&str>) -> Result<Engine, Failure> {
     }
     let via = Route::via(link, GATEWAY.into());
     let one: Prefix = ONE_PREFIX.parse()?;
-    let table = engine.routes();
+    let table = engine.routes()?;
     table.change(|table| match routes {
         1 => table.insert(one, via).map(drop),
         _ => prefixes(routes).try_for_each(|addr| {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use millstream_link::sys::POLL_LIMIT;
 use millstream_link::{Link, Medium, Share};
 use millstream_packet::{Instant, Pool, PoolConfig};
-use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable};
+use millstream_route::{LinkId, Prefix, Routes};
 use millstream_tcp::Config;
 
 use ip::claims::Claims;
@@ -79,6 +79,9 @@ pub struct EngineConfig {
     pub idle_latency: Option<Duration>,
     /// How addresses are checked and announced.
     pub addresses: AddressConfig,
+    /// The routes of a table that somebody else owns ([`EngineConfig::routes`]); `None` gives the engine a table of its
+    /// own.
+    pub routes: Option<Routes>,
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
@@ -99,6 +102,7 @@ impl std::fmt::Debug for EngineConfig {
             .field("busy_poll", &self.busy_poll)
             .field("idle_latency", &self.idle_latency)
             .field("addresses", &self.addresses)
+            .field("routes", &self.routes)
             .field("stage_sample", &self.stage_sample)
             .field("packet_sample", &self.packet_sample)
             .field("live", &self.live)
@@ -117,6 +121,7 @@ impl EngineConfig {
             busy_poll: tuning::BUSY_POLL_DEFAULT,
             idle_latency: None,
             addresses: AddressConfig::default(),
+            routes: None,
             stage_sample: 0,
             packet_sample: 0,
             live: None,
@@ -153,6 +158,26 @@ setters! {
 }
 
 impl EngineConfig {
+    /// Goes by the routes of a table that somebody else owns, who gives a reader of it
+    /// ([`RouteTable::reader`](crate::route::RouteTable::reader)) to any number of engines in any threads, and changes it
+    /// in his own. An engine never waits for that, and looks by what was changed from its next turn on; one that sleeps
+    /// takes that turn when something comes, or is woken ([`Engine::waker`]).
+    ///
+    /// The engine itself changes nothing there: [`Engine::routes`], [`Engine::add_route`] and [`Engine::add_gateway`]
+    /// are refused, and an address comes and goes without the route to its prefix, as with `noprefixroute` of
+    /// ip-address(8). That route, too, is the owner's to insert.
+    ///
+    /// Routes name links by number, so one number is to be the same link in each engine: links that are added in the
+    /// same order get the same. What is handed on by a link that this engine does not have is dropped, counted
+    /// ([`DropReason::NoLink`](crate::DropReason)), and its sender is told that the network is unreachable. When a link
+    /// fails or is removed, its routes stay: the owner takes them out
+    /// ([`RouteTable::remove_link`](crate::route::RouteTable::remove_link)), before another link gets the number.
+    #[must_use]
+    pub fn routes(mut self, routes: Routes) -> Self {
+        self.routes = Some(routes);
+        self
+    }
+
     /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be had, the engine runs
     /// without, and [`Engine::live_error`] says why.
     #[must_use]
@@ -260,6 +285,7 @@ impl Engine {
             busy_poll,
             idle_latency,
             addresses,
+            routes,
             stage_sample,
             packet_sample,
             live,
@@ -285,6 +311,7 @@ impl Engine {
                 EngineStats::new(clock, stage_sample),
                 Claims::new(addresses, words(&seed, 4)[0]),
                 ip::Membership::new(limits.groups, words(&seed, 4)[1]),
+                routes,
                 &limits,
                 tx::output::Keys {
                     neighbors: [key0, key1],
@@ -420,35 +447,6 @@ impl Engine {
     /// Refuses a local port that another engine's packets come to.
     fn check_share(&self, port: u16) -> Result<(), Error> {
         if self.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
-    }
-
-    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
-    /// goes, and the next one takes its place ([`Engine::link_error`]).
-    ///
-    /// # Errors
-    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix or a gateway that
-    /// cannot be one, and for a link that is not in use. Nothing has changed then.
-    pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
-        if route.reject.is_none() {
-            self.check_link(route.link)?;
-        }
-        self.out.routing.insert(prefix, route).map_err(|error| match error {
-            RouteError::Full { .. } => Error::Limit("routes"),
-            RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
-            RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
-            RouteError::Link(_) => Error::Invalid("a route that leads nowhere by a link"),
-        })
-    }
-
-    /// Adds the default route of the gateway's family through a gateway on `link`.
-    pub fn add_gateway(&mut self, link: LinkId, gateway: std::net::IpAddr) -> Result<(), Error> {
-        let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
-        self.add_route(all, Route::via(link, gateway))
-    }
-
-    /// The route table, for changes beyond [`Engine::add_route`]. They hold from the next turn on.
-    pub fn routes(&mut self) -> &mut RouteTable {
-        self.out.routing.table()
     }
 
     /// The pool its packets come from.

@@ -34,7 +34,8 @@ impl Engine {
     /// it is removed ([`Engine::remove_link`]). When it comes to that the engine's [`Waker`](crate::Waker) is used, so
     /// whoever waits is told.
     ///
-    /// Its routes go with it, as they do in an operating system: what went by them goes by those that are left, and
+    /// Its routes go with it, as they do in an operating system, unless they are another's
+    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)): what went by them goes by those that are left, and
     /// without any is refused, but for connections, which may wait until another link is added. Its addresses stay
     /// the engine's, until another link gets them: connections go on with theirs by whatever link their peer can reach
     /// them.

@@ -345,7 +345,7 @@ fn packet(src: IpAddr, dst: IpAddr, ports: [u16; 2], extension: &[u8]) -> Vec<u8
 fn flows_are_shared_among_gateways_and_each_keeps_its_way() {
     let mut wires = Wires::new();
     wires.engine.set_forwarding(true);
-    wires.engine.routes().set_multipath(true);
+    wires.engine.routes().expect("its own").set_multipath(true);
     for (prefix, gateways) in
         [("192.0.2.0/24", ["10.9.0.5", "10.8.0.5"]), ("2001:db8::/32", ["fd09::5", "fd08::5"])]
     {

@@ -59,7 +59,7 @@ impl Router {
         config.limits.tuning.fast_path = fast_path;
         let mut engine = Engine::new(config).expect("an engine");
         engine.set_forwarding(true);
-        engine.routes().set_multipath(true);
+        engine.routes().expect("its own").set_multipath(true);
         let mut ends = Vec::new();
         for (at, (medium, mtu)) in LINKS.into_iter().enumerate() {
             let offload = at == OFFLOADED || at == 0;
@@ -453,7 +453,11 @@ fn same(steps: &[Step], other: FastPath) -> [Router; 2] {
             match *route {
                 Some(true) => drop(router.engine.add_route(prefix, Route::via(LinkId(1), gateway))),
                 Some(false) => {
-                    router.engine.routes().remove(prefix, LinkId(1), Some(gateway));
+                    router.engine.routes().expect("its own").remove(
+                        prefix,
+                        LinkId(1),
+                        Some(gateway),
+                    );
                 }
                 None => {}
             }

@@ -27,8 +27,9 @@ pub(crate) enum Destination {
 }
 
 impl Engine {
-    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
-    /// that has failed or was removed goes over to this one, with the connections that have it.
+    /// Gives the link an address, with the route to its prefix where the route table is the engine's own
+    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). The prefix keeps its host bits. An address of a link that
+    /// has failed or was removed goes over to this one, with the connections that have it.
     ///
     /// Where there may be other stations on the link it is announced, and checked, as
     /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
@@ -59,7 +60,9 @@ impl Engine {
             return Err(Error::Limit("addresses"));
         }
         // The last that can fail.
-        self.add_route(prefix.network(), Route::on_link(link))?;
+        if self.out.routing.is_own() {
+            self.add_route(prefix.network(), Route::on_link(link))?;
+        }
         for _ in 0..to_go {
             self.out.addresses.forget_one();
         }
@@ -68,7 +71,7 @@ impl Engine {
     }
 
     /// Takes an address from a link, be it used, checked yet, or found to be another's; its connections are reset, and the
-    /// route to its prefix goes unless the link has another address in it. Sockets that are bound to it stay, and can send
+    /// route to its prefix that came with it goes unless the link has another address in it. Sockets that are bound to it stay, and can send
     /// again when it comes back.
     ///
     /// # Errors
@@ -87,7 +90,7 @@ impl Engine {
         let is_used = self.out.addresses.of_link(link).any(is_same)
             || claims.iter().any(|info| info.link == link && is_same(info.prefix));
         if !is_used {
-            self.out.routing.remove(own.network(), link);
+            self.out.routing.remove_network(own.network(), link);
         }
         Ok(())
     }
@@ -521,12 +524,12 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
         }
-        assert_eq!((engine.out.addresses.len(), engine.out.routing.table().len()), (1, 1));
+        assert_eq!((engine.out.addresses.len(), engine.out.routing.len()), (1, 1));
         assert!(!engine.out.addresses.owns("10.1.0.2".parse().expect("an address")));
         // One that needs no further route.
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
         assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
-        engine.routes().remove_link(LinkId(0));
+        engine.routes().expect("its own").remove_link(LinkId(0));
         assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Ok(()));
     }
 

@@ -1,13 +1,54 @@
-//! The engine's routes: the table that is changed, and what look-ups go by.
+//! The engine's routes: the table that is changed, which may be another's, and what look-ups go by.
 
 use std::net::IpAddr;
 
 use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable, Routes};
 use millstream_wire::ip::{IpHeader, Protocol};
 
+use crate::engine::{Engine, NO_PREFIX};
+use crate::error::Error;
+
+/// What changes of the routes are refused with where they are another's.
+const SHARED: Error =
+    Error::Invalid("the engine goes by a route table that another owns: change that one");
+
+impl Engine {
+    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
+    /// goes, and the next one takes its place ([`Engine::link_error`]).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix or a gateway that
+    /// cannot be one, for a link that is not in use, and where the table is another's
+    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). Nothing has changed then.
+    pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
+        if route.reject.is_none() {
+            self.check_link(route.link)?;
+        }
+        self.out.routing.insert(prefix, route)
+    }
+
+    /// Adds the default route of the gateway's family through a gateway on `link`.
+    ///
+    /// # Errors
+    /// As [`Engine::add_route`].
+    pub fn add_gateway(&mut self, link: LinkId, gateway: IpAddr) -> Result<(), Error> {
+        let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
+        self.add_route(all, Route::via(link, gateway))
+    }
+
+    /// The engine's route table, for changes beyond [`Engine::add_route`]. They hold from the next turn on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
+    pub fn routes(&mut self) -> Result<&mut RouteTable, Error> {
+        self.out.routing.table()
+    }
+}
+
 /// See the module text.
 pub(crate) struct Routing {
-    table: RouteTable,
+    /// `None` where another owns the table.
+    own: Option<RouteTable>,
     routes: Routes,
     /// Times that a link came, went, or changed what it can do.
     link_changes: u32,
@@ -16,28 +57,39 @@ pub(crate) struct Routing {
 }
 
 impl Routing {
-    /// No routes, in a table of at most the default number.
-    pub fn new(key: u64) -> Self {
-        Self { key, ..Self::over(RouteTable::new()) }
+    /// Those of another's table, or none yet, in one of at most the default number.
+    pub fn new(key: u64, shared: Option<Routes>) -> Self {
+        match shared {
+            Some(mut routes) => {
+                routes.refresh();
+                Self { own: None, routes, link_changes: 0, key }
+            }
+            None => Self { key, ..Self::over(RouteTable::new()) },
+        }
     }
 
-    /// Those of a table.
+    /// Those of a table, which is the engine's own.
     pub fn over(table: RouteTable) -> Self {
-        Self { routes: table.reader(), table, link_changes: 0, key: 0 }
+        Self { routes: table.reader(), own: Some(table), link_changes: 0, key: 0 }
+    }
+
+    /// Whether the table is the engine's own.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Routes that there are.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.routes.len()
     }
 
-    /// All routes from one on, as [`RouteTable::iter_from`].
+    /// All routes from one on, as [`RouteTable::iter_from`]. Readers of another's table cannot tell.
     pub fn iter_from(
         &self,
         prefix: Prefix,
         place: usize,
-    ) -> impl Iterator<Item = (Prefix, usize, Route)> + '_ {
-        self.table.iter_from(prefix, place)
+    ) -> Option<impl Iterator<Item = (Prefix, usize, Route)> + '_> {
+        self.own.as_ref().map(|table| table.iter_from(prefix, place))
     }
 
     /// The route to a destination; of several that share flows the one for this destination.
@@ -80,23 +132,32 @@ impl Routing {
     }
 
     /// As [`RouteTable::insert`].
-    pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<(), RouteError> {
-        let added = self.table.insert(prefix, route);
+    pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
+        let added = self.table()?.insert(prefix, route);
         self.refresh();
-        added.map(drop)
+        added.map(drop).map_err(|error| match error {
+            RouteError::Full { .. } => Error::Limit("routes"),
+            RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
+            RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
+            RouteError::Link(_) => Error::Invalid("a route that leads nowhere by a link"),
+        })
     }
 
-    /// As [`RouteTable::remove`], of any metric.
-    pub fn remove(&mut self, prefix: Prefix, link: LinkId) {
-        self.table.remove(prefix, link, None);
-        self.refresh();
+    /// A link has no address in this network any more: the route to it goes, if it is ours.
+    pub fn remove_network(&mut self, network: Prefix, link: LinkId) {
+        if let Some(table) = &mut self.own {
+            table.remove(network, link, None);
+            self.refresh();
+        }
     }
 
-    /// A link is over, and its routes with it.
+    /// A link is over, and those of our routes with it that lead there.
     pub fn remove_link(&mut self, link: LinkId) {
-        self.table.remove_link(link);
-        self.refresh();
-        // Also for those that go by no route.
+        if let Some(table) = &mut self.own {
+            table.remove_link(link);
+            self.refresh();
+        }
+        // Also for those that go by no route, or by another's.
         self.note_link_change();
     }
 
@@ -117,9 +178,9 @@ impl Routing {
         (self.routes.generation(), self.link_changes)
     }
 
-    /// The table, for changes of any kind. They hold from the next [`refresh`](Self::refresh) on.
-    pub fn table(&mut self) -> &mut RouteTable {
-        &mut self.table
+    /// The engine's own table, for changes of any kind. They hold from the next [`refresh`](Self::refresh) on.
+    pub fn table(&mut self) -> Result<&mut RouteTable, Error> {
+        self.own.as_mut().ok_or(SHARED)
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
-use millstream_route::{LinkId, NeighborConfig, NeighborTable, Reject, Resolved, Route};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Reject, Resolved, Route, Routes};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -67,12 +67,13 @@ pub(in crate::engine) struct Keys {
 const IPV4_PROTOCOL_AT: usize = 9;
 
 impl Output {
-    /// Without links and routes, by keys that come from the engine's seed.
+    /// Without links, and by another's `routes` or none yet; by keys that come from the engine's seed.
     pub fn new(
         pool: Pool,
         stats: EngineStats,
         claims: Claims,
         groups: Membership,
+        routes: Option<Routes>,
         limits: &Limits,
         keys: Keys,
     ) -> Self {
@@ -81,7 +82,7 @@ impl Output {
         Self {
             pool,
             links: Default::default(),
-            routing: Routing::new(keys.flows),
+            routing: Routing::new(keys.flows, routes),
             neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
             addresses: Addresses::new(claims, groups),
             path_mtus: Default::default(),
@@ -147,13 +148,7 @@ impl Output {
         self.hop_by(self.routing.lookup(destination)?, destination)
     }
 
-    /// The same for a packet that is handed on, `packet` from its IP header on: to others alone, by the routes.
-    #[inline]
-    pub fn next_hop_of(&self, ip: &IpHeader, packet: &[u8]) -> Option<NextHop> {
-        self.hop_by(self.routing.lookup_packet(ip, packet)?, ip.dst)
-    }
-
-    /// Where a route leads that there is.
+    /// Where a route leads; nowhere over a link that is not in use.
     #[inline]
     pub fn hop_by(&self, route: Route, destination: IpAddr) -> Option<NextHop> {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;

@@ -191,6 +191,7 @@ fn where_routes_change_in_each_turn_everybody_is_told_that_no_link_is_left() {
         worker
             .engine
             .routes()
+            .expect("its own")
             .insert("10.8.0.0/16".parse().expect("a prefix"), route)
             .expect("room");
         worker.engine.turn(worker.engine.now());

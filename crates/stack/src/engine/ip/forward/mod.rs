@@ -13,7 +13,7 @@ pub(in crate::engine) use run::Runs;
 use std::net::IpAddr;
 
 use millstream_packet::{Checksum, Instant, Packet, SegmentationKind};
-use millstream_route::{LinkId, Reject};
+use millstream_route::{LinkId, Reject, Route};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader};
@@ -62,8 +62,9 @@ impl Engine {
             let error = Icmp::TimeExceeded { reassembly: false };
             return self.forward_error(now, link, packet, ip, error);
         }
-        let hop = self.out.next_hop_of(&ip, packet.head());
-        let Some(hop) = hop else { return self.forward_nowhere(now, link, packet, ip) };
+        let route = self.out.routing.lookup_packet(&ip, packet.head());
+        let hop = route.and_then(|route| self.out.hop_by(route, ip.dst));
+        let Some(hop) = hop else { return self.forward_nowhere(now, link, packet, ip, route) };
         // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
         if self.out.addresses.is_broadcast_of(hop.link, ip.dst) {
             return self.out.stats.drop(DropReason::NotForwardable);
@@ -157,13 +158,22 @@ impl Engine {
         self.out.send_fragments_as(now, hop, &header, &packet, ip.identification.into());
     }
 
-    /// One that no route leads on, or whose route says what becomes of it.
+    /// One that no route leads on, whose `route` says what becomes of it, or leads by a link that we do not have.
     #[cold]
-    fn forward_nowhere(&mut self, now: Instant, link: LinkId, packet: Packet, ip: IpHeader) {
-        let route = self.out.routing.lookup_packet(&ip, packet.head());
+    fn forward_nowhere(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        packet: Packet,
+        ip: IpHeader,
+        route: Option<Route>,
+    ) {
         let reject = route.and_then(|route| route.reject);
-        let known = reject.map_or(DropReason::NoRoute, |_| DropReason::RejectRoute);
-        self.out.stats.drop(known);
+        self.out.stats.drop(match (route, reject) {
+            (None, _) => DropReason::NoRoute,
+            (Some(_), Some(_)) => DropReason::RejectRoute,
+            (Some(_), None) => DropReason::NoLink,
+        });
         let why = match reject {
             Some(Reject::Blackhole) => return,
             // As Linux says it; in ICMPv6 the code for hosts is about those on the last link.

@@ -130,7 +130,10 @@ impl Routes {
 
 impl Pages for Routes {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        for (prefix, place, route) in engine.out.routing.iter_from(self.next.0, self.next.1) {
+        let routes = engine.out.routing.iter_from(self.next.0, self.next.1);
+        let routes = routes
+            .ok_or("the route table is another's, who has the list: ask for one by `route get`")?;
+        for (prefix, place, route) in routes {
             // By prefix: the others lie behind.
             if self.within.is_some_and(|all| !all.contains(prefix.addr)) {
                 break;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use millstream_live::Record;
 use millstream_packet::Packet;
-use millstream_route::{LinkId, Prefix, Reject, Route};
+use millstream_route::{LinkId, Prefix, Reject, Route, RouteTable};
 use millstream_wire::ethernet::MacAddr;
 
 use super::*;
@@ -82,6 +82,21 @@ fn routes_are_told_by_prefix_a_page_at_a_time() {
     let found = &all_lines(&pages(&mut engine, "route get 21.0.5.9"), "route")[0];
     assert_eq!((found.get("type"), found.get("link")), (Some("blackhole"), None), "{found:?}");
     assert!(pages(&mut engine, "route get 99.0.0.1")[0].starts_with("error why=no%20route"));
+}
+
+/// Readers of another's table have no list of it: what they have is told, and who has the list.
+#[test]
+fn of_another_s_table_single_routes_are_told() {
+    let mut table = RouteTable::new();
+    let (_, link, _other) = alone();
+    table.insert("20.0.0.0/8".parse().expect("a prefix"), Route::via(link, host(7))).expect("room");
+    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    let config = EngineConfig::new(pool).routes(table.reader());
+    let mut engine = Engine::new(config).expect("an engine");
+    assert!(pages(&mut engine, "route")[0].starts_with("error why=the%20route%20table"));
+    let found = &all_lines(&pages(&mut engine, "route get 20.0.5.9"), "route")[0];
+    assert_eq!(found.get("gateway"), Some("10.9.0.7"), "{found:?}");
+    assert_eq!(engine.out.routing.len(), 1);
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! Who gets what the host has.
+
+use millstream::Engine;
+use millstream::packet::Instant;
+use millstream::route::RouteTable;
+
+/// What a [`Mirror`](crate::Mirror) gives to, the same at each call.
+///
+/// - An [`Engine`] gets all that the mirror follows. It needs a route table of its own, unless no routes are followed.
+/// - A [`RouteTable`] gets routes alone, and so do all engines that go by it
+///   ([`EngineConfig::routes`](millstream::EngineConfig::routes)).
+pub trait Target: Gets {}
+
+impl Target for Engine {}
+impl Target for RouteTable {}
+
+/// What a target can be given. Nobody else has targets.
+pub trait Gets {
+    /// For addresses and neighbours.
+    fn engine(&mut self) -> Option<&mut Engine>;
+
+    /// For routes.
+    fn table(&mut self) -> Option<&mut RouteTable>;
+
+    /// The time, where the target has one.
+    fn now(&mut self) -> Option<Instant>;
+}
+
+impl Gets for Engine {
+    fn engine(&mut self) -> Option<&mut Engine> {
+        Some(self)
+    }
+
+    fn table(&mut self) -> Option<&mut RouteTable> {
+        self.routes().ok()
+    }
+
+    fn now(&mut self) -> Option<Instant> {
+        Some(self.refresh_time())
+    }
+}
+
+impl Gets for RouteTable {
+    fn engine(&mut self) -> Option<&mut Engine> {
+        None
+    }
+
+    fn table(&mut self) -> Option<&mut RouteTable> {
+        Some(self)
+    }
+
+    fn now(&mut self) -> Option<Instant> {
+        None
+    }
+}
