@@ -1,7 +1,9 @@
-//! What connections take from the heap, counted by the allocator: idle ones, and those that are over.
+//! What is taken from the heap, counted by the allocator: by connections that are idle or over, and for packets handed on.
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "idle_memory/forwarding.rs"]
+mod forwarding;
 
 use std::alloc::System;
 use std::net::SocketAddr;

@@ -4,6 +4,7 @@
 mod common;
 mod frames;
 mod parked;
+mod polling;
 mod writes;
 
 use std::io::Read;
