@@ -19,6 +19,15 @@ use netlink_packet_route::route::{
 pub(crate) struct Hop {
     pub interface: u32,
     pub gateway: Option<IpAddr>,
+    /// Its part of the flows where there are several: 1 to 256.
+    pub weight: u16,
+}
+
+impl Hop {
+    /// Whether both lead the same way, be it with another weight.
+    pub fn is_same_way(&self, other: &Self) -> bool {
+        (self.interface, self.gateway) == (other.interface, other.gateway)
+    }
 }
 
 /// A route as the kernel has it.
@@ -78,7 +87,8 @@ pub(crate) fn route(message: &RouteMessage, table: u32) -> RouteNews {
     };
     let Parts { metric, mtu, encapsulated, sole, mut hops, .. } = parts;
     if hops.is_empty() && !header.flags.contains(RouteFlags::Dead) {
-        hops.extend(sole.interface.map(|interface| Hop { interface, gateway: sole.gateway }));
+        let gateway = sole.gateway;
+        hops.extend(sole.interface.map(|interface| Hop { interface, gateway, weight: 1 }));
     }
     // The engine has none of the headers that it would put before them.
     let reject = if encapsulated { Some(Reject::Unreachable) } else { reject };
@@ -147,7 +157,8 @@ impl Parts {
             }
         }
         if !hop.flags.contains(RouteNextHopFlags::Dead) {
-            self.hops.push(Hop { interface: hop.interface_index, gateway: sole.gateway });
+            let (interface, weight) = (hop.interface_index, u16::from(hop.hops) + 1);
+            self.hops.push(Hop { interface, gateway: sole.gateway, weight });
         }
     }
 }

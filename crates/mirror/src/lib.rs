@@ -56,7 +56,7 @@
 //!
 //! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table, with their metrics, MTUs
 //! and gateways, of either family. Of a multipath route the hops share flows
-//! ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)), whatever their weights. A route that the
+//! ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)) by their weights. A route that the
 //! engine cannot follow because its interface is not mapped, or because it puts further headers before packets, makes its
 //! prefix unreachable: so that nothing that belongs into a tunnel goes out beside it ([`Unmapped`]). Left out, and counted
 //! ([`MirrorStats`]), are other tables, routes for a type of service or from a prefix, and all beyond the limits.

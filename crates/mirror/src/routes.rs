@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use millstream::route::{LinkId, Prefix, Reject, Route};
 
 use crate::config::Unmapped;
-use crate::host::HostRoute;
+use crate::host::{Hop, HostRoute};
 
 /// Which of the host's interfaces are which of the engine's links.
 pub(crate) type Links = HashMap<u32, LinkId>;
@@ -141,7 +141,7 @@ impl HostRoutes {
             }
             // Of IPv6 a message has all hops that share a metric through gateways.
             (_, false) => held.iter_mut().filter(|held| equal(held)).for_each(|held| {
-                held.route.hops.retain(|hop| !route.hops.contains(hop));
+                held.route.hops.retain(|hop| !leads_there(&route, hop));
             }),
             (_, true) => {}
         }
@@ -176,7 +176,7 @@ impl HostRoutes {
             Some(at) => drop(held.remove(at)),
             None if is_part => {
                 for held in held.iter_mut().filter(|held| held.route.metric == route.metric) {
-                    held.route.hops.retain(|hop| !route.hops.contains(hop));
+                    held.route.hops.retain(|hop| !leads_there(route, hop));
                 }
                 held.retain(|held| !held.is_empty());
             }
@@ -257,7 +257,13 @@ impl HostRoutes {
         let HostRoute { metric, mtu, ref hops, .. } = *route;
         hops.iter().filter_map(move |hop| {
             let link = *self.links.get(&hop.interface)?;
-            Some(Route { link, gateway: hop.gateway, mtu, metric, reject: None })
+            Some(Route {
+                mtu,
+                metric,
+                weight: hop.weight,
+                gateway: hop.gateway,
+                ..Route::on_link(link)
+            })
         })
     }
 
@@ -277,6 +283,11 @@ impl Held {
     fn is_empty(&self) -> bool {
         self.route.hops.is_empty() && self.route.reject.is_none()
     }
+}
+
+/// Whether a route has a hop that leads the same way.
+fn leads_there(route: &HostRoute, hop: &Hop) -> bool {
+    route.hops.iter().any(|other| other.is_same_way(hop))
 }
 
 fn size(held: &[Held]) -> usize {

@@ -107,7 +107,8 @@ fn engine(config: EngineConfig) -> (Engine, Vec<PairEnd>) {
 fn shown(table: &RouteTable) -> BTreeSet<String> {
     let show = |(prefix, route): (Prefix, Route)| {
         let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-        format!("{prefix}{via} dev d{} metric {}", route.link.0, route.metric)
+        let (link, metric, weight) = (route.link.0, route.metric, route.weight);
+        format!("{prefix}{via} dev d{link} metric {metric} weight {weight}")
     };
     table.iter().filter(|(_, route)| route.reject.is_none()).map(show).collect()
 }
@@ -137,7 +138,8 @@ fn kernel_routes() -> BTreeSet<String> {
             if let Some(dev) = dev.filter(|_| !words.contains(&"dead")) {
                 let via = after("via").filter(|via| *via != "inet6").or(after("inet6"));
                 let via = via.map(|via| format!(" via {via}")).unwrap_or_default();
-                routes.insert(format!("{}{via} dev {dev} metric {}", of.0, of.1));
+                let weight = after("weight").unwrap_or("1");
+                routes.insert(format!("{}{via} dev {dev} metric {} weight {weight}", of.0, of.1));
             }
         }
     }
@@ -167,7 +169,9 @@ fn routes_of_every_kind_are_followed_both_ways() {
         "route add unreachable 10.9.2.0/24",
         "-6 route add prohibit fd0a::/64",
         "route add throw 10.9.3.0/24",
-        "route add 10.2.0.0/16 nexthop via 10.0.0.2 dev d0 nexthop via 10.1.0.2 dev d1",
+        "route add 10.2.0.0/16 nexthop via 10.0.0.2 dev d0 weight 3 nexthop via 10.1.0.2 dev d1",
+        "route add 10.10.0.0/16 nexthop via 10.0.0.2 dev d0 nexthop via 10.1.0.2 dev d1 weight 256",
+        "-6 route add fd0c::/64 nexthop via fe80::2 dev d0 weight 4 nexthop via fe80::3 dev d1",
         "-6 route add fd0b::/64 nexthop via fe80::2 dev d0 nexthop via fe80::3 dev d1",
         "route add 10.3.0.0/16 via inet6 fe80::7 dev d1",
         "route add 10.4.0.0/16 via 10.0.0.4",
@@ -207,6 +211,8 @@ fn routes_of_every_kind_are_followed_both_ways() {
         "-6 route replace fd09::/32 via fd00::8",
         "-6 route del fd0b::/64 via fe80::2 dev d0",
         "route append 10.4.0.0/16 via 10.0.0.6",
+        "route change 10.10.0.0/16 nexthop via 10.0.0.2 dev d0 weight 9 nexthop via 10.1.0.2 dev d1",
+        "-6 route replace fd0c::/64 nexthop via fe80::2 dev d0 nexthop via fe80::3 dev d1 weight 2",
         "route del 10.2.0.0/16",
         "route del blackhole 10.9.1.0/24",
         "route del default",

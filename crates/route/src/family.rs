@@ -90,7 +90,9 @@ impl Numbers {
     fn write<K: Key>(&self, number: u32, fib: &mut FibWriter<K>) {
         match &self.held[number as usize].0 {
             Hops::One(route) => fib.set_route(number, route),
-            Hops::Several(members) => fib.set_several(number, members),
+            Hops::Several(members) => {
+                fib.set_several(number, members, |member| self.get(member).weight);
+            }
         }
     }
 }

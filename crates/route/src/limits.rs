@@ -6,6 +6,9 @@ pub const ROUTES_LIMIT: usize = 2 << 20;
 /// Routes of one prefix that share its flows at most ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)).
 pub const MULTIPATH_LIMIT: usize = 6;
 
+/// Largest weight of a route among those that share flows; as of `nexthop … weight` in Linux.
+pub const WEIGHT_LIMIT: u16 = 256;
+
 /// Neighbours a [`NeighborTable`](crate::NeighborTable) holds at most, unless told otherwise.
 pub const NEIGHBORS_LIMIT: usize = 4096;
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::family::{Family, Published};
 use crate::fib::{Fib, LEAVES_LIMIT};
-use crate::limits::ROUTES_LIMIT;
+use crate::limits::{ROUTES_LIMIT, WEIGHT_LIMIT};
 use crate::prefix::{LinkId, Prefix};
 
 /// Values that one prefix needs at most: three in each of the 14 nodes on the way of an address of
@@ -51,17 +51,20 @@ pub struct Route {
     pub metric: u32,
     /// They go nowhere: then `link` is [`LinkId::NONE`], and there is no gateway.
     pub reject: Option<Reject>,
+    /// Its part of the flows of its prefix, beside that of others where several share them
+    /// ([`RouteTable::set_multipath`]): 1 to [`WEIGHT_LIMIT`].
+    pub weight: u16,
 }
 
 impl Route {
     /// A route to what is on the link itself.
     pub const fn on_link(link: LinkId) -> Self {
-        Self { link, gateway: None, mtu: None, metric: 0, reject: None }
+        Self { link, gateway: None, mtu: None, metric: 0, reject: None, weight: 1 }
     }
 
     /// A route through a router.
     pub const fn via(link: LinkId, gateway: IpAddr) -> Self {
-        Self { link, gateway: Some(gateway), mtu: None, metric: 0, reject: None }
+        Self { gateway: Some(gateway), ..Self::on_link(link) }
     }
 
     /// A route that leads nowhere, so that no route for a shorter prefix is taken.
@@ -90,6 +93,8 @@ pub enum RouteError {
     Gateway(IpAddr),
     /// It leads nowhere and has a link or a gateway, or it leads somewhere and has no link.
     Link(LinkId),
+    /// The weight is 0, or beyond [`WEIGHT_LIMIT`].
+    Weight(u16),
 }
 
 impl fmt::Display for RouteError {
@@ -100,6 +105,7 @@ impl fmt::Display for RouteError {
             Self::Gateway(g) => write!(f, "{g} cannot be the gateway of this route"),
             Self::Link(LinkId::NONE) => f.write_str("a route that leads somewhere needs a link"),
             Self::Link(_) => f.write_str("a route that leads nowhere has no link and no gateway"),
+            Self::Weight(weight) => write!(f, "a weight is from 1 to {WEIGHT_LIMIT}, not {weight}"),
         }
     }
 }
@@ -312,8 +318,8 @@ impl RouteTable {
         }
     }
 
-    /// Adds a route, or replaces metric, MTU and rejection of the one for the same prefix by the same link
-    /// and gateway, which is then given back. Host bits of the prefix do not count.
+    /// Adds a route, or replaces metric, MTU, weight and rejection of the one for the same prefix by the same
+    /// link and gateway, which is then given back. Host bits of the prefix do not count.
     pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<Option<Route>, RouteError> {
         check(&prefix, &route)?;
         let room = self.len() < self.limit;
@@ -356,8 +362,8 @@ impl RouteTable {
 
     /// Whether flows are shared among the routes of a prefix that have its lowest metric, if they
     /// go through gateways: among the first [`MULTIPATH_LIMIT`](crate::limits::MULTIPATH_LIMIT) of them, by hash
-    /// ([`Routes::lookup_flow`]; RFC 2991, RFC 2992). They are not at first: then the one inserted
-    /// first is in force.
+    /// ([`Routes::lookup_flow`]; RFC 2991, RFC 2992) and by their weights, to a thousandth of all flows. They are not at
+    /// first: then the one inserted first is in force.
     pub fn set_multipath(&mut self, on: bool) {
         self.v4.set_multipath(on);
         self.v6.set_multipath(on);
@@ -461,6 +467,9 @@ fn check(prefix: &Prefix, route: &Route) -> Result<(), RouteError> {
     let leads_nowhere = route.link == LinkId::NONE && route.gateway.is_none();
     if route.reject.is_some() != leads_nowhere {
         return Err(RouteError::Link(route.link));
+    }
+    if !(1..=WEIGHT_LIMIT).contains(&route.weight) {
+        return Err(RouteError::Weight(route.weight));
     }
     match (route.gateway, prefix.addr) {
         (None, _) => Ok(()),

@@ -316,6 +316,64 @@ fn flows_are_shared_among_gateways_of_the_lowest_metric_where_that_is_asked_for(
     }
 }
 
+/// Links that flows leave by, when the routes by them have these weights.
+fn weighted(weights: &[u16]) -> Vec<usize> {
+    let mut table = RouteTable::new();
+    table.set_multipath(true);
+    for (n, &weight) in (0..).zip(weights) {
+        let route = Route { weight, ..Route::via(LinkId(n), a("192.0.2.1")) };
+        table.insert(p("10.0.0.0/8"), route).unwrap();
+        assert_eq!(table.iter().last().map(|(_, route)| route.weight), Some(weight));
+    }
+    let found = shared(&table.reader(), "10.1.2.3");
+    (0..weights.len() as u16).map(|n| found.get(&n).copied().unwrap_or(0)).collect()
+}
+
+#[test]
+fn flows_are_shared_by_weight() {
+    for (weights, parts) in [
+        (&[1, 2, 3][..], &[1000, 2000, 3000][..]),
+        (&[3, 1], &[4500, 1500]),
+        (&[7, 7, 7, 7, 7, 7], &[1000; 6]),
+        (&[256, 128, 64, 32, 16, 16], &[3000, 1500, 750, 375, 188, 188]),
+    ] {
+        let found = weighted(weights);
+        let near = |(found, part): (&usize, &usize)| found.abs_diff(*part) <= 60;
+        assert!(found.iter().zip(parts).all(near), "{weights:?}: {found:?}");
+    }
+    // However small a part is, it is one.
+    for weights in
+        [[1, 256, 256, 256, 256, 256], [256, 1, 1, 256, 256, 256], [256, 256, 256, 256, 1, 1]]
+    {
+        let found = weighted(&weights);
+        assert!(found.iter().all(|&found| found > 0), "{weights:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_weight_changes_and_what_is_none_is_refused() {
+    let mut table = RouteTable::new();
+    table.set_multipath(true);
+    let via = |n, weight| Route { weight, ..Route::via(LinkId(n), a("192.0.2.1")) };
+    let mut routes = table.reader();
+    for n in 0..2 {
+        table.insert(p("0.0.0.0/0"), via(n, 1)).unwrap();
+    }
+    let mut part = |table: &RouteTable| {
+        assert_eq!(table.len(), 2);
+        routes.refresh();
+        shared(&routes, "10.1.2.3")[&1]
+    };
+    assert!(part(&table).abs_diff(3000) < 60);
+    let old = table.insert(p("0.0.0.0/0"), via(1, 5)).unwrap();
+    assert_eq!(old, Some(via(1, 1)));
+    assert!(part(&table).abs_diff(5000) < 60);
+    for weight in [0, 257, u16::MAX] {
+        assert_eq!(table.insert(p("0.0.0.0/0"), via(1, weight)), Err(RouteError::Weight(weight)));
+    }
+    assert!(part(&table).abs_diff(5000) < 60);
+}
+
 proptest! {
     /// Whatever is changed, a flow leaves by one of those routes that share it, and all of them have a part.
     #[test]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::WEIGHT_LIMIT;
 use crate::prefix::LinkId;
 use crate::table::Reject;
 
@@ -51,7 +52,8 @@ fn route(number: u32) -> Route {
         5 => Some(Reject::Prohibit),
         _ => None,
     };
-    Route { link: LinkId(number as u16), gateway, mtu, metric: number << 20, reject }
+    let weight = 1 + number as u16 % WEIGHT_LIMIT;
+    Route { link: LinkId(number as u16), gateway, mtu, metric: number << 20, reject, weight }
 }
 
 const ROUTES: u32 = 6;

@@ -118,10 +118,10 @@ impl<K: Key> FibWriter<K> {
         self.fib.routes[number as usize].write(route);
     }
 
-    /// The same for a number that stands for several routes, which share flows.
-    pub fn set_several(&mut self, number: u32, members: &[u32]) {
+    /// The same for a number that stands for several routes, which share flows by their weights.
+    pub fn set_several(&mut self, number: u32, members: &[u32], weight: impl Fn(u32) -> u16) {
         self.begin();
-        self.fib.routes[number as usize].write_several(members);
+        self.fib.routes[number as usize].write_several(members, weight);
     }
 
     /// The route of everything that no entry covers; [`NOTHING`] for none.

@@ -17,8 +17,8 @@ impl Engine {
     /// goes, and the next one takes its place ([`Engine::link_error`]).
     ///
     /// # Errors
-    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix or a gateway that
-    /// cannot be one, for a link that is not in use, and where the table is another's
+    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix, a gateway or a weight
+    /// that cannot be one, for a link that is not in use, and where the table is another's
     /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). Nothing has changed then.
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
         if route.reject.is_none() {
@@ -140,6 +140,7 @@ impl Routing {
             RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
             RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
             RouteError::Link(_) => Error::Invalid("a route that leads nowhere by a link"),
+            RouteError::Weight(_) => Error::Invalid("a weight of 0, or beyond 256"),
         })
     }
 

@@ -170,6 +170,9 @@ fn put_route(line: &mut Fields<'_>, engine: &Engine, route: &Route) {
     if let Some(mtu) = route.mtu {
         line.put("mtu_bytes", mtu);
     }
+    if route.weight != 1 {
+        line.put("weight", route.weight);
+    }
 }
 
 /// The route that packets to an address take.
