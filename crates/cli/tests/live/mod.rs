@@ -125,6 +125,10 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
     assert!(stages["stages"].as_array().unwrap().iter().any(|stage| stage["stage"] == "receive"));
     assert!(world.text(&["stages"]).contains("distribution"));
 
+    // The one interval that is shown has rates of the engine.
+    let top = world.json(&["top", "--json", "--no-bpf", "-n", "1", "-d", "0.1"]);
+    assert!(top["engines"]["all"][0]["busy_turns_per_s"].is_number(), "{top}");
+
     let metrics = world.text(&["metrics"]);
     assert!(metrics.contains("# TYPE millstream_turns_total counter\n"), "{metrics}");
     assert!(metrics.contains("millstream_tcp_sockets{") && metrics.contains("le=\"+Inf\""));

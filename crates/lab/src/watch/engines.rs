@@ -117,7 +117,14 @@ fn rates<const N: usize>(
 }
 
 impl Looker {
-    pub fn sample(&mut self) -> Engines {
+    /// Looks once, so that the first interval has rates.
+    pub(super) fn open() -> Self {
+        let mut looker = Self::default();
+        looker.sample();
+        looker
+    }
+
+    pub(super) fn sample(&mut self) -> Engines {
         let mut found = Engines::default();
         let (mut engines, mut sockets) = (HashMap::new(), HashMap::new());
         for mut segment in published() {

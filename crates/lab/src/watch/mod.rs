@@ -82,7 +82,7 @@ impl Watch {
             interrupts: interrupts::Interrupts::open(kernel.as_deref().ok()),
             pressure: pressure::Pressure::open(),
             sockets: sockets::Looker::open(),
-            engines: engines::Looker::default(),
+            engines: engines::Looker::open(),
             kernel,
         })
     }
