@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::text::{FINDINGS_SHOWN, plain, spoken};
 use super::{Heat, Investigation, Suspect, drawings};
+use crate::report::STYLE;
 use crate::report::units::Scale;
 
 const PAGE: &str = include_str!("page.html");
@@ -92,6 +93,7 @@ impl Investigation {
             })
             .collect();
         let page = environment.get_template("page.html").expect("the page").render(context! {
+            style => STYLE,
             found => self,
             verdict => self.verdict(),
             median => scale.with_unit(self.median),

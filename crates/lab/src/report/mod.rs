@@ -28,6 +28,7 @@ mod fixture;
 use std::fmt;
 
 use crate::record::{ExperimentRecord, RunRecord};
+pub(crate) use html::STYLE;
 use model::Model;
 
 /// The summary of an experiment.

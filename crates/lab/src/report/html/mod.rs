@@ -21,7 +21,8 @@ use super::verdict;
 use crate::record::RunRecord;
 
 const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("style.css");
+/// How pages look, those of investigations too.
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
 pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
