@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import time
 import unittest
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "truth")
@@ -54,6 +55,30 @@ class Truth(unittest.TestCase):
         def lacks():
             raise RuntimeError("ip: not permitted")
         self.assertRaises(RuntimeError, truth.judged, "c", case, True, lacks)
+
+    @unittest.skipIf(os.geteuid(), "PID namespaces need root")
+    def test_what_runs_beside_a_case_ends_with_it_also_in_a_group_of_its_own(self):
+        place = truth.Place.__new__(truth.Place)
+        place.beside, place.near, place.far = [], "mst-none", "mst-none"
+        mark = "86399.%d" % os.getpid()
+
+        def runs():
+            commands = []
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):
+                    commands.append(open("/proc/%s/cmdline" % pid).read().split("\0"))
+            return ["sleep", mark, ""] in commands
+
+        def becomes(wanted):
+            end = time.monotonic() + 20
+            while runs() != wanted and time.monotonic() < end:
+                time.sleep(0.02)
+            return runs() == wanted
+        # timeout makes a process group of its own.
+        place.start(["sh", "-c", "timeout 100 sleep %s" % mark])
+        self.assertTrue(becomes(True))
+        place.close()
+        self.assertTrue(becomes(False))
 
     def test_the_error_rate_of_counterparts_is_said_with_its_upper_end(self):
         case = {"case": "c", "made": "a", "first": "a", "right": True, "wrong": [], "is_case": True}

@@ -46,6 +46,21 @@ fn the_groups_of_a_command_are_told_shown_and_kept() {
 }
 
 #[test]
+fn why_no_run_counts_is_told_in_the_words_of_the_command() {
+    let place = Place::new("investigate-words");
+    for (script, expected) in [
+        ("echo rate=1; echo no way there >&2; exit 3", "exit status: 3; it said: no way there"),
+        (r#"echo '{"start": {}, "error": "it is busy"}'"#, "(--figure); it said: it is busy"),
+        ("echo one; echo two", "(--figure); it said: two"),
+        ("true", "(--figure); it said nothing"),
+    ] {
+        let output = investigate(&place, &["--figure", r"rate=(\d+)", "--runs", "8"], script);
+        let text = words(&output);
+        assert!(!output.status.success() && text.contains(expected), "{script}: {text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_in_a_line_before_anything_runs() {
     let place = Place::new("investigate-refused");
     let bad = place.write("bad.toml", "id = \"x\"");

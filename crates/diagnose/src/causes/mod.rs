@@ -74,6 +74,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("limit-counts-payload", include_str!("limit-counts-payload.toml")),
     ("allocation-for-each-packet", include_str!("allocation-for-each-packet.toml")),
     ("shared-lock", include_str!("shared-lock.toml")),
+    ("path-rate", include_str!("path-rate.toml")),
+    ("pacing-limit", include_str!("pacing-limit.toml")),
+    ("small-writes", include_str!("small-writes.toml")),
+    ("tcp-memory", include_str!("tcp-memory.toml")),
 ];
 
 /// Share of a cause that limits and says none.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
@@ -175,7 +174,7 @@ impl CommandSubject<'_> {
         let begun = Instant::now();
         record.started_at = Timestamp::now();
         let server = match &self.server {
-            Some(words) => Some(Running::start(words, (server_cpu, raised), Stdio::null(), guard)?),
+            Some(words) => Some(Running::start(words, (server_cpu, raised), false, guard)?),
             None => None,
         };
         if server.is_some() {
@@ -186,10 +185,9 @@ impl CommandSubject<'_> {
         config.hosts.extend(server.as_ref().and_then(Running::elsewhere));
         config.flows = true;
         let sampler = Sampler::start(config);
-        let mut client =
-            Running::start(&self.command, (client_cpu, raised), Stdio::piped(), guard)?;
+        let mut client = Running::start(&self.command, (client_cpu, raised), true, guard)?;
         let start_s = begun.elapsed().as_secs_f64();
-        let output = client.output();
+        let listening = client.said();
         let mut watched = BTreeSet::new();
         let mut watch = Watch::default();
         let mut quotas = Quotas::default();
@@ -235,18 +233,20 @@ impl CommandSubject<'_> {
         drop(server);
         record.duration_s = begun.elapsed().as_secs_f64();
         record.window = Window { start_s, end_s };
-        let text = output.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let said = listening.all();
         match status {
             None => record.validity.reject(format!(
                 "it did not end within {} s and was ended (--timeout)",
                 self.timeout.as_secs()
             )),
             Some(status) if !status.success() => {
-                record.validity.reject(format!("the command ended with {status}"));
+                record.validity.reject(said.because(&format!("the command ended with {status}")));
             }
-            Some(_) => match self.figure.read(&text) {
+            Some(_) => match self.figure.read(&said.out) {
                 Some(value) => drop(record.results.insert(self.figure.key.clone(), value)),
-                None => record.validity.reject("its output has no figure (--figure)"),
+                None => {
+                    record.validity.reject(said.because("its output has no figure (--figure)"));
+                }
             },
         }
         Ok(())

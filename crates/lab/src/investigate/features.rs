@@ -1,7 +1,7 @@
 //! What each run shows, as numbers that can be compared between runs.
 //!
-//! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes) or given as shares:
-//! otherwise each of them would explain every result. CPU time by unit is none of them: where a CPU is full it is the result
+//! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes; of a command with requests and
+//! answers a segment) or given as shares: otherwise each of them would explain every result. CPU time by unit is none of them: where a CPU is full it is the result
 //! in other words.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,8 @@ fn of_run(run: &RunRecord) -> Values {
         .result(keys::TRANSACTION_COUNT)
         .or_else(|| run.result(keys::PAYLOAD).map(|bytes| bytes / UNIT_BYTES))
         .filter(|units| *units > 0.0 && inside > 0.0)
-        .map(|units| units / inside);
+        .map(|units| units / inside)
+        .or_else(|| flows::segments(probes));
     let mut seen = Seen { values, span, units };
     placement(&mut seen, probes);
     others::others(&mut seen, probes);
@@ -327,6 +328,8 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     ] {
         seen.per_second(name, sum(counter), distance::PROTOCOL);
     }
+    let pressed = sum("TcpExt.TCPMemoryPressuresChrono") / 1e3;
+    seen.per_second("tcp_memory_pressure_share", pressed, distance::PROTOCOL);
     seen.per_unit("delayed_acks_per_unit", sum("TcpExt.DelayedACKs"));
     // Of the interface that sent most; a packet may be a super-segment.
     let busiest = hosts.values().flat_map(|host| host.interfaces.values());

@@ -206,12 +206,12 @@ pub fn investigate(
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
-    // What is proved comes first, what is refuted last.
+    // What is proved comes first, what is refuted last. One whose forced runs did not decide is no less likely than one that
+    // was not forced.
     found.suspects.sort_by_key(|suspect| match suspect.verdict() {
         Verdict::Confirmed => 0,
-        Verdict::AssociatedOnly => 1,
-        Verdict::CannotTell => 2,
-        Verdict::Refuted => 3,
+        Verdict::AssociatedOnly | Verdict::CannotTell => 1,
+        Verdict::Refuted => 2,
     });
     Ok(found)
 }
@@ -445,17 +445,19 @@ mod tests {
     struct Receiver {
         rng: Rng,
         sets_its_own: bool,
+        noise: f64,
     }
 
     impl Receiver {
         fn run(&mut self, level: &str) -> RunRecord {
             let limited = self.sets_its_own || level == "keep";
             let mut run = RunRecord::new("run");
-            let rate = if limited { 1e9 } else { 5e9 } * (1.0 + 0.02 * self.rng.unit());
+            let rate = if limited { 1e9 } else { 5e9 } * (1.0 + self.noise * self.rng.unit());
             run.results.insert(keys::THROUGHPUT.into(), rate);
             run.factors.insert("sysctl.net.ipv4.tcp_rmem".into(), level.into());
             let waited = if limited { 0.9 } else { 0.0 };
-            let fields = [("busy_s".to_owned(), 1.0), ("rwnd_limited_s".to_owned(), waited)];
+            let fields = [("busy_s", 1.0), ("rwnd_limited_s", waited), ("sndbuf_limited_s", 0.1)];
+            let fields = fields.map(|(name, value)| (name.to_owned(), value));
             run.probes = Probes {
                 times_s: vec![0.0, 1.0],
                 tcp_info: vec![crate::record::TcpInfoRecord {
@@ -494,7 +496,7 @@ mod tests {
     #[test]
     fn a_limit_that_was_not_taken_away_is_not_refuted() {
         let verdict = |sets_its_own| {
-            let mut receiver = Receiver { rng: Rng::new(7), sets_its_own };
+            let mut receiver = Receiver { rng: Rng::new(7), sets_its_own, noise: 0.02 };
             let found =
                 investigate(&mut receiver, &built_in(), &Options::default(), &mut |_| {}).unwrap();
             let suspect = found.suspects.iter().find(|one| one.cause.id == "receive-window");
@@ -504,6 +506,19 @@ mod tests {
         let (own, text) = verdict(true);
         assert_eq!(own, Verdict::AssociatedOnly);
         assert!(text.contains("That decides nothing: setting sysctl.net.ipv4.tcp_rmem"), "{text}");
+    }
+
+    #[test]
+    fn a_cause_whose_forced_runs_decide_nothing_stays_before_a_lesser_one_that_was_not_forced() {
+        let mut receiver = Receiver { rng: Rng::new(7), sets_its_own: true, noise: 8.0 };
+        let options = Options { causes: 1, ..Options::default() };
+        let found = investigate(&mut receiver, &built_in(), &options, &mut |_| {}).unwrap();
+        let verdicts = found.suspects.iter().map(|one| (one.cause.id.as_str(), one.verdict()));
+        let of_buffers: Vec<_> =
+            verdicts.filter(|(id, _)| ["receive-window", "send-buffer"].contains(id)).collect();
+        let expected =
+            [("receive-window", Verdict::CannotTell), ("send-buffer", Verdict::AssociatedOnly)];
+        assert_eq!(of_buffers, expected);
     }
 
     #[test]

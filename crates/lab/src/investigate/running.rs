@@ -6,11 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use regex::Regex;
 
 use crate::error::Error;
 use crate::priority;
@@ -19,6 +21,9 @@ use crate::runner::WorkerProgram;
 
 /// Bytes of a command's output that are looked at.
 const OUTPUT_LIMIT: u64 = 4 << 20;
+
+/// Characters of its last line that are told.
+const LAST_WORDS: usize = 160;
 
 /// Until a guard must have ended its command.
 const GUARD_PATIENCE: Duration = Duration::from_secs(3);
@@ -31,11 +36,11 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
-    /// CPUs and the priority of the thread that starts it.
+    /// CPUs and the priority of the thread that starts it. What it writes is read by [`said`](Self::said), or lost.
     pub(super) fn start(
         words: &[String],
         (cpu, raised): (Option<usize>, bool),
-        output: Stdio,
+        is_read: bool,
         guard: Option<&WorkerProgram>,
     ) -> Result<Self, Error> {
         let Some((program, arguments)) = words.split_first() else {
@@ -54,7 +59,8 @@ impl Running {
                 command
             }
         };
-        command.process_group(0).stdout(output).stderr(Stdio::null());
+        let output = || if is_read { Stdio::piped() } else { Stdio::null() };
+        command.process_group(0).stdout(output()).stderr(output());
         let spawn = move || -> std::io::Result<Child> {
             if let Some(cpu) = cpu {
                 let mut set = CpuSet::new();
@@ -87,17 +93,59 @@ impl Running {
         Some(Host { name: "server".to_owned(), net: NetSource::Process(pid) })
     }
 
-    /// Reads its output to the end in a thread, so that it never waits for us.
-    pub(super) fn output(&mut self) -> Option<std::thread::JoinHandle<String>> {
-        let pipe = self.child.stdout.take()?;
-        Some(std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let mut limited = pipe.take(OUTPUT_LIMIT);
-            let _ = limited.read_to_end(&mut bytes);
-            // What is beyond is read and forgotten: a full pipe would stop the command.
-            let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
-            String::from_utf8_lossy(&bytes).into_owned()
-        }))
+    /// Reads all that it writes, in threads, so that it never waits for us.
+    pub(super) fn said(&mut self) -> Listening {
+        let out = self.child.stdout.take().map(|pipe| std::thread::spawn(move || read(pipe)));
+        let err = self.child.stderr.take().map(|pipe| std::thread::spawn(move || read(pipe)));
+        Listening { out, err }
+    }
+}
+
+/// The text that comes out of a pipe until it is closed.
+fn read(pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    let mut limited = pipe.take(OUTPUT_LIMIT);
+    let _ = limited.read_to_end(&mut bytes);
+    // What is beyond is read and forgotten: a full pipe would stop the command.
+    let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Threads that read what a command writes.
+pub(super) struct Listening {
+    out: Option<JoinHandle<String>>,
+    err: Option<JoinHandle<String>>,
+}
+
+impl Listening {
+    /// All of it, once the command has ended.
+    pub(super) fn all(self) -> Said {
+        let text = |reader: Option<JoinHandle<String>>| {
+            reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+        };
+        Said { out: text(self.out), err: text(self.err) }
+    }
+}
+
+/// What a command wrote.
+pub(super) struct Said {
+    pub(super) out: String,
+    err: String,
+}
+
+impl Said {
+    /// `why` it does not count, with what the command itself says: the error in its JSON, else its last line.
+    pub(super) fn because(&self, why: &str) -> String {
+        let error = Regex::new(r#""error":\s*"([^"]+)"#).expect("a pattern");
+        let in_json = error.captures(&self.out).map(|found| found[1].to_owned());
+        let mut lines = self.err.lines().rev().chain(self.out.lines().rev()).map(str::trim);
+        let last = || lines.find(|line| !line.is_empty()).map(str::to_owned);
+        match in_json.or_else(last) {
+            Some(said) => {
+                format!("{why}; it said: {}", said.chars().take(LAST_WORDS).collect::<String>())
+            }
+            None => format!("{why}; it said nothing"),
+        }
     }
 }
 

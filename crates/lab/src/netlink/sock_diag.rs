@@ -112,6 +112,7 @@ fn fields(info: &[u8]) -> BTreeMap<String, f64> {
         ("retransmits", u32_at(100)),
         // The largest number stands for "not paced".
         ("pacing_rate_bits_per_s", u64_at(104).filter(|&n| n < 1e18).map(|n| n * 8.0)),
+        ("max_pacing_rate_bits_per_s", u64_at(112).filter(|&n| n < 1e18).map(|n| n * 8.0)),
         ("bytes_acked", u64_at(120)),
         ("bytes_received", u64_at(128)),
         ("segments_sent", u32_at(136)),

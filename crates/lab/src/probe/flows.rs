@@ -33,7 +33,7 @@ struct Flow {
 type OfSample = fn(&TcpSocket) -> f64;
 
 /// What a sample says of a connection, from 0 to 1; the record has the mean of all samples.
-const SAMPLED: [(&str, OfSample); 3] = [
+const SAMPLED: [(&str, OfSample); 4] = [
     // How much of its window lies in the queue, and nobody has read it.
     ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),
     ("send_buffer_full_share", |one| {
@@ -46,6 +46,11 @@ const SAMPLED: [(&str, OfSample); 3] = [
         let is_held =
             waits > 0.0 && waits < field(one, "mss_bytes") && field(one, "unacked_segments") > 0.0;
         f64::from(u8::from(is_held))
+    }),
+    // The part of a round trip that is not the path's own length: packets wait in a queue.
+    ("queueing_share", |one| {
+        let (least, now) = (field(one, "min_rtt_us"), field(one, "srtt_us"));
+        share((now - least).max(0.0), least)
     }),
 ];
 
@@ -215,14 +220,26 @@ mod tests {
             ..TcpSocket::default()
         };
         let begin = Instant::now();
-        let held = [("notsent_bytes", 1.0), ("mss_bytes", 1448.0), ("unacked_segments", 1.0)];
+        let held = [
+            ("notsent_bytes", 1.0),
+            ("mss_bytes", 1448.0),
+            ("unacked_segments", 1.0),
+            ("min_rtt_us", 1000.0),
+            ("srtt_us", 4000.0),
+        ];
         let mut flow = Flow::new(begin, socket(&[&held[..], &[("busy_s", 1.0)]].concat()));
         let full = [("recv_queue_bytes", 300.0), ("rcv_wnd_bytes", 100.0), ("busy_s", 1.5)];
         flow.look(begin + std::time::Duration::from_secs(2), socket(&full));
         let found = flow.finish().fields;
-        let of =
-            ["held_share", "unread_share", "send_buffer_full_share", "watched_s", "watched_busy_s"];
-        assert_eq!(of.map(|name| found[name]), [0.5, 0.375, 0.0, 2.0, 0.5]);
+        let of = [
+            "held_share",
+            "unread_share",
+            "send_buffer_full_share",
+            "queueing_share",
+            "watched_s",
+            "watched_busy_s",
+        ];
+        assert_eq!(of.map(|name| found[name]), [0.5, 0.375, 0.0, 0.375, 2.0, 0.5]);
         assert!(!found.contains_key("watched_rwnd_limited_s"), "was not measured");
     }
 }

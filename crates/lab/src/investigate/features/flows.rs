@@ -3,6 +3,9 @@
 use super::{Seen, distance};
 use crate::record::{Probes, TcpInfoRecord};
 
+/// Share of the bytes in one direction from which on there are no answers to speak of.
+const ONE_WAY: f64 = 0.9;
+
 /// Bytes below which what a receiver had says nothing of how it reads.
 const BYTES_LEAST: f64 = 4096.0;
 
@@ -20,6 +23,16 @@ pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     if let Some(unread) = mean(&receivers, "unread_share", by_received) {
         seen.put("unread_share", unread, distance::PROTOCOL);
     }
+}
+
+/// Segments that were sent, where connections have requests and answers: of a command nothing else says how many there were.
+pub(super) fn segments(probes: &Probes) -> Option<f64> {
+    let senders = || probes.tcp_info.iter().filter(|one| field(one, "bytes_acked") > 0.0);
+    let sum = |name: &str| senders().map(|one| field(one, name)).sum::<f64>();
+    let (out, back) = (sum("bytes_acked"), sum("bytes_received"));
+    let sent = probes.hosts.as_ref()?.values().filter_map(|host| host.protocols.get("Tcp.OutSegs"));
+    let sent = sent.map(|&rise| rise as f64).sum::<f64>();
+    (out > 0.0 && out < ONE_WAY * (out + back) && sent > 0.0).then_some(sent)
 }
 
 fn field(one: &TcpInfoRecord, name: &str) -> f64 {
@@ -68,7 +81,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     seen.put("sender_busy_share", busy, distance::PROTOCOL);
     let timed_out = (sum(&|one| field(one, "watched_total_rto_time_s")) / time).min(1.0);
     seen.put("timed_out_share", timed_out, distance::PROTOCOL);
-    for name in ["held_share", "send_buffer_full_share"] {
+    for name in ["held_share", "send_buffer_full_share", "queueing_share"] {
         if let Some(mean) = mean(senders, name, by_time) {
             seen.put(name, mean, distance::PROTOCOL);
         }
@@ -83,6 +96,12 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
             seen.put(feature, mean, distance::PROTOCOL);
         }
     }
+    // One without a limit uses none of it.
+    let of_limit = |one: &TcpInfoRecord| match field(one, "max_pacing_rate_bits_per_s") {
+        limit if limit > 0.0 => sent(one) * 8.0 / limit,
+        _ => 0.0,
+    };
+    seen.put("pacing_limit_used_share", sum(&of_limit) / time, distance::PROTOCOL);
     let segments = sum(&|one| field(one, "watched_data_segments_sent"));
     if segments > 0.0 {
         seen.put("segment_bytes", out / segments, distance::PROTOCOL);
@@ -92,7 +111,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{RunRecord, TcpInfoRecord};
+    use crate::record::{HostCounters, RunRecord, TcpInfoRecord};
 
     fn of(connections: &[&[(&str, f64)]], name: &str) -> Option<f64> {
         let mut run = RunRecord::new("x");
@@ -125,12 +144,37 @@ mod tests {
         assert_eq!(of_idle("one_way_share"), Some(1.0));
         assert_eq!(of_idle("segments_in_a_round_trip"), Some(0.05));
         assert_eq!(of_idle("segment_bytes"), Some(10_000.0));
+        assert_eq!(of_idle("pacing_limit_used_share"), Some(0.0));
+        let paced: Vec<_> = idle.into_iter().chain([("max_pacing_rate_bits_per_s", 5e6)]).collect();
+        assert_eq!(of(&[&paced], "pacing_limit_used_share"), Some(0.8), "4 of 5 Mbit/s");
         assert_eq!(of_idle("unread_share"), None, "was not measured");
         let waits = [("busy_s", 1.0), ("rwnd_limited_s", 0.7), ("sndbuf_limited_s", 0.1)];
         let of_waits = |name| of(&[&waits], name).map(|value| (value * 1e6).round() / 1e6);
         assert_eq!(of_waits("rwnd_limited_share"), Some(0.7));
         assert_eq!(of_waits("network_limited_share"), Some(0.2));
         assert_eq!(of_waits("sender_busy_share"), None, "two samples tell that");
+    }
+
+    #[test]
+    fn of_a_command_with_requests_and_answers_counts_are_by_segment() {
+        let sleeps = |received: f64| {
+            let mut run = RunRecord::new("x");
+            run.probes.times_s = vec![0.0, 2.0];
+            let fields = [("bytes_acked", 1000.0), ("bytes_received", received)];
+            run.probes.tcp_info = vec![TcpInfoRecord {
+                fields: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+                ..TcpInfoRecord::default()
+            }];
+            let mut host = HostCounters::default();
+            host.protocols.insert("Tcp.OutSegs".to_owned(), 400);
+            run.probes.hosts = Some([("here".to_owned(), host)].into());
+            run.probes.context_switches = Some(vec![300, 100]);
+            let found = features(&[&run]);
+            let one = found.iter().find(|one| one.name == "context_switches_per_unit");
+            one.and_then(|one| one.values[0])
+        };
+        assert_eq!(sleeps(1000.0), Some(1.0));
+        assert_eq!(sleeps(10.0), None, "of a stream segments are no messages");
     }
 
     #[test]

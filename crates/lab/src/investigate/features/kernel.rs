@@ -23,6 +23,11 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
             seen.per_unit(feature, total);
         }
     }
+    // All of the machine; where the ends are busy nearly all are theirs.
+    let moved: f64 = probes.tcp_info.iter().filter_map(|one| one.fields.get("bytes_acked")).sum();
+    if let Some(calls) = kernel.total("system_calls").filter(|calls| *calls > 0.0 && moved > 0.0) {
+        seen.put("bytes_per_system_call", moved / calls, distance::PROTOCOL);
+    }
     if let Some(moved) = kernel.total("migrations") {
         seen.per_second("migrations_per_s", moved, distance::MACHINE);
     }
@@ -64,7 +69,7 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{CrossCallRecord, KernelActivity, RunRecord, Window, keys};
+    use crate::record::{CrossCallRecord, KernelActivity, RunRecord, TcpInfoRecord, Window, keys};
 
     #[test]
     fn counts_are_by_unit_and_times_are_shares() {
@@ -76,6 +81,7 @@ mod tests {
         let counts = [
             count("call_ipis", [150.0, 50.0]),
             count("softirqs_s", [0.5, 0.1]),
+            count("system_calls", [900.0, 100.0]),
             count("napi_polls", [10.0, 10.0]),
             count("napi_packets", [100.0, 300.0]),
         ];
@@ -96,6 +102,10 @@ mod tests {
             ],
             ..KernelActivity::default()
         });
+        run.probes.tcp_info = vec![TcpInfoRecord {
+            fields: [("bytes_acked".to_owned(), 64_000.0)].into(),
+            ..TcpInfoRecord::default()
+        }];
         let found = features(&[&run]);
         let of =
             |name: &str| found.iter().find(|one| one.name == name).and_then(|one| one.values[0]);
@@ -106,6 +116,8 @@ mod tests {
         assert_eq!(of("calls_of_flush_tlb_func_per_unit"), Some(0.5));
         assert_eq!(of("calls_of___perf_event_read_per_unit"), None);
         assert_eq!(of("calls_of_do_sync_core_per_unit"), None);
-        assert_eq!(of("system_calls_per_unit"), None, "was not measured");
+        assert_eq!(of("system_calls_per_unit"), Some(10.0));
+        assert_eq!(of("bytes_per_system_call"), Some(64.0));
+        assert_eq!(of("migrations_per_s"), None, "was not measured");
     }
 }
