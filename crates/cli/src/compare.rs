@@ -30,7 +30,8 @@ pub const EXPLAIN_HELP: &str = "\
 Groups of the results, the features that go with them, and the causes of the catalogue that fit: the first half of
 `investigate`, of runs that are kept. Nothing is run, so nothing is forced and no cause is confirmed. The runs have to be
 of one workload, stack and level of each factor; eight at least. Of a set with several, --only chooses one:
-  millstream explain first-look --only tcp_rr --only kernel";
+  millstream explain first-look --only tcp_rr --only kernel
+Runs may differ in `threads` (`run udp-path --profile --repeats 8`): then it is said, too, what threads cost each other.";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@
 //! - [`histogram`] answers how far two sets of histograms by powers of two lie from each other.
 //! - [`causes`] has the catalogue of known causes, and says which of them fit.
 //! - [`resources`](mod@resources) answers what limits: utilisation, saturation and errors of each resource.
+//! - [`scaling`] answers which functions cost more the more threads there are.
 //! - [`suspects`](mod@suspects) orders those that fit by how much each explains.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
@@ -20,6 +21,7 @@ pub mod compare;
 pub mod histogram;
 pub mod modes;
 pub mod resources;
+pub mod scaling;
 pub mod separate;
 pub mod stats;
 pub mod suspects;

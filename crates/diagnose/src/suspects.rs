@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::causes::{Cause, Kind, Look, Proof, Scene};
 use crate::modes::{Mode, Options, modes};
+use crate::scaling::Scaling;
 use crate::separate::{Feature, Finding, Outcome, Separation, separate};
 use crate::verdict::thirds;
 
@@ -62,12 +63,19 @@ impl Rank {
     }
 }
 
-/// What `features` of runs with these `results` show by the causes of `catalogue`.
+/// What `features` of runs with these `results` show by the causes of `catalogue`, beside what runs of other numbers of
+/// threads show.
 ///
 /// # Panics
 ///
 /// When a feature has another number of runs than the results.
-pub fn suspects(results: &[f64], features: &[Feature], catalogue: &[Cause], seed: u64) -> Shown {
+pub fn suspects(
+    results: &[f64],
+    features: &[Feature],
+    by_threads: Option<&Scaling>,
+    catalogue: &[Cause],
+    seed: u64,
+) -> Shown {
     let groups = modes(results, &Options { seed, ..Options::default() });
     let group_of = |run: usize| groups.iter().position(|mode| mode.members.contains(&run));
     let outcome: Vec<f64> = match groups.len() {
@@ -82,6 +90,10 @@ pub fn suspects(results: &[f64], features: &[Feature], catalogue: &[Cause], seed
         _ => groups.clone(),
     };
     let scene = Scene::new(features, &contrast, &separation);
+    let scene = match by_threads {
+        Some(scaling) => scene.with_threads(scaling),
+        None => scene,
+    };
     let mut shown = Shown { modes: groups, contrast, separation, ..Shown::default() };
     for cause in catalogue {
         match scene.look(cause) {
@@ -144,7 +156,7 @@ mod tests {
         let values = vec![Some(0.8); 10];
         let features = [Feature { name: "a".into(), distance: 0, values }];
         let results: Vec<f64> = (0..10).map(|run| 100.0 + f64::from(run)).collect();
-        let shown = suspects(&results, &features, catalogue, 1);
+        let shown = suspects(&results, &features, None, catalogue, 1);
         let round = |fit: &Fit| (fit.rank.value() * 1000.0).round() / 1000.0;
         shown.fits.iter().map(|fit| (fit.cause.id.clone(), round(fit))).collect()
     }

@@ -27,6 +27,7 @@ use minijinja::{Environment, State, UndefinedBehavior, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::modes::Mode;
+use crate::scaling::Scaling;
 use crate::separate::{Feature, Separation};
 use crate::stats::{median, quantile};
 
@@ -78,7 +79,11 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("pacing-limit", include_str!("pacing-limit.toml")),
     ("small-writes", include_str!("small-writes.toml")),
     ("tcp-memory", include_str!("tcp-memory.toml")),
+    ("shared-between-threads", include_str!("shared-between-threads.toml")),
 ];
+
+/// What causes need that judge runs of several numbers of threads.
+pub const BY_THREADS: &str = "by_threads";
 
 /// Share of a cause that limits and says none.
 pub const SHARE_UNSAID: f64 = 0.5;
@@ -270,7 +275,8 @@ fn median_or(state: &State<'_, '_>, name: &str, otherwise: f64) -> f64 {
 /// What a set of runs shows, for the expressions of causes: for each feature `median`, `least` and `most` over the runs; `low`
 /// and `high`, its medians in the group with the lowest and with the highest results; `spread`, the distance of those;
 /// `strength` and `shown`, whether it goes with the groups; beside them `groups` (how many there are) and `results.ratio`
-/// (highest to lowest group).
+/// (highest to lowest group). Where runs of several numbers of threads are there, [`BY_THREADS`] has the fields of
+/// [`Scaling`].
 #[derive(Debug)]
 pub struct Scene {
     values: BTreeMap<String, Value>,
@@ -326,6 +332,14 @@ impl Scene {
         values.insert("groups".into(), Value::from(modes.len()));
         values.insert("results".into(), Value::from_serialize(BTreeMap::from([("ratio", ratio)])));
         Self { values, measured }
+    }
+
+    /// The same beside what runs of several numbers of threads show.
+    #[must_use]
+    pub fn with_threads(mut self, scaling: &Scaling) -> Self {
+        self.measured.push(BY_THREADS.to_owned());
+        self.values.insert(BY_THREADS.to_owned(), Value::from_serialize(scaling));
+        self
     }
 
     /// What is to be said of `cause`.
@@ -464,6 +478,7 @@ mod tests {
                 .map(|need| Feature { name: need.clone(), distance: 0, values: vec![Some(1.0); 8] })
                 .collect();
             let scene = Scene::new(&features, &[], &Separation::default());
+            let scene = scene.with_threads(&Scaling::default());
             let look = scene.look(cause);
             let share = cause
                 .share

@@ -48,7 +48,7 @@ fn limits(recorded: &Recorded) -> Vec<(String, f64)> {
         values: values.clone(),
     };
     let features: Vec<Feature> = recorded.features.iter().map(feature).collect();
-    let shown = suspects(&recorded.results, &features, &built_in(), 1);
+    let shown = suspects(&recorded.results, &features, None, &built_in(), 1);
     let counts = |fit: &&super::Fit| {
         fit.cause.kind == Kind::Limits && !NATURAL.contains(&fit.cause.id.as_str())
     };

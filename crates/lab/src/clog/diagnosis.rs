@@ -1,10 +1,10 @@
 //! What the laboratory's catalogue of causes says of runs, and whether that names the clog.
 
-use millstream_diagnose::causes::built_in;
+use millstream_diagnose::causes::{BY_THREADS, built_in};
 use serde::Serialize;
 
 use super::{CLOGS, Clog};
-use crate::investigate::{Options, explain_by};
+use crate::investigate::{Options, by_threads, explain_by};
 use crate::record::RunRecord;
 
 /// What is said of the runs of one variant.
@@ -39,13 +39,22 @@ fn is_of_a_clog(id: &str) -> bool {
 }
 
 impl Diagnosis {
-    /// Of runs of one variant; which one they are is not looked at but to say whether the answer is right.
-    pub(super) fn of(clog: &Clog, runs: &[RunRecord]) -> Self {
+    /// Of the runs of one variant at `level`, beside those of other levels where these are numbers of threads. Which variant
+    /// it is is not looked at but to say whether the answer is right.
+    pub(super) fn of(clog: &Clog, level: u64, runs: &[RunRecord]) -> Self {
         let is_clogged = runs.iter().any(|run| run.factors["variant"] == "clogged");
+        let level_of = |run: &RunRecord| run.factors["level"].parse::<u64>().ok();
+        let options = Options::default();
+        let scaling = clog.is_by_threads().then(|| {
+            let threads = |run| u32::try_from(level_of(run)?).ok();
+            by_threads(runs.iter().filter_map(|run| Some((threads(run)?, run))), options.seed)
+        });
         // They are runs of one thing; what tells them apart is what is asked for.
-        let mut runs = runs.to_vec();
-        runs.iter_mut().for_each(|run| run.factors.clear());
-        let found = match explain_by(&runs, clog.result, &built_in(), &Options::default()) {
+        let mut those: Vec<RunRecord> =
+            runs.iter().filter(|run| level_of(run) == Some(level)).cloned().collect();
+        those.iter_mut().for_each(|run| run.factors.clear());
+        let beside = scaling.as_ref().and_then(|one| one.as_ref().ok());
+        let found = match explain_by(&those, clog.result, beside, &built_in(), &options) {
             Ok(found) => found,
             Err(error) => {
                 return Self { refused: Some(error.to_string()), ..Self::default() };
@@ -67,6 +76,10 @@ impl Diagnosis {
         let mut not_measured: Vec<String> = of_this.flat_map(|(_, missing)| missing).collect();
         not_measured.sort();
         not_measured.dedup();
+        if let Some(Err(why)) = scaling {
+            not_measured.retain(|missing| missing != BY_THREADS);
+            not_measured.push(format!("what threads cost each other, as {why}"));
+        }
         Self { causes, names_it, not_measured, refused: None }
     }
 }

@@ -3,7 +3,6 @@
 //! A router between two simulated cards. At level 0 packets always wait; at others they come at a steady rate into a ring of
 //! so many, and the router's thread does something else now and then, as every thread does.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use millstream::{Engine, EngineConfig};
 use nix::time::{ClockId, clock_gettime};
 
 use super::nic::{Arrivals, Nic};
-use super::picture::{bar, is_of, levels, middle, table, with_unit};
+use super::picture::{bar, by_function, levels, middle, shares, table, with_unit};
 use super::threads::{joined, pin};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
@@ -44,8 +43,6 @@ const PAUSE_EVERY: Duration = Duration::from_millis(5);
 const PAUSE: Duration = Duration::from_micros(500);
 /// Bytes of each datagram.
 const DATA: usize = 36;
-/// Functions that are drawn.
-const FUNCTIONS: usize = 8;
 
 fn run(setup: &Setup) -> io::Result<Seen> {
     std::thread::scope(|scope| joined(scope.spawn(|| forward(setup))))
@@ -141,36 +138,6 @@ fn picture(runs: &[RunRecord]) -> String {
 
 /// The innermost functions met most, with their shares of both variants.
 fn functions(runs: &[RunRecord]) -> String {
-    let [clogged, cured] = [true, false].map(|one| shares(runs, one));
-    if clogged.is_empty() {
-        return "not measured: the CPU clock's samples need root, or CAP_BPF and CAP_PERFMON\n"
-            .to_owned();
-    }
-    let share = |of: &BTreeMap<String, f64>, name: &String| of.get(name).copied().unwrap_or(0.0);
-    let mut names: Vec<&String> = clogged.keys().chain(cured.keys()).collect();
-    names.sort();
-    names.dedup();
-    names.sort_by(|a, b| {
-        let largest = |name: &String| share(&clogged, name).max(share(&cured, name));
-        largest(b).total_cmp(&largest(a))
-    });
-    let row = |name: &&String| {
-        let percent = |of| format!("{:.1} %", 100.0 * share(of, name));
-        vec![percent(&clogged), percent(&cured), (*name).clone()]
-    };
-    table(&["clogged", "cured", "function"], names.iter().take(FUNCTIONS).map(row).collect())
-}
-
-/// The share of each innermost function among the samples.
-fn shares(runs: &[RunRecord], clogged: bool) -> BTreeMap<String, f64> {
-    let of_runs = runs.iter().filter(|run| is_of(run, clogged, SATURATED));
-    let stacks = of_runs.filter_map(|run| run.probes.kernel.as_ref()).flat_map(|one| &one.profile);
-    let mut counts: BTreeMap<String, f64> = BTreeMap::new();
-    for one in stacks {
-        // The first entry is the process.
-        let innermost = one.stack[1..].last().map_or("[no stack]", String::as_str);
-        *counts.entry(innermost.to_owned()).or_default() += one.count() as f64;
-    }
-    let all: f64 = counts.values().sum();
-    counts.into_iter().map(|(name, count)| (name, count / all)).collect()
+    let each = [true, false].map(|clogged| shares(runs, clogged, SATURATED));
+    by_function(&["clogged", "cured"], &each, |share| format!("{:.1} %", 100.0 * share))
 }

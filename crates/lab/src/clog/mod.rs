@@ -28,10 +28,11 @@ use serde::Serialize;
 pub use diagnosis::{Diagnosis, Named};
 
 use crate::error::Error;
+use crate::investigate::THREADS;
 use crate::probe::{Config, Sampler};
 use crate::record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
 
-/// Rounds that run every level; in the others the level that is diagnosed runs alone.
+/// Rounds that run every level, of a clog whose diagnosis is of one; in the others that level runs alone.
 const ROUNDS_OF_ALL: u32 = 2;
 
 /// One of the five.
@@ -140,6 +141,13 @@ pub struct Point {
     pub factors: BTreeMap<String, String>,
     /// By key.
     pub results: BTreeMap<String, f64>,
+    /// How long it took.
+    pub duration_s: f64,
+    /// CPU time of this process meanwhile.
+    pub cpu_s: Option<f64>,
+    /// How often the CPU clock met each innermost function.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub functions: BTreeMap<String, u64>,
 }
 
 /// The names of the variants, the clogged one first.
@@ -183,12 +191,18 @@ impl Clog {
         Ok(self.outcome(runs, begun.elapsed().as_secs_f64()))
     }
 
+    /// Whether a level is a number of threads, which the diagnosis compares.
+    fn is_by_threads(&self) -> bool {
+        self.sweep == THREADS
+    }
+
     /// What is run in which order: in each round both variants, in turns which first.
     fn plan(&self, rounds: u32) -> Vec<Setup> {
         let levels = (self.levels)();
         let mut plan = Vec::new();
         for round in 0..rounds {
-            let taken = if round < ROUNDS_OF_ALL { levels.len() } else { 1 };
+            let all = round < ROUNDS_OF_ALL || self.is_by_threads();
+            let taken = if all { levels.len() } else { 1 };
             for &level in &levels[..taken] {
                 let first = round % 2 == 0;
                 for clogged in [first, !first] {
@@ -245,8 +259,12 @@ impl Clog {
         let bootstrap = Bootstrap::default();
         let interval = bootstrap.ratio_of_medians(&clogged, &cured);
         let diagnose = |is_clogged: bool| {
-            let those = runs.iter().filter(|run| picture::is_of(run, is_clogged, level));
-            Diagnosis::of(self, &those.cloned().collect::<Vec<_>>())
+            let those: Vec<RunRecord> = runs
+                .iter()
+                .filter(|run| run.factors["variant"] == variant(is_clogged))
+                .cloned()
+                .collect();
+            Diagnosis::of(self, level, &those)
         };
         Outcome {
             format: FORMAT_VERSION,
@@ -275,6 +293,15 @@ fn own_stacks_alone(run: &mut RunRecord) {
 
 impl Point {
     fn of(run: RunRecord) -> Self {
-        Self { factors: run.factors, results: run.results }
+        let workers = run.probes.workers.iter().flat_map(BTreeMap::values);
+        let cpu_s = workers.map(|one| one.usr_s + one.sys_s).reduce(|a, b| a + b);
+        let functions = picture::functions([&run]);
+        Self {
+            factors: run.factors,
+            results: run.results,
+            duration_s: run.duration_s,
+            cpu_s,
+            functions,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The historical pictures, in characters.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use millstream_diagnose::stats::median;
@@ -9,6 +11,8 @@ use crate::report::units::Scale;
 
 /// Key of the interrupts that CPUs sent each other.
 pub(super) const CROSS_CALLS: &str = "cross_calls_per_s";
+/// Functions that are listed.
+const FUNCTIONS: usize = 8;
 /// Characters of the longest bar.
 const WIDTH: usize = 30;
 
@@ -25,6 +29,50 @@ pub(super) fn results(runs: &[RunRecord], clogged: bool, level: u64, key: &str) 
 /// The median of those.
 pub(super) fn middle(runs: &[RunRecord], clogged: bool, level: u64, key: &str) -> f64 {
     median(&results(runs, clogged, level, key)).unwrap_or(f64::NAN)
+}
+
+/// How often the CPU clock met each innermost function in these runs.
+pub(super) fn functions<'a>(
+    runs: impl IntoIterator<Item = &'a RunRecord>,
+) -> BTreeMap<String, u64> {
+    let profiles = runs.into_iter().filter_map(|run| run.probes.kernel.as_ref());
+    let mut counts = BTreeMap::new();
+    for one in profiles.flat_map(|one| &one.profile) {
+        // The first entry is the process.
+        let innermost = one.stack[1..].last().map_or("[no stack]", String::as_str);
+        *counts.entry(innermost.to_owned()).or_default() += one.count();
+    }
+    counts
+}
+
+/// The share of each innermost function among the samples of the runs of one variant and level; empty without samples.
+pub(super) fn shares(runs: &[RunRecord], clogged: bool, level: u64) -> BTreeMap<String, f64> {
+    let counts = functions(runs.iter().filter(|run| is_of(run, clogged, level)));
+    let all: u64 = counts.values().sum();
+    counts.into_iter().map(|(name, count)| (name, count as f64 / all as f64)).collect()
+}
+
+/// The functions with most in any of `columns`, which stand under `head`.
+pub(super) fn by_function(
+    head: &[&str],
+    columns: &[BTreeMap<String, f64>],
+    text: impl Fn(f64) -> String,
+) -> String {
+    if columns.iter().any(BTreeMap::is_empty) {
+        return "not measured: the CPU clock's samples need root, or CAP_BPF and CAP_PERFMON\n"
+            .to_owned();
+    }
+    let of = |column: &BTreeMap<String, f64>, name: &str| column.get(name).copied().unwrap_or(0.0);
+    let most = |name: &str| columns.iter().map(|column| of(column, name)).fold(0.0, f64::max);
+    let names: BTreeSet<&String> = columns.iter().flat_map(BTreeMap::keys).collect();
+    let mut names: Vec<&String> = names.into_iter().collect();
+    names.sort_by(|a, b| most(b).total_cmp(&most(a)));
+    let row = |name: &&String| {
+        let cells = columns.iter().map(|column| text(of(column, name)));
+        cells.chain([(*name).clone()]).collect()
+    };
+    let head: Vec<&str> = head.iter().copied().chain(["function"]).collect();
+    table(&head, names.iter().take(FUNCTIONS).map(row).collect())
 }
 
 /// Levels of the runs, ascending.

@@ -14,18 +14,19 @@ use millstream::route::{Prefix, Route};
 use millstream::{Engine, EngineConfig, SocketId};
 
 use super::nic::{Arrivals, Nic};
-use super::picture::{bar, levels, middle, table, with_unit};
+use super::picture::{bar, by_function, is_of, levels, middle, shares, table, with_unit};
 use super::threads::{Stop, cpus, joined, pin};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
+use crate::investigate::THREADS;
 use crate::record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "route-lock",
     title: "one lock and one count of references around the look-up of a route, for each datagram",
-    sweep: "threads",
+    sweep: THREADS,
     result: keys::PACKETS,
-    causes: &["shared-lock"],
+    causes: &["shared-between-threads", "shared-lock"],
     levels: || threads(if cpus().len() >= 4 { 4 } else { 2 }),
     seconds: 0.7,
     rounds: 8,
@@ -137,5 +138,32 @@ fn picture(runs: &[RunRecord]) -> String {
     }
     let head = ["", "threads", "sent", "times one thread", "locks a datagram", ""];
     let note = format!("this machine has {} CPUs\n", cpus().len());
-    table(&head, rows) + &note
+    let functions = functions(runs);
+    table(&head, rows)
+        + &note
+        + "\nCPU time of a datagram by function (perf's CPU clock):\n"
+        + &functions
+}
+
+/// With one thread and with as many as are diagnosed.
+fn functions(runs: &[RunRecord]) -> String {
+    let many = (CLOG.levels)()[0];
+    let four = [(true, 1), (true, many), (false, 1), (false, many)];
+    let of = |(clogged, threads)| {
+        let cost = cost_ns(runs, clogged, threads);
+        let shares = shares(runs, clogged, threads);
+        shares.into_iter().map(|(name, share)| (name, share * cost)).collect()
+    };
+    let head = four.map(|(clogged, threads)| format!("{}, {threads}", super::variant(clogged)));
+    by_function(&head.each_ref().map(String::as_str), &four.map(of), |ns| format!("{ns:.0} ns"))
+}
+
+/// CPU time of a datagram in all these runs.
+fn cost_ns(runs: &[RunRecord], clogged: bool, threads: u64) -> f64 {
+    let those = || runs.iter().filter(|run| is_of(run, clogged, threads));
+    let workers =
+        those().filter_map(|run| run.probes.workers.as_ref()).flat_map(|all| all.values());
+    let cpu_s: f64 = workers.map(|one| one.usr_s + one.sys_s).sum();
+    let sent: f64 = those().filter_map(|run| run.result(keys::TRANSACTION_COUNT)).sum();
+    1e9 * cpu_s / sent
 }

@@ -2,6 +2,7 @@
 //! is counted. Nothing here depends on how fast that is.
 
 use super::*;
+use crate::investigate::made_up;
 
 /// What a run of `name` says at a level.
 fn run(name: &str, level: u64, clogged: bool) -> BTreeMap<String, f64> {
@@ -89,6 +90,7 @@ fn the_diagnosis_names_what_was_measured_and_nothing_of_the_cure() {
             .map(|at| {
                 let mut run = RunRecord::new(format!("{variant}-{at}"));
                 run.factors.insert("variant".to_owned(), variant.to_owned());
+                run.factors.insert("level".to_owned(), "1".to_owned());
                 run.probes.times_s = vec![0.0, 1.0];
                 run.results.insert(keys::PACKETS.to_owned(), 1000.0 + f64::from(at));
                 run.results.insert(keys::QUEUE_LIMIT.to_owned(), 1e6);
@@ -106,10 +108,35 @@ fn the_diagnosis_names_what_was_measured_and_nothing_of_the_cure() {
             })
             .collect()
     };
-    let found = Diagnosis::of(clog, &runs("clogged", true));
+    let found = Diagnosis::of(clog, 1, &runs("clogged", true));
     assert!(found.names_it, "{found:?}");
     let named: Vec<&str> = found.causes.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(named, ["work-grows-with-the-queue", "limit-counts-payload"]);
-    let found = Diagnosis::of(clog, &runs("cured", false));
+    let found = Diagnosis::of(clog, 1, &runs("cured", false));
     assert!(!found.names_it && found.causes.is_empty(), "{found:?}");
+}
+
+/// Made up likewise: a look-up that takes longer with two threads, and one that takes as long as with one.
+#[test]
+fn the_diagnosis_compares_numbers_of_threads() {
+    let clog = find("route-lock").unwrap();
+    let runs = |variant: &str, many| -> Vec<RunRecord> {
+        let factors = |(threads, mut run): (u32, RunRecord)| {
+            run.factors.insert("variant".to_owned(), variant.to_owned());
+            run.factors.insert("level".to_owned(), threads.to_string());
+            run
+        };
+        made_up::set("look_up", many).into_iter().map(factors).collect()
+    };
+    let found = Diagnosis::of(clog, 2, &runs("clogged", (120_000.0, 80)));
+    let causes: Vec<&str> = found.causes.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!((found.names_it, &causes[..]), (true, &["shared-between-threads"][..]));
+    assert!(found.causes[0].evidence.contains("in look_up ("), "{found:?}");
+    let found = Diagnosis::of(clog, 2, &runs("cured", (198_000.0, 11)));
+    assert!(!found.names_it && found.causes.is_empty(), "{found:?}");
+    // Where numbers of threads cannot be compared, that is said.
+    let mut unseen = runs("clogged", (120_000.0, 80));
+    unseen.iter_mut().for_each(|run| run.probes.kernel = None);
+    let found = Diagnosis::of(clog, 2, &unseen);
+    assert!(found.not_measured.iter().any(|one| one.starts_with("what threads cost")), "{found:?}");
 }

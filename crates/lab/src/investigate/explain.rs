@@ -1,8 +1,9 @@
 //! The first half of an investigation, of runs that are there: nothing is run, and nothing is forced.
 
 use millstream_diagnose::causes::{Cause, Force};
+use millstream_diagnose::scaling::Scaling;
 
-use super::{Investigation, Options, Subject, look};
+use super::{Investigation, Options, Subject, THREADS, by_threads, look, threads_of};
 use crate::error::Error;
 use crate::record::{RunRecord, configuration_label};
 use crate::workload::Workload;
@@ -40,7 +41,8 @@ impl Subject for Stored {
     }
 }
 
-/// What `runs`, all of one configuration, say of groups, of features and of the causes of `catalogue`.
+/// What `runs` say of groups, of features and of the causes of `catalogue`. All are of one configuration, but for their number
+/// of threads: of several, those are explained for which the CPUs just sufficed, beside the others.
 ///
 /// # Errors
 ///
@@ -50,24 +52,22 @@ pub fn explain(
     catalogue: &[Cause],
     options: &Options,
 ) -> Result<Investigation, Error> {
-    let name = |run: &RunRecord| {
-        format!("{} over {}", configuration_label(&run.workload, &run.factors), run.stack)
-    };
-    let Some(first) = runs.first() else {
+    if runs.is_empty() {
         return Err(Error::Refused("there are no runs to explain".to_owned()));
-    };
-    let said = name(first);
-    if let Some(other) = runs.iter().map(name).find(|other| *other != said) {
-        let why = format!(
-            "the runs are of several things, as {said} and {other}; explain one of them (--only)"
-        );
-        return Err(Error::Refused(why));
     }
-    let key = match Workload::of(&first.workload) {
-        Some(workload) => workload.result().to_owned(),
-        None => first.results.keys().next().cloned().unwrap_or_default(),
+    let Err(several) = one_thing(runs, name) else {
+        return explain_as(name(&runs[0]), key(runs), runs, None, catalogue, options);
     };
-    explain_as(said, key, runs, catalogue, options)
+    if one_thing(runs, name_without_threads).is_err() {
+        return Err(several);
+    }
+    let numbered = runs.iter().filter_map(|run| Some((threads_of(run)?, run)));
+    let scaling = by_threads(numbered, options.seed).map_err(|why| {
+        Error::Refused(format!("{several}; numbers of threads cannot be compared: {why}"))
+    })?;
+    let at = |run: &&RunRecord| threads_of(run) == Some(scaling.to);
+    let those: Vec<RunRecord> = runs.iter().filter(at).cloned().collect();
+    explain_as(name(&those[0]), key(&those), &those, Some(&scaling), catalogue, options)
 }
 
 /// The same of runs that are one thing, by the result with this key.
@@ -79,17 +79,49 @@ pub fn explain(
 pub(crate) fn explain_by(
     runs: &[RunRecord],
     key: &str,
+    by_threads: Option<&Scaling>,
     catalogue: &[Cause],
     options: &Options,
 ) -> Result<Investigation, Error> {
     let said = runs.first().map_or_else(String::new, |run| run.workload.clone());
-    explain_as(said, key.to_owned(), runs, catalogue, options)
+    explain_as(said, key.to_owned(), runs, by_threads, catalogue, options)
+}
+
+fn name(run: &RunRecord) -> String {
+    format!("{} over {}", configuration_label(&run.workload, &run.factors), run.stack)
+}
+
+fn name_without_threads(run: &RunRecord) -> String {
+    let mut factors = run.factors.clone();
+    factors.remove(THREADS);
+    format!("{} over {}", configuration_label(&run.workload, &factors), run.stack)
+}
+
+/// That all of `runs`, of which there is one, have one name.
+fn one_thing(runs: &[RunRecord], name: fn(&RunRecord) -> String) -> Result<(), Error> {
+    let first = name(&runs[0]);
+    let other = runs.iter().map(name).find(|other| *other != first);
+    other.map_or(Ok(()), |other| {
+        let why = format!(
+            "the runs are of several things, as {first} and {other}; explain one of them (--only)"
+        );
+        Err(Error::Refused(why))
+    })
+}
+
+/// Key of the result of these runs.
+fn key(runs: &[RunRecord]) -> String {
+    match Workload::of(&runs[0].workload) {
+        Some(workload) => workload.result().to_owned(),
+        None => runs[0].results.keys().next().cloned().unwrap_or_default(),
+    }
 }
 
 fn explain_as(
     name: String,
     key: String,
     runs: &[RunRecord],
+    by_threads: Option<&Scaling>,
     catalogue: &[Cause],
     options: &Options,
 ) -> Result<Investigation, Error> {
@@ -97,7 +129,7 @@ fn explain_as(
     let is_time = ["_s", "_us", "_ms", "_ns"].iter().any(|end| key.ends_with(end));
     let higher_is_better = !is_time || key.ends_with("_per_s");
     let stored = Stored { name, key, higher_is_better };
-    let mut found = look(&stored, runs, catalogue, options)?;
+    let mut found = look(&stored, runs, by_threads, catalogue, options)?;
     for suspect in &mut found.suspects {
         suspect.not_forced = Some("kept runs are not run again".to_owned());
     }
@@ -107,6 +139,7 @@ fn explain_as(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::investigate::made_up;
     use crate::record::keys;
     use millstream_diagnose::causes::built_in;
 
@@ -142,5 +175,58 @@ mod tests {
             let error = explain(&set, &built_in(), &Options::default()).unwrap_err();
             assert!(matches!(&error, Error::Refused(said) if said.contains(why)), "{error}");
         }
+    }
+
+    /// Runs of one and of two threads, of which two send so many packets, with a function met so often.
+    fn threaded(function: &str, many: (f64, u64)) -> Vec<RunRecord> {
+        let level = |(threads, mut run): (u32, RunRecord)| {
+            run.factors.insert("threads".into(), threads.to_string());
+            run
+        };
+        made_up::set(function, many).into_iter().map(level).collect()
+    }
+
+    #[test]
+    fn runs_that_differ_in_their_threads_say_what_threads_share() {
+        let spin = "native_queued_spin_lock_slowpath_[k]";
+        let look = |runs: &[RunRecord]| explain(runs, &built_in(), &Options::default()).unwrap();
+        let found = look(&threaded(spin, (120_000.0, 80)));
+        assert_eq!(
+            (found.subject.as_str(), found.observed.len()),
+            ("udp_pps threads=2 over kernel", 8)
+        );
+        let text = found.text();
+        assert!(text.contains("With 2 threads a unit of work takes 1.67 times"), "{text}");
+        assert!(text.contains("native_queued_spin_lock_slowpath ("), "{text}");
+        let ids = |found: &Investigation| -> Vec<String> {
+            found.suspects.iter().map(|one| one.cause.id.clone()).collect()
+        };
+        // The lock that is waited for goes before what follows from it.
+        assert_eq!(ids(&found)[..2], ["lock-contention", "shared-between-threads"]);
+        // A cache line without a name of its own, and threads that share none.
+        let found = look(&threaded("look_up", (120_000.0, 80)));
+        assert_eq!(ids(&found), ["shared-between-threads"]);
+        assert!(ids(&look(&threaded("look_up", (198_000.0, 11)))).is_empty());
+        // Runs of one number of threads cannot say it, and that is told.
+        let two = threaded(spin, (120_000.0, 80)).split_off(8);
+        let only: Vec<RunRecord> =
+            two.iter().filter(|run| run.factors["threads"] == "2").cloned().collect();
+        let found = look(&[only.clone(), only].concat());
+        assert_eq!(ids(&found), ["lock-contention"]);
+        assert!(found.not_judged.iter().any(|(cause, _)| cause == "shared-between-threads"));
+    }
+
+    #[test]
+    fn more_threads_than_cpus_explain_nothing() {
+        let mut runs = threaded("look_up", (120_000.0, 80));
+        for run in &mut runs {
+            let threads = if run.factors["threads"] == "1" { "2" } else { "4" };
+            run.factors.insert("threads".into(), threads.into());
+            // Both have the two CPUs.
+            run.probes.workers.as_mut().unwrap().values_mut().for_each(|end| end.usr_s = 1.85);
+        }
+        let error = explain(&runs, &built_in(), &Options::default()).unwrap_err().to_string();
+        assert!(error.ends_with("4 threads want more than the 2 CPUs that there are"), "{error}");
+        assert!(error.contains("(--only)"), "{error}");
     }
 }

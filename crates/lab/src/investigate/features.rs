@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::separate::Feature;
 
-use crate::record::{Probes, QdiscCounters, RUNNER, RunRecord, keys};
+use crate::record::{CpuActivity, Probes, QdiscCounters, RUNNER, RunRecord, keys};
 
 /// How near features of a kind are to a cause ([`Feature::distance`]).
 mod distance {
@@ -29,6 +29,11 @@ mod measured;
 mod others;
 mod profile;
 mod queue;
+mod threads;
+
+#[cfg(test)]
+pub(crate) use threads::made_up;
+pub(crate) use threads::{THREADS, by_threads, threads_of};
 
 type Values = BTreeMap<String, (f64, u8)>;
 
@@ -52,19 +57,8 @@ fn of_run(run: &RunRecord) -> Values {
     if let Some(ns) = run.result(keys::CPU_DISTANCE) {
         values.insert("cpu_distance_ns".into(), (ns, distance::WHERE));
     }
-    let span = match (probes.times_s.first(), probes.times_s.last()) {
-        (Some(first), Some(last)) if last > first => last - first,
-        _ => return values,
-    };
-    // Counters are of the whole run, what was moved is of the window.
-    let inside = ((run.window.end_s - run.window.start_s) / span).clamp(0.0, 1.0);
-    let units = run
-        .result(keys::TRANSACTION_COUNT)
-        .or_else(|| run.result(keys::PAYLOAD).map(|bytes| bytes / UNIT_BYTES))
-        .filter(|units| *units > 0.0 && inside > 0.0)
-        .map(|units| units / inside)
-        .or_else(|| flows::segments(probes));
-    let mut seen = Seen { values, span, units };
+    let Some(span) = span(probes) else { return values };
+    let mut seen = Seen { values, span, units: units(run, span) };
     placement(&mut seen, probes);
     others::others(&mut seen, probes);
     cpu_time(&mut seen, probes);
@@ -77,6 +71,23 @@ fn of_run(run: &RunRecord) -> Values {
     measured::measured(&mut seen, probes);
     queue::queue(&mut seen, run);
     seen.values
+}
+
+/// From the first sample to the last, in seconds.
+fn span(probes: &Probes) -> Option<f64> {
+    let (first, last) = (probes.times_s.first()?, probes.times_s.last()?);
+    (last > first).then(|| last - first)
+}
+
+/// What a run moved from its first sample to its last, `span` seconds later. Counters are of that, what was moved is of the
+/// window.
+fn units(run: &RunRecord, span: f64) -> Option<f64> {
+    let inside = ((run.window.end_s - run.window.start_s) / span).clamp(0.0, 1.0);
+    run.result(keys::TRANSACTION_COUNT)
+        .or_else(|| run.result(keys::PAYLOAD).map(|bytes| bytes / UNIT_BYTES))
+        .filter(|units| *units > 0.0 && inside > 0.0)
+        .map(|units| units / inside)
+        .or_else(|| flows::segments(&run.probes))
 }
 
 struct Seen {
@@ -195,7 +206,7 @@ fn cpu_numbers(probes: &Probes, count: usize) -> Vec<u32> {
 fn cpu_time(seen: &mut Seen, probes: &Probes) {
     let Some(activity) = &probes.cpu else { return };
     let steps = probes.times_s.len().saturating_sub(1);
-    let (mut busiest, mut steal): (f64, f64) = (0.0, 0.0);
+    let mut busiest: f64 = 0.0;
     for series in &activity.cpus {
         for kind in ["usr", "sys", "softirq", "irq", "idle"] {
             let share = series.total_s(kind) / seen.span;
@@ -203,11 +214,15 @@ fn cpu_time(seen: &mut Seen, probes: &Probes) {
         }
         let of_cpu: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
         busiest = busiest.max(of_cpu / seen.span);
-        steal += series.total_s("steal");
     }
-    let cpus = activity.cpus.len().max(1) as f64;
     seen.put("busiest_cpu_share", busiest.min(1.0), distance::CPU_TIME);
-    seen.put("steal_share", steal / seen.span / cpus, distance::MACHINE);
+    seen.put("steal_share", steal_share(activity, seen.span), distance::MACHINE);
+}
+
+/// Share of the CPUs' time that a hypervisor gave to others.
+fn steal_share(activity: &CpuActivity, span: f64) -> f64 {
+    let steal: f64 = activity.cpus.iter().map(|one| one.total_s("steal")).sum();
+    steal / span / activity.cpus.len().max(1) as f64
 }
 
 fn interrupts(seen: &mut Seen, probes: &Probes) {
@@ -357,7 +372,7 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CpuActivity, CpuSeries, HostCounters, Window, WorkerActivity};
+    use crate::record::{CpuSeries, HostCounters, Window, WorkerActivity};
 
     fn run(near: &[(u32, u64)], far: &[(u32, u64)]) -> RunRecord {
         let worker = |seen: &[(u32, u64)]| WorkerActivity {

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use millstream_diagnose::causes::{Cause, Force, Kind};
 use millstream_diagnose::compare::least_seen;
 use millstream_diagnose::modes::Mode;
+use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{Bootstrap, median};
 use millstream_diagnose::suspects::{Fit, Rank, suspects};
@@ -38,6 +39,9 @@ pub use explain::explain;
 #[cfg(feature = "clogs")]
 pub(crate) use explain::explain_by;
 pub use features::features;
+#[cfg(test)]
+pub(crate) use features::made_up;
+pub(crate) use features::{THREADS, by_threads, threads_of};
 pub use figure::{Figure, known_figure};
 pub use limits::Limits;
 pub(crate) use met::merged;
@@ -202,7 +206,7 @@ pub fn investigate(
     }
     tell(&format!("Observing {} runs of {}.", options.runs, subject.name()));
     let observed = subject.observe(options.runs)?;
-    let mut found = look(subject, &observed, catalogue, options)?;
+    let mut found = look(subject, &observed, None, catalogue, options)?;
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
@@ -216,10 +220,11 @@ pub fn investigate(
     Ok(found)
 }
 
-/// What the observed runs say.
+/// What the observed runs say, beside what runs of other numbers of threads do.
 fn look(
     subject: &dyn Subject,
     runs: &[RunRecord],
+    by_threads: Option<&Scaling>,
     catalogue: &[Cause],
     options: &Options,
 ) -> Result<Investigation, Error> {
@@ -244,7 +249,7 @@ fn look(
     }
     let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
     let features = features(&valid);
-    let shown = suspects(&results, &features, catalogue, options.seed);
+    let shown = suspects(&results, &features, by_threads, catalogue, options.seed);
     let notes =
         shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
     let suspects = shown.fits.into_iter().map(Suspect::from).collect();

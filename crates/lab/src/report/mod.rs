@@ -19,6 +19,7 @@ mod soak;
 mod stages;
 mod sweep;
 mod text;
+mod threads;
 pub(crate) mod units;
 mod verdict;
 

@@ -1,6 +1,7 @@
 //! The forms of the report against each other and against what a page may be.
 
 use super::*;
+use crate::investigate::made_up;
 use crate::record::{ExperimentRecord, Timestamp, keys};
 
 fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
@@ -642,4 +643,28 @@ fn runs_with_cpus_apart_are_set_aside_where_enough_others_are() {
     assert!(report.text().contains("with 487 ns apart (2 runs)"), "they are told all the same");
     experiment.steady_cpus = false;
     assert!(!Report::new(&experiment, &runs).text().contains(told), "where it is what is asked");
+}
+
+#[test]
+fn what_more_threads_cost_is_told_where_runs_were_profiled() {
+    let texts = |many: (f64, u64), profiled: bool| {
+        let level = |(threads, mut run): (u32, RunRecord)| {
+            run.factors.insert("threads".into(), threads.to_string());
+            run.probes.kernel = run.probes.kernel.filter(|_| profiled);
+            run
+        };
+        let runs: Vec<RunRecord> = made_up::set("look_up", many).into_iter().map(level).collect();
+        let experiment = ExperimentRecord::new("udp-path", 1, Timestamp::default());
+        (Report::new(&experiment, &runs).text(), page_of(&experiment, &runs))
+    };
+    let (text, page) = texts((120_000.0, 80), true);
+    let line = "udp_pps, kernel: With 2 threads a unit of work takes 1.67 times the CPU time that it takes with 1";
+    assert!(text.contains(&format!("What more threads cost:\n  {line}")), "{text}");
+    assert!(text.contains(" is in look_up (") && page.contains(line), "{text}");
+    let (text, _) = texts((198_000.0, 11), true);
+    assert!(text.contains("no cause in what they share is named"), "{text}");
+    let (text, page) = texts((120_000.0, 80), false);
+    let is_told =
+        text.contains("What more threads cost") || page.contains("costs with more threads");
+    assert!(!is_told, "{text}");
 }

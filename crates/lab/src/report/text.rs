@@ -38,6 +38,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
     out.push_str(&listed("Causes forced", super::forced::sentences(model)));
     out.push_str(&listed("Where datagrams were lost", super::overruns::lines(model)));
     out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
+    out.push_str(&listed("What more threads cost", super::threads::lines(model)));
     out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
     out.push_str(&listed("Where idle CPUs were", super::idle::lines(model)));
     out.push_str(&super::soak::text(model));

@@ -75,11 +75,15 @@ fn by_cpu(probes: &Probes, span: f64) -> Option<BTreeMap<u32, f64>> {
 /// What each role had of each CPU, by the samples of the CPU clock; empty where there are none.
 fn roles(probes: &Probes) -> BTreeMap<u32, [(Whose, f64); 4]> {
     let Some(kernel) = &probes.kernel else { return BTreeMap::new() };
+    let found = by_role(&kernel.profile, &names_of_ends(probes), kernel.cpus.len());
+    kernel.cpus.iter().zip(found).filter_map(|(cpu, shares)| Some((*cpu, shares?))).collect()
+}
+
+/// What the kernel calls the processes of the ends, each name once.
+pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
     let workers = probes.workers.iter().flatten().filter(|(role, _)| *role != RUNNER);
     let names: BTreeSet<&str> = workers.map(|(_, one)| one.name.as_str()).collect();
-    let names: Vec<&str> = names.into_iter().collect();
-    let found = by_role(&kernel.profile, &names, kernel.cpus.len());
-    kernel.cpus.iter().zip(found).filter_map(|(cpu, shares)| Some((*cpu, shares?))).collect()
+    names.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -156,12 +156,8 @@ pub(super) enum Whose {
 /// Share of a process's samples above which all of it is what they show.
 const ROLE_LEAST: f64 = 0.1;
 
-/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples.
-pub(super) fn by_role(
-    profile: &[StackRecord],
-    ends: &[&str],
-    cpus: usize,
-) -> Vec<Option<[(Whose, f64); 4]>> {
+/// Whose work each stack of a profile is; nobody's where the CPU was idle.
+pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>> {
     let mut of_process: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     for one in profile.iter().filter(|one| !is_idle(one)) {
         let sums = of_process.entry(process(one)).or_default();
@@ -183,20 +179,28 @@ pub(super) fn by_role(
             Whose::Others
         }
     };
-    let roles = [Whose::Ends, Whose::Path, Whose::Writer, Whose::Others];
+    profile.iter().map(|one| (!is_idle(one)).then(|| whose(one))).collect()
+}
+
+/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples.
+pub(super) fn by_role(
+    profile: &[StackRecord],
+    ends: &[&str],
+    cpus: usize,
+) -> Vec<Option<[(Whose, f64); 4]>> {
+    let all_roles = [Whose::Ends, Whose::Path, Whose::Writer, Whose::Others];
     let mut all = vec![0; cpus];
     let mut sums = vec![[0; 4]; cpus];
-    for one in profile {
-        let role = (!is_idle(one)).then(|| whose(one));
+    for (one, role) in profile.iter().zip(roles(profile, ends)) {
         for (place, &count) in one.by_cpu.iter().enumerate().take(cpus) {
             all[place] += count;
-            if let Some(at) = role.and_then(|role| roles.iter().position(|one| *one == role)) {
+            if let Some(at) = role.and_then(|role| all_roles.iter().position(|one| *one == role)) {
                 sums[place][at] += count;
             }
         }
     }
     let share = |(all, sums): (&u64, &[u64; 4])| {
-        let share = |at: usize| (roles[at], sums[at] as f64 / *all as f64);
+        let share = |at: usize| (all_roles[at], sums[at] as f64 / *all as f64);
         (*all > 0).then(|| std::array::from_fn(share))
     };
     all.iter().zip(&sums).map(share).collect()

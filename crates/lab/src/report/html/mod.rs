@@ -47,6 +47,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         forced => super::forced::sentences(model),
         overruns => super::overruns::lines(model),
         stages => super::stages::lines(model),
+        threads => super::threads::lines(model),
         soaks => soak::views(model),
         distances => super::distance::lines(model),
         forest => forest::plot(model),

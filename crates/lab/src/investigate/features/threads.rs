@@ -1,0 +1,165 @@
+//! Runs that differ in their number of threads, as what is compared by it.
+
+use millstream_diagnose::scaling::{Scaling, ThreadedRun};
+
+use super::others::names_of_ends;
+use super::profile::{Whose, roles};
+use super::{span, steal_share, units};
+use crate::record::{RUNNER, RunRecord};
+
+/// The factor whose level is a number of threads.
+pub(crate) const THREADS: &str = "threads";
+
+/// The number of threads of a run, where that is a factor of it.
+pub(crate) fn threads_of(run: &RunRecord) -> Option<u32> {
+    run.factors.get(THREADS)?.parse().ok()
+}
+
+/// What a unit of work costs by the number of threads, of valid runs of one thing that differ in nothing else.
+///
+/// # Errors
+///
+/// Why that is not known, as [`Scaling::of`].
+pub(crate) fn by_threads<'a>(
+    runs: impl IntoIterator<Item = (u32, &'a RunRecord)>,
+    seed: u64,
+) -> Result<Scaling, String> {
+    let valid = runs.into_iter().filter(|(_, run)| run.validity.valid);
+    let known: Vec<ThreadedRun<'a>> =
+        valid.filter_map(|(threads, run)| threaded(run, threads)).collect();
+    Scaling::of(&known, seed)
+}
+
+/// Who did the work is the ends, and who carried their packets. The CPU time of the ends is counted, that of the others is
+/// known by how often either was met.
+fn threaded(run: &RunRecord, threads: u32) -> Option<ThreadedRun<'_>> {
+    let probes = &run.probes;
+    let wall_s = span(probes)?;
+    let profile = &probes.kernel.as_ref()?.profile;
+    let workers = probes.workers.as_ref()?.iter().filter(|(role, _)| *role != RUNNER);
+    let ends_s: f64 = workers.map(|(_, one)| one.usr_s + one.sys_s).sum();
+    let mut met = [0, 0];
+    let mut stacks = Vec::new();
+    for (one, whose) in profile.iter().zip(roles(profile, &names_of_ends(probes))) {
+        let Some(place) = [Whose::Ends, Whose::Path].iter().position(|role| whose == Some(*role))
+        else {
+            continue;
+        };
+        met[place] += one.count();
+        // The first entry is the process.
+        let innermost_first = one.stack.iter().skip(1).rev().map(String::as_str).collect();
+        stacks.push((innermost_first, one.count()));
+    }
+    let [of_ends, of_path] = met.map(|count| count as f64);
+    Some(ThreadedRun {
+        threads,
+        units: units(run, wall_s)?,
+        cpu_s: (of_ends > 0.0).then(|| ends_s * (of_ends + of_path) / of_ends)?,
+        wall_s,
+        cpus: probes.kernel.as_ref().map_or(0, |kernel| kernel.cpus.len()),
+        steal_share: probes.cpu.as_ref().map_or(0.0, |activity| steal_share(activity, wall_s)),
+        stacks,
+    })
+}
+
+/// Runs that are made up for tests.
+#[cfg(test)]
+pub(crate) mod made_up {
+    use crate::record::{KernelActivity, Probes, RunRecord, StackRecord, WorkerActivity, keys};
+
+    /// A run of a second on two CPUs. Of `stacks`, the process first and then the outermost function, each was met so often,
+    /// a hundred times in a second of CPU time; those of the process `end` are the end's.
+    pub(crate) fn run(number: usize, packets: f64, stacks: &[(&str, u64)]) -> RunRecord {
+        let of_end = stacks.iter().filter(|(stack, _)| stack.starts_with("end "));
+        let usr_s = of_end.map(|(_, count)| *count as f64 / 100.0).sum();
+        let worker = WorkerActivity { name: "end".to_owned(), usr_s, ..WorkerActivity::default() };
+        let record = |(stack, count): &(&str, u64)| StackRecord {
+            stack: stack.split(' ').map(str::to_owned).collect(),
+            by_cpu: vec![*count, 0],
+        };
+        let mut run = RunRecord::new(format!("r{number}"));
+        run.workload = "udp_pps".to_owned();
+        run.stack = "kernel".to_owned();
+        run.window.end_s = 1.0;
+        run.results.insert(keys::PACKETS.to_owned(), packets);
+        run.results.insert(keys::TRANSACTION_COUNT.to_owned(), packets);
+        run.probes = Probes {
+            times_s: vec![0.0, 1.0],
+            workers: Some([("near".to_owned(), worker)].into()),
+            kernel: Some(KernelActivity {
+                cpus: vec![0, 1],
+                profile: stacks.iter().map(record).collect(),
+                ..KernelActivity::default()
+            }),
+            ..Probes::default()
+        };
+        run
+    }
+
+    /// Eight runs of one thread and eight of two, which `many` says: what they sent, and how often a function of the lock
+    /// was met.
+    pub(crate) fn set(function: &str, many: (f64, u64)) -> Vec<(u32, RunRecord)> {
+        let (shared, other) = (format!("end main send {function}"), "other main work");
+        let one = |at: usize| {
+            let (threads, packets, met) = match at % 2 {
+                0 => (1, 100_000.0, 5),
+                _ => (2, many.0, many.1),
+            };
+            let (at_all, in_send) = (100 * u64::from(threads), 30 * u64::from(threads));
+            let scatter = (at / 2 % 3) as u64;
+            let stacks = [
+                (shared.as_str(), met + scatter),
+                ("end main send", in_send),
+                ("end main send copy_[k]", at_all - in_send - met - scatter),
+                ("ksoftirqd/0 net_rx_action_[k] deliver_[k]", 8 * u64::from(threads)),
+                (other, 70),
+            ];
+            (threads, run(at, packets * (1.0 + 0.003 * scatter as f64), &stacks))
+        };
+        (0..16).map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(set: &[(u32, RunRecord)]) -> Result<Scaling, String> {
+        by_threads(set.iter().map(|(threads, run)| (*threads, run)), 1)
+    }
+
+    #[test]
+    fn the_cost_is_of_the_ends_and_of_who_carries_their_packets() {
+        // Twice the CPUs for the same rate: what is added is spun away.
+        let set = made_up::set("_raw_spin_lock_[k]", (120_000.0, 80));
+        let found = of(&set).unwrap();
+        assert_eq!((found.from, found.to), (1, 2));
+        // 1.08 s for 100,000 packets; the 70 samples of another program are none of it.
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.02;
+        assert!(near(found.at_once.0, 1.08) && near(found.cost_ns.0, 10_800.0), "{found:?}");
+        assert!(near(found.growth, 2.0 / 1.2), "{found:?}");
+        assert_eq!(found.functions.len(), 1, "{found:?}");
+        let grown = &found.functions[0];
+        assert_eq!(
+            (grown.function.as_str(), grown.caller.as_deref()),
+            ("_raw_spin_lock", Some("send"))
+        );
+        assert!(found.share > 0.3 && found.explained > 0.8, "{found:?}");
+    }
+
+    #[test]
+    fn runs_that_do_not_count_or_were_not_profiled_are_not_looked_at() {
+        let set = made_up::set("look_up", (120_000.0, 80));
+        let without = |leave: &dyn Fn(&mut RunRecord)| {
+            let mut set = set.clone();
+            set.iter_mut().for_each(|(_, run)| leave(run));
+            of(&set)
+        };
+        assert!(without(&|_| {}).is_ok());
+        assert!(without(&|run| run.validity.reject("x")).is_err());
+        assert!(without(&|run| run.probes.kernel = None).is_err());
+        assert!(without(&|run| run.probes.workers = None).is_err());
+        assert!(without(&|run| run.results.clear()).is_err());
+        assert!(without(&|run| run.probes.times_s.truncate(1)).is_err());
+    }
+}
