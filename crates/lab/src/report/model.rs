@@ -1,6 +1,6 @@
 //! The numbers of a report, computed once for all its forms.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::metric::{self, Metric};
 use super::units::Scale;
@@ -14,6 +14,8 @@ pub(super) struct Model<'a> {
     pub(super) runs: &'a [RunRecord],
     /// Ids of those that the numbers have in them.
     counted: HashSet<&'a str>,
+    /// Case and row of each run, by its id.
+    places: HashMap<&'a str, (usize, usize)>,
     pub(super) cases: Vec<Case<'a>>,
     /// Factors that had one level in all runs of a workload: workload, then factor and level.
     pub(super) held: Vec<(String, Vec<(String, String)>)>,
@@ -87,7 +89,8 @@ impl<'a> Model<'a> {
         let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
         let counted =
             groups.iter().flat_map(|group| &group.valid).map(|run| run.id.as_str()).collect();
-        let mut model = Self { experiment, runs, counted, cases: Vec::new(), held: Vec::new() };
+        let (cases, held, places) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut model = Self { experiment, runs, counted, places, cases, held };
         for workload in workloads {
             let own: Vec<_> =
                 groups.iter().filter(|group| group.key.workload == workload).cloned().collect();
@@ -101,6 +104,13 @@ impl<'a> Model<'a> {
                 &bootstrap,
             ));
         }
+        let rows = |(at, case): (usize, &Case<'a>)| {
+            let of_row = |(row, one): (usize, &Row<'a>)| {
+                one.group.all().map(|run| (run.id.as_str(), (at, row))).collect::<Vec<_>>()
+            };
+            case.rows.iter().enumerate().flat_map(of_row).collect::<Vec<_>>()
+        };
+        model.places = model.cases.iter().enumerate().flat_map(rows).collect();
         model
     }
 
@@ -136,14 +146,10 @@ impl<'a> Model<'a> {
         own.chain(by_run.into_iter().map(|(note, runs)| (note.to_owned(), runs))).collect()
     }
 
-    /// Label of the case and of the stack that a run belongs to.
-    pub(super) fn labels_of(&self, run: &RunRecord) -> (&str, &str) {
-        let here = |group: &Group<'_>| group.all().any(|one| one.id == run.id);
-        let found = self.cases.iter().find_map(|case| {
-            let row = case.rows.iter().find(|row| here(&row.group))?;
-            Some((case.label.as_str(), row.label.as_str()))
-        });
-        found.unwrap_or(("", ""))
+    /// The case, and its row, that a run belongs to.
+    pub(super) fn place_of(&self, run: &RunRecord) -> Option<(&Case<'a>, &Row<'a>)> {
+        let (case, row) = *self.places.get(run.id.as_str())?;
+        Some((&self.cases[case], &self.cases[case].rows[row]))
     }
 }
 

@@ -159,7 +159,9 @@ fn notes(model: &Model<'_>) -> String {
 fn invalid(model: &Model<'_>) -> String {
     let mut out = String::new();
     for run in model.invalid() {
-        let (case, stack) = model.labels_of(run);
+        let place = model.place_of(run);
+        let (case, stack) =
+            place.map_or(("", ""), |(case, row)| (case.label.as_str(), row.label.as_str()));
         let reasons = if run.validity.reasons.is_empty() {
             "no reason given".into()
         } else {

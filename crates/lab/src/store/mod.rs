@@ -10,7 +10,12 @@ mod server;
 mod sqlite;
 mod statements;
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::mem;
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
+use std::thread::{self, ScopedJoinHandle};
 
 pub use error::StoreError;
 pub use location::{Location, Server, without_password};
@@ -126,7 +131,7 @@ impl Store {
 
     /// The experiment with this id.
     pub fn experiment(&self, id: &str) -> Result<Option<ExperimentRecord>, StoreError> {
-        self.backend.experiment(id)?.map(|text| self.parse(&text, id)).transpose()
+        self.backend.experiment(id)?.map(|text| parse(&self.at, &text, id)).transpose()
     }
 
     /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an id that is not there
@@ -208,13 +213,37 @@ impl Store {
         Ok((runs, bad))
     }
 
+    /// Many are read by as many threads as there are CPUs.
     fn each_run(
         &self,
         experiment_id: &str,
     ) -> Result<Vec<Result<RunRecord, StoreError>>, StoreError> {
-        let mut runs = Vec::new();
-        self.backend.each_run(experiment_id, &mut |id, text| runs.push(self.parse(text, id)))?;
-        Ok(runs)
+        let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        // The connection is not shared with the threads.
+        let at = &self.at;
+        let read = |batch: Batch| -> Vec<_> {
+            batch.texts.iter().map(|(id, text)| parse(at, text, id)).collect()
+        };
+        thread::scope(|scope| {
+            let (mut runs, mut begun, mut batch) = (Vec::new(), VecDeque::new(), Batch::default());
+            let end = |reader: ScopedJoinHandle<'_, Vec<_>>| {
+                reader.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            self.backend.each_run(experiment_id, &mut |id, text| {
+                batch.add(id, text);
+                if batch.bytes < BATCH_BYTES {
+                    return;
+                }
+                if begun.len() >= cpus {
+                    runs.extend(begun.pop_front().into_iter().flat_map(end));
+                }
+                let full = mem::take(&mut batch);
+                begun.push_back(scope.spawn(move || read(full)));
+            })?;
+            runs.extend(begun.into_iter().flat_map(end));
+            runs.extend(read(batch));
+            Ok(runs)
+        })
     }
 
     fn json(&self, record: &impl serde::Serialize) -> Result<String, StoreError> {
@@ -224,20 +253,36 @@ impl Store {
             why: error.to_string(),
         })
     }
+}
 
-    fn parse<T: Record>(&self, text: &str, id: &str) -> Result<T, StoreError> {
-        let bad = |why: String| StoreError::Record { at: self.at.clone(), id: id.to_owned(), why };
-        let newer =
-            |format: u32| format!("run format {format}, this program knows {FORMAT_VERSION}");
-        match serde_json::from_str::<T>(text) {
-            Ok(record) if record.format() <= FORMAT_VERSION => Ok(record),
-            Ok(record) => Err(bad(newer(record.format()))),
-            // One of a newer format may have other parts.
-            Err(error) => match serde_json::from_str::<Format>(text) {
-                Ok(Format { format }) if format > FORMAT_VERSION => Err(bad(newer(format))),
-                _ => Err(bad(error.to_string())),
-            },
-        }
+fn parse<T: Record>(at: &Location, text: &str, id: &str) -> Result<T, StoreError> {
+    let bad = |why: String| StoreError::Record { at: at.clone(), id: id.to_owned(), why };
+    let newer = |format: u32| format!("run format {format}, this program knows {FORMAT_VERSION}");
+    match serde_json::from_str::<T>(text) {
+        Ok(record) if record.format() <= FORMAT_VERSION => Ok(record),
+        Ok(record) => Err(bad(newer(record.format()))),
+        // One of a newer format may have other parts.
+        Err(error) => match serde_json::from_str::<Format>(text) {
+            Ok(Format { format }) if format > FORMAT_VERSION => Err(bad(newer(format))),
+            _ => Err(bad(error.to_string())),
+        },
+    }
+}
+
+/// Bytes of records that a thread reads in one go.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// Ids and records of some runs.
+#[derive(Default)]
+struct Batch {
+    texts: Vec<(String, String)>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn add(&mut self, id: &str, text: &str) {
+        self.bytes += text.len();
+        self.texts.push((id.to_owned(), text.to_owned()));
     }
 }
 

@@ -166,3 +166,26 @@ fn an_empty_file_holds_nothing_yet_and_stays_empty() {
     drop(Store::open(&folder.file()).unwrap());
     assert!(!Store::is_missing(&folder.file()).unwrap());
 }
+
+/// Several batches, which as many threads read.
+#[test]
+fn many_runs_are_read_in_their_order_and_a_spoilt_one_hides_no_other() {
+    const RUNS: u32 = 24;
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let one = experiment("many", 1);
+    store.save_experiment(&one).unwrap();
+    for order in 0..RUNS {
+        let mut run = run(&one, order);
+        run.notes = vec!["x".repeat(6 * BATCH_BYTES / RUNS as usize)];
+        store.save_run(&run).unwrap();
+    }
+    let orders = |runs: &[RunRecord]| runs.iter().map(|run| run.order).collect::<Vec<_>>();
+    assert_eq!(orders(&store.runs(&one.id).unwrap()), (0..RUNS).collect::<Vec<_>>());
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute("UPDATE run SET record = '{' WHERE ordinal = 7", []).unwrap();
+    let (runs, bad) = store.readable_runs(&one.id).unwrap();
+    assert_eq!(orders(&runs), (0..RUNS).filter(|order| *order != 7).collect::<Vec<_>>());
+    let [StoreError::Record { id, .. }] = &bad[..] else { panic!("{bad:?}") };
+    assert_eq!(*id, one.run_id(7));
+}

@@ -1,6 +1,8 @@
 //! The records inside the page.
 
-use serde::Serialize;
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
 
 use super::super::model::Model;
 use crate::record::{Environment, ExperimentRecord, RunRecord};
@@ -11,8 +13,46 @@ const SIZE_BYTES: usize = 900_000;
 #[derive(Serialize)]
 struct Data<'a> {
     experiment: &'a ExperimentRecord,
-    runs: &'a [RunRecord],
+    runs: Reduced<'a>,
     omitted: &'a [&'a str],
+}
+
+/// Runs without what the experiment says of all of them, and without what these reductions take out.
+struct Reduced<'a> {
+    runs: &'a [RunRecord],
+    around: &'a Environment,
+    by: &'a [Reduction],
+}
+
+impl Serialize for Reduced<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.runs.iter().map(|run| {
+            let mut run = run.clone();
+            if run.environment == *self.around {
+                run.environment = Environment::default();
+            }
+            self.by.iter().for_each(|(_, reduce)| reduce(&mut run));
+            run
+        }))
+    }
+}
+
+/// Text up to [`SIZE_BYTES`]; more of it is an error, so that what does not fit is not made to its end.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > SIZE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Takes something out of a run to make it smaller.
@@ -45,30 +85,23 @@ const REDUCTIONS: [Reduction; 6] = [
 /// JSON that is safe inside a script element: no `<` in it.
 pub(super) fn embedded(model: &Model<'_>) -> Result<String, serde_json::Error> {
     let experiment = model.experiment;
-    let mut runs = model.runs.to_vec();
-    for run in &mut runs {
-        if run.environment == experiment.environment {
-            run.environment = Environment::default();
+    for reductions in 0..=REDUCTIONS.len() {
+        let by = &REDUCTIONS[..reductions];
+        let omitted: Vec<&str> = by.iter().map(|(name, _)| *name).collect();
+        let runs = Reduced { runs: model.runs, around: &experiment.environment, by };
+        let mut text = Bounded::default();
+        match serde_json::to_writer(&mut text, &Data { experiment, runs, omitted: &omitted }) {
+            Ok(()) => return Ok(safe(&String::from_utf8_lossy(&text.0))),
+            Err(error) if error.is_io() => {}
+            Err(error) => return Err(error),
         }
     }
-    let mut omitted: Vec<&str> = Vec::new();
-    let mut reductions = REDUCTIONS.iter();
-    loop {
-        let text = serde_json::to_string(&Data { experiment, runs: &runs, omitted: &omitted })?;
-        if text.len() <= SIZE_BYTES {
-            return Ok(text.replace('<', "\\u003c"));
-        }
-        match reductions.next() {
-            Some((name, reduce)) => {
-                runs.iter_mut().for_each(reduce);
-                omitted.push(name);
-            }
-            None => {
-                omitted.push("runs");
-                let text =
-                    serde_json::to_string(&Data { experiment, runs: &[], omitted: &omitted })?;
-                return Ok(text.replace('<', "\\u003c"));
-            }
-        }
-    }
+    let names = REDUCTIONS.iter().map(|(name, _)| *name);
+    let omitted: Vec<&str> = names.chain(["runs"]).collect();
+    let runs = Reduced { runs: &[], around: &experiment.environment, by: &[] };
+    serde_json::to_string(&Data { experiment, runs, omitted: &omitted }).map(|text| safe(&text))
+}
+
+fn safe(text: &str) -> String {
+    text.replace('<', "\\u003c")
 }

@@ -209,12 +209,8 @@ struct RunView {
 }
 
 fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
-    let (case, stack) = model.labels_of(run);
-    let case_of = model.cases.iter().find(|one| one.label == case);
-    let place = case_of
-        .and_then(|one| one.rows.iter().find(|row| row.label == stack))
-        .map_or(0, |row| row.place);
-    let tables = case_of.map_or(&[][..], |one| &one.tables[..]);
+    let place = model.place_of(run);
+    let tables = place.map_or(&[][..], |(case, _)| &case.tables[..]);
     let results = tables
         .iter()
         .filter(|table| table.metric.headline)
@@ -229,9 +225,9 @@ fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
     RunView {
         order: run.order,
         block: run.block,
-        case: case.to_owned(),
-        stack: stack.to_owned(),
-        place,
+        case: place.map_or_else(String::new, |(case, _)| case.label.clone()),
+        stack: place.map_or_else(String::new, |(_, row)| row.label.clone()),
+        place: place.map_or(0, |(_, row)| row.place),
         results: results.collect(),
         path,
         busy: busy.map_or_else(String::new, |busy| {
