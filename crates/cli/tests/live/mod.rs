@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream::link::{PairConfig, pair};
 use millstream::{Engine, EngineConfig, LiveConfig};
@@ -72,8 +72,8 @@ fn start(directory: &Path) -> Child {
     program
 }
 
-/// Not a test by itself: the engine that others look at. It has a listener, a connection that nobody answers, a link, and a
-/// malformed packet that it has dropped. It ends when it is killed.
+/// Not a test by itself: the engine that others look at. It has a listener, a connection that nobody answers, a link, a
+/// socket that sends datagrams to itself, and a malformed packet that it has dropped. It ends when it is killed.
 #[test]
 fn an_engine_for_the_other_tests() {
     let Some(directory) = std::env::var_os(ENGINE) else { return };
@@ -89,9 +89,18 @@ fn an_engine_for_the_other_tests() {
     batch.push(damaged).unwrap();
     millstream::link::Link::transmit(&mut far, engine.now(), &engine.pool().clone(), &mut batch)
         .unwrap();
-    let mut is_told = false;
+    engine.add_loopback().unwrap();
+    let own = "127.0.0.1:9".parse().unwrap();
+    let talking = engine.udp_bind(own).unwrap();
+    let (mut is_told, mut sent) = (false, Instant::now());
     loop {
         engine.run_once(Some(Duration::from_millis(5))).unwrap();
+        // So that it sleeps, too.
+        if sent.elapsed() >= Duration::from_millis(5) {
+            sent = Instant::now();
+            let _ = engine.udp_send(talking, b"hello", Some(own));
+        }
+        let _ = engine.udp_recv(talking, &mut [0; 8]);
         // Twice 10 ms are over: all of it is published.
         if !is_told && engine.stats().turns > 20 {
             is_told = true;
@@ -119,7 +128,7 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(world.text(&["netstat"]).contains("total"));
     let netstat = world.json(&["netstat", "looked-at", "--json"]);
-    assert_eq!(netstat["total"]["rx_packets"], 1, "{netstat}");
+    assert_eq!(netstat["links"][0]["rx_packets"], 1, "{netstat}");
 
     let stages = world.json(&["stages", "--json"]);
     assert!(stages["stages"].as_array().unwrap().iter().any(|stage| stage["stage"] == "receive"));
@@ -129,9 +138,45 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
     let top = world.json(&["top", "--json", "--no-bpf", "-n", "1", "-d", "0.1"]);
     assert!(top["engines"]["all"][0]["busy_turns_per_s"].is_number(), "{top}");
 
+    // It is counted on between the commands.
+    let flow = ["stages", "looked-at", "--flow", "udp0.0", "--sample", "1", "--seconds", "0"];
+    let mut looks = (0..100).map(|_| world.json(&[&flow[..], &["--json"]].concat()));
+    let counted = looks.find(|stages| stages["traces"].as_u64() > Some(0));
+    assert_eq!(counted.expect("a datagram is counted")["flow"], "udp0.0");
+    let text = world.text(&flow);
+    assert!(text.starts_with("udp0.0: ") && text.contains("stage=receive_queue"), "{text}");
+    assert_eq!(world.run(&["stages", "--flow", "tcp77.0"]).status.code(), Some(2));
+
     let metrics = world.text(&["metrics"]);
     assert!(metrics.contains("# TYPE millstream_turns_total counter\n"), "{metrics}");
     assert!(metrics.contains("millstream_tcp_sockets{") && metrics.contains("le=\"+Inf\""));
+    assert!(
+        metrics.contains("millstream_timers_armed{") && metrics.contains("kind=\"retransmit\"")
+    );
+    is_plain_prometheus(&metrics);
+}
+
+/// Each name is of Prometheus' base units, has its meaning, and one type before its samples; each sample is a number.
+fn is_plain_prometheus(text: &str) {
+    let mut family = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, meaning) = help.split_once(' ').expect("a meaning");
+            assert!(meaning.ends_with('.'), "{line}");
+            let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE "));
+            let (same, kind) = kind.and_then(|kind| kind.split_once(' ')).expect("a type");
+            assert_eq!((same, kind == "counter"), (name, name.ends_with("_total")), "{line}");
+            assert!(!["_ns", "_us", "_ms"].iter().any(|unit| name.contains(unit)), "{line}");
+            family = name.to_owned();
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').expect("a sample");
+        let name = sample.split_once('{').expect("labels").0;
+        let parts = ["", "_bucket", "_count"].map(|part| format!("{family}{part}"));
+        assert!(parts.iter().any(|part| part == name), "{line}: {family}");
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    }
 }
 
 #[test]
@@ -161,7 +206,7 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     let text = world.text(&["timers", "-v"]);
     assert!(text.contains("retransmit") && text.contains("tcp0.0"), "{text}");
     assert!(world.json(&["timers", "--json"])["timers"].is_array());
-    assert_eq!(world.json(&["ss", "--all", "--json"])["sockets"].as_array().unwrap().len(), 2);
+    assert_eq!(world.json(&["ss", "--all", "--json"])["sockets"].as_array().unwrap().len(), 3);
     assert!(world.text(&["queue", "listen0.0", "-v"]).contains("accept queue"));
     let refused = world.run(&["queue", "tcp77.0"]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
