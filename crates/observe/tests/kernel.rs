@@ -184,6 +184,24 @@ fn samples_have_stacks_of_this_program_and_costs_are_counted() {
     let switches = costs.get(&millstream_observe::bpf::Program::SchedSwitch).unwrap();
     assert!(switches.runs >= 20 && switches.ns > 0, "{costs:?}");
     println!("{costs:?}");
+    // Threads that have ended would fill the map in the end.
+    let of = |thread: u32| kernel.samples().unwrap().iter().any(|one| one.thread == thread);
+    let ended = std::thread::scope(|scope| {
+        let met = scope.spawn(|| {
+            // PROCESS/task/THREAD.
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            let own = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            while !of(own) {
+                mine();
+            }
+            own
+        });
+        met.join().unwrap()
+    });
+    assert!(of(ended));
+    kernel.forget_samples();
+    assert!(!of(ended), "it is forgotten");
+    while mine() == 0 {}
 }
 
 #[test]

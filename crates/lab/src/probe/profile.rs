@@ -47,6 +47,7 @@ impl Default for Profile {
 
 impl Profile {
     pub(super) fn begin(&mut self, kernel: &Kernel) {
+        kernel.forget_samples();
         let samples = kernel.samples().unwrap_or_default();
         self.before = added(&samples);
     }

@@ -1,8 +1,11 @@
 //! The maps of senders, waits and samples.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
-use aya::maps::{HashMap, MapData, PerCpuHashMap, StackTraceMap};
+use aya::Ebpf;
+use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, StackTraceMap};
 
 use super::Kernel;
 use crate::bpf::{CrossCall, LockKind, LockWait, Program, Sample};
@@ -52,30 +55,65 @@ impl Kernel {
         Ok(waits.iter().flatten().map(wait).collect())
     }
 
-    /// Samples of the CPU clock, in no order.
+    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no order.
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         if let Some(reason) = self.missing(&[Program::CpuClock]) {
             return Err(Absent(reason));
         }
-        let samples: PerCpuHashMap<&MapData, [u64; 3], u64> = self.map("samples")?;
-        let traces: StackTraceMap<&MapData> = self.map("sample_stacks")?;
+        let sampled = self.sampled.as_ref().map_err(Clone::clone)?;
+        sampled.lock().unwrap_or_else(PoisonError::into_inner).read()
+    }
+
+    /// Takes all samples away. There is room for 8,192 kinds of them, by thread and stack: without this the threads of one run
+    /// after the other would fill it, and later ones would have no samples.
+    pub fn forget_samples(&self) {
+        if let Ok(sampled) = &self.sampled {
+            sampled.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+}
+
+/// The maps of samples.
+pub(super) struct Sampled {
+    counts: PerCpuHashMap<MapData, [u64; 3], u64>,
+    stacks: StackTraceMap<MapData>,
+}
+
+impl Sampled {
+    pub(super) fn take(bpf: &mut Ebpf) -> Result<Self, Absent> {
+        let mut map = |name: &str| -> Result<Map, Absent> {
+            bpf.take_map(name).ok_or_else(|| Absent(format!("no map {name}")))
+        };
+        let refused = |error| Absent(in_one_line(&error));
+        Ok(Self {
+            counts: map("samples")?.try_into().map_err(refused)?,
+            stacks: map("sample_stacks")?.try_into().map_err(refused)?,
+        })
+    }
+
+    fn read(&self) -> Result<Vec<Sample>, Absent> {
         let sample = |(key, counts): ([u64; 3], aya::maps::PerCpuValues<u64>)| Sample {
             process: key[0] as u32,
             thread: (key[0] >> 32) as u32,
-            kernel: addresses(&traces, key[1]),
-            user: addresses(&traces, key[2]),
+            kernel: addresses(&self.stacks, key[1]),
+            user: addresses(&self.stacks, key[2]),
             by_cpu: counts.iter().copied().collect(),
         };
-        samples
-            .iter()
-            .map(|one| one.map(sample))
-            .collect::<Result<_, _>>()
-            .map_err(|error| Absent(in_one_line(&error)))
+        let all = self.counts.iter().map(|one| one.map(sample)).collect::<Result<_, _>>();
+        all.map_err(|error| Absent(in_one_line(&error)))
+    }
+
+    /// Whatever is gone already is none.
+    fn clear(&mut self) {
+        let counts: Vec<[u64; 3]> = self.counts.keys().flatten().collect();
+        counts.iter().for_each(|key| drop(self.counts.remove(key)));
+        let stacks: Vec<u32> = self.stacks.stack_ids().flatten().collect();
+        stacks.iter().for_each(|id| drop(self.stacks.remove(id)));
     }
 }
 
 /// The addresses of a stack; none where its number is that of an error.
-fn addresses(traces: &StackTraceMap<&MapData>, id: u64) -> Vec<u64> {
+fn addresses<T: Borrow<MapData>>(traces: &StackTraceMap<T>, id: u64) -> Vec<u64> {
     let Ok(id) = u32::try_from(id) else { return vec![] };
     let Ok(trace) = traces.get(&id, 0) else { return vec![] };
     trace.frames().iter().map(|frame| frame.ip).collect()

@@ -7,6 +7,7 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
@@ -14,6 +15,7 @@ use aya::programs::uprobe::UProbeScope;
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
+use self::lists::Sampled;
 use self::windows::Windows;
 use super::counters::{Counter, Counters, Value};
 use super::{Cost, Program, SystemCalls, Want};
@@ -27,6 +29,7 @@ pub struct Kernel {
     absent: BTreeMap<Program, String>,
     attached: BTreeSet<Program>,
     windows: Result<Windows, Absent>,
+    sampled: Result<Mutex<Sampled>, Absent>,
 }
 
 impl Kernel {
@@ -58,12 +61,14 @@ impl Kernel {
         for map in unused.into_iter().flatten() {
             loader.map_max_entries(map, 1);
         }
-        let bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
+        let mut bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
         let windows = match want.no_system_calls {
             true => Err(Absent("was not asked for".to_owned())),
             false => Windows::open(&btf, want.histograms),
         };
-        let mut kernel = Self { bpf, absent: BTreeMap::new(), attached: BTreeSet::new(), windows };
+        let sampled = Sampled::take(&mut bpf).map(Mutex::new);
+        let (absent, attached) = (BTreeMap::new(), BTreeSet::new());
+        let mut kernel = Self { bpf, absent, attached, windows, sampled };
         for program in Program::TRACEPOINTS {
             use Program::*;
             let wanted = match program {
