@@ -47,19 +47,12 @@ struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let is_plain = |byte: u8| byte != b'%' && matches!(byte, b'!'..=b'~');
-        let mut rest = text;
-        // Mostly all of it is plain. What stands before the first byte that is not is ASCII, so a letter begins there.
-        while let Some(at) = rest.bytes().position(|byte| !is_plain(byte)) {
-            let (plain, other) = rest.split_at(at);
-            self.0.push_str(plain);
-            let len = other.chars().next().map_or(1, char::len_utf8);
-            for byte in &other.as_bytes()[..len] {
-                write!(self.0, "%{byte:02x}")?;
+        for &byte in text.as_bytes() {
+            match byte {
+                b'%' | 0..=b' ' | 0x7f.. => write!(self.0, "%{byte:02x}")?,
+                plain => self.0.push(char::from(plain)),
             }
-            rest = &other[len..];
         }
-        self.0.push_str(rest);
         Ok(())
     }
 }

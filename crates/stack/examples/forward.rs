@@ -95,7 +95,7 @@ fn route_to(number: u32, moves: u32, v6: bool) -> Route {
     Route::via(LINKS[1], on_link(1, 2 + (number + moves) % GATEWAYS, v6))
 }
 
-/// A table with so many routes, and those to what is on the links: they are the owner's to insert, too.
+/// A table with this number of routes, and the routes to the links' own networks: the owner of the table inserts these, too.
 fn table(routes: u32, v6: bool) -> Result<RouteTable> {
     let mut table = RouteTable::new();
     table.change(|table| {

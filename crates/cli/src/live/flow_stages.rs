@@ -15,7 +15,7 @@ use super::traced::Sampling;
 /// How often the engine is asked: it counts for two seconds behind each question.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What was counted of a flow.
+/// The packets of a flow that the engine has counted.
 pub struct Counted {
     /// What the engine says of all of it.
     flow: Record,

@@ -16,8 +16,8 @@ use crate::output::{out, say};
 /// For `metrics --help`.
 pub const HELP: &str = "\
 The text format of Prometheus, version 0.0.4. Each name begins with `millstream_`, that of a counter ends with `_total`;
-times are in seconds and sizes in bytes. Labels are `engine`, `pid`, `number` and the engine's own. What was not measured is
-left out: stages where none is timed, rings whose size a link does not know, the sums of histograms. With --listen every request
+times are in seconds and sizes in bytes. Labels are `engine`, `pid`, `number` and the engine's own. A value that the engine
+has not measured is left out: stages where none is timed, rings whose size a link does not know, the sums of histograms. With --listen every request
 for /metrics looks anew; there is no password, so only this machine is served unless --any-address is said.";
 
 /// Arguments of `metrics`.
@@ -62,7 +62,7 @@ fn text() -> Result<String, Error> {
     Ok(families.text())
 }
 
-/// What has one name.
+/// All values of one name.
 struct Family {
     kind: &'static str,
     meaning: Option<&'static str>,
@@ -135,7 +135,7 @@ impl Families {
     }
 }
 
-/// Whether a value stands for something that was looked at. What was not is no 0.
+/// Whether the engine has measured this value. A value that it has not measured is left out, not shown as 0.
 fn is_measured(entry: &Entry, values: &[u64], now: &Snapshot) -> bool {
     match entry.name.as_str() {
         "stage_ns" | "stage_most_ns" | "stage_visits" | "stage_units" | "stage_timed_turns" => {

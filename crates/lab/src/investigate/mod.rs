@@ -210,8 +210,8 @@ pub fn investigate(
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
-    // What is proved comes first, what is refuted last. One whose forced runs did not decide is no less likely than one that
-    // was not forced.
+    // Confirmed causes come first, refuted ones last. A cause whose forced runs decided nothing is as likely as one that was
+    // not forced.
     found.suspects.sort_by_key(|suspect| match suspect.verdict() {
         Verdict::Confirmed => 0,
         Verdict::AssociatedOnly | Verdict::CannotTell => 1,

@@ -106,7 +106,7 @@ fn read(pipe: impl Read) -> String {
     let mut bytes = Vec::new();
     let mut limited = pipe.take(OUTPUT_LIMIT);
     let _ = limited.read_to_end(&mut bytes);
-    // What is beyond is read and forgotten: a full pipe would stop the command.
+    // The rest is read and thrown away: a full pipe would stop the command.
     let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
     String::from_utf8_lossy(&bytes).into_owned()
 }

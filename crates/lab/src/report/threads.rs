@@ -28,7 +28,7 @@ pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let Some(cause) = built_in().into_iter().find(|cause| cause.id == CAUSE) else { return vec![] };
     let line = |(name, rows): (String, Vec<&Row<'_>>)| {
         let runs = || rows.iter().flat_map(|row| row.group.valid.iter().copied());
-        // What was not profiled was not asked for.
+        // Nobody asked to profile these runs: then there is no line.
         runs().find(|run| run.probes.kernel.as_ref().is_some_and(|one| !one.profile.is_empty()))?;
         let numbered = runs().filter_map(|run| Some((threads_of(run)?, run)));
         Some(match by_threads(numbered, model.experiment.seed) {

@@ -30,8 +30,8 @@ const TO_ASK: Duration = Duration::from_millis(250);
 const TO_READ: Duration = Duration::from_secs(2);
 /// Bytes of a question.
 const QUESTION_BYTES: usize = 128;
-/// Where a client cannot be accepted (the process has no descriptor left, say), it is tried again so much later. Who waits
-/// would wake the engine again and again.
+/// When the engine cannot accept a client (the process has no descriptor left, say), it tries again so much later. Until then
+/// it does not watch the listener, since the waiting client would wake it again and again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module text.
