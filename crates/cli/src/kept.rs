@@ -54,9 +54,13 @@ pub struct Report {
 
 /// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
 pub fn stored(error: StoreError) -> Error {
-    use StoreError::{Ambiguous, BadUrl, Missing, Newer, NoExperiment, NotAStore, Unreachable};
+    use StoreError::{
+        Ambiguous, BadOption, BadUrl, Missing, Newer, NoExperiment, NotAStore, Tls, Unreachable,
+    };
     match &error {
         BadUrl { .. }
+        | BadOption { .. }
+        | Tls { .. }
         | Unreachable { .. }
         | Missing { .. }
         | NotAStore { .. }

@@ -6,7 +6,7 @@ use std::path::Path;
 use postgres::error::SqlState;
 use rusqlite::ErrorCode;
 
-use super::Location;
+use super::{Location, tls};
 
 /// An error of the store; its text is one line for the user.
 #[derive(Debug)]
@@ -16,6 +16,20 @@ pub enum StoreError {
         /// It, without its password.
         url: String,
         /// What is wrong.
+        why: String,
+    },
+    /// An option of a URL that has no such value, or not beside another.
+    BadOption {
+        /// The URL, without its password.
+        url: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// A file of certificates or of a key is of no use.
+    Tls {
+        /// Where.
+        at: Location,
+        /// What is wrong with it, and what to do.
         why: String,
     },
     /// The server, or the database there, cannot be reached.
@@ -118,11 +132,25 @@ impl StoreError {
 
 impl StoreError {
     pub(super) fn from_postgres(at: &Location, error: &postgres::Error) -> Self {
-        let (at, why) = (at.clone(), whole(error));
+        let at = at.clone();
+        if let Some((why, remedy)) = tls::explained(error) {
+            return Self::Unreachable { at, why, remedy };
+        }
+        let why = whole(error);
         let unreachable = |remedy| Self::Unreachable { at: at.clone(), why: why.clone(), remedy };
         match error.code() {
             Some(&SqlState::INVALID_CATALOG_NAME) => {
                 unreachable("make it (createdb), or name another in --db")
+            }
+            Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+                if why.ends_with("no encryption") =>
+            {
+                unreachable("ask for TLS: sslmode=require")
+            }
+            Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+                if why.contains("client certificate") =>
+            {
+                unreachable("name yours: sslcert=FILE and sslkey=FILE")
             }
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 unreachable(
@@ -133,9 +161,6 @@ impl StoreError {
                 Self::Busy { at }
             }
             Some(_) => Self::Io { at, why },
-            None if why.contains("TLS") => unreachable(
-                "TLS is not supported: use the server's own socket, or a tunnel (ssh -L)",
-            ),
             None if why.contains("password missing") => {
                 unreachable("put the password into PGPASSWORD")
             }
@@ -174,6 +199,8 @@ impl fmt::Display for StoreError {
             Self::BadUrl { url, why } => {
                 write!(f, "{url}: {why}; write it as postgres://USER@HOST/DATABASE")
             }
+            Self::BadOption { url, why } => write!(f, "{url}: {why}"),
+            Self::Tls { at, why } => write!(f, "{at}: {why}"),
             Self::Unreachable { at, why, remedy } => write!(f, "{at}: {why}; {remedy}"),
             Self::Missing { at } => {
                 write!(f, "{at}: no store here; `millstream run` makes one, --db names another")

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, geteuid};
 
-use super::StoreError;
+use super::{StoreError, tls};
 
 /// Where a server's socket is when its URL names no host, as Debian has it.
 const SOCKETS: &str = "/var/run/postgresql";
@@ -26,6 +26,7 @@ pub struct Server {
     /// The URL without a password.
     name: String,
     pub(super) config: postgres::Config,
+    pub(super) tls: tls::Options,
 }
 
 impl Location {
@@ -33,27 +34,45 @@ impl Location {
     ///
     /// What the URL does not say: the host is the local socket, the user that of this process (so call it before a user
     /// namespace is entered), the database is named like the user, and the password is `PGPASSWORD` of the environment.
+    /// Options of TLS and their variables are libpq's (`sslmode`, `sslrootcert`, `sslcert`, `sslkey`).
     pub fn parse(text: &OsStr) -> Result<Self, StoreError> {
+        Self::parse_in(text, &|name| std::env::var_os(name))
+    }
+
+    pub(super) fn parse_in(
+        text: &OsStr,
+        environment: tls::Environment<'_>,
+    ) -> Result<Self, StoreError> {
         let Some(url) = text.to_str().filter(|text| is_url(text)) else {
             return Ok(Self::File(text.into()));
         };
         let name = without_password(url);
-        let mut config: postgres::Config = url.parse().map_err(|error: postgres::Error| {
+        let (rest, given) = tls::taken_from(url);
+        let mut config: postgres::Config = rest.parse().map_err(|error: postgres::Error| {
             StoreError::BadUrl { url: name.clone(), why: super::error::whole(&error) }
         })?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            config.host_path(SOCKETS);
+        if config.get_hosts().is_empty() {
+            // A server that is known by its address alone is called that.
+            let addresses = config.get_hostaddrs().to_vec();
+            if addresses.is_empty() {
+                config.host_path(SOCKETS);
+            }
+            for address in &addresses {
+                config.host(&address.to_string());
+            }
         }
         let me = User::from_uid(geteuid()).ok().flatten();
         if let Some(me) = me.filter(|_| config.get_user().is_none()) {
             config.user(&me.name);
         }
-        if let Ok(password) = std::env::var("PGPASSWORD")
+        if let Some(password) = environment("PGPASSWORD").and_then(|word| word.into_string().ok())
             && config.get_password().is_none()
         {
             config.password(password);
         }
-        Ok(Self::Server(Box::new(Server { name, config })))
+        let tls = tls::Options::new(&given, environment, &config)
+            .map_err(|why| StoreError::BadOption { url: name.clone(), why })?;
+        Ok(Self::Server(Box::new(Server { name, config, tls })))
     }
 
     /// The file, where it is one.
@@ -89,12 +108,16 @@ pub fn without_password(word: &str) -> String {
         None => kept.push_str(rest),
     }
     let options = query.iter().flat_map(|query| query.split('&'));
-    let options: Vec<&str> = options.filter(|one| !one.starts_with("password=")).collect();
+    let options: Vec<&str> = options.filter(|one| !is_secret(one)).collect();
     if !options.is_empty() {
         kept.push('?');
         kept.push_str(&options.join("&"));
     }
     kept
+}
+
+fn is_secret(option: &str) -> bool {
+    option.starts_with("password=") || option.starts_with("sslpassword=")
 }
 
 impl fmt::Display for Location {

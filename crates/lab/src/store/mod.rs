@@ -9,6 +9,7 @@ mod schema;
 mod server;
 mod sqlite;
 mod statements;
+mod tls;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

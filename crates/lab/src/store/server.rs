@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator;
-use postgres::{Client, Config, Error, NoTls, Row};
+use postgres::{Client, Error, Row};
 
 use super::location::Server;
+use super::tls::Dialer;
 use super::{Backend, Location, StoreError, Summary, schema, statements, summary};
 use crate::record::{ExperimentRecord, RunRecord};
 
@@ -30,7 +31,7 @@ const SESSION: &str =
 /// A connection to a store on a server.
 pub(super) struct Postgres {
     at: Location,
-    config: Config,
+    dialer: Dialer,
     client: RefCell<Client>,
 }
 
@@ -67,12 +68,13 @@ impl Postgres {
 
     fn connect(server: &Server) -> Result<Self, StoreError> {
         let at = Location::Server(Box::new(server.clone()));
-        let mut config = server.config.clone();
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(TIMEOUT);
+        let mut server = server.clone();
+        if server.config.get_connect_timeout().is_none() {
+            server.config.connect_timeout(TIMEOUT);
         }
-        let client = session(&config).map_err(|error| StoreError::from_postgres(&at, &error))?;
-        Ok(Self { at, config, client: RefCell::new(client) })
+        let dialer = Dialer::new(&server)?;
+        let client = session(&dialer).map_err(|error| StoreError::from_postgres(&at, &error))?;
+        Ok(Self { at, dialer, client: RefCell::new(client) })
     }
 
     /// Carries something out. Where the connection turns out to be lost it is made again, and `act` is told that it is
@@ -94,7 +96,7 @@ impl Postgres {
     fn again(&self) -> Result<Client, Error> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            match session(&self.config) {
+            match session(&self.dialer) {
                 Err(_) if Instant::now() < deadline => sleep(PAUSE),
                 made => return made,
             }
@@ -106,8 +108,8 @@ impl Postgres {
     }
 }
 
-fn session(config: &Config) -> Result<Client, Error> {
-    let mut client = config.connect(NoTls)?;
+fn session(dialer: &Dialer) -> Result<Client, Error> {
+    let mut client = dialer.dial()?;
     client.batch_execute(SESSION)?;
     Ok(client)
 }

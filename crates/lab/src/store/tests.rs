@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use super::*;
 
 mod both;
+mod encrypted;
 mod test_server;
 
 /// A folder that is gone at the end of a test.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use super::super::tls::Dialer;
 use super::test_server::TestServer;
 use super::*;
 
@@ -57,7 +58,7 @@ fn execute(at: &Location, sql: &str) {
     match at {
         Location::File(file) => Connection::open(file).unwrap().execute_batch(sql).unwrap(),
         Location::Server(server) => {
-            let mut client = server.config.connect(postgres::NoTls).unwrap();
+            let mut client = Dialer::new(server).unwrap().dial().unwrap();
             client.batch_execute("SET search_path TO millstream").unwrap();
             client.batch_execute(sql).unwrap();
         }
@@ -92,7 +93,7 @@ fn tables_of_another_program_are_left_alone(at: &Location) {
 }
 
 /// As where the server was started anew between two runs.
-fn a_lost_connection_loses_no_run(at: &Location) {
+pub(super) fn a_lost_connection_loses_no_run(at: &Location) {
     let mut store = Store::open(at).unwrap();
     let one = experiment("look", 0);
     store.save_experiment(&one).unwrap();
@@ -122,7 +123,7 @@ fn a_reader_needs_no_right_to_write(server: &TestServer, at: &Location) {
     assert!(refused.to_string().contains("permission denied"), "{refused}");
 }
 
-fn what_was_saved_comes_back_in_order(at: &Location) {
+pub(super) fn what_was_saved_comes_back_in_order(at: &Location) {
     let mut store = Store::open(at).unwrap();
     let mut first = experiment("first-look", 0);
     store.save_experiment(&first).unwrap();

@@ -1,10 +1,12 @@
 //! A PostgreSQL server of a test's own, on a socket in a folder of its own, gone with the test. Tests of the command have
 //! this file, too.
+#![allow(dead_code, reason = "not every test needs everything")]
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,9 @@ use nix::unistd::{Pid, User, geteuid};
 /// A running server.
 pub struct TestServer {
     folder: PathBuf,
-    server: Child,
+    programs: PathBuf,
+    /// `None` while there is none.
+    server: Option<Child>,
 }
 
 impl TestServer {
@@ -24,12 +28,12 @@ impl TestServer {
             eprintln!("skipped: no initdb here (Debian: postgresql)");
             return None;
         };
-        let folder = std::env::temp_dir().join(format!("ms-postgres-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ms-postgres-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        if geteuid().is_root() {
-            let nobody = User::from_name("nobody").unwrap().expect("a user nobody");
-            chown(&folder, Some(nobody.uid.as_raw()), Some(nobody.gid.as_raw())).unwrap();
-        }
+        belongs_to_server(&folder);
         let data = folder.join("data");
         let made = unprivileged(&programs.join("initdb"))
             .args(["--no-sync", "--auth=trust", "--username=millstream", "--encoding=UTF8", "-D"])
@@ -37,19 +41,32 @@ impl TestServer {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut made = Self { folder, programs, server: None };
+        made.restart(&["listen_addresses="]);
+        Some(made)
+    }
+
+    /// Ends it, and starts it anew with other settings: each as `name=value`.
+    pub fn restart(&mut self, settings: &[&str]) {
+        self.stop();
+        let mut command = unprivileged(&self.programs.join("postgres"));
         // A failed commit would be no finding of a test, so the disk is not waited for.
-        let server = unprivileged(&programs.join("postgres"))
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-k"])
-            .arg(&folder)
-            .arg("-D")
-            .arg(&data)
-            .stderr(fs::File::create(folder.join("log")).unwrap())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut started = Self { folder, server };
-        started.wait();
-        Some(started)
+        for setting in ["fsync=off"].iter().chain(settings) {
+            command.args(["-c", setting]);
+        }
+        command.arg("-k").arg(&self.folder).arg("-D").arg(self.folder.join("data"));
+        command.stderr(fs::File::create(self.folder.join("log")).unwrap()).stdout(Stdio::null());
+        self.server = Some(command.spawn().unwrap());
+        self.wait();
+    }
+
+    /// Keeps a file for it that nobody else may read.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        belongs_to_server(&path);
+        path
     }
 
     /// The URL of one of its databases.
@@ -58,13 +75,21 @@ impl TestServer {
         format!("postgres://millstream@{folder}/{database}")
     }
 
+    fn stop(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        // A fast shutdown: sessions end, nothing of shared memory stays.
+        let _ = kill(Pid::from_raw(server.id() as i32), Signal::SIGINT);
+        let _ = server.wait();
+    }
+
     /// The server writes its state behind the process number when it takes connections.
     fn wait(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(300);
         let file = self.folder.join("data/postmaster.pid");
         while !fs::read_to_string(&file).is_ok_and(|text| text.contains("ready")) {
             let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            assert!(self.server.try_wait().unwrap().is_none(), "it ended: {}", log());
+            let server = self.server.as_mut().unwrap();
+            assert!(server.try_wait().unwrap().is_none(), "it ended: {}", log());
             assert!(Instant::now() < deadline, "it does not start: {}", log());
             sleep(Duration::from_millis(20));
         }
@@ -73,10 +98,16 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // A fast shutdown: sessions end, nothing of shared memory stays.
-        let _ = kill(Pid::from_raw(self.server.id() as i32), Signal::SIGINT);
-        let _ = self.server.wait();
+        self.stop();
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The server refuses to be root.
+fn belongs_to_server(path: &Path) {
+    if geteuid().is_root() {
+        let nobody = User::from_name("nobody").unwrap().expect("a user nobody");
+        chown(path, Some(nobody.uid.as_raw()), Some(nobody.gid.as_raw())).unwrap();
     }
 }
 
