@@ -6,12 +6,14 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::thread::sleep;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator;
-use postgres::{Client, Error, Row};
+use postgres::{Client, Config, Error, Row};
 
 use super::location::Server;
 use super::tls::Dialer;
@@ -20,6 +22,9 @@ use crate::record::{ExperimentRecord, RunRecord};
 
 /// How long an answer to the first words is waited for, and how long a server that has gone is looked for.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What TCP is told where the URL does not say it: who is asked nothing is looked for after so long, and again so often.
+const KEEPALIVE: (Duration, Duration, u32) = (TIMEOUT, Duration::from_secs(5), 3);
 
 /// How soon a server that has gone is looked for again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,7 +36,7 @@ const SESSION: &str =
 /// A connection to a store on a server.
 pub(super) struct Postgres {
     at: Location,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     client: RefCell<Client>,
 }
 
@@ -69,11 +74,9 @@ impl Postgres {
     fn connect(server: &Server) -> Result<Self, StoreError> {
         let at = Location::Server(Box::new(server.clone()));
         let mut server = server.clone();
-        if server.config.get_connect_timeout().is_none() {
-            server.config.connect_timeout(TIMEOUT);
-        }
-        let dialer = Dialer::new(&server)?;
-        let client = session(&dialer).map_err(|error| StoreError::from_postgres(&at, &error))?;
+        is_not_waited_for(&mut server.config);
+        let dialer = Arc::new(Dialer::new(&server)?);
+        let client = session(&dialer).map_err(|failure| failure.at(&at))?;
         Ok(Self { at, dialer, client: RefCell::new(client) })
     }
 
@@ -82,18 +85,18 @@ impl Postgres {
     fn write<T>(
         &self,
         mut act: impl FnMut(&mut Client, bool) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, Failure> {
         let mut client = self.client.borrow_mut();
         match act(&mut client, false) {
             Err(_) if client.is_closed() => {
                 *client = self.again()?;
-                act(&mut client, true)
+                Ok(act(&mut client, true)?)
             }
-            done => done,
+            done => Ok(done?),
         }
     }
 
-    fn again(&self) -> Result<Client, Error> {
+    fn again(&self) -> Result<Client, Failure> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             match session(&self.dialer) {
@@ -108,10 +111,69 @@ impl Postgres {
     }
 }
 
-fn session(dialer: &Dialer) -> Result<Client, Error> {
-    let mut client = dialer.dial()?;
-    client.batch_execute(SESSION)?;
-    Ok(client)
+/// Why something was not done.
+enum Failure {
+    /// What was said.
+    Said(Error),
+    /// Nothing was, for too long.
+    Silent,
+}
+
+impl Failure {
+    fn at(&self, at: &Location) -> StoreError {
+        match self {
+            Self::Said(error) => StoreError::from_postgres(at, error),
+            Self::Silent => StoreError::Unreachable {
+                at: at.clone(),
+                why: "who is there does not answer as a PostgreSQL server".to_owned(),
+                remedy: "look after it, or put its address in --db right",
+            },
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+/// Has TCP give up a server that is gone, which may take it hours by itself.
+fn is_not_waited_for(config: &mut Config) {
+    let unsaid = Config::new();
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(TIMEOUT);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(TIMEOUT);
+    }
+    let (idle, interval, retries) = KEEPALIVE;
+    if config.get_keepalives_idle() == unsaid.get_keepalives_idle() {
+        config.keepalives_idle(idle);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(interval);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(retries);
+    }
+}
+
+/// The library waits for a connection only so long, and for the first words of who takes it for ever.
+fn session(dialer: &Arc<Dialer>) -> Result<Client, Failure> {
+    let (dialing, (tell, told)) = (dialer.clone(), channel());
+    thread::spawn(move || {
+        let made = dialing.dial().and_then(|mut client| {
+            client.batch_execute(SESSION)?;
+            Ok(client)
+        });
+        // Who asked may have given up.
+        let _ = tell.send(made);
+    });
+    match told.recv_timeout(dialer.patience()) {
+        Ok(made) => Ok(made?),
+        Err(_) => Err(Failure::Silent),
+    }
 }
 
 impl Backend for Postgres {
@@ -126,7 +188,7 @@ impl Backend for Postgres {
                 &[id, name, &started_at, &finished_at, &planned_runs, &json],
             )
         });
-        saved.map(drop).map_err(|error| self.failed(&error))
+        saved.map(drop).map_err(|failure| failure.at(&self.at))
     }
 
     fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError> {
@@ -150,11 +212,11 @@ impl Backend for Postgres {
                 ],
             )
         });
-        saved.map(drop).map_err(|error| match error.code() {
-            Some(&SqlState::FOREIGN_KEY_VIOLATION) => {
+        saved.map(drop).map_err(|failure| match &failure {
+            Failure::Said(error) if error.code() == Some(&SqlState::FOREIGN_KEY_VIOLATION) => {
                 StoreError::Forgotten { at: self.at.clone(), run: run.id.clone() }
             }
-            _ => self.failed(&error),
+            failure => failure.at(&self.at),
         })
     }
 
@@ -194,7 +256,7 @@ impl Backend for Postgres {
             }
             transaction.commit()
         });
-        gone.map_err(|error| self.failed(&error))
+        gone.map_err(|failure| failure.at(&self.at))
     }
 
     /// The server does that by itself, when it sees fit.

@@ -83,6 +83,18 @@ fn a_database_that_is_not_there_is_refused(server: &TestServer) {
     }
 }
 
+/// A port that somebody else has.
+#[test]
+fn who_takes_a_connection_and_says_nothing_is_not_waited_for() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let at = format!("postgres://x@{address}/lab?connect_timeout=1");
+    let at = Location::parse(at.as_ref()).unwrap();
+    let error = Store::open(&at).unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
+    assert!(error.to_string().contains("does not answer as a PostgreSQL server"), "{error}");
+}
+
 fn tables_of_another_program_are_left_alone(at: &Location) {
     execute(at, "CREATE SCHEMA millstream; CREATE TABLE millstream.run (theirs TEXT)");
     for opened in [Store::open(at), Store::open_existing(at)] {

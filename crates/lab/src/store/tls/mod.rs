@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use postgres::config::{Host, SslMode, SslNegotiation};
@@ -220,6 +221,12 @@ impl Dialer {
             }
         };
         Ok(Self { plain: with(SslMode::Disable), tls, mode: *mode })
+    }
+
+    /// How long a session may take to be made: each host twice, with TLS and without.
+    pub(super) fn patience(&self) -> Duration {
+        let each = self.plain.get_connect_timeout().copied().unwrap_or(Duration::from_secs(10));
+        each * 2 * self.plain.get_hosts().len().max(1) as u32
     }
 
     /// A session, with TLS or without.
