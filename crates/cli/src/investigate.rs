@@ -165,6 +165,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
                 keep: &mut keeper,
                 experiments: vec![],
                 quotas: Default::default(),
+                first: None,
             };
             let found = find(&mut subject, &causes, &options, &mut tell);
             keeper.0.progress.end();

@@ -55,6 +55,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
         keep: &mut keeper,
         experiments: vec![],
         quotas: Default::default(),
+        first: None,
     };
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();

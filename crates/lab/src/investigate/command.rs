@@ -8,7 +8,7 @@ use millstream_diagnose::causes::Force;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::figure::Figure;
+use super::figure::{Figure, Reading};
 use super::placement::Watch;
 use super::quota::Quotas;
 use super::running::{Running, bind, family};
@@ -72,6 +72,8 @@ pub struct CommandSubject<'a> {
     pub experiments: Vec<String>,
     /// Files of CPU quotas that held observed runs back; empty at first.
     pub quotas: BTreeSet<PathBuf>,
+    /// The figure of the first run that had one; `None` at first.
+    pub first: Option<Reading>,
 }
 
 /// CPUs of the two ends at a level of `placement`.
@@ -153,6 +155,21 @@ impl CommandSubject<'_> {
         Ok(records)
     }
 
+    /// A figure as the result of a run, unless it is in another unit than the first of all.
+    fn take(&mut self, reading: Reading, record: &mut RunRecord) {
+        let first = self.first.get_or_insert_with(|| reading.clone());
+        if reading.has_other_prefix(first) {
+            let unit = |reading: &Reading| reading.unit.clone().unwrap_or_default();
+            record.validity.reject(format!(
+                "its figure is in {}, that of the first run in {}: have a second group of --figure take the prefix",
+                unit(&reading),
+                unit(first)
+            ));
+            return;
+        }
+        record.results.insert(self.figure.key.clone(), reading.value);
+    }
+
     /// Sets something on this host to a level, where the factor is that.
     fn set(&self, factor: &str, level: &str) -> Result<Option<Journal>, Error> {
         let Some(setting) = Setting::named(factor).filter(|_| level != KEEP) else {
@@ -164,7 +181,7 @@ impl CommandSubject<'_> {
     }
 
     /// One run, in new processes.
-    fn one(&self, binding: Binding, record: &mut RunRecord) -> Result<(), Error> {
+    fn one(&mut self, binding: Binding, record: &mut RunRecord) -> Result<(), Error> {
         let Binding { placement, raised } = binding;
         let guard = self.guard.as_ref();
         let (client_cpu, server_cpu) = match placement {
@@ -243,10 +260,8 @@ impl CommandSubject<'_> {
                 record.validity.reject(said.because(&format!("the command ended with {status}")));
             }
             Some(_) => match self.figure.read(&said.out) {
-                Some(value) => drop(record.results.insert(self.figure.key.clone(), value)),
-                None => {
-                    record.validity.reject(said.because("its output has no figure (--figure)"));
-                }
+                Ok(reading) => self.take(reading, record),
+                Err(why) => record.validity.reject(said.because(&why)),
             },
         }
         Ok(())
@@ -354,6 +369,7 @@ mod tests {
             keep,
             experiments: vec![],
             quotas: BTreeSet::new(),
+            first: None,
         }
     }
 
@@ -377,6 +393,71 @@ mod tests {
         assert!(silent[0].validity.reasons[0].contains("--figure"));
         let missing = subject(&["/no/such/program"], &mut kept).observe(1).unwrap_err();
         assert!(matches!(missing, Error::Refused(why) if why.contains("/no/such/program")));
+    }
+
+    fn figures(script: &str, runs: u32) -> (Vec<f64>, Vec<String>) {
+        let mut kept = Kept::default();
+        let runs = subject(&["sh", "-c", script], &mut kept).observe(runs).unwrap();
+        let reasons = runs.iter().flat_map(|run| run.validity.reasons.clone()).collect();
+        (runs.iter().filter_map(|run| run.result("figure")).collect(), reasons)
+    }
+
+    #[test]
+    fn a_figure_behind_a_long_output_is_read_and_none_in_its_middle() {
+        let long = "head -c 12000000 /dev/zero | tr '\\0' '\\n'";
+        assert_eq!(figures(&format!("{long}; printf '\\377figure 5'"), 1), (vec![5.0], vec![]));
+        let (none, reasons) = figures(&format!("{long}; echo figure 5; {long}"), 1);
+        assert!(
+            none.is_empty() && reasons[0].contains("the first 8 MiB and the last"),
+            "{reasons:?}"
+        );
+    }
+
+    /// One who is no child of the command has its output open, and writes no more.
+    #[test]
+    fn who_holds_an_output_open_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("ms-held-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (pid, held) = (folder.join("pid"), folder.join("held"));
+        let script = format!(
+            "echo $$ >{0}.part; mv {0}.part {0}; echo figure 5; until [ -e {1} ]; do sleep 0.01; done",
+            pid.display(),
+            held.display()
+        );
+        let holder = std::thread::spawn(move || {
+            let number = loop {
+                match std::fs::read_to_string(&pid) {
+                    Ok(number) => break number,
+                    Err(_) => std::thread::sleep(LOOK),
+                }
+            };
+            let output = format!("/proc/{}/fd/1", number.trim());
+            let output = std::fs::File::options().write(true).open(output).unwrap();
+            std::fs::write(held, "").unwrap();
+            output
+        });
+        let found = figures(&script, 1);
+        let _output = holder.join().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, (vec![5.0], vec![]));
+    }
+
+    #[test]
+    fn a_figure_in_another_unit_than_the_first_does_not_count() {
+        let folder = std::env::temp_dir().join(format!("ms-unit-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let count = folder.join("count").display().to_string();
+        let script = format!(
+            "echo >>{count}; case $(wc -l <{count}) in 2) echo figure 900 Kbits/sec;; *) echo figure 1.1 Mbits/sec;; esac"
+        );
+        let (values, reasons) = figures(&script, 3);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(values, [1.1, 1.1]);
+        assert!(
+            reasons.len() == 1
+                && reasons[0].contains("in Kbits/sec, that of the first run in Mbits/sec"),
+            "{reasons:?}"
+        );
     }
 
     #[test]

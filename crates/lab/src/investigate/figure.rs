@@ -1,8 +1,10 @@
 //! Where a command's output has its figure.
 
+use std::borrow::Cow;
 use std::fs;
+use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 use crate::error::Error;
 use crate::record::keys;
@@ -20,7 +22,7 @@ pub struct Figure {
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G). The number is multiplied.
+    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, Ki, m). The number is multiplied.
     Pattern(Regex, f64, Prefixes),
     /// What the first JSON document of the output has at this path.
     Json(String),
@@ -226,22 +228,126 @@ impl Figure {
         Ok(Self { key, higher_is_better, places: vec![place] })
     }
 
-    /// The figure in an output; `None` where there is none.
-    pub fn read(&self, output: &str) -> Option<f64> {
-        self.places.iter().find_map(|place| place.read(output))
+    /// The figure in an output, or why there is none, as a reason why a run does not count.
+    pub fn read(&self, output: &str) -> Result<Reading, String> {
+        let output = without_colours(output);
+        let mut why = "its output has no figure (--figure)".to_owned();
+        for place in &self.places {
+            match place.read(&output) {
+                None => {}
+                Some(Ok(reading)) => return Ok(reading),
+                // Of several places the first that has something says what is wrong with it.
+                Some(Err(wrong)) if why.starts_with("its output") => why = wrong,
+                Some(Err(_)) => {}
+            }
+        }
+        Err(why)
     }
 }
 
+/// A figure that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// It, multiplied by what its prefix stands for.
+    pub value: f64,
+    /// The word behind it, where nothing has said what that means.
+    pub unit: Option<String>,
+}
+
+impl Reading {
+    /// Whether another one is in the same unit by another prefix, as Kbits/sec and Mbits/sec, which no number shows.
+    pub fn has_other_prefix(&self, other: &Self) -> bool {
+        let (Some(one), Some(other)) = (&self.unit, &other.unit) else { return false };
+        let bare = |unit: &str| {
+            let rest = unit.strip_prefix(['k', 'K', 'M', 'G', 'T', 'm', 'u', 'µ', 'n']);
+            rest.filter(|rest| !rest.is_empty()).map(str::to_owned)
+        };
+        let (bare_one, bare_other) = (bare(one), bare(other));
+        one != other
+            && (bare_one.as_ref() == Some(other)
+                || bare_other.as_ref() == Some(one)
+                || (bare_one.is_some() && bare_one == bare_other))
+    }
+}
+
+/// What a terminal is told of colours is no part of a text.
+fn without_colours(text: &str) -> Cow<'_, str> {
+    static SEQUENCE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\x1b\[[0-9;:?]*[A-Za-z]").expect("a pattern"));
+    SEQUENCE.replace_all(text, "")
+}
+
+/// What a prefix stands for; `None` where it is none.
+fn power(prefix: &str, prefixes: Prefixes) -> Option<f64> {
+    let (letter, is_binary) = match prefix.strip_suffix('i') {
+        Some(letter) => (letter, true),
+        None => (prefix, prefixes == Binary),
+    };
+    let base: f64 = if is_binary { 1024.0 } else { 1000.0 };
+    let power = match letter {
+        "" if prefix.is_empty() => 0,
+        "k" | "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        "P" => 5,
+        "m" if !is_binary => -1,
+        "u" | "µ" | "μ" if !is_binary => -2,
+        "n" if !is_binary => -3,
+        _ => return None,
+    };
+    Some(base.powi(power))
+}
+
+/// Whether a number goes on before or behind what was matched of it, as `234` in `1,234`.
+fn is_cut(found: &Captures<'_>, output: &str) -> bool {
+    let (Some(whole), Some(number)) = (found.get(0), found.get(1)) else { return false };
+    let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
+    let (before, behind) = (&output[..number.start()], &output[number.end()..]);
+    let mut letters = before.chars().rev();
+    let begins = match letters.next() {
+        Some(',' | '.' | '\'' | '_') => is_digit(letters.next()),
+        last => is_digit(last) && number.as_str().starts_with(|c: char| c.is_ascii_digit()),
+    };
+    let mut letters = behind.chars();
+    let ends = match letters.next() {
+        Some(',' | '\'' | '_') => is_digit(letters.next()),
+        // What a pattern names behind the number is left away on purpose.
+        Some('.') => whole.end() == number.end() && is_digit(letters.next()),
+        first => is_digit(first),
+    };
+    let is_number = number.as_str().ends_with(|c: char| c.is_ascii_digit());
+    begins || (is_number && ends)
+}
+
 impl Place {
-    fn read(&self, output: &str) -> Option<f64> {
+    /// `None` where the place is not there, an error where it has no number.
+    fn read(&self, output: &str) -> Option<Result<Reading, String>> {
+        static UNIT: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"^ ?([A-Za-zµμ]+(?:/[A-Za-z]+)?)").expect("a pattern"));
         match self {
             Self::Pattern(pattern, factor, prefixes) => {
                 let found = pattern.captures_iter(output).last()?;
-                let prefix = found.get(2).map_or("", |group| group.as_str());
-                let power = " KMGT".find(prefix).unwrap_or(0) as i32;
-                let base: f64 = if *prefixes == Binary { 1024.0 } else { 1000.0 };
-                let number: f64 = found.get(1)?.as_str().parse().ok()?;
-                Some(number * base.powi(power) * factor).filter(|value| value.is_finite())
+                let number = found.get(1)?;
+                let text = number.as_str();
+                let prefix = found.get(2).map(|group| group.as_str());
+                if is_cut(&found, output) {
+                    return Some(Err(format!(
+                        "of its figure --figure takes {text:?} alone, out of {:?}",
+                        around(output, number.start(), number.end())
+                    )));
+                }
+                let Some(power) = power(prefix.unwrap_or(""), *prefixes) else {
+                    return Some(Err(format!(
+                        "the prefix of its figure is {:?}, none of k K M G T P m u n (--figure, group 2)",
+                        prefix.unwrap_or("")
+                    )));
+                };
+                let unit = match prefix {
+                    Some(_) => None,
+                    None => UNIT.captures(&output[number.end()..]).map(|unit| unit[1].to_owned()),
+                };
+                Some(finite(text).map(|number| Reading { value: number * power * factor, unit }))
             }
             Self::Json(path) => {
                 // What a shell or a wrapper says in lines before the document is no part of it.
@@ -249,7 +355,12 @@ impl Place {
                     .filter(|text| text.starts_with(['{', '[']))
                     .find_map(|text| {
                         let mut all = serde_json::Deserializer::from_str(text).into_iter();
-                        all.next()?.ok().filter(serde_json::Value::is_object)
+                        let is_meant = |value: &serde_json::Value| {
+                            value.is_object()
+                                || (value.is_array()
+                                    && path.starts_with(|c: char| c.is_ascii_digit()))
+                        };
+                        all.next()?.ok().filter(is_meant)
                     })?;
                 let mut at = &document;
                 for step in path.split('.') {
@@ -258,10 +369,35 @@ impl Place {
                         _ => at.get(step)?,
                     };
                 }
-                at.as_f64()
+                // Some programs write numbers as texts.
+                let number = match at {
+                    serde_json::Value::String(text) => finite(text),
+                    value => value.as_f64().ok_or_else(|| no_number(&value.to_string())),
+                };
+                Some(number.map(|value| Reading { value, unit: None }))
             }
         }
     }
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim().parse().ok();
+    number.filter(|number| number.is_finite()).ok_or_else(|| no_number(text))
+}
+
+fn no_number(text: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    format!(
+        "its figure is {text:?}, which is no number (--figure; LC_ALL=C writes numbers plainly)"
+    )
+}
+
+/// The word around a place of a text.
+fn around(text: &str, start: usize, end: usize) -> &str {
+    let begin = text[..start].rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let begin = (begin..=start).find(|at| text.is_char_boundary(*at)).unwrap_or(start);
+    let length = text[end..].find(char::is_whitespace).unwrap_or(text.len() - end);
+    &text[begin..end + length]
 }
 
 /// The text from the beginning of each line on.
@@ -288,7 +424,7 @@ mod tests {
 
     #[test]
     fn figures_of_known_programs_are_read() {
-        let of = |command: &str, output: &str| known_figure(&words(command))?.read(output);
+        let of = |command: &str, output: &str| value(&known_figure(&words(command))?, output);
         let iperf3 = "[  5]   0.00-1.00   sec  3.12 GBytes  26.8 Gbits/sec    0             sender\n\
                       [  5]   0.00-1.00   sec  3.11 GBytes  26.7 Gbits/sec                  receiver\n";
         assert_eq!(of("/usr/bin/iperf3 -c 192.0.2.1", iperf3), Some(26.7e9));
@@ -304,6 +440,85 @@ mod tests {
         assert_eq!(of("tcp_rr -c", "throughput=1234.5\n"), Some(1234.5));
         assert!(known_figure(&words("somebody -x")).is_none());
         assert_eq!(of("wrk", "no such line"), None);
+    }
+
+    fn value(figure: &Figure, output: &str) -> Option<f64> {
+        figure.read(output).ok().map(|reading| reading.value)
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_and_none_is_cut_out_of_another() {
+        let read = |pattern: &str, output: &str| {
+            let reading = Figure::parse(pattern, true).unwrap().read(output);
+            reading.map(|reading| reading.value)
+        };
+        let good = [
+            (r"rate=(\S+)", "rate=-1.5", -1.5),
+            (r"rate=(\S+)", "rate=1e3", 1000.0),
+            (r"rate=(\S+)", "\x1b[1;32mrate=\x1b[0m\x1b[38;5;9m12.5\x1b[m\x1b[K", 12.5),
+            (r"(\d+)\.\d+ s", "12.9 s", 12.0),
+            (r"at (\d+)", "at 12, 13", 12.0),
+            (r"at (\d+)", "at 12.", 12.0),
+            (r"([\d.]+)ms", "a1.5ms", 1.5),
+            (r"([\d.]+) ?([kKMG]?i?)B", "2.5 kB", 2500.0),
+            (r"([\d.]+) ?([kKMG]?i?)B", "2 MiB", 2_097_152.0),
+            (r"([\d.]+)([mun]?)s", "900us", 900e-6),
+        ];
+        for (pattern, output, value) in good {
+            assert_eq!(read(pattern, output), Ok(value), "{pattern} {output}");
+        }
+        let bad = [
+            (r"rate=(\S+)", "rate=NaN", r#"its figure is "NaN", which is no number"#),
+            (r"rate=(\S+)", "rate=1e999", r#"its figure is "1e999", which is no number"#),
+            (r"rate=(\S+)", "rate=inf", "no number"),
+            (r"rate=(\S+)", "rate=1,234.5", r#"its figure is "1,234.5", which is no number"#),
+            (r"rate=(\d+)", "rate=1,234.5", r#"takes "1" alone, out of "rate=1,234.5""#),
+            (r"rate=(\d+)", "rate=12.5", r#"takes "12" alone, out of "rate=12.5""#),
+            (r"(\d+) req/s", "1,234 req/s", r#"takes "234" alone, out of "1,234""#),
+            (r"rate.*(\d+)", "rate: 123\n", r#"takes "3" alone, out of "123""#),
+            (r"rate=(\d)", "rate=123\n", r#"takes "1" alone"#),
+            (r"([\d.]+) (.)B", "2 xB", r#"the prefix of its figure is "x""#),
+            (r"rate=(\S+)", "nothing", "its output has no figure (--figure)"),
+        ];
+        for (pattern, output, why) in bad {
+            let said = read(pattern, output).unwrap_err();
+            assert!(said.contains(why), "{pattern} {output}: {said}");
+        }
+        let path = Figure::parse("json:rate", true).unwrap();
+        for (document, why) in [
+            (r#"{"rate": "1,234"}"#, r#"its figure is "1,234", which is no number"#),
+            (r#"{"rate": null}"#, r#"its figure is "null""#),
+            (r#"{"rate": 1e999}"#, "its output has no figure"),
+            (r#"{"rat": 1}"#, "its output has no figure"),
+        ] {
+            let said = path.read(document).unwrap_err();
+            assert!(said.contains(why), "{document}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_unit_with_another_prefix_is_another_one() {
+        let of = |pattern: &str, output: &str| {
+            Figure::parse(pattern, true).unwrap().read(output).unwrap()
+        };
+        let plain = |output: &str| of(r"rate=([\d.]+)", output);
+        for (one, other, differs) in [
+            ("rate=1 Kbits/sec", "rate=1 Mbits/sec", true),
+            ("rate=1 bits/sec", "rate=1 Mbits/sec", true),
+            ("rate=1 Mbits/sec", "rate=1 bits/sec", true),
+            ("rate=900us", "rate=1.2ms", true),
+            ("rate=1s", "rate=900ms", true),
+            ("rate=1KiB/s", "rate=1MiB/s", true),
+            ("rate=1 MB/s", "rate=2 MB/s", false),
+            ("rate=1 ok", "rate=2 warning", false),
+            ("rate=1", "rate=2 ms", false),
+        ] {
+            let differ = plain(one).has_other_prefix(&plain(other));
+            assert_eq!(differ, differs, "{one}, {other}");
+        }
+        // Where a group takes the prefix nothing is left to differ.
+        let with = |output: &str| of(r"rate=([\d.]+)([KM]?)B", output);
+        assert!(!with("rate=1KB").has_other_prefix(&with("rate=1MB")));
     }
 
     /// What the programs of Debian 12 said over the loopback interface.
@@ -336,7 +551,7 @@ mod tests {
         ];
         for ((command, file, output), expected) in outputs {
             let figure = known_figure(&words(command)).unwrap();
-            assert_eq!(figure.read(output), Some(expected), "{file}");
+            assert_eq!(value(&figure, output), Some(expected), "{file}");
             let is_time = figure.key.ends_with("_us");
             assert_eq!(figure.higher_is_better, !is_time, "{file}");
         }
@@ -352,7 +567,7 @@ mod tests {
             "bash -c '(exec \"/usr/bin/iperf3\" -J) | cat'",
         ] {
             let figure = known_figure(&words(command)).unwrap_or_else(|| panic!("{command}"));
-            assert_eq!((figure.key.as_str(), figure.read(json)), (keys::THROUGHPUT, Some(7.0)));
+            assert_eq!((figure.key.as_str(), value(&figure, json)), (keys::THROUGHPUT, Some(7.0)));
         }
         // A name inside another word is none.
         for command in ["sh -c 'cat lab ab.txt'", "sh -c 'my-iperf3x'", "grep wrkx"] {
@@ -370,13 +585,16 @@ mod tests {
     #[test]
     fn a_figure_is_named_by_a_pattern_a_path_or_a_program() {
         let figure = Figure::parse(r"rate=(\d+)", true).unwrap();
-        assert_eq!(figure.read("rate=1 rate=22"), Some(22.0));
+        assert_eq!(value(&figure, "rate=1 rate=22"), Some(22.0));
         let path = Figure::parse("json:a.1.b", false).unwrap();
-        assert_eq!(path.read(r#"{"a":[0,{"b":7}]}"#), Some(7.0));
-        assert_eq!(path.read("{}"), None);
+        assert_eq!(value(&path, r#"{"a":[0,{"b":7}]}"#), Some(7.0));
+        assert_eq!(value(&path, r#"{"a":[0,{"b":"7.5"}]}"#), Some(7.5));
+        assert_eq!(value(&path, "{}"), None);
+        let first = Figure::parse("json:0.rate", false).unwrap();
+        assert_eq!(value(&first, "[note] x\n[{\"rate\":3}]"), Some(3.0));
         let named = Figure::parse("sockperf", true).unwrap();
         assert!(!named.higher_is_better, "what is known of it goes before what is not said");
-        assert_eq!(named.read("avg-latency=3.5 (std-dev=1)"), Some(3.5));
+        assert_eq!(value(&named, "avg-latency=3.5 (std-dev=1)"), Some(3.5));
         for bad in ["rate=(", "rate"] {
             let error = Figure::parse(bad, true).unwrap_err().to_string();
             assert!(error.starts_with("--figure") && error.lines().count() == 1, "{error}");

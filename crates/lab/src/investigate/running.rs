@@ -1,12 +1,14 @@
 //! A command that runs: started bound and guarded, found with all that it has started, and ended.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,8 +21,11 @@ use crate::priority;
 use crate::probe::{Host, NetSource};
 use crate::runner::WorkerProgram;
 
-/// Bytes of a command's output that are looked at.
-const OUTPUT_LIMIT: u64 = 4 << 20;
+/// Bytes of a command's output that are looked at: of its beginning, and of its end.
+const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);
+
+/// How long the end of an output is waited for whose command has ended: only who is no descendant of it can still hold it.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Characters of its last line that are told.
 const LAST_WORDS: usize = 160;
@@ -95,35 +100,90 @@ impl Running {
 
     /// Reads all that it writes, in threads, so that it never waits for us.
     pub(super) fn said(&mut self) -> Listening {
-        let out = self.child.stdout.take().map(|pipe| std::thread::spawn(move || read(pipe)));
-        let err = self.child.stderr.take().map(|pipe| std::thread::spawn(move || read(pipe)));
+        let out = self.child.stdout.take().map(Reader::start);
+        let err = self.child.stderr.take().map(Reader::start);
         Listening { out, err }
     }
 }
 
-/// The text that comes out of a pipe until it is closed.
-fn read(pipe: impl Read) -> String {
-    let mut bytes = Vec::new();
-    let mut limited = pipe.take(OUTPUT_LIMIT);
-    let _ = limited.read_to_end(&mut bytes);
-    // The rest is read and thrown away: a full pipe would stop the command.
-    let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Beginning and end of a long text.
+struct Ends {
+    limits: (usize, usize),
+    begin: Vec<u8>,
+    end: VecDeque<u8>,
+    /// Whether there was more between them.
+    is_cut: bool,
 }
 
-/// Threads that read what a command writes.
+impl Ends {
+    fn new(limits: (usize, usize)) -> Self {
+        Self { limits, begin: Vec::new(), end: VecDeque::new(), is_cut: false }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = self.limits.0 - self.begin.len();
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        self.begin.extend_from_slice(first);
+        self.end.extend(rest);
+        let beyond = self.end.len().saturating_sub(self.limits.1);
+        self.is_cut |= beyond > 0;
+        self.end.drain(..beyond);
+    }
+
+    /// Of what is left out no line is there in part: half a number is another one.
+    fn text(&self) -> String {
+        let end: Vec<u8> = self.end.iter().copied().collect();
+        let (mut begin, mut end) = (&self.begin[..], &end[..]);
+        let is_break = |byte: &u8| *byte == b'\n';
+        if self.is_cut {
+            begin = &begin[..begin.iter().rposition(is_break).map_or(0, |at| at + 1)];
+            end = &end[end.iter().position(is_break).map_or(end.len(), |at| at + 1)..];
+        }
+        String::from_utf8_lossy(&[begin, end].concat()).into_owned()
+    }
+}
+
+/// A thread that reads a pipe until it is closed, so that who writes never waits for us.
+struct Reader {
+    ends: Arc<Mutex<Ends>>,
+    is_done: Receiver<()>,
+}
+
+impl Reader {
+    fn start(mut pipe: impl Read + Send + 'static) -> Self {
+        let ends = Arc::new(Mutex::new(Ends::new(OUTPUT_LIMITS)));
+        let (kept, (done, is_done)) = (ends.clone(), channel());
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).add(&buffer[..length]);
+            }
+            // Nobody may wait for it any more.
+            let _ = done.send(());
+        });
+        Self { ends, is_done }
+    }
+
+    /// What was written until the pipe was closed, or until nobody waits any longer; and whether some was left out.
+    fn text(&self) -> (String, bool) {
+        let _ = self.is_done.recv_timeout(OUTPUT_PATIENCE);
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        (ends.text(), ends.is_cut)
+    }
+}
+
+/// Who reads what a command writes.
 pub(super) struct Listening {
-    out: Option<JoinHandle<String>>,
-    err: Option<JoinHandle<String>>,
+    out: Option<Reader>,
+    err: Option<Reader>,
 }
 
 impl Listening {
     /// All of it, once the command has ended.
     pub(super) fn all(self) -> Said {
-        let text = |reader: Option<JoinHandle<String>>| {
-            reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
-        };
-        Said { out: text(self.out), err: text(self.err) }
+        let text = |reader: Option<Reader>| reader.map(|one| one.text()).unwrap_or_default();
+        let ((out, is_cut), (err, _)) = (text(self.out), text(self.err));
+        Said { out, err, is_cut }
     }
 }
 
@@ -131,11 +191,17 @@ impl Listening {
 pub(super) struct Said {
     pub(super) out: String,
     err: String,
+    /// Whether its output was longer than what is looked at.
+    is_cut: bool,
 }
 
 impl Said {
     /// `why` it does not count, with what the command itself says: the error in its JSON, else its last line.
     pub(super) fn because(&self, why: &str) -> String {
+        let why = match self.is_cut {
+            true => format!("{why}; of its output the first 8 MiB and the last MiB were looked at"),
+            false => why.to_owned(),
+        };
         let error = Regex::new(r#""error":\s*"([^"]+)"#).expect("a pattern");
         let in_json = error.captures(&self.out).map(|found| found[1].to_owned());
         let mut lines = self.err.lines().rev().chain(self.out.lines().rev()).map(str::trim);
@@ -216,5 +282,26 @@ pub(super) fn bind(pids: &[u32], cpu: usize) {
                 let _ = sched_setaffinity(tid, &set);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_output_whole_lines_of_both_ends_are_kept() {
+        let kept = |limits, parts: &[&str]| {
+            let mut ends = Ends::new(limits);
+            parts.iter().for_each(|part| ends.add(part.as_bytes()));
+            (ends.text(), ends.is_cut)
+        };
+        assert_eq!(kept((4, 4), &["ab", "cd", "ef", "gh"]), ("abcdefgh".to_owned(), false));
+        assert_eq!(
+            kept((8, 8), &["a\nbcd\n12345", "678\nx 9\n"]),
+            ("a\nbcd\nx 9\n".to_owned(), true)
+        );
+        assert_eq!(kept((3, 3), &["abcdefghi"]), (String::new(), true));
+        assert_eq!(kept((0, 3), &["abcd\ne\n"]), ("e\n".to_owned(), true));
     }
 }
