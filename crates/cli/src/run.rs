@@ -11,6 +11,7 @@ use millstream_lab::error::Error;
 use millstream_lab::experiment::{
     Definition, FACTORS, Overrides, PlannedRun, ROUTERS, STACKS, builtin, builtins,
 };
+use millstream_lab::journal::ELSEWHERE;
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::remote::{FarHost, Token};
@@ -210,7 +211,7 @@ pub fn undo() -> Result<ExitCode, Error> {
         true => out("nothing to undo\n")?,
         false => out(&(lines.join("\n") + "\n"))?,
     }
-    let failed = lines.iter().any(|line| line.starts_with("cannot") || line.contains("nsenter"));
+    let failed = lines.iter().any(|line| line.starts_with("cannot") || line.starts_with(ELSEWHERE));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -256,6 +256,85 @@ fn a_sysctl_is_forced_and_put_back_also_after_a_kill() {
     is_forced_and_put_back(&place, &at, &forced);
 }
 
+/// A namespace that `ip netns add` made stays, with what was set in it and nobody in it.
+#[test]
+fn settings_of_a_namespace_that_a_mount_holds_are_put_back_after_a_kill() {
+    let place = Place::new("investigate-netns");
+    let name = format!("mst-undo-{}", std::process::id());
+    let ip = |words: &[&str]| {
+        let output = std::process::Command::new("ip").args(words).output();
+        output.ok().filter(|output| output.status.success())
+    };
+    if !nix::unistd::geteuid().is_root() || ip(&["netns", "add", &name]).is_none() {
+        return eprintln!("skipped: no namespace with a name can be made");
+    }
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let read = "cat /proc/sys/net/ipv4/tcp_notsent_lowat";
+        let said = || {
+            let output = ip(&["netns", "exec", &name, "sh", "-c", read]).unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let own = said();
+        assert_ne!(own, "123456");
+        let pid = place.folder.join("pid");
+        let script = format!(
+            "[ $({read}) = 123456 ] && {{ echo >{}; sleep 600; }}; echo rate=10",
+            pid.display()
+        );
+        let command = place.command(&[
+            "investigate",
+            "--figure",
+            r"rate=(\d+)",
+            "--no-bpf",
+            "--runs",
+            "8",
+            "--force",
+            "--causes-forced",
+            "0",
+            "--try",
+            "sysctl.net.ipv4.tcp_notsent_lowat=123456",
+        ]);
+        let mut entered = std::process::Command::new("ip");
+        entered.args(["netns", "exec", &name]).arg(command.get_program()).args(command.get_args());
+        entered.arg("--out").arg(place.folder.join("out")).args(["--", "sh", "-c", &script]);
+        entered.env("XDG_RUNTIME_DIR", &place.folder);
+        let log = std::fs::File::create(place.folder.join("log")).unwrap();
+        let mut child = entered.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let mut ended = None;
+        common::wait_for("the forced run", || {
+            ended = child.try_wait().unwrap();
+            ended.is_some() || pid.exists()
+        });
+        let log = std::fs::read_to_string(place.folder.join("log")).unwrap();
+        assert_eq!(ended, None, "{log}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let nobody = || {
+            let output = ip(&["netns", "pids", &name]).unwrap();
+            output.stdout.trim_ascii().is_empty()
+        };
+        common::wait_for("the end of all that was in it", nobody);
+        assert_eq!(said(), "123456");
+        let undo = |before: &[&str]| {
+            let words = [before, &[env!("CARGO_BIN_EXE_millstream"), "undo"]].concat();
+            let mut command = std::process::Command::new(words[0]);
+            command.args(&words[1..]).env("XDG_RUNTIME_DIR", &place.folder).output().unwrap()
+        };
+        // From outside it is said where; again, as it stays to be done.
+        for _ in 0..2 {
+            let output = undo(&[]);
+            let text = words(&output);
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert!(text.contains(&format!("ip netns exec {name} millstream undo")), "{text}");
+        }
+        assert!(undo(&["ip", "netns", "exec", &name]).status.success());
+        assert_eq!(said(), own);
+        assert!(words(&undo(&[])).contains("nothing to undo"));
+    }));
+    assert!(ip(&["netns", "delete", &name]).is_some());
+    done.unwrap_or_else(|why| std::panic::resume_unwind(why));
+}
+
 #[test]
 fn a_steering_mask_is_forced_and_put_back_also_after_a_kill() {
     let place = Place::new("investigate-rps");

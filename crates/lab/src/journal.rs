@@ -21,6 +21,12 @@ use crate::netlink::set_features;
 /// End of a journal's name.
 const ENDING: &str = "undo";
 
+/// End of its name while it is written.
+const PART: &str = "undo-part";
+
+/// How a line begins that says where there is something to put back that cannot be reached from here.
+pub const ELSEWHERE: &str = "another network namespace has settings to put back";
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Text {
     owner: ProcessIdentity,
@@ -131,7 +137,7 @@ impl Journal {
 
     /// Written aside, to the disk, and renamed: whoever finds it finds all of it.
     fn write(&self) -> Result<(), Error> {
-        let part = self.path.with_extension("undo-part");
+        let part = self.path.with_extension(PART);
         let text = serde_json::to_string(&self.text).expect("plain data");
         let write = || {
             let mut file = fs::File::create(&part)?;
@@ -147,6 +153,8 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         let (_, failed) = self.text.put_back();
+        // One that found no room.
+        let _ = fs::remove_file(self.path.with_extension(PART));
         // What could not be put back is tried again by the next start.
         if failed == 0 {
             let _ = fs::remove_file(&self.path);
@@ -185,7 +193,14 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
     let boot = ProcessIdentity::of(std::process::id()).map_err(Error::file("/proc/self/stat"))?;
     let mut lines = Vec::new();
     let paths = listed.flatten().map(|entry| entry.path());
-    for path in paths.filter(|path| path.extension().is_some_and(|end| end == ENDING)) {
+    let (parts, paths): (Vec<_>, Vec<_>) =
+        paths.partition(|path| path.extension().is_some_and(|end| end == PART));
+    // Nothing has been changed by what such a file says.
+    parts
+        .iter()
+        .filter(|part| !is_being_written(part))
+        .for_each(|part| drop(fs::remove_file(part)));
+    for path in paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == ENDING)) {
         let text = fs::read_to_string(&path).ok();
         let text = text.and_then(|text| serde_json::from_str::<Text>(&text).ok());
         // Renamed into its place, so that one that cannot be read is none of ours.
@@ -197,9 +212,8 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
             let (put_back, not) = text.put_back();
             lines.extend(put_back);
             failed = not;
-        } else if let Some(pid) = inside(text.namespace) {
-            let how = format!("nsenter -t {pid} -n -m millstream undo");
-            lines.push(format!("another network namespace has settings to put back: {how}"));
+        } else if let Some(way) = way_into(text.namespace) {
+            lines.push(format!("{ELSEWHERE}: {way} millstream undo"));
             failed = 1;
         } else {
             lines.push("a network namespace is gone, and changed settings with it".to_owned());
@@ -209,6 +223,37 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
         }
     }
     Ok(lines)
+}
+
+/// Whether the process lives that a file is named after.
+fn is_being_written(part: &Path) -> bool {
+    let name = part.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.split_once('-').and_then(|(pid, _)| pid.parse().ok());
+    pid.is_none_or(|pid| ProcessIdentity::of(pid).is_ok())
+}
+
+/// How a network namespace is entered that lives; `None` where there is none.
+fn way_into(namespace: u64) -> Option<String> {
+    let of_process = inside(namespace).map(|pid| format!("nsenter -t {pid} -n -m"));
+    of_process.or_else(|| {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let path = mounted(namespace, &mounts)?;
+        // That command shows the settings of the namespace's own interfaces in /sys, too.
+        let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|at| path.strip_prefix(at));
+        Some(match name {
+            Some(name) => format!("ip netns exec {name}"),
+            None => format!("nsenter --net={path}"),
+        })
+    })
+}
+
+/// Where a network namespace lies that a mount holds, with nobody in it (`ip netns add`).
+fn mounted(namespace: u64, mounts: &str) -> Option<&str> {
+    let root = format!("net:[{namespace}]");
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(3);
+        (words.next()? == root).then(|| words.next()).flatten()
+    })
 }
 
 /// A process in a network namespace.
@@ -280,6 +325,35 @@ mod tests {
         assert!(lines.len() == 1 && lines[0].ends_with("back to first"), "{lines:?}");
         assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("first", 0));
         fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_journal_that_found_no_room_or_whose_writer_was_killed_leaves_nothing() {
+        let (state, setting) = place("part");
+        // No process has such a number.
+        let dead = state.folder().join(format!("{}-0.{PART}", u32::MAX));
+        fs::write(&dead, "{").unwrap();
+        let mut journal = Journal::open(&state).unwrap();
+        let part = journal.path.with_extension(PART);
+        fs::write(&part, "{").unwrap();
+        assert_eq!(put_back_of_the_dead(&state).unwrap(), Vec::<String>::new());
+        assert!(!dead.exists() && part.exists(), "who lives may be writing");
+        // As where the disk is full: the journal's own name is taken by what no file replaces.
+        fs::create_dir(&journal.path).unwrap();
+        assert!(journal.set(&setting, "second").is_err());
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "first\n");
+        fs::remove_dir(&journal.path).unwrap();
+        drop(journal);
+        assert_eq!(files(&state), 0);
+        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_namespace_that_a_mount_holds_is_found() {
+        let mounts = "22 1 0:5 / /proc rw - proc proc rw\n\
+             99 22 0:4 net:[4026532280] /run/netns/left rw shared:5 - nsfs nsfs rw\n";
+        assert_eq!(mounted(4_026_532_280, mounts), Some("/run/netns/left"));
+        assert_eq!(mounted(402_653_228, mounts), None);
     }
 
     #[test]
