@@ -169,7 +169,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             };
             let found = find(&mut subject, &causes, &options, &mut tell);
             keeper.0.progress.end();
-            found?
+            found.inspect_err(|_| keeper.0.say_kept())?
         }
         (None, None) => unreachable!("the command line has one of them"),
     };
@@ -196,6 +196,9 @@ fn of_workload(
         let mut keeper = Keeper::new(store_now, at.clone(), made, Progress::new(seconds));
         let done = runner::run(definition, &setting, &mut keeper);
         keeper.progress.end();
+        if done.is_err() {
+            keeper.say_kept();
+        }
         store = keeper.store.take();
         done
     };

@@ -288,6 +288,18 @@ impl Keeper {
         }
     }
 
+    /// Says what is kept of an experiment that has come to no end, and what can be done with that.
+    pub fn say_kept(&self) {
+        let Some(experiment) = self.experiment.as_ref().filter(|_| !self.runs.is_empty()) else {
+            return;
+        };
+        let kept = self.kept_where(&experiment.id);
+        match self.kept {
+            0 => say(kept),
+            _ => say(format_args!("{kept}; `millstream explain {}` looks into it", experiment.id)),
+        }
+    }
+
     /// The store, made when it is first asked for.
     fn store(&mut self) -> Result<&mut Store, Error> {
         let store = match self.store.take() {

@@ -96,6 +96,35 @@ fn begun(place: &Place, options: &[&str], script: &str) -> (std::process::Child,
     (child, std::fs::read_to_string(&said).unwrap().trim().parse().unwrap())
 }
 
+/// An interrupt, as a full disk, ends it before there is a finding: what was measured is kept and said, and can be looked into.
+#[test]
+fn what_was_measured_until_an_interrupt_is_said_and_explained() {
+    let place = Place::new("investigate-interrupted");
+    let (count, waits) = (place.folder.join("count"), place.folder.join("waits"));
+    let script = format!(
+        "echo >>{0}; [ $(wc -l <{0}) = 11 ] && {{ echo >{1}; sleep 600; }}; echo rate=10",
+        count.display(),
+        waits.display()
+    );
+    let mut command = place.command(&["investigate", "--figure", r"rate=(\d+)", "--runs", "12"]);
+    command.arg("--out").arg(place.folder.join("out")).args(["--", "sh", "-c", &script]);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    common::wait_for("the eleventh run", || waits.exists());
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    let store = Store::open_existing(&place.database()).unwrap();
+    let kept = store.latest(None).unwrap().expect("it is kept");
+    assert_eq!(store.runs(&kept.id).unwrap().len(), 10);
+    let said = format!("Kept: {} in {}", kept.id, place.database().display());
+    assert!(text.contains(&said) && text.contains(&format!("explain {}`", kept.id)), "{text}");
+    let output = place.command(&["explain", &kept.id]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+}
+
 fn lives(pid: u32) -> bool {
     // A zombie that nobody has taken yet has ended.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))

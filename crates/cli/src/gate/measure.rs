@@ -60,5 +60,6 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();
     keeper.0.progress.end();
-    Ok(Measured { id, runs: observed?, figure })
+    let runs = observed.inspect_err(|_| keeper.0.say_kept())?;
+    Ok(Measured { id, runs, figure })
 }
