@@ -126,9 +126,12 @@ pub enum Command {
     Timers(crate::live::Timers),
     /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
     Undo,
-    /// End a command when the laboratory is gone (started by `investigate`, not by hand)
+    /// End a command when the laboratory is gone (started by `investigate` and `probe`, not by hand)
     #[command(hide = true)]
     Guard {
+        /// A process that is there, in place of a command.
+        #[arg(long, value_name = "PID", conflicts_with = "command")]
+        of: Option<u32>,
         /// The command.
         #[arg(last = true)]
         command: Vec<String>,

@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     }
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
-        Command::Guard { command } => return millstream_lab::guard::main(&command),
+        Command::Guard { of: Some(pid), .. } => return millstream_lab::guard::watch(pid),
+        Command::Guard { of: None, command } => return millstream_lab::guard::main(&command),
         Command::Undo => run::undo(),
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),

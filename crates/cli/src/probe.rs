@@ -2,24 +2,27 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use millstream_lab::error::Error;
+use millstream_lab::guard::Watchdog;
 use millstream_lab::probe::{
     Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
 };
 use millstream_lab::report::cost;
 use millstream_lab::report::flame::flame_graph;
 use millstream_lab::report::kernel::text;
-use millstream_lab::runner::Interrupt;
+use millstream_lab::runner::{Interrupt, WorkerProgram};
 use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
 use serde_json::{Value, json};
 
 use crate::output::{out, say};
+use crate::run::worker_program;
 use crate::values::{seconds, whole};
 
 /// For `probe --help`.
@@ -126,12 +129,16 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut command = match arguments.command.split_first() {
         Some((program, words)) => {
             let child = Command::new(program).args(words).spawn();
-            Some(Watched(child.map_err(|error| Error::Refused(format!("{program}: {error}")))?))
+            let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
+            let mut watched = Watched { child, watchdog: None };
+            let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
+            watched.watchdog = Some(Watchdog::start(&guard, watched.child.id())?);
+            Some(watched)
         }
         None => None,
     };
     if let Some(command) = &command {
-        sampler.watch_worker("command", command.0.id());
+        sampler.watch_worker("command", command.child.id());
     }
     let (mut tables, mut table_cpu_s) = (0, 0.0);
     let mut status = None;
@@ -164,7 +171,9 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     out(&cost::text(&cost::costs(&probes, &[("table", table_cpu_s)]), cpus))?;
     write(&mut json, || json!({ "probes": probes }))?;
     if let Some(status) = status {
-        return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)));
+        // As a shell tells of one that a signal has ended.
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        return Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)));
     }
     Ok(if interrupt.is_raised() && arguments.count.is_some() {
         ExitCode::from(130)
@@ -173,15 +182,19 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     })
 }
 
-/// A command that ends with this value.
-struct Watched(Child);
+/// A command that ends with this value, and with this process.
+struct Watched {
+    child: Child,
+    watchdog: Option<Watchdog>,
+}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
+        self.watchdog = None;
     }
 }
 
@@ -200,7 +213,7 @@ fn wait(
         }
         std::thread::sleep(left.min(LOOK));
         if let Some(command) = &mut command
-            && let Some(status) = command.0.try_wait().map_err(Error::file("the command"))?
+            && let Some(status) = command.child.try_wait().map_err(Error::file("the command"))?
         {
             return Ok(Some(status));
         }

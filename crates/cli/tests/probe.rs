@@ -56,10 +56,59 @@ fn it_ends_with_the_command_and_with_its_status() {
         .unwrap();
     assert_eq!(done.status.code(), Some(7));
     assert!(String::from_utf8_lossy(&done.stdout).starts_with("here\n"));
+    let done = Command::new(PROGRAM)
+        .args(["probe", "--no-bpf", "--interval", "60", "--", "sh", "-c", "kill -SEGV $$"])
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(128 + 11));
     let refused = Command::new(PROGRAM).args(["probe", "--", "/no/such/program"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     let refused = Command::new(PROGRAM).args(["probe", "--uprobe", "malloc"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
+}
+
+/// Of what is left of a process nothing runs.
+fn runs(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[test]
+fn the_command_ends_with_a_probe_that_is_killed_and_one_that_has_ended_leaves_its_children() {
+    let said = file("pid");
+    let script = "sleep 600 & echo $! $$ >$0.part; mv $0.part $0; [ $1 = end ] || wait";
+    let begun = |how: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["probe", "--no-bpf", "--interval", "60", "--", "sh", "-c", script]);
+        command.arg(&said).arg(how).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let until = |what: &dyn Fn() -> bool| {
+        (0..6000).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            what()
+        })
+    };
+    let pids = || {
+        assert!(until(&|| said.exists()));
+        let pids = fs::read_to_string(&said).unwrap();
+        fs::remove_file(&said).unwrap();
+        pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut killed = begun("wait");
+    let started = pids();
+    assert!(started.iter().all(|pid| runs(pid)));
+    // Its watchdog, which is started after the command.
+    let children = format!("/proc/{0}/task/{0}/children", killed.id());
+    let count = || fs::read_to_string(&children).unwrap_or_default().split_whitespace().count();
+    assert!(until(&|| count() == 2));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(until(&|| !started.iter().any(|pid| runs(pid))), "{started:?}");
+    let mut ended = begun("end");
+    let started = pids();
+    assert!(ended.wait().unwrap().success());
+    assert!(runs(&started[0]), "a service that was started stays");
+    Command::new("kill").arg(&started[0]).status().unwrap();
 }
 
 /// Numbers of the BPF programs that a process holds.

@@ -2,10 +2,12 @@
 //!
 //! It adopts what the command starts, also what leaves its session or loses its parent, and reads its standard input, which
 //! the laboratory holds open. When that ends, or the command does, all of them are killed.
+//!
+//! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`] beside it.
 
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
@@ -13,7 +15,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use crate::error::Error;
 use crate::investigate::family;
+use crate::leftovers::ProcessIdentity;
+use crate::runner::WorkerProgram;
 
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;
@@ -66,4 +71,44 @@ fn end_all() {
         while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|one| one.pid().is_some()) {}
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A process that ends another one with what that has started, when this process is gone, whatever has ended it.
+#[derive(Debug)]
+pub struct Watchdog(Child);
+
+impl Watchdog {
+    /// Starts `program` as that of the process `pid`.
+    pub fn start(program: &WorkerProgram, pid: u32) -> Result<Self, Error> {
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).args(["--of", &pid.to_string()]);
+        // It has nothing of the user's, so that nobody waits for its end.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().map(Self).map_err(Error::host("start a watchdog"))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some(mut stdin) = self.0.stdin.take() {
+            let _ = stdin.write_all(b"\n");
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// The watchdog's whole life: a byte lets it go, the end of its input has it do its work.
+pub fn watch(pid: u32) -> ExitCode {
+    let Ok(identity) = ProcessIdentity::of(pid) else { return ExitCode::SUCCESS };
+    if matches!(std::io::stdin().read(&mut [0]), Ok(1..)) {
+        return ExitCode::SUCCESS;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while identity.is_alive() && Instant::now() < deadline {
+        for pid in family(pid) {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ExitCode::SUCCESS
 }
