@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
@@ -140,8 +139,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             of_workload(arguments, definition, &causes, &options, made, &at, &mut tell)?
         }
         (None, Some(figure)) => {
-            let seconds = Duration::try_from_secs_f64(arguments.timeout)
-                .map_err(|_| Error::Refused(format!("--timeout {}: no time", arguments.timeout)))?;
+            let seconds = values::time_limit(arguments.timeout)?;
             let store = existing_store(&at)?;
             let mut keeper =
                 CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));

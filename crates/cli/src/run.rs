@@ -11,6 +11,7 @@ use millstream_lab::error::Error;
 use millstream_lab::experiment::{
     Definition, FACTORS, Overrides, PlannedRun, ROUTERS, STACKS, builtin, builtins,
 };
+use millstream_lab::investigate::RUNS_LEAST;
 use millstream_lab::journal::ELSEWHERE;
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
@@ -294,9 +295,12 @@ impl Keeper {
             return;
         };
         let kept = self.kept_where(&experiment.id);
-        match self.kept {
-            0 => say(kept),
-            _ => say(format_args!("{kept}; `millstream explain {}` looks into it", experiment.id)),
+        let counting = self.runs.iter().filter(|run| run.validity.valid).count();
+        match counting.min(self.kept) < RUNS_LEAST as usize {
+            true => say(kept),
+            false => {
+                say(format_args!("{kept}; `millstream explain {}` looks into it", experiment.id));
+            }
         }
     }
 

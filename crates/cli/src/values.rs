@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use millstream_lab::error::Error;
@@ -41,6 +42,14 @@ pub fn database(database: &Database) -> Result<Location, Error> {
         .or_else(|| set("HOME").map(|home| home.join(".local/share")))
         .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
     Ok(folder.join("millstream").join("millstream.sqlite3").into())
+}
+
+/// `--timeout`: a time that something can take.
+pub fn time_limit(seconds: f64) -> Result<Duration, Error> {
+    let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
+    limit.ok_or_else(|| {
+        Error::Refused(format!("--timeout {seconds:?}: write seconds above 0, as 120"))
+    })
 }
 
 /// A number that counts; what it may be at most is the definition's to say.

@@ -60,17 +60,38 @@ fn why_no_run_counts_is_told_in_the_words_of_the_command() {
     }
 }
 
+/// Ratios of a figure that may be 0 or less mean nothing; what is said of it is no number that is none.
+#[test]
+fn a_figure_below_0_is_told_as_it_is() {
+    let place = Place::new("investigate-negative");
+    let count = place.folder.join("count");
+    let script = format!("echo >>{0}; echo rate=$(($(wc -l <{0}) - 6))", count.display());
+    let output =
+        investigate(&place, &["--figure", r"rate=(\S+)", "--runs", "8", "--no-bpf"], &script);
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("their results are not all above 0"), "{text}");
+    assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
+    let page = std::fs::read_dir(place.folder.join("out")).unwrap().next().unwrap().unwrap();
+    let html = std::fs::read_to_string(page.path()).unwrap();
+    assert!(!html.contains("inf %") && !html.contains("NaN") && !html.contains("show a change"));
+}
+
 #[test]
 fn what_cannot_be_meant_is_refused_in_a_line_before_anything_runs() {
     let place = Place::new("investigate-refused");
     let bad = place.write("bad.toml", "id = \"x\"");
     let folder = bad.parent().unwrap().to_str().unwrap().to_owned();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 9] = [
         (&[], "where is the figure of sh? Say it with --figure"),
         (&["--figure", "rate"], "it has no group around the number"),
         (&["--figure", "(x)", "--runs", "3"], "--runs 3: 8 at least"),
         (&["--figure", "(x)", "--causes", &folder], "bad.toml: missing field"),
         (&["--figure", "(x)", "--server", "a 'b"], "a quote is open"),
+        (&["--figure", "(x)", "--server", "/no/such --x"], "/no/such: there is no such program"),
+        (&["--figure", "(x)", "--watch", "4294967295"], "--watch 4294967295: there is no such"),
+        (&["--figure", "(x)", "--timeout", "0"], "--timeout 0.0: write seconds above 0"),
+        (&["--figure", "(x)", "--timeout", "1e300"], "--timeout 1e300: write seconds"),
     ];
     for (options, expected) in cases {
         let output = investigate(&place, options, "echo x >>ran");

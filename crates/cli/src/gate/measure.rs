@@ -1,7 +1,5 @@
 //! The command of `gate`: run so many times, and kept as an experiment.
 
-use std::time::Duration;
-
 use millstream_lab::error::Error;
 use millstream_lab::experiment::shuffle_seed;
 use millstream_lab::investigate::{CommandSubject, Figure, Subject};
@@ -13,7 +11,7 @@ use crate::investigate::{CommandKeeper, figure_of};
 use crate::prepare::{Made, existing_store};
 use crate::progress::Progress;
 use crate::run::{Keeper, state, worker_program};
-use crate::values::database;
+use crate::values::{database, time_limit};
 
 /// Name of the experiments whose runs are judged.
 const JUDGED: &str = "gate";
@@ -31,8 +29,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } =
         arguments;
     let figure = figure_of(command, figure.as_deref(), *lower_is_better)?;
-    let timeout = Duration::try_from_secs_f64(*timeout)
-        .map_err(|_| Error::Refused(format!("--timeout {timeout}: no time")))?;
+    let timeout = time_limit(*timeout)?;
     let at = database(place)?;
     let mut made = Made::default();
     made.database_folder(&at)?;

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
 use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::figure::{Figure, Reading};
 use super::placement::Watch;
 use super::quota::Quotas;
-use super::running::{Running, bind, family};
+use super::running::{Running, bind, family, is_process, may_be_started};
 use super::settings::Setting;
 use super::subject::{KEEP, Subject};
 use crate::error::Error;
@@ -111,6 +113,19 @@ impl Binding {
 }
 
 impl CommandSubject<'_> {
+    /// What cannot be started or watched, before an experiment of it is kept.
+    fn check(&self) -> Result<(), Error> {
+        for words in [Some(&self.command), self.server.as_ref()].into_iter().flatten() {
+            may_be_started(words.first().map_or("", String::as_str))?;
+        }
+        match self.watch {
+            Some(pid) if !is_process(pid) => {
+                Err(Error::Refused(format!("--watch {pid}: there is no such process")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn carry_out(&mut self, factor: Option<&Force>, runs: u32) -> Result<Vec<RunRecord>, Error> {
         let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
         let mut experiment = ExperimentRecord::new(&self.name, self.seed, Timestamp::now());
@@ -125,7 +140,7 @@ impl CommandSubject<'_> {
         };
         let name = factor.map_or(PLACEMENT, |force| force.factor.as_str());
         experiment.factors.insert(name.to_owned(), levels.clone());
-        experiment.planned_runs = runs * levels.len() as u32;
+        experiment.planned_runs = runs.saturating_mul(levels.len() as u32);
         self.keep.begin(&experiment, experiment.planned_runs as usize)?;
         self.experiments.push(experiment.id.clone());
         let mut records = Vec::new();
@@ -254,10 +269,10 @@ impl CommandSubject<'_> {
         match status {
             None => record.validity.reject(format!(
                 "it did not end within {} s and was ended (--timeout)",
-                self.timeout.as_secs()
+                self.timeout.as_secs_f64()
             )),
             Some(status) if !status.success() => {
-                record.validity.reject(said.because(&format!("the command ended with {status}")));
+                record.validity.reject(said.because(&ending(status)));
             }
             Some(_) => match self.figure.read(&said.out) {
                 Ok(reading) => self.take(reading, record),
@@ -278,6 +293,7 @@ impl Subject for CommandSubject<'_> {
     }
 
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        self.check()?;
         let records = self.carry_out(None, runs)?;
         let throttling = records.iter().filter_map(|run| run.probes.throttling.as_ref());
         self.quotas.extend(throttling.filter_map(|one| one.quota_file.as_ref()).map(PathBuf::from));
@@ -308,6 +324,15 @@ impl Subject for CommandSubject<'_> {
 
     fn experiments(&self) -> Vec<String> {
         self.experiments.clone()
+    }
+}
+
+/// How a command has ended; of one that a signal ended its guard tells as a shell does.
+fn ending(status: ExitStatus) -> String {
+    let signal = status.code().and_then(|code| Signal::try_from(code - 128).ok());
+    match signal {
+        Some(signal) => format!("the command ended with {status}, which is that of {signal}"),
+        None => format!("the command ended with {status}"),
     }
 }
 
@@ -389,10 +414,31 @@ mod tests {
         let mut kept = Kept::default();
         let failed = subject(&["sh", "-c", "exit 3"], &mut kept).observe(1).unwrap();
         assert!(failed[0].validity.reasons[0].contains("exit status: 3"));
+        let ended = subject(&["sh", "-c", "exit 139"], &mut kept).observe(1).unwrap();
+        assert!(ended[0].validity.reasons[0].contains("139, which is that of SIGSEGV"));
         let silent = subject(&["true"], &mut kept).observe(1).unwrap();
         assert!(silent[0].validity.reasons[0].contains("--figure"));
-        let missing = subject(&["/no/such/program"], &mut kept).observe(1).unwrap_err();
-        assert!(matches!(missing, Error::Refused(why) if why.contains("/no/such/program")));
+    }
+
+    #[test]
+    fn what_cannot_be_started_or_watched_is_refused_before_anything_is_kept() {
+        for word in ["/no/such/program", "no-such-program", "/", ""] {
+            let mut kept = Kept::default();
+            let refused = subject(&[word], &mut kept).observe(1).unwrap_err();
+            assert!(matches!(refused, Error::Refused(why) if why.starts_with(word)));
+            let mut server = subject(&["true"], &mut kept);
+            server.server = Some(vec![word.to_owned()]);
+            assert!(matches!(server.observe(1), Err(Error::Refused(_))), "{word}");
+            assert!(server.experiments.is_empty());
+        }
+        let mut kept = Kept::default();
+        for pid in [0, u32::MAX] {
+            let mut watching = subject(&["true"], &mut kept);
+            watching.watch = Some(pid);
+            let refused = watching.observe(1).unwrap_err().to_string();
+            assert!(refused.contains(&format!("--watch {pid}: there is no such process")));
+            assert!(watching.experiments.is_empty());
+        }
     }
 
     fn figures(script: &str, runs: u32) -> (Vec<f64>, Vec<String>) {

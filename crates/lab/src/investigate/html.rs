@@ -100,7 +100,7 @@ impl Investigation {
             interval => self.interval.map(|(low, high)| {
                 format!("{} to {}", scale.number(low), scale.number(high))
             }),
-            least_seen => format!("{:.1} %", 100.0 * self.least_seen),
+            least_seen => self.has_ratios().then(|| format!("{:.1} %", 100.0 * self.least_seen)),
             runs_plot => self.runs_plot(&scale),
             suspects,
             limits => self.limits.rows(),

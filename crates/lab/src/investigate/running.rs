@@ -53,7 +53,6 @@ impl Running {
         };
         let mut command = match guard {
             Some(guard) => {
-                may_be_started(program)?;
                 let mut command = Command::new(&guard.path);
                 command.args(&guard.arguments).arg("--").args(words).stdin(Stdio::piped());
                 command
@@ -215,8 +214,13 @@ impl Said {
     }
 }
 
+/// Whether there is a process of this number.
+pub(super) fn is_process(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
 /// Whether there is such a program, which the guard would tell nobody.
-fn may_be_started(program: &str) -> Result<(), Error> {
+pub(super) fn may_be_started(program: &str) -> Result<(), Error> {
     let is_program = |path: &Path| {
         fs::metadata(path)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
@@ -229,6 +233,9 @@ fn may_be_started(program: &str) -> Result<(), Error> {
     };
     match found {
         true => Ok(()),
+        false if program.is_empty() => {
+            Err(Error::Refused("the first word of a command is empty: name a program".to_owned()))
+        }
         false => Err(Error::Refused(format!("{program}: there is no such program"))),
     }
 }

@@ -39,6 +39,11 @@ impl Investigation {
         let said: Vec<String> = differ.into_iter().chain(limit).collect();
         match self.modes.len() {
             _ if !said.is_empty() => said.join(" "),
+            0 | 1 if !self.has_ratios() => {
+                "Runs form one group; their results are not all above 0, so that no ratio of them means anything: \
+                 choose another figure."
+                    .to_owned()
+            }
             0 | 1 => format!(
                 "Runs form one group; {} runs would show a change of {:.1} %.",
                 2 * self.observed.len(),
@@ -53,6 +58,11 @@ impl Investigation {
                 None => format!("Runs form {groups} groups; no cause was proved."),
             },
         }
+    }
+
+    /// Whether results can be compared as ratios.
+    pub(super) fn has_ratios(&self) -> bool {
+        self.least_seen.is_finite() && self.observed.iter().all(|point| point.result > 0.0)
     }
 
     pub(super) fn scale(&self) -> Scale {

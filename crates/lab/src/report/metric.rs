@@ -28,6 +28,10 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::THROUGHPUT, "throughput", Better::Higher, true),
     (keys::PACKETS, "datagrams", Better::Higher, true),
     (keys::TRANSACTIONS, "transactions", Better::Higher, true),
+    // Those of outside commands; of a figure it is not known which way is better.
+    ("figure", "figure", Better::Neither, true),
+    ("requests_per_s", "requests", Better::Higher, true),
+    ("latency_us", "latency", Better::Lower, true),
     (keys::LOST, "datagrams lost", Better::Lower, true),
     (keys::WRONG_BYTES, "wrong bytes", Better::Lower, true),
     (keys::WRONG_BOUND, "wrong bytes: share not passed (95 %)", Better::Lower, false),
@@ -116,6 +120,13 @@ mod tests {
         let keys: Vec<_> = metrics.iter().map(|metric| metric.key.as_str()).collect();
         assert_eq!(keys, ["throughput_bits_per_s", "cpu_s_per_gb", "near_cpu_s"]);
         assert_eq!((metrics[2].label.as_str(), metrics[2].headline), ("near cpu", false));
+    }
+
+    #[test]
+    fn the_figure_of_a_command_is_a_headline() {
+        for key in ["figure", "requests_per_s", "latency_us"] {
+            assert!(metrics(&[key])[0].headline, "{key}");
+        }
     }
 
     #[test]

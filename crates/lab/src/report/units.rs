@@ -58,7 +58,7 @@ impl Scale {
     }
 }
 
-/// Three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`.
+/// Three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`; `1.00e30` where nobody counts digits.
 pub(crate) fn significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
@@ -67,6 +67,9 @@ pub(crate) fn significant(value: f64) -> String {
         return "0".into();
     }
     let magnitude = value.abs().log10().floor() as i32;
+    if !(-9..18).contains(&magnitude) {
+        return format!("{value:.2e}");
+    }
     if magnitude >= 3 {
         return grouped(value);
     }
@@ -145,6 +148,8 @@ mod tests {
             (12_345.6, "12,346"),
             (-4.5678, "-4.57"),
             (1_234_567.0, "1,234,567"),
+            (1e308, "1.00e308"),
+            (-5e-324, "-4.94e-324"),
         ] {
             assert_eq!(significant(value), text);
         }
