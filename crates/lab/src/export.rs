@@ -4,9 +4,9 @@
 //! that a query needs to know no column beforehand. Both are compressed by Zstandard. They are read by rows of an experiment at a time:
 //! no more than that is in memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
@@ -49,14 +49,44 @@ const VALUES_SCHEMA: &str = "message value {
 pub struct Export<W: Write + Send> {
     runs: SerializedFileWriter<W>,
     values: SerializedFileWriter<W>,
+    parts: Option<Parts>,
+}
+
+/// Both files while they are written, under other names. What of them is there in the end goes.
+struct Parts {
+    folder: PathBuf,
+}
+
+impl Parts {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!(".{name}.part"))
+    }
+
+    /// Gives them their names.
+    fn keep(&self) -> io::Result<()> {
+        for name in [RUNS, VALUES] {
+            fs::rename(self.path(name), self.folder.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for name in [RUNS, VALUES] {
+            let _ = fs::remove_file(self.path(name));
+        }
+    }
 }
 
 impl Export<File> {
-    /// Makes both files in `folder`, which is made, too. What was there of these names goes.
+    /// Makes both files in `folder`, which is made, too. What was there of these names goes once they are whole.
     pub fn create(folder: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let file = |name| File::create(folder.join(name));
-        Self::new(file(RUNS)?, file(VALUES)?)
+        fs::create_dir_all(folder)?;
+        let parts = Parts { folder: folder.to_owned() };
+        let file = |name| File::create(parts.path(name));
+        let export = Self::new(file(RUNS)?, file(VALUES)?)?;
+        Ok(Self { parts: Some(parts), ..export })
     }
 }
 
@@ -70,7 +100,11 @@ impl<W: Write + Send> Export<W> {
             let schema = Arc::new(parse_message_type(schema).map_err(failed)?);
             SerializedFileWriter::new(to, schema, properties.clone()).map_err(failed)
         };
-        Ok(Self { runs: writer(runs, RUNS_SCHEMA)?, values: writer(values, VALUES_SCHEMA)? })
+        Ok(Self {
+            runs: writer(runs, RUNS_SCHEMA)?,
+            values: writer(values, VALUES_SCHEMA)?,
+            parts: None,
+        })
     }
 
     /// Adds runs, those of an experiment.
@@ -127,7 +161,8 @@ impl<W: Write + Send> Export<W> {
     /// Ends both files; without this they cannot be read.
     pub fn finish(self) -> io::Result<()> {
         self.runs.close().map_err(failed)?;
-        self.values.close().map(drop).map_err(failed)
+        self.values.close().map_err(failed)?;
+        self.parts.map_or(Ok(()), |parts| parts.keep())
     }
 }
 
@@ -227,6 +262,30 @@ mod tests {
     fn rows(bytes: Vec<u8>) -> Vec<parquet::record::Row> {
         let reader = SerializedFileReader::new(Bytes::from(bytes)).unwrap();
         reader.get_row_iter(None).unwrap().map(Result::unwrap).collect()
+    }
+
+    /// As where the disk is full, or the store goes away.
+    #[test]
+    fn files_that_are_there_stay_until_new_ones_are_whole() {
+        let folder = std::env::temp_dir().join(format!("ms-export-{}", std::process::id()));
+        let export = |count: u32, ends: bool| {
+            let mut export = Export::create(&folder).unwrap();
+            (0..count).for_each(|number| export.add(&[run(number)]).unwrap());
+            if ends {
+                export.finish().unwrap()
+            } else {
+                drop(export)
+            }
+            fs::read_dir(&folder).unwrap().count()
+        };
+        assert_eq!(export(1, false), 0);
+        assert_eq!(export(2, true), 2);
+        assert_eq!(export(3, false), 2);
+        let found = rows(fs::read(folder.join(RUNS)).unwrap());
+        assert_eq!(export(3, true), 2);
+        let newer = rows(fs::read(folder.join(RUNS)).unwrap());
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((found.len(), newer.len()), (2, 3));
     }
 
     #[test]
