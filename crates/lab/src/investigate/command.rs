@@ -205,19 +205,28 @@ impl CommandSubject<'_> {
         };
         let begun = Instant::now();
         record.started_at = Timestamp::now();
-        let server = match &self.server {
-            Some(words) => Some(Running::start(words, (server_cpu, raised), false, guard)?),
+        let mut server = match &self.server {
+            Some(words) => Some(Running::start(words, (server_cpu, raised), guard)?),
             None => None,
         };
-        if server.is_some() {
+        let heard = server.as_mut().map(Running::said);
+        if let (Some(other), Some(heard)) = (&mut server, &heard) {
             std::thread::sleep(SERVER_LEAD);
+            // As where its port is taken: the command would measure whoever has that.
+            let ended = other.child.try_wait().map_err(Error::file("the other end"))?;
+            if let Some(status) = ended.filter(|status| !status.success()) {
+                let why = ending("before the command began the other end (--server)", status);
+                record.validity.reject(heard.all().because(&why));
+                record.duration_s = begun.elapsed().as_secs_f64();
+                return Ok(());
+            }
         }
         let mut config = Config::new(begun);
         config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
         config.hosts.extend(server.as_ref().and_then(Running::elsewhere));
         config.flows = true;
         let sampler = Sampler::start(config);
-        let mut client = Running::start(&self.command, (client_cpu, raised), true, guard)?;
+        let mut client = Running::start(&self.command, (client_cpu, raised), guard)?;
         let start_s = begun.elapsed().as_secs_f64();
         let listening = client.said();
         let mut watched = BTreeSet::new();
@@ -272,7 +281,7 @@ impl CommandSubject<'_> {
                 self.timeout.as_secs_f64()
             )),
             Some(status) if !status.success() => {
-                record.validity.reject(said.because(&ending(status)));
+                record.validity.reject(said.because(&ending("the command", status)));
             }
             Some(_) => match self.figure.read(&said.out) {
                 Ok(reading) => self.take(reading, record),
@@ -328,11 +337,11 @@ impl Subject for CommandSubject<'_> {
 }
 
 /// How a command has ended; of one that a signal ended its guard tells as a shell does.
-fn ending(status: ExitStatus) -> String {
+fn ending(who: &str, status: ExitStatus) -> String {
     let signal = status.code().and_then(|code| Signal::try_from(code - 128).ok());
     match signal {
-        Some(signal) => format!("the command ended with {status}, which is that of {signal}"),
-        None => format!("the command ended with {status}"),
+        Some(signal) => format!("{who} ended with {status}, which is that of {signal}"),
+        None => format!("{who} ended with {status}"),
     }
 }
 
@@ -418,6 +427,23 @@ mod tests {
         assert!(ended[0].validity.reasons[0].contains("139, which is that of SIGSEGV"));
         let silent = subject(&["true"], &mut kept).observe(1).unwrap();
         assert!(silent[0].validity.reasons[0].contains("--figure"));
+    }
+
+    #[test]
+    fn a_run_whose_other_end_has_failed_does_not_count() {
+        let mut kept = Kept::default();
+        let mut alone = subject(&["echo", "figure 5"], &mut kept);
+        let server = |script: &str| Some(["sh", "-c", script].map(str::to_owned).to_vec());
+        alone.server = server("echo the port is taken >&2; exit 3");
+        let runs = alone.observe(2).unwrap();
+        let reason = &runs[1].validity.reasons[0];
+        assert!(
+            reason.contains("(--server) ended with exit status: 3; it said: the port is taken")
+        );
+        assert!(runs.iter().all(|run| run.result("figure").is_none()));
+        // One that has put itself into the background has not.
+        alone.server = server("sleep 600 & exit 0");
+        assert_eq!(alone.observe(1).unwrap()[0].result("figure"), Some(5.0));
     }
 
     #[test]

@@ -41,11 +41,10 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
-    /// CPUs and the priority of the thread that starts it. What it writes is read by [`said`](Self::said), or lost.
+    /// CPUs and the priority of the thread that starts it. What it writes has to be read by [`said`](Self::said).
     pub(super) fn start(
         words: &[String],
         (cpu, raised): (Option<usize>, bool),
-        is_read: bool,
         guard: Option<&WorkerProgram>,
     ) -> Result<Self, Error> {
         let Some((program, arguments)) = words.split_first() else {
@@ -63,8 +62,7 @@ impl Running {
                 command
             }
         };
-        let output = || if is_read { Stdio::piped() } else { Stdio::null() };
-        command.process_group(0).stdout(output()).stderr(output());
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawn = move || -> std::io::Result<Child> {
             if let Some(cpu) = cpu {
                 let mut set = CpuSet::new();
@@ -179,9 +177,9 @@ pub(super) struct Listening {
 
 impl Listening {
     /// All of it, once the command has ended.
-    pub(super) fn all(self) -> Said {
-        let text = |reader: Option<Reader>| reader.map(|one| one.text()).unwrap_or_default();
-        let ((out, is_cut), (err, _)) = (text(self.out), text(self.err));
+    pub(super) fn all(&self) -> Said {
+        let text = |reader: &Option<Reader>| reader.as_ref().map(Reader::text).unwrap_or_default();
+        let ((out, is_cut), (err, _)) = (text(&self.out), text(&self.err));
         Said { out, err, is_cut }
     }
 }
