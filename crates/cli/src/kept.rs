@@ -1,5 +1,6 @@
 //! `millstream list`, `show` and `report`: what was kept.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
 use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, beside, pool};
 use millstream_lab::report;
-use millstream_lab::store::{Store, StoreError};
+use millstream_lab::store::{Readable, Store, StoreError};
 
 use crate::output::{out, say, write_json, write_page};
 use crate::values::{Database, Which, database};
@@ -74,15 +75,21 @@ pub fn stored(error: StoreError) -> Error {
     }
 }
 
+/// How the runs of an experiment are read.
+type Reader = fn(&Store, &str) -> Result<Readable, StoreError>;
+
 /// The experiments that are meant; the same one twice counts once. The last one where none is named.
 pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
-    let at = database(at)?;
-    let store = Store::open_existing(&at).map_err(stored)?;
+    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    read(&store, which, Store::readable_runs)
+}
+
+fn read(store: &Store, which: &[String], reader: Reader) -> Result<Vec<Kept>, Error> {
     if which.is_empty() {
-        let empty = || format!("{at}: nothing is kept yet; see `millstream run`");
+        let empty = || format!("{}: nothing is kept yet; see `millstream run`", store.at());
         let newest = store.latest(None).map_err(stored)?;
         let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
-        return Ok(vec![with_runs(&store, newest)?]);
+        return Ok(vec![with_runs(store, newest, reader)?]);
     }
     let mut parts: Vec<Kept> = Vec::new();
     for text in which {
@@ -90,7 +97,7 @@ pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
         if parts.iter().any(|(known, _)| known.id == experiment.id) {
             continue;
         }
-        parts.push(with_runs(&store, experiment)?);
+        parts.push(with_runs(store, experiment, reader)?);
     }
     Ok(parts)
 }
@@ -107,14 +114,22 @@ pub fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
 }
 
 /// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the reader must know.
-fn with_runs(store: &Store, mut experiment: ExperimentRecord) -> Result<Kept, Error> {
-    let (runs, bad) = store.readable_runs(&experiment.id).map_err(stored)?;
+fn with_runs(
+    store: &Store,
+    mut experiment: ExperimentRecord,
+    reader: Reader,
+) -> Result<Kept, Error> {
+    let (runs, bad) = reader(store, &experiment.id).map_err(stored)?;
+    passed_over(&mut experiment, bad);
+    Ok((experiment, runs))
+}
+
+fn passed_over(experiment: &mut ExperimentRecord, bad: Vec<StoreError>) {
     for error in bad {
         let note = format!("A run cannot be read and is passed over: {error}.");
         say(format_args!("note: {note}"));
         experiment.notes.push(note);
     }
-    Ok((experiment, runs))
 }
 
 /// Built-in experiments, and the kept ones, the newest first.
@@ -143,13 +158,16 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
 
 /// Kept experiments as tables, as a matrix, or as JSON lines.
 pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
-    let parts = find(&arguments.which.ids, &arguments.database)?;
-    if let Some(path) = &arguments.json {
-        write_json(path, &as_kept(&parts))?;
+    let Show { which, matrix: as_matrix, json, database: at } = arguments;
+    if let Some(path) = json {
+        let parts = find(&which.ids, at)?;
+        write_json(path, parts.iter().flat_map(|(_, runs)| runs))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (experiment, runs) = together(&arguments.which, parts)?;
-    match arguments.matrix {
+    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let parts = read(&store, &which.ids, Store::readable_runs_for_tables)?;
+    let (experiment, runs) = together(which, parts)?;
+    match as_matrix {
         true => out(&matrix(&experiment, &runs)?)?,
         false => out(&report::Report::new(&experiment, &runs).text())?,
     }
@@ -168,14 +186,18 @@ fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, E
 
 /// The page of kept experiments.
 pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
-    let parts = find(&arguments.which.ids, &arguments.database)?;
-    let kept = arguments.json.as_ref().map(|_| as_kept(&parts));
-    let (experiment, runs) = together(&arguments.which, parts)?;
-    let page = write_page(&arguments.out, &experiment, &report::Report::new(&experiment, &runs));
-    let written = match (&arguments.json, kept) {
-        (Some(path), Some(kept)) => write_json(path, &kept),
-        _ => Ok(()),
+    let Report { which, out: folder, json, database: at } = arguments;
+    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let (kept, written) = match json {
+        Some(path) => {
+            let parts = read(&store, &which.ids, Store::readable_runs)?;
+            let written = write_json(path, parts.iter().flat_map(|(_, runs)| runs));
+            (together(which, parts)?, written)
+        }
+        None => (for_page(&store, which)?, Ok(())),
     };
+    let (experiment, runs) = kept;
+    let page = write_page(folder, &experiment, &report::Report::new(&experiment, &runs));
     // One that fails does not keep the other from coming, and each is told.
     let page = match (page, written) {
         (Ok(page), written) => written.map(|()| page)?,
@@ -185,10 +207,38 @@ pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
         }
     };
     let words = format!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
-    match &arguments.json {
+    match json {
         // JSON alone on the standard output, as of `run`.
         Some(path) if path == Path::new("-") => say(words),
         _ => out(&format!("{words}\n"))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a page has to have: every run as for tables, and those in full that it looks at one by one.
+fn for_page(store: &Store, which: &Which) -> Result<Kept, Error> {
+    let parts = read(store, &which.ids, Store::readable_runs_for_tables)?;
+    let (mut experiment, mut runs) = together(which, parts)?;
+    let mut complete: HashSet<String> = HashSet::new();
+    loop {
+        let before = runs.len();
+        let chosen = report::in_detail(&runs).into_iter().map(|at| runs[at].id.clone());
+        let wanted: HashSet<String> = chosen.filter(|id| !complete.contains(id)).collect();
+        let ids: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let (full, bad) = store.runs_of(&ids).map_err(stored)?;
+        passed_over(&mut experiment, bad);
+        let mut full: HashMap<String, RunRecord> =
+            full.into_iter().map(|run| (run.id.clone(), run)).collect();
+        // One that cannot be read, or that has gone meanwhile, is passed over, and others may be chosen then.
+        runs.retain_mut(|run| match full.remove(&run.id) {
+            Some(full) => {
+                run.complete(full);
+                complete.insert(run.id.clone())
+            }
+            None => !wanted.contains(&run.id),
+        });
+        if runs.len() == before {
+            return Ok((experiment, runs));
+        }
+    }
 }

@@ -23,7 +23,10 @@ pub fn write_page(
 }
 
 /// Writes the runs, one JSON object per line; `-` is the standard output.
-pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
+pub fn write_json<'a>(
+    path: &Path,
+    runs: impl IntoIterator<Item = &'a RunRecord>,
+) -> Result<(), Error> {
     let lines = json_lines(runs);
     if path == Path::new("-") {
         return out(&lines);

@@ -10,7 +10,7 @@ mod rng;
 
 pub use bootstrap::{Bootstrap, Interval};
 pub use poisson::poisson_bound;
-pub use quantile::{mad, median, quantile};
+pub use quantile::{mad, median, quantile, quantiles};
 pub use ranks::{correlation, ranks};
 pub use rng::Rng;
 

@@ -3,9 +3,14 @@
 /// The quantile `p` (0 to 1) of the finite values, linear between neighbours: type 7 of Hyndman
 /// and Fan (1996), the default of R and NumPy. `None` without a finite value.
 pub fn quantile(values: &[f64], p: f64) -> Option<f64> {
+    quantiles(values, [p]).map(|[value]| value)
+}
+
+/// Several of them at once. `None` without a finite value.
+pub fn quantiles<const N: usize>(values: &[f64], p: [f64; N]) -> Option<[f64; N]> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    quantile_sorted(&sorted, p)
+    sorted.sort_unstable_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| p.map(|p| quantile_sorted(&sorted, p).unwrap_or(f64::NAN)))
 }
 
 /// The same of values in ascending order, which may end in infinite ones.

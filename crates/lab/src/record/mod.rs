@@ -5,6 +5,7 @@
 //! latencies, which end in `_us`. Unknown keys are ignored on reading, missing optional parts
 //! take their defaults, so that a record of another minor version still loads.
 
+mod brief;
 mod environment;
 mod experiment;
 mod join;
@@ -14,6 +15,7 @@ mod probes;
 mod run;
 mod time;
 
+pub(crate) use brief::for_tables;
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{EXPERIMENT, Kept, beside, pool};

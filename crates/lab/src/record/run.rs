@@ -163,6 +163,13 @@ impl RunRecord {
         Self { format: FORMAT_VERSION, id: id.into(), ..Self::default() }
     }
 
+    /// Takes over all of `full`, the same run read in full, but what reading several experiments together changes of a
+    /// run: its factors, and its place among the others.
+    pub fn complete(&mut self, full: Self) {
+        let part = std::mem::replace(self, full);
+        (self.factors, self.block, self.order) = (part.factors, part.block, part.order);
+    }
+
     /// A result, if the run has it and it is a finite number.
     pub fn result(&self, key: &str) -> Option<f64> {
         self.results.get(key).copied().filter(|value| value.is_finite())
@@ -175,7 +182,9 @@ impl RunRecord {
 }
 
 /// JSON knows no infinity: such a number was written as `null` and is no number on reading.
-fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+pub(super) fn numbers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, f64>, D::Error> {
     let all = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
     Ok(all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
 }

@@ -98,7 +98,11 @@ struct Family<'m, 'a> {
 
 impl<'m, 'a> Family<'m, 'a> {
     fn new(cases: &'m [&'m Case<'a>], metric: &'m Metric) -> Option<Self> {
-        let base = cases.iter().find(|case| case.tables.iter().any(compares))?.rows.first()?;
+        let base = cases
+            .iter()
+            .find(|case| case.tables.iter().any(|table| case.compares(table)))?
+            .rows
+            .first()?;
         let mut others: Vec<&str> = Vec::new();
         for row in cases.iter().flat_map(|case| &case.rows) {
             if row.label != base.label && !others.contains(&row.label.as_str()) {
@@ -158,7 +162,7 @@ impl<'m, 'a> Family<'m, 'a> {
 
     fn base_text(&self, case: &Case<'_>) -> String {
         let Some((table, at)) = self.place(case, self.base) else { return "–".to_owned() };
-        let Some(summary) = table.cells[at].summary else { return "–".to_owned() };
+        let Some(summary) = case.cells(table)[at].summary else { return "–".to_owned() };
         let number = |value| self.scale.number(value);
         match summary.interval {
             Some(interval) if self.by_ratio() => format!(
@@ -172,7 +176,7 @@ impl<'m, 'a> Family<'m, 'a> {
     }
 
     fn entry(&self, case: &Case<'_>, row: &str) -> Entry {
-        let text = match self.place(case, row).map(|(table, at)| &table.cells[at]) {
+        let text = match self.place(case, row).map(|(table, at)| &case.cells(table)[at]) {
             Some(cell) if self.by_ratio() => {
                 cell.comparison.as_ref().map(super::verdict::ratio_with_interval)
             }
@@ -198,12 +202,12 @@ impl<'m, 'a> Family<'m, 'a> {
 
     fn median(&self, case: &Case<'a>, row: &str) -> Option<f64> {
         let (table, at) = self.place(case, row)?;
-        Some(table.cells[at].summary?.median)
+        table.medians[at]
     }
 
     fn ratio(&self, case: &Case<'a>, row: &str) -> Option<f64> {
         let (table, at) = self.place(case, row)?;
-        Some(table.cells[at].comparison.filter(Comparison::is_supported)?.ratio)
+        Some(case.cells(table)[at].comparison.filter(Comparison::is_supported)?.ratio)
     }
 
     /// Whether the row is no worse than the base; `None` when there is nothing to compare.
@@ -281,10 +285,6 @@ impl<'m, 'a> Family<'m, 'a> {
         let number = |value| self.scale.number(value);
         (format!("{} {unit} summed, base {} {unit}", number(own), number(base)), String::new())
     }
-}
-
-fn compares(table: &Table) -> bool {
-    table.cells.iter().any(|cell| cell.comparison.is_some())
 }
 
 /// Markdown: what all matrices come to, then each with every case; empty when there is none.

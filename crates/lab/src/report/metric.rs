@@ -1,6 +1,6 @@
 //! What the results are called and which of them come first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::record::RunRecord;
 use crate::record::keys;
@@ -76,8 +76,15 @@ const IMPLIED: &[(&str, &str)] = &[
 
 /// The results that these runs have, known ones first.
 pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Vec<Metric> {
-    let present: BTreeSet<&str> =
-        runs.flat_map(|run| run.results.keys().map(String::as_str)).collect();
+    let mut present: BTreeSet<&str> = BTreeSet::new();
+    let mut before: Option<&BTreeMap<String, f64>> = None;
+    for run in runs {
+        // Nearly all runs have the results of the one before.
+        if !before.is_some_and(|before| before.keys().eq(run.results.keys())) {
+            present.extend(run.results.keys().map(String::as_str));
+        }
+        before = Some(&run.results);
+    }
     let implied = |key: &str| IMPLIED.iter().any(|(one, by)| *one == key && present.contains(by));
     let known = KNOWN.iter().filter(|(key, ..)| present.contains(key)).map(
         |(key, label, better, headline)| Metric {

@@ -4,6 +4,7 @@
 //! same functions.
 
 pub mod cost;
+pub(crate) mod detail;
 mod distance;
 pub mod flame;
 mod forced;
@@ -29,6 +30,7 @@ mod fixture;
 use std::fmt;
 
 use crate::record::{ExperimentRecord, RunRecord};
+pub use detail::in_detail;
 pub(crate) use html::STYLE;
 use model::Model;
 
@@ -80,7 +82,7 @@ impl<'a> Report<'a> {
 }
 
 /// One JSON object per run and line, in the order given: the run format of `docs/run-format.md`.
-pub fn json_lines(runs: &[RunRecord]) -> String {
+pub fn json_lines<'a>(runs: impl IntoIterator<Item = &'a RunRecord>) -> String {
     let mut lines = String::new();
     for run in runs {
         // Maps with text keys and numbers: this cannot fail.

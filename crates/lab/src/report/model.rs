@@ -1,11 +1,15 @@
 //! The numbers of a report, computed once for all its forms.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use super::metric::{self, Metric};
 use super::units::Scale;
 use crate::record::{ExperimentRecord, RunRecord, configuration_label};
-use crate::stats::{Apart, Bootstrap, Comparison, Group, Summary, compare, groups};
+use crate::stats::{Apart, Bootstrap, Comparison, Group, Summary, groups, median};
 
 /// An experiment by cases.
 #[derive(Debug)]
@@ -32,6 +36,9 @@ pub(super) struct Case<'a> {
     /// The stacks, the base first.
     pub(super) rows: Vec<Row<'a>>,
     pub(super) tables: Vec<Table>,
+    bootstrap: Bootstrap,
+    /// Whether the first row is what the others are compared with.
+    has_base: bool,
 }
 
 /// The runs of a case on one stack.
@@ -44,12 +51,16 @@ pub(super) struct Row<'a> {
     pub(super) group: Group<'a>,
 }
 
-/// One result of a case, a cell per row.
+/// One result of a case.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) metric: Metric,
     pub(super) scale: Scale,
-    pub(super) cells: Vec<Cell>,
+    /// The median of each row.
+    pub(super) medians: Vec<Option<f64>>,
+    /// A cell per row, made when it is asked for: of most results text asks for no interval, which take nearly all of the
+    /// time.
+    cells: OnceLock<Vec<Cell>>,
 }
 
 #[derive(Debug)]
@@ -112,6 +123,23 @@ impl<'a> Model<'a> {
         };
         model.places = model.cases.iter().enumerate().flat_map(rows).collect();
         model
+    }
+
+    /// Makes the cells of all results, by as many threads as there are CPUs.
+    pub(super) fn make_cells(&self) {
+        let all = self.cases.iter().flat_map(|case| case.tables.iter().map(move |one| (case, one)));
+        let all: Vec<(&Case<'_>, &Table)> = all.collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((case, table)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                case.cells(table);
+            }
+        };
+        thread::scope(|scope| {
+            let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            (1..cpus.min(all.len())).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
     }
 
     pub(super) fn valid_runs(&self) -> usize {
@@ -219,8 +247,11 @@ impl Design {
                 (row.place, order(&own, levels), row.label.clone())
             });
             rows.iter_mut().for_each(|row| row.place %= COLOURS);
-            let tables = tables(&rows, stacks, bootstrap);
+            let tables = tables(&rows);
+            let first = rows.first().map(|row| &row.group.key.stack);
             Case {
+                bootstrap: *bootstrap,
+                has_base: stacks.first().is_none_or(|stack| first == Some(stack)),
                 label: configuration_label(&workload, &factors),
                 workload: workload.clone(),
                 factors,
@@ -258,27 +289,41 @@ impl Level {
     }
 }
 
-fn tables(rows: &[Row<'_>], stacks: &[String], bootstrap: &Bootstrap) -> Vec<Table> {
+fn tables(rows: &[Row<'_>]) -> Vec<Table> {
     let runs = rows.iter().flat_map(|row| row.group.all());
-    let base =
-        rows.first().filter(|row| stacks.first().is_none_or(|stack| *stack == row.group.key.stack));
     let tables = metric::of_runs(runs).into_iter().map(|metric| {
-        let cells: Vec<Cell> = rows
-            .iter()
-            .enumerate()
-            .map(|(at, row)| Cell {
-                summary: row.group.summary(&metric.key, bootstrap),
-                comparison: base
-                    .filter(|_| at > 0)
-                    .and_then(|base| compare(&row.group, &base.group, &metric.key, bootstrap)),
-            })
-            .collect();
-        let largest = cells
-            .iter()
-            .filter_map(|cell| cell.summary)
-            .map(|summary| summary.median)
-            .fold(0.0, f64::max);
-        Table { scale: Scale::of(&metric.key, largest), metric, cells }
+        let medians: Vec<Option<f64>> =
+            rows.iter().map(|row| median(&row.group.values(&metric.key))).collect();
+        let largest = medians.iter().flatten().copied().fold(0.0, f64::max);
+        Table { scale: Scale::of(&metric.key, largest), metric, medians, cells: OnceLock::new() }
     });
     tables.collect()
+}
+
+impl Case<'_> {
+    /// Summaries and comparisons of a result, a cell per row.
+    pub(super) fn cells<'c>(&'c self, table: &'c Table) -> &'c [Cell] {
+        table.cells.get_or_init(|| {
+            let values = self.rows.iter().map(|row| row.group.values(&table.metric.key));
+            let values: Vec<Vec<f64>> = values.collect();
+            let base = values.first().filter(|_| self.has_base);
+            let cell = |(at, row): (usize, &Vec<f64>)| Cell {
+                summary: Summary::of(row, &self.bootstrap),
+                comparison: base
+                    .filter(|_| at > 0)
+                    .and_then(|base| Comparison::of(row, base, &self.bootstrap)),
+            };
+            values.iter().enumerate().map(cell).collect()
+        })
+    }
+
+    /// Whether a row is compared with the base in this result.
+    pub(super) fn compares(&self, table: &Table) -> bool {
+        match &table.medians[..] {
+            [Some(base), others @ ..] if self.has_base && *base > 0.0 => {
+                others.iter().any(Option::is_some)
+            }
+            _ => false,
+        }
+    }
 }

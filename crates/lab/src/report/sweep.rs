@@ -67,7 +67,7 @@ fn points(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<(f64, f64)>
     let median = |case: &Case<'_>| {
         let table = case.tables.iter().find(|table| table.metric.key == key)?;
         let at = case.rows.iter().position(|row| row.label == stack)?;
-        Some(table.cells.get(at)?.summary?.median)
+        *table.medians.get(at)?
     };
     cases.iter().filter_map(|&(level, case)| Some((level, median(case)?))).collect()
 }

@@ -1,5 +1,7 @@
 //! The forms of the report against each other and against what a page may be.
 
+mod many;
+
 use super::*;
 use crate::investigate::made_up;
 use crate::record::{ExperimentRecord, Timestamp, keys};
@@ -11,6 +13,12 @@ fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
         std::fs::write(path, &page).unwrap();
     }
     page
+}
+
+/// The cells of the first result of the first case.
+fn cells<'r>(report: &'r Report<'_>) -> &'r [model::Cell] {
+    let case = &report.model.cases[0];
+    case.cells(&case.tables[0])
 }
 
 #[test]
@@ -55,7 +63,7 @@ fn text_and_page_show_the_same_numbers() {
     for case in &report.model.cases {
         assert!(text.contains(&case.label) && page.contains(&case.label));
         for table in case.tables.iter().filter(|table| table.metric.headline) {
-            for cell in &table.cells {
+            for cell in case.cells(table) {
                 let summary = cell.summary.unwrap();
                 let median = table.scale.number(summary.median);
                 let interval = text::interval_text(&summary, &table.scale);
@@ -249,7 +257,7 @@ fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
     let rows: Vec<&str> = report.model.cases[0].rows.iter().map(|row| row.label.as_str()).collect();
     assert_eq!(rows, ["kernel", "millstream engine=local", "millstream engine=net"]);
     assert!(report.text().contains("tcp_rr everywhere with ip=v4 message_bytes=131072"));
-    assert!(report.model.cases[0].tables[0].cells[2].comparison.is_some());
+    assert!(cells(&report)[2].comparison.is_some());
 }
 
 /// Offloads on and off on one stack: what a setting changes has a ratio as much as what a stack does.
@@ -619,8 +627,7 @@ fn runs_with_cpus_apart_are_set_aside_where_enough_others_are() {
     let told = "set aside, as the host kept";
     let before = Report::new(&experiment, &runs);
     assert!(!before.text().contains(told));
-    let median =
-        |report: &Report<'_>| report.model.cases[0].tables[0].cells[1].summary.unwrap().median;
+    let median = |report: &Report<'_>| cells(report)[1].summary.unwrap().median;
     let as_it_was = median(&before);
     for run in &mut runs {
         let apart = run.stack == "millstream" && run.block > 2;
@@ -635,7 +642,7 @@ fn runs_with_cpus_apart_are_set_aside_where_enough_others_are() {
         verdict.contains("2 of 10 runs are set aside, as the host kept their CPUs apart."),
         "{verdict}"
     );
-    let cell = report.model.cases[0].tables[0].cells[1].summary.unwrap();
+    let cell = cells(&report)[1].summary.unwrap();
     assert!(cell.n == 3 && (0.9..1.1).contains(&(cell.median / as_it_was)), "{cell:?}");
     let page = report.html().unwrap();
     assert_eq!(page.matches("no: its CPUs were apart").count(), 2);

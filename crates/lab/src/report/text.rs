@@ -59,7 +59,7 @@ fn levels(model: &Model<'_>) -> Vec<String> {
     if lines.len() > LEVEL_LINES {
         let more = lines.len() - (LEVEL_LINES - 1);
         lines.truncate(LEVEL_LINES - 1);
-        lines.push(format!("… and {more} more lines, which the page has (`millstream report`)"));
+        lines.push(format!("… and {more} more lines; the page has more (`millstream report`)"));
     }
     lines
 }
@@ -112,9 +112,9 @@ fn trimmed(text: &str) -> String {
 }
 
 fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
-    let Table { metric, scale, cells } = table;
+    let Table { metric, scale, .. } = table;
     let name = metric.label.strip_suffix(", whole machine").unwrap_or(&metric.label);
-    for (at, (row, cell)) in case.rows.iter().zip(cells).enumerate() {
+    for (at, (row, cell)) in case.rows.iter().zip(case.cells(table)).enumerate() {
         let label = if at == 0 { format!("  {name}") } else { String::new() };
         let Some(summary) = &cell.summary else {
             grid.add_row([

@@ -100,12 +100,12 @@ fn gaps(model: &Model<'_>) -> Vec<String> {
     let mut gaps = Vec::new();
     let (made, planned) = (model.runs.len(), model.experiment.planned_runs as usize);
     let invalid = made - model.valid_runs();
-    let few =
-        model.cases.iter().flat_map(|case| &case.tables).filter(|table| table.metric.headline);
-    if few
-        .flat_map(|table| &table.cells)
-        .any(|cell| cell.comparison.is_some_and(|one| !one.is_supported()))
-    {
+    let few = |case: &Case<'_>| {
+        let tables = case.tables.iter().filter(|table| table.metric.headline);
+        let mut cells = tables.flat_map(|table| case.cells(table));
+        cells.any(|cell| cell.comparison.is_some_and(|one| !one.is_supported()))
+    };
+    if model.cases.iter().any(few) {
         gaps.push(format!("Of fewer than {RUNS_FOR_A_CLAIM} runs a side no ratio is told."));
     }
     match invalid {
@@ -133,7 +133,7 @@ fn lead(model: &Model<'_>) -> Vec<String> {
     let mut found: Vec<(String, String, Vec<Lead>)> = Vec::new();
     for case in &model.cases {
         let Some(table) = case.tables.iter().find(|table| table.metric.headline) else { continue };
-        for (row, cell) in case.rows.iter().zip(&table.cells) {
+        for (row, cell) in case.rows.iter().zip(case.cells(table)) {
             let Some(comparison) = cell.comparison.filter(Comparison::is_supported) else {
                 continue;
             };
@@ -192,7 +192,7 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
     for (at, row) in case.rows.iter().enumerate().skip(1) {
         let clauses = headlines.iter().filter_map(|table| {
             let comparison =
-                table.cells[at].comparison.as_ref().filter(|one| one.is_supported())?;
+                case.cells(table)[at].comparison.as_ref().filter(|one| one.is_supported())?;
             let doubt = match judgement(comparison, table.metric.better) {
                 doubt @ "no difference shown" => format!(" ({doubt})"),
                 _ => String::new(),
@@ -209,7 +209,7 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
     if sentences.is_empty()
         && let Some(table) = headlines.first()
     {
-        for (row, cell) in case.rows.iter().zip(&table.cells) {
+        for (row, cell) in case.rows.iter().zip(case.cells(table)) {
             let Some(summary) = cell.summary else { continue };
             let (who, median) =
                 (capitalised(&spoken(&row.label)), table.scale.with_unit(summary.median));
@@ -283,9 +283,11 @@ mod tests {
             run.results.insert(crate::record::keys::RETRANSMITTED.into(), percent);
         }
         let model = Model::new(&experiment, &runs);
-        let tables = model.cases.iter().flat_map(|case| &case.tables);
-        let table = tables.into_iter().find(|table| table.metric.label == "retransmitted").unwrap();
-        let comparison = table.cells[1].comparison.unwrap();
+        let mut tables =
+            model.cases.iter().flat_map(|case| case.tables.iter().map(move |table| (case, table)));
+        let (case, table) =
+            tables.find(|(_, table)| table.metric.label == "retransmitted").unwrap();
+        let comparison = case.cells(table)[1].comparison.unwrap();
         assert!(comparison.interval.is_some(), "{comparison:?}");
         assert_ne!(judgement(&comparison, table.metric.better), "too few runs");
         assert!(!sentence(&model).contains("no ratio is told"), "{}", sentence(&model));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, mad, median, quantile};
+use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, mad, median, quantiles};
 use crate::record::{RunRecord, configuration_label};
 
 /// What the runs of a group have in common.
@@ -84,13 +84,31 @@ pub struct Comparison {
     pub n: usize,
 }
 
+impl Summary {
+    /// Of the values of valid runs; `None` without any.
+    pub fn of(values: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
+        let [min, low, median, high, max] = quantiles(values, [0.0, 0.25, 0.5, 0.75, 1.0])?;
+        let is_enough = values.len() >= RUNS_FOR_A_CLAIM;
+        Some(Self {
+            n: values.len(),
+            median,
+            interval: is_enough.then(|| bootstrap.median(values)).flatten(),
+            mad: mad(values)?,
+            min,
+            quartiles: (low, high),
+            max,
+        })
+    }
+}
+
 impl Comparison {
     /// Of two sides by their values, the base below; see [`compare`].
     pub fn of(above: &[f64], below: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
         let base_median = median(below).filter(|&value| value > 0.0)?;
         let ratio = median(above)? / base_median;
         let n = above.len().min(below.len());
-        let interval = bootstrap.ratio_of_medians(above, below).filter(|_| n >= RUNS_FOR_A_CLAIM);
+        let is_enough = n >= RUNS_FOR_A_CLAIM;
+        let interval = is_enough.then(|| bootstrap.ratio_of_medians(above, below)).flatten();
         Some(Self { ratio, interval, n })
     }
 
@@ -168,17 +186,7 @@ impl<'a> Group<'a> {
 
     /// Summary of a result; `None` when no valid run has it.
     pub fn summary(&self, result: &str, bootstrap: &Bootstrap) -> Option<Summary> {
-        let values = self.values(result);
-        let at = |p| quantile(&values, p);
-        Some(Summary {
-            n: values.len(),
-            median: median(&values)?,
-            interval: bootstrap.median(&values).filter(|_| values.len() >= RUNS_FOR_A_CLAIM),
-            mad: mad(&values)?,
-            min: at(0.0)?,
-            quartiles: (at(0.25)?, at(0.75)?),
-            max: at(1.0)?,
-        })
+        Summary::of(&self.values(result), bootstrap)
     }
 }
 

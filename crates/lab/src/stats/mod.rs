@@ -12,6 +12,6 @@ pub use aside::{Apart, RUNS_KEPT};
 pub use exchange::Lowest;
 pub use group::{Comparison, Group, Key, Sample, Summary, compare, groups};
 pub use millstream_diagnose::stats::{
-    Bootstrap, Interval, RUNS_FOR_A_CLAIM, Rng, mad, median, quantile,
+    Bootstrap, Interval, RUNS_FOR_A_CLAIM, Rng, mad, median, quantile, quantiles,
 };
 pub use sweep::{KNEE_SHARE, Sweep};

@@ -21,9 +21,12 @@ use std::thread::{self, ScopedJoinHandle};
 pub use error::StoreError;
 pub use location::{Location, Server, without_password};
 
-use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp};
+use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, for_tables};
 use server::Postgres;
 use sqlite::Sqlite;
+
+/// Takes the id and the record of a run.
+type Take<'a> = &'a mut dyn FnMut(&str, &str);
 
 /// What keeps the rows.
 trait Backend: Debug {
@@ -34,11 +37,9 @@ trait Backend: Debug {
     /// Its record.
     fn experiment(&self, id: &str) -> Result<Option<String>, StoreError>;
     /// Hands over id and record of each run of an experiment, in the order of execution.
-    fn each_run(
-        &self,
-        experiment_id: &str,
-        take: &mut dyn FnMut(&str, &str),
-    ) -> Result<(), StoreError>;
+    fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
+    /// The same of these runs, in the order of their ids here; one that is not there is passed over.
+    fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError>;
     /// All or none.
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError>;
     fn give_back_room(&self, alone: bool) -> Result<bool, StoreError>;
@@ -112,6 +113,11 @@ impl Store {
             Location::Server(server) => Box::new(Postgres::open_existing(server)?),
         };
         Ok(Self { at, backend })
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> &Location {
+        &self.at
     }
 
     /// Keeps an experiment; one with the same id is replaced, its runs stay.
@@ -193,32 +199,32 @@ impl Store {
 
     /// The runs of an experiment in the order of execution. One that cannot be read is an error.
     pub fn runs(&self, experiment_id: &str) -> Result<Vec<RunRecord>, StoreError> {
-        self.each_run(experiment_id)?.into_iter().collect()
+        self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter().collect()
     }
 
     /// Those that can be read, and what is wrong with the others. Where none can, that is the error.
-    pub fn readable_runs(
-        &self,
-        experiment_id: &str,
-    ) -> Result<(Vec<RunRecord>, Vec<StoreError>), StoreError> {
-        let (mut runs, mut bad) = (Vec::new(), Vec::new());
-        for run in self.each_run(experiment_id)? {
-            match run {
-                Ok(run) => runs.push(run),
-                Err(error) => bad.push(error),
-            }
-        }
-        if runs.is_empty() && !bad.is_empty() {
-            return Err(bad.swap_remove(0));
-        }
-        Ok((runs, bad))
+    pub fn readable_runs(&self, experiment_id: &str) -> Result<Readable, StoreError> {
+        readable(self.read(&mut |take| self.backend.each_run(experiment_id, take))?)
     }
 
-    /// Many are read by as many threads as there are CPUs.
-    fn each_run(
+    /// The same for tables ([`Report::text`](crate::report::Report::text) and `matrix`): what these do not tell of is
+    /// not read of a run, and is empty in it. A record that is no JSON is not readable here either.
+    pub fn readable_runs_for_tables(&self, experiment_id: &str) -> Result<Readable, StoreError> {
+        let runs = self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter();
+        readable(runs.map(|run| run.map(|ForTables(run)| run)).collect())
+    }
+
+    /// The runs with these ids that can be read, in the order of the ids, and what is wrong with the others. One that is
+    /// not there is passed over.
+    pub fn runs_of(&self, ids: &[&str]) -> Result<Readable, StoreError> {
+        Ok(apart(self.read(&mut |take| self.backend.each_of(ids, take))?))
+    }
+
+    /// What `each` hands over, in its order. Many are read by as many threads as there are CPUs.
+    fn read<T: Record + Send>(
         &self,
-        experiment_id: &str,
-    ) -> Result<Vec<Result<RunRecord, StoreError>>, StoreError> {
+        each: &mut dyn FnMut(Take<'_>) -> Result<(), StoreError>,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         // The connection is not shared with the threads.
         let at = &self.at;
@@ -230,7 +236,7 @@ impl Store {
             let end = |reader: ScopedJoinHandle<'_, Vec<_>>| {
                 reader.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
-            self.backend.each_run(experiment_id, &mut |id, text| {
+            each(&mut |id, text| {
                 batch.add(id, text);
                 if batch.bytes < BATCH_BYTES {
                     return;
@@ -259,7 +265,7 @@ impl Store {
 fn parse<T: Record>(at: &Location, text: &str, id: &str) -> Result<T, StoreError> {
     let bad = |why: String| StoreError::Record { at: at.clone(), id: id.to_owned(), why };
     let newer = |format: u32| format!("run format {format}, this program knows {FORMAT_VERSION}");
-    match serde_json::from_str::<T>(text) {
+    match T::read(text) {
         Ok(record) if record.format() <= FORMAT_VERSION => Ok(record),
         Ok(record) => Err(bad(newer(record.format()))),
         // One of a newer format may have other parts.
@@ -288,20 +294,65 @@ impl Batch {
 }
 
 /// What is kept as JSON.
-trait Record: serde::de::DeserializeOwned {
+trait Record: Sized {
+    fn read(text: &str) -> serde_json::Result<Self>;
     fn format(&self) -> u32;
 }
 
 impl Record for ExperimentRecord {
+    fn read(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
     fn format(&self) -> u32 {
         self.format
     }
 }
 
 impl Record for RunRecord {
+    fn read(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
     fn format(&self) -> u32 {
         self.format
     }
+}
+
+/// A run as far as tables tell of it.
+struct ForTables(RunRecord);
+
+impl Record for ForTables {
+    fn read(text: &str) -> serde_json::Result<Self> {
+        for_tables(text).map(Self)
+    }
+
+    fn format(&self) -> u32 {
+        self.0.format
+    }
+}
+
+/// Runs that can be read, and what is wrong with the others.
+pub type Readable = (Vec<RunRecord>, Vec<StoreError>);
+
+/// Those that can be read, and what is wrong with the others. Where none can, that is the error.
+fn readable(all: Vec<Result<RunRecord, StoreError>>) -> Result<Readable, StoreError> {
+    let (runs, mut bad) = apart(all);
+    if runs.is_empty() && !bad.is_empty() {
+        return Err(bad.swap_remove(0));
+    }
+    Ok((runs, bad))
+}
+
+fn apart(all: Vec<Result<RunRecord, StoreError>>) -> Readable {
+    let (mut runs, mut bad) = (Vec::with_capacity(all.len()), Vec::new());
+    for run in all {
+        match run {
+            Ok(run) => runs.push(run),
+            Err(error) => bad.push(error),
+        }
+    }
+    (runs, bad)
 }
 
 /// The part of a record that every version has.

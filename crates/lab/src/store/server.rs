@@ -17,7 +17,7 @@ use postgres::{Client, Config, Error, Row};
 
 use super::location::Server;
 use super::tls::Dialer;
-use super::{Backend, Location, StoreError, Summary, schema, statements, summary};
+use super::{Backend, Location, StoreError, Summary, Take, schema, statements, summary};
 use crate::record::{ExperimentRecord, RunRecord};
 
 /// How long an answer to the first words is waited for, and how long a server that has gone is looked for.
@@ -232,11 +232,7 @@ impl Backend for Postgres {
         record.map_err(|error| self.failed(&error))
     }
 
-    fn each_run(
-        &self,
-        experiment_id: &str,
-        take: &mut dyn FnMut(&str, &str),
-    ) -> Result<(), StoreError> {
+    fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
         let mut client = self.client.borrow_mut();
         let mut all = || {
             let mut rows = client.query_raw(statements::RUNS, [experiment_id])?;
@@ -246,6 +242,20 @@ impl Backend for Postgres {
             Ok(())
         };
         all().map_err(|error| self.failed(&error))
+    }
+
+    fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError> {
+        let mut client = self.client.borrow_mut();
+        let mut all = || {
+            let statement = client.prepare(statements::RUN)?;
+            for id in ids {
+                for row in client.query(&statement, &[id])? {
+                    take(row.try_get(0)?, row.try_get(1)?);
+                }
+            }
+            Ok(())
+        };
+        all().map_err(|error: Error| self.failed(&error))
     }
 
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError> {

@@ -27,5 +27,12 @@ pub(super) const EXPERIMENT: &str = "SELECT record FROM experiment WHERE id = $1
 pub(super) const RUNS: &str =
     "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, id";
 
+/// The same for SQLite, whose index has them in this order: by another it copies every record to sort it.
+pub(super) const RUNS_BY_ROWID: &str =
+    "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, rowid";
+
+/// Parameter: id of a run. Columns: id, record.
+pub(super) const RUN: &str = "SELECT id, record FROM run WHERE id = $1";
+
 /// Parameter: id. Its runs go, too.
 pub(super) const FORGET: &str = "DELETE FROM experiment WHERE id = $1";

@@ -189,4 +189,22 @@ fn many_runs_are_read_in_their_order_and_a_spoilt_one_hides_no_other() {
     assert_eq!(orders(&runs), (0..RUNS).filter(|order| *order != 7).collect::<Vec<_>>());
     let [StoreError::Record { id, .. }] = &bad[..] else { panic!("{bad:?}") };
     assert_eq!(*id, one.run_id(7));
+    // Whoever reads less of each run is told, too; also of damage in a part that is not looked at.
+    let cut = "UPDATE run SET record = replace(record, '\"probes\":{', '\"probes\":{\"hosts\":[,') WHERE ordinal = 9";
+    assert_eq!(other.execute(cut, []).unwrap(), 1);
+    let (runs, bad) = store.readable_runs_for_tables(&one.id).unwrap();
+    let expected = (0..RUNS).filter(|order| ![7, 9].contains(order));
+    assert_eq!(orders(&runs), expected.collect::<Vec<_>>());
+    let ids: Vec<&str> = bad
+        .iter()
+        .map(|error| match error {
+            StoreError::Record { id, .. } => id.as_str(),
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(ids, [one.run_id(7), one.run_id(9)]);
+    let wanted = [20, 9, 3, 21].map(|order| one.run_id(order));
+    let ids: Vec<&str> = wanted.iter().map(String::as_str).chain(["no-such"]).collect();
+    let (runs, bad) = store.runs_of(&ids).unwrap();
+    assert_eq!((orders(&runs), bad.len()), (vec![20, 3, 21], 1));
 }

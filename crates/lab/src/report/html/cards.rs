@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use super::super::model::{Case, Model, Row};
+use super::super::detail::spread;
+use super::super::model::{Case, Row};
 use super::super::units::Scale;
 use super::activity;
+use super::room::Detailed;
 use crate::record::RunRecord;
-
-/// Drawn steps in a page, over all cards: beyond it each stack shows fewer runs.
-const WEIGHT: usize = 5_000;
 
 #[derive(Serialize)]
 pub(super) struct CaseCards {
@@ -35,35 +34,46 @@ struct Card {
     svg: String,
 }
 
-/// Cards of all runs, or of as many per stack as the page has room for.
-pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
-    let weight: usize = model.runs.iter().map(activity::weight).sum();
-    let sides: usize = model.cases.iter().map(|case| case.rows.len()).sum();
-    let mean = (weight / model.runs.len().max(1)).max(1);
-    let each = if weight <= WEIGHT { usize::MAX } else { (WEIGHT / mean / sides.max(1)).max(1) };
+/// Cards of all runs of these cases, or of as many per stack as there is room for so many steps.
+pub(super) fn of(cases: &[Case<'_>], detailed: &Detailed<'_>, steps: usize) -> Vec<CaseCards> {
+    let sides = cases.iter().flat_map(|case| &case.rows);
+    let sides: Vec<Vec<&RunRecord>> = sides.map(|row| detailed.among(row.group.all())).collect();
+    let runs = || sides.iter().flatten();
+    let weight: usize = runs().map(|run| activity::weight(run)).sum();
+    let mean = (weight / runs().count().max(1)).max(1);
+    let each =
+        if weight <= steps { usize::MAX } else { (steps / mean / sides.len().max(1)).max(1) };
     // With very many sides even one card each is too much: the first ones are drawn.
-    let mut room = (WEIGHT / mean).max(sides.min(40));
-    let cases = model.cases.iter().map(|case| {
-        let runs = || case.rows.iter().flat_map(|row| row.group.all());
+    let mut room = (steps / mean).max(sides.len().min(40));
+    let mut sides = sides.iter();
+    let cases = cases.iter().map(|case| {
+        let own: Vec<&Vec<&RunRecord>> = sides.by_ref().take(case.rows.len()).collect();
+        let runs = || own.iter().copied().flatten().copied();
         let largest = runs().map(activity::largest).fold(0.0, f64::max);
         let what =
             runs().find_map(activity::outcome_key).map_or(String::new(), |key| key.to_owned());
-        let sides = case.rows.iter().map(|row| side(row, case, largest, each, &mut room)).collect();
-        CaseCards { label: case.label.clone(), what, sides }
+        let rows = case.rows.iter().zip(&own);
+        let sides = rows.map(|(row, runs)| side((case, row), runs, largest, each, &mut room));
+        CaseCards { sides: sides.collect(), label: case.label.clone(), what }
     });
     cases.collect()
 }
 
-fn side(row: &Row<'_>, case: &Case<'_>, largest: f64, each: usize, room: &mut usize) -> SideCards {
-    let all: Vec<&RunRecord> = row.group.all().collect();
-    let mut drawn = representative(&all, each.min(*room));
+fn side(
+    (case, row): (&Case<'_>, &Row<'_>),
+    runs: &[&RunRecord],
+    largest: f64,
+    each: usize,
+    room: &mut usize,
+) -> SideCards {
+    let mut drawn = representative(runs, each.min(*room));
     *room = room.saturating_sub(if each == usize::MAX { 0 } else { drawn.len() });
     drawn.sort_by_key(|run| run.order);
     let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, row, case, largest)).collect();
     SideCards {
         label: row.label.clone(),
         place: row.place,
-        left_out: all.len() - cards.len(),
+        left_out: row.group.all().count() - cards.len(),
         cards,
     }
 }
@@ -73,17 +83,13 @@ fn representative<'a>(runs: &[&'a RunRecord], count: usize) -> Vec<&'a RunRecord
     if runs.len() <= count {
         return runs.to_vec();
     }
-    let outcome = |run: &RunRecord| {
+    let outcome = |run: &&RunRecord| {
         let key = activity::outcome_key(run);
         key.and_then(|key| run.result(key)).unwrap_or(f64::NEG_INFINITY)
     };
-    let mut sorted = runs.to_vec();
-    sorted.sort_by(|a, b| outcome(a).total_cmp(&outcome(b)));
-    match count {
-        0 => Vec::new(),
-        1 => vec![sorted[sorted.len() / 2]],
-        _ => (0..count).map(|at| sorted[at * (sorted.len() - 1) / (count - 1)]).collect(),
-    }
+    let mut sorted: Vec<(f64, &RunRecord)> = runs.iter().map(|run| (outcome(run), *run)).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    spread(&sorted, count).into_iter().map(|(_, run)| run).collect()
 }
 
 fn card(run: &RunRecord, row: &Row<'_>, case: &Case<'_>, largest: f64) -> Card {

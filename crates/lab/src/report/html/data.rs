@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 
 use super::super::model::Model;
+use super::room::Detailed;
 use crate::record::{Environment, ExperimentRecord, RunRecord};
 
 /// Largest JSON put into a page; what goes beyond is left out by kind and named.
-const SIZE_BYTES: usize = 900_000;
+pub(super) const SIZE_BYTES: usize = 900_000;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -37,16 +38,18 @@ impl Serialize for Reduced<'_> {
     }
 }
 
-/// Text up to [`SIZE_BYTES`]; more of it is an error, so that what does not fit is not made to its end.
-#[derive(Default)]
-struct Bounded(Vec<u8>);
+/// Text that becomes no more than so many bytes; more of it is an error, so that what does not fit is not made to its end.
+struct Bounded {
+    text: Vec<u8>,
+    room: usize,
+}
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > SIZE_BYTES {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(bytes);
+        let escaped = bytes.iter().filter(|byte| **byte == b'<').count() * (ESCAPED.len() - 1);
+        let left = self.room.checked_sub(bytes.len() + escaped);
+        self.room = left.ok_or(io::ErrorKind::FileTooLarge)?;
+        self.text.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -82,16 +85,24 @@ const REDUCTIONS: [Reduction; 6] = [
     ("runs[].intervals", |run| run.intervals = Default::default()),
 ];
 
-/// JSON that is safe inside a script element: no `<` in it.
-pub(super) fn embedded(model: &Model<'_>) -> Result<String, serde_json::Error> {
+/// JSON that is safe inside a script element, of so many bytes at most: no `<` in it. Of runs that were not all looked at
+/// there is none.
+pub(super) fn embedded(
+    model: &Model<'_>,
+    detailed: &Detailed<'_>,
+    bytes: usize,
+) -> Result<String, serde_json::Error> {
     let experiment = model.experiment;
     for reductions in 0..=REDUCTIONS.len() {
+        if !detailed.is_all() {
+            break;
+        }
         let by = &REDUCTIONS[..reductions];
         let omitted: Vec<&str> = by.iter().map(|(name, _)| *name).collect();
         let runs = Reduced { runs: model.runs, around: &experiment.environment, by };
-        let mut text = Bounded::default();
+        let mut text = Bounded { text: Vec::new(), room: bytes };
         match serde_json::to_writer(&mut text, &Data { experiment, runs, omitted: &omitted }) {
-            Ok(()) => return Ok(safe(&String::from_utf8_lossy(&text.0))),
+            Ok(()) => return Ok(safe(&String::from_utf8_lossy(&text.text))),
             Err(error) if error.is_io() => {}
             Err(error) => return Err(error),
         }
@@ -102,6 +113,9 @@ pub(super) fn embedded(model: &Model<'_>) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Data { experiment, runs, omitted: &omitted }).map(|text| safe(&text))
 }
 
+/// What stands for `<`.
+const ESCAPED: &str = "\\u003c";
+
 fn safe(text: &str) -> String {
-    text.replace('<', "\\u003c")
+    text.replace('<', ESCAPED)
 }

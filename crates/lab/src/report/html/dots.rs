@@ -1,10 +1,11 @@
 //! One result of one case: every run a point, the median with its interval, a row per stack.
 
+use super::super::detail::spread;
 use super::super::model::{Case, Row, Table};
 use super::super::text::interval_text;
-use super::super::units::Scale;
+use super::super::units::{Scale, grouped};
 use super::svg::{escape, mark, n, ticks};
-use crate::stats::Summary;
+use crate::stats::{Sample, Summary};
 
 const WIDTH: f64 = 540.0;
 const LEFT: f64 = 14.0;
@@ -26,21 +27,25 @@ fn numbers(summary: &Summary, scale: &Scale) -> (String, String) {
 /// Whether name and numbers of every row go on one line.
 fn fit_one_line(case: &Case<'_>, table: &Table) -> bool {
     let letters = |text: &str| text.chars().count() as f64;
-    case.rows.iter().zip(&table.cells).all(|(row, cell)| {
+    case.rows.iter().zip(case.cells(table)).all(|(row, cell)| {
         let numbers = cell.summary.map(|summary| numbers(&summary, &table.scale));
         let wide = numbers.map_or(0.0, |(value, rest)| letters(&value) + 2.0 + letters(&rest));
         letters(&row.label) * NAME_LETTER + wide * NUMBER_LETTER <= WIDTH - LEFT - RIGHT
     })
 }
 
-/// The plot. The axis starts at zero, so that lengths compare as the numbers do; the height of a
-/// point inside its row is its block.
-pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
+/// The plot, and what is said of points that are left out. The axis starts at zero, so that lengths compare as the numbers
+/// do; the height of a point inside its row is its block. A row has `each` points at most.
+pub(super) fn plot(case: &Case<'_>, at: usize, each: usize) -> (String, String) {
     let table = &case.tables[at];
-    let Table { metric, scale, cells } = table;
+    let Table { metric, scale, .. } = table;
+    let cells = case.cells(table);
     let samples: Vec<_> = case.rows.iter().map(|row| row.group.samples(&metric.key)).collect();
     let largest =
         samples.iter().flatten().map(|sample| sample.value).fold(0.0, f64::max) / scale.divisor;
+    let all: usize = samples.iter().map(Vec::len).sum();
+    let drawn: Vec<_> = samples.into_iter().map(|row| drawn(row, each)).collect();
+    let left_out = said(all, drawn.iter().map(Vec::len).sum());
     let ticks = ticks(largest, 5);
     let end = ticks.last().copied().unwrap_or(1.0);
     let x =
@@ -48,7 +53,7 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
     let more = if fit_one_line(case, table) { 0.0 } else { LINE };
     let bottom = (ROW + more) * case.rows.len() as f64;
     let height = bottom + AXIS;
-    let said: Vec<String> = case
+    let heard: Vec<String> = case
         .rows
         .iter()
         .zip(cells)
@@ -60,7 +65,7 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
         "<svg class=\"dots\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
         n(WIDTH),
         n(height),
-        escape(&format!("{}, {}: {}", case.label, metric.label, said.join("; ")))
+        escape(&format!("{}, {}: {}", case.label, metric.label, heard.join("; ")))
     );
     out.push_str(&grid(&ticks, bottom, |tick| x(tick * scale.divisor)));
     out.push_str(&format!(
@@ -76,10 +81,44 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
         if let Some(summary) = &cell.summary {
             out.push_str(&median(row, summary, scale, top, x));
         }
-        out.push_str(&points(row, &samples[index], scale, top + 47.0, &x));
+        out.push_str(&points(row, &drawn[index], scale, top + 47.0, &x));
     }
     out.push_str("</svg>");
-    out
+    (out, left_out)
+}
+
+/// Of a row with more points than `each`: some of every height and of either kind, as many as its share of them all, with
+/// the lowest and the highest.
+fn drawn(samples: Vec<Sample<'_>>, each: usize) -> Vec<Sample<'_>> {
+    let all = samples.len();
+    if all <= each {
+        return samples;
+    }
+    let (counting, others): (Vec<_>, Vec<_>) =
+        samples.into_iter().partition(|sample| sample.counts);
+    let room = others.len() * each / all;
+    let others = at_all_heights(others, room);
+    let mut drawn = at_all_heights(counting, each.saturating_sub(others.len()));
+    drawn.extend(others);
+    drawn
+}
+
+fn at_all_heights(mut samples: Vec<Sample<'_>>, room: usize) -> Vec<Sample<'_>> {
+    samples.sort_by(|a, b| a.value.total_cmp(&b.value));
+    spread(&samples, room.max(2))
+}
+
+/// Empty where all points are drawn.
+fn said(all: usize, drawn: usize) -> String {
+    if drawn == all {
+        return String::new();
+    }
+    format!(
+        "{} of {} points are drawn: of each row as many at all heights as there is room for, spread evenly from its lowest \
+         to its highest, which are among them. Medians and intervals are of all.",
+        grouped(drawn as f64),
+        grouped(all as f64)
+    )
 }
 
 /// The name of a row, drawn closer together where it is wider than the plot.
@@ -158,8 +197,8 @@ fn median(
 
 fn points(
     row: &Row<'_>,
-    samples: &[crate::stats::Sample<'_>],
-    scale: &super::super::units::Scale,
+    samples: &[Sample<'_>],
+    scale: &Scale,
     middle: f64,
     x: &impl Fn(f64) -> f64,
 ) -> String {

@@ -22,12 +22,14 @@ struct Line {
     comparison: Comparison,
 }
 
-/// The plot; `None` when nothing is compared.
-pub(super) fn plot(model: &Model<'_>) -> Option<String> {
-    let lines = lines(model);
+/// The plot of the first so many ratios, and how many there are; `None` when nothing is compared.
+pub(super) fn plot(model: &Model<'_>, most: usize) -> Option<(String, usize)> {
+    let mut lines = lines(model);
+    let all = lines.len();
     if lines.is_empty() {
         return None;
     }
+    lines.truncate(most.max(1));
     let (low, high) = range(&lines);
     let x = |value: f64| {
         let share = (value.max(1e-9).ln() - low.ln()) / (high.ln() - low.ln());
@@ -80,7 +82,7 @@ pub(super) fn plot(model: &Model<'_>) -> Option<String> {
     }
     out.push_str(&body);
     out.push_str("</svg>");
-    Some(out)
+    Some((out, all))
 }
 
 fn lines(model: &Model<'_>) -> Vec<Line> {
@@ -88,7 +90,7 @@ fn lines(model: &Model<'_>) -> Vec<Line> {
     for case in &model.cases {
         for (at, row) in case.rows.iter().enumerate().skip(1) {
             for table in case.tables.iter().filter(|table| table.metric.headline) {
-                let comparison = table.cells[at].comparison.filter(Comparison::is_supported);
+                let comparison = case.cells(table)[at].comparison.filter(Comparison::is_supported);
                 let Some(comparison) = comparison else { continue };
                 lines.push(Line {
                     case: case.label.clone(),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::super::model::{Case, Row};
 use super::super::units::{Scale, grouped, significant};
+use super::room::Detailed;
 use crate::record::{Probes, RunRecord};
 use crate::stats::median;
 
@@ -50,15 +51,16 @@ struct Connections {
     rows: Vec<(String, Vec<String>)>,
 }
 
-/// The tables of a case.
-pub(super) fn tables(case: &Case<'_>) -> Machine {
-    let sides: Vec<Side> = case.rows.iter().map(side).collect();
+/// The tables of a case, of the runs that are looked at one by one.
+pub(super) fn tables(case: &Case<'_>, detailed: &Detailed<'_>) -> Machine {
+    let runs = case.rows.iter().map(|row| detailed.among(row.group.valid.iter().copied()));
+    let runs: Vec<Vec<&RunRecord>> = runs.collect();
+    let sides: Vec<Side> = case.rows.iter().zip(&runs).map(|(row, runs)| side(row, runs)).collect();
     let interfaces = sides.iter().any(|side| !side.interfaces.is_empty());
-    Machine { label: case.label.clone(), sides, interfaces, tcp: connections(case) }
+    Machine { label: case.label.clone(), sides, interfaces, tcp: connections(case, &runs) }
 }
 
-fn side(row: &Row<'_>) -> Side {
-    let runs = &row.group.valid;
+fn side(row: &Row<'_>, runs: &[&RunRecord]) -> Side {
     Side {
         label: row.label.clone(),
         place: row.place,
@@ -315,13 +317,13 @@ fn protocols(runs: &[&RunRecord]) -> Vec<(String, String)> {
     rows
 }
 
-fn connections(case: &Case<'_>) -> Connections {
+fn connections(case: &Case<'_>, runs: &[Vec<&RunRecord>]) -> Connections {
     // Fields by column; every value of every run and connection of that column.
     let mut columns: Vec<(usize, String, String)> = Vec::new();
     let mut values: Vec<BTreeMap<&str, Vec<f64>>> = Vec::new();
-    for row in &case.rows {
+    for (row, runs) in case.rows.iter().zip(runs) {
         let mut ends: BTreeMap<String, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
-        for info in row.group.valid.iter().flat_map(|run| &run.probes.tcp_info) {
+        for info in runs.iter().flat_map(|run| &run.probes.tcp_info) {
             let parts =
                 [Some(info.role.as_str()), Some(info.stack.as_str()), info.congestion.as_deref()];
             let parts: Vec<&str> =

@@ -6,70 +6,154 @@ mod data;
 mod dots;
 mod forest;
 mod machine;
+mod room;
 mod soak;
 mod surroundings;
 mod svg;
 
-use minijinja::{Environment, context};
+use minijinja::{Environment, Template, context};
 use serde::Serialize;
 
+use super::detail::{first_of, spread};
 use super::levels;
+use super::matrix::{self, Matrix};
 use super::metric::Better;
 use super::model::{Case, Model};
 use super::text::{extent, interval_text};
 use super::verdict;
 use crate::record::RunRecord;
+use room::{Detailed, PAGE_BYTES, Room};
 
 const PAGE: &str = include_str!("page.html");
 /// How pages look, those of investigations too.
 pub(crate) const STYLE: &str = include_str!("style.css");
 
-/// The whole page.
+/// The whole page. Where it would become too large, everything of which there is much has less room, until it is not.
 pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.add_template("page.html", PAGE)?;
-    let data = data::embedded(model).map_err(|error| {
+    let template = environment.get_template("page.html")?;
+    let detailed = Detailed::of(model);
+    model.make_cells();
+    let (mut part, mut page) = (1, String::new());
+    while part <= LEAST_PART {
+        page = without_data(&template, model, &detailed, &Room::of(part))?;
+        if page.len() <= PAGE_BYTES - DATA_BYTES {
+            break;
+        }
+        part *= 2;
+    }
+    let left = PAGE_BYTES.saturating_sub(page.len()).min(data::SIZE_BYTES);
+    let data = data::embedded(model, &detailed, left).map_err(|error| {
         minijinja::Error::new(minijinja::ErrorKind::BadSerialization, error.to_string())
     })?;
+    let at = page.rfind(DATA_ENDS).unwrap_or(page.len());
+    page.insert_str(at, &data);
+    Ok(page)
+}
+
+/// The smallest part of the ordinary room that is tried, and the least that is left for the records.
+const LEAST_PART: usize = 64;
+const DATA_BYTES: usize = 100_000;
+/// What stands behind the records.
+const DATA_ENDS: &str = "</script>";
+
+fn without_data(
+    template: &Template<'_, '_>,
+    model: &Model<'_>,
+    detailed: &Detailed<'_>,
+    room: &Room,
+) -> Result<String, minijinja::Error> {
     let experiment = model.experiment;
+    let (shown, full) = room.cases(&model.cases);
+    let points = room.points_each(&model.cases[..shown]);
+    let cases = model.cases[..shown].iter().enumerate();
     let cases: Vec<CaseView> =
-        model.cases.iter().enumerate().map(|(at, case)| case_view(model, at, case)).collect();
-    environment.get_template("page.html")?.render(context! {
+        cases.map(|(at, case)| case_view(model, at, case, points, at < full)).collect();
+    let machines = model.cases[..full].iter().map(|case| machine::tables(case, detailed));
+    let forest = forest::plot(model, room.lines / 2);
+    let forest_left_out = forest.as_ref().map_or(0, |(_, all)| all.saturating_sub(room.lines / 2));
+    let (notes, notes_left_out) = first(model.notes(), room.lines);
+    let (soaks, soaks_left_out) = first(soak::views(model), room.lines / 10);
+    let (matrices, matrix_left_out) = matrices(model, room.case_lines);
+    let listed = listed(model, detailed, room.runs);
+    let lines = |lines: Vec<String>| first_of(lines, room.lines);
+    template.render(context! {
         style => STYLE,
         experiment,
         verdict => verdict::sentence(model),
         facts => facts(model),
         stacks => stacks(model),
-        sweeps => super::sweep::sentences(model),
-        levels => super::levels::lines(model),
-        forced => super::forced::sentences(model),
-        overruns => super::overruns::lines(model),
-        stages => super::stages::lines(model),
-        threads => super::threads::lines(model),
-        soaks => soak::views(model),
-        distances => super::distance::lines(model),
-        forest => forest::plot(model),
-        matrices => super::matrix::of(model),
+        sweeps => lines(super::sweep::sentences(model)),
+        levels => lines(super::levels::lines(model)),
+        forced => lines(super::forced::sentences(model)),
+        overruns => lines(super::overruns::lines(model)),
+        stages => lines(super::stages::lines(model)),
+        threads => lines(super::threads::lines(model)),
+        soaks,
+        soaks_left_out,
+        distances => lines(super::distance::lines(model)),
+        forest => forest.map(|(svg, _)| svg),
+        forest_left_out,
+        matrices,
+        matrix_left_out,
         cases,
+        all_cases => model.cases.len(),
         held => model.held.iter().filter(|(_, held)| !held.is_empty()).collect::<Vec<_>>(),
         kinds => activity::KINDS,
-        activity => cards::of(model),
+        activity => cards::of(&model.cases[..shown], detailed, room.steps),
         cpu_columns => machine::CPU_COLUMNS,
-        machines => model.cases.iter().map(machine::tables).collect::<Vec<_>>(),
-        runs => model.runs.iter().map(|run| run_view(model, run)).collect::<Vec<_>>(),
+        machines => machines.collect::<Vec<_>>(),
+        runs => listed.iter().map(|run| run_view(model, run)).collect::<Vec<_>>(),
         has_others => model.runs.iter().any(|run| !model.counts(run)),
         groups => surroundings::facts(model),
         absent => &experiment.environment.absent,
-        changed => surroundings::changed(model),
-        probes => surroundings::probes(model),
-        notes => model.notes(),
+        changed => surroundings::changed(model, detailed),
+        probes => surroundings::probes(model, detailed),
+        notes,
+        notes_left_out,
         all_runs => model.runs.len(),
-        applied => surroundings::applied(model),
+        detail => detailed.said,
+        applied => surroundings::applied(model, detailed),
         command => shell_words(&experiment.command_line),
-        data,
     })
+}
+
+/// The first of a list, and how many more there are.
+fn first<T>(mut list: Vec<T>, most: usize) -> (Vec<T>, usize) {
+    let more = list.len().saturating_sub(most);
+    list.truncate(most);
+    (list, more)
+}
+
+/// The matrices with so many lines in all, and how many more each has.
+fn matrices(model: &Model<'_>, lines: usize) -> (Vec<Matrix>, Vec<usize>) {
+    let mut all = matrix::of(model);
+    let most = (lines / all.len().max(1)).max(1);
+    let cut = |one: &mut Matrix| {
+        let (lines, more) = first(std::mem::take(&mut one.lines), most);
+        one.lines = lines;
+        more
+    };
+    let more = all.iter_mut().map(cut).collect();
+    (all, more)
+}
+
+/// The runs of the table: all, or of those that do not count as many as half of it takes, and of the others as many as go
+/// beside them.
+fn listed<'a>(model: &Model<'a>, detailed: &Detailed<'_>, most: usize) -> Vec<&'a RunRecord> {
+    let runs: Vec<&RunRecord> = model.runs.iter().filter(|run| detailed.has(run)).collect();
+    if runs.len() <= most {
+        return runs;
+    }
+    let (counting, others): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| model.counts(run));
+    let others = spread(&others, (most / 2).max(most.saturating_sub(counting.len())));
+    let mut listed = spread(&counting, most - others.len());
+    listed.extend(others);
+    listed.sort_by_key(|run| run.order);
+    listed
 }
 
 /// The line of facts under the title.
@@ -120,6 +204,8 @@ struct CaseView {
     sentences: Vec<String>,
     plots: Vec<PlotView>,
     rows: Vec<ResultView>,
+    /// Whether the rows are of all results, or of the main ones.
+    is_full: bool,
 }
 
 #[derive(Serialize)]
@@ -128,6 +214,7 @@ struct PlotView {
     unit: String,
     hint: &'static str,
     svg: String,
+    left_out: String,
 }
 
 #[derive(Serialize)]
@@ -146,31 +233,42 @@ struct ResultView {
     judged: &'static str,
 }
 
-fn case_view(model: &Model<'_>, at: usize, case: &Case<'_>) -> CaseView {
+fn case_view(
+    model: &Model<'_>,
+    at: usize,
+    case: &Case<'_>,
+    points: usize,
+    is_full: bool,
+) -> CaseView {
     let headline = case.tables.iter().enumerate().filter(|(_, table)| table.metric.headline);
-    let plots = headline.map(|(at, table)| PlotView {
-        label: table.metric.label.clone(),
-        unit: table.scale.unit.clone(),
-        hint: match table.metric.better {
-            Better::Higher => "higher is better",
-            Better::Lower => "lower is better",
-            Better::Neither => "",
-        },
-        svg: dots::plot(case, at),
+    let plots = headline.map(|(at, table)| {
+        let (svg, left_out) = dots::plot(case, at, points);
+        PlotView {
+            label: table.metric.label.clone(),
+            unit: table.scale.unit.clone(),
+            hint: match table.metric.better {
+                Better::Higher => "higher is better",
+                Better::Lower => "lower is better",
+                Better::Neither => "",
+            },
+            svg,
+            left_out,
+        }
     });
     CaseView {
         id: format!("case-{at}"),
         label: case.label.clone(),
         sentences: verdict::of_case(case),
         plots: plots.collect(),
-        rows: result_views(model, case),
+        rows: result_views(model, case, is_full),
+        is_full,
     }
 }
 
-fn result_views(model: &Model<'_>, case: &Case<'_>) -> Vec<ResultView> {
+fn result_views(model: &Model<'_>, case: &Case<'_>, is_full: bool) -> Vec<ResultView> {
     let mut views = Vec::new();
-    for table in &case.tables {
-        for (row, cell) in case.rows.iter().zip(&table.cells) {
+    for table in case.tables.iter().filter(|table| is_full || table.metric.headline) {
+        for (row, cell) in case.rows.iter().zip(case.cells(table)) {
             let Some(summary) = &cell.summary else { continue };
             let number = |value| table.scale.number(value);
             let comparison = cell.comparison.or_else(|| levels::comparison(model, case, table));

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::model::Model;
 use super::super::units;
+use super::room::Detailed;
+
+/// Values of a setting that are listed.
+const VALUES: usize = 8;
 
 /// The facts of the environment by subject, the part before the first dot.
 pub(super) fn facts(model: &Model<'_>) -> Vec<(String, Vec<(String, String)>)> {
@@ -16,10 +20,14 @@ pub(super) fn facts(model: &Model<'_>) -> Vec<(String, Vec<(String, String)>)> {
 }
 
 /// Facts that changed from the start of the experiment to some run: name, at the start, then, number of runs.
-pub(super) fn changed(model: &Model<'_>) -> Vec<(String, String, String, usize)> {
+pub(super) fn changed(
+    model: &Model<'_>,
+    detailed: &Detailed<'_>,
+) -> Vec<(String, String, String, usize)> {
     let start = &model.experiment.environment;
     let mut changes: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-    for run in model.runs.iter().filter(|run| !run.environment.facts.is_empty()) {
+    let runs = model.runs.iter().filter(|run| detailed.has(run));
+    for run in runs.filter(|run| !run.environment.facts.is_empty()) {
         // What only one of the two recorded says nothing about a change.
         for (name, before, now) in start.changes(&run.environment) {
             if let (Some(before), Some(now)) = (before, now) {
@@ -37,7 +45,10 @@ pub(super) fn changed(model: &Model<'_>) -> Vec<(String, String, String, usize)>
 }
 
 /// Cost and absence of probes over all runs.
-pub(super) fn probes(model: &Model<'_>) -> (String, Vec<(String, String, usize)>) {
+pub(super) fn probes(
+    model: &Model<'_>,
+    detailed: &Detailed<'_>,
+) -> (String, Vec<(String, String, usize)>) {
     let costs: Vec<f64> = model
         .runs
         .iter()
@@ -59,7 +70,7 @@ pub(super) fn probes(model: &Model<'_>) -> (String, Vec<(String, String, usize)>
         },
     );
     let mut absent: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for run in model.runs {
+    for run in model.runs.iter().filter(|run| detailed.has(run)) {
         for (probe, reason) in &run.probes.absent {
             *absent.entry((probe.clone(), reason.clone())).or_default() += 1;
         }
@@ -67,12 +78,21 @@ pub(super) fn probes(model: &Model<'_>) -> (String, Vec<(String, String, usize)>
     (cost, absent.into_iter().map(|((probe, reason), runs)| (probe, reason, runs)).collect())
 }
 
+/// The first values, and how many more there are.
+fn joined(values: &BTreeSet<&str>) -> String {
+    let mut text = values.iter().take(VALUES).copied().collect::<Vec<_>>().join(", ");
+    if values.len() > VALUES {
+        text.push_str(&format!(" and {} more", values.len() - VALUES));
+    }
+    text
+}
+
 /// Settings that runs recorded for themselves and that are not the same on all stacks: the name,
 /// and the values per stack in the order of `stacks`.
-pub(super) fn applied(model: &Model<'_>) -> Vec<(String, Vec<String>)> {
+pub(super) fn applied(model: &Model<'_>, detailed: &Detailed<'_>) -> Vec<(String, Vec<String>)> {
     let stacks: Vec<String> = super::stacks(model).into_iter().map(|(_, stack)| stack).collect();
     let mut values: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for run in model.runs {
+    for run in model.runs.iter().filter(|run| detailed.has(run)) {
         let own = run.environment.facts.iter();
         for (name, value) in
             own.filter(|(name, _)| model.experiment.environment.get(name).is_none())
@@ -83,11 +103,7 @@ pub(super) fn applied(model: &Model<'_>) -> Vec<(String, Vec<String>)> {
     let rows = values.into_iter().filter_map(|(name, by_stack)| {
         let of = |stack: &String| by_stack.get(stack.as_str());
         let same = stacks.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]));
-        let cells = stacks.iter().map(|stack| {
-            let values =
-                of(stack).map(|values| values.iter().copied().collect::<Vec<_>>().join(", "));
-            values.unwrap_or_else(|| "–".into())
-        });
+        let cells = stacks.iter().map(|stack| of(stack).map_or_else(|| "–".into(), joined));
         (!same).then(|| (name.to_owned(), cells.collect()))
     });
     rows.collect()

@@ -15,7 +15,7 @@ use rusqlite::{
     Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params,
 };
 
-use super::{Backend, StoreError, Summary, schema, statements, summary};
+use super::{Backend, StoreError, Summary, Take, schema, statements, summary};
 use crate::record::{ExperimentRecord, RunRecord};
 
 /// How long another process that is writing is waited for.
@@ -139,16 +139,26 @@ impl Backend for Sqlite {
         found.optional().map_err(|error| self.failed(error))
     }
 
-    fn each_run(
-        &self,
-        experiment_id: &str,
-        take: &mut dyn FnMut(&str, &str),
-    ) -> Result<(), StoreError> {
+    fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
         let mut all = || {
-            let mut statement = self.connection.prepare(statements::RUNS)?;
+            let mut statement = self.connection.prepare(statements::RUNS_BY_ROWID)?;
             let mut rows = statement.query([experiment_id])?;
             while let Some(row) = rows.next()? {
                 take(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+            }
+            Ok(())
+        };
+        all().map_err(|error| self.failed(error))
+    }
+
+    fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError> {
+        let mut all = || {
+            let mut statement = self.connection.prepare(statements::RUN)?;
+            for id in ids {
+                let mut rows = statement.query([id])?;
+                while let Some(row) = rows.next()? {
+                    take(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+                }
             }
             Ok(())
         };

@@ -231,7 +231,16 @@ fn one_run_that_cannot_be_read_hides_no_other(at: &Location) {
     assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 2]);
     assert!(bad.len() == 1 && bad[0].to_string().contains(&run(&one, 1).id), "{bad:?}");
     assert!(store.runs(&one.id).is_err());
+    let (runs, bad) = store.readable_runs_for_tables(&one.id).unwrap();
+    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 2]);
+    assert!(bad.len() == 1 && bad[0].to_string().contains(&run(&one, 1).id), "{bad:?}");
+    let ids = [2, 1, 0].map(|order| one.run_id(order));
+    let ids: Vec<&str> = ids.iter().map(String::as_str).chain(["no-such"]).collect();
+    let (runs, bad) = store.runs_of(&ids).unwrap();
+    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [2, 0]);
+    assert!(bad.len() == 1 && bad[0].to_string().contains(ids[1]), "{bad:?}");
     spoil("true");
+    assert!(matches!(store.readable_runs_for_tables(&one.id), Err(StoreError::Record { .. })));
     assert!(matches!(store.readable_runs(&one.id), Err(StoreError::Record { .. })));
 }
 

@@ -1,0 +1,206 @@
+//! A run as far as tables tell of it: what `show` reads of ten thousand runs. Most of a record is series and counters for the
+//! page alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::run::numbers;
+use super::{
+    CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, Timestamp,
+    Validity, Window, WorkerActivity, keys,
+};
+use crate::investigate::THREADS;
+
+/// Facts of a run that tables ask for: the wake-up times of idle CPUs, and levels of factors that the run does not name.
+const TOLD: [&str; 2] = ["idle_latency.", "setting."];
+
+/// Reads the JSON of a run. All of it has to be JSON, but what no table tells of is not looked at and stays empty.
+///
+/// Of a soak and of a profiled run with a number of threads all is read, for text tells of nearly all of either.
+pub(crate) fn for_tables(text: &str) -> serde_json::Result<RunRecord> {
+    let brief: Brief = serde_json::from_str(text)?;
+    let is_soak = brief.results.contains_key(keys::CHECKED_BYTES);
+    let is_threaded = brief.factors.contains_key(THREADS)
+        || brief.environment.facts.contains_key(&format!("setting.{THREADS}"));
+    match is_soak || (is_threaded && brief.probes.kernel.is_some()) {
+        true => serde_json::from_str(text),
+        false => Ok(brief.into()),
+    }
+}
+
+/// The parts of a [`RunRecord`] that are read, under their names.
+#[derive(Deserialize)]
+struct Brief {
+    format: u32,
+    id: String,
+    experiment_id: String,
+    experiment: String,
+    workload: String,
+    stack: String,
+    #[serde(default)]
+    factors: BTreeMap<String, String>,
+    seed: u64,
+    block: u32,
+    order: u32,
+    started_at: Timestamp,
+    duration_s: f64,
+    #[serde(default)]
+    window: Window,
+    validity: Validity,
+    #[serde(default, deserialize_with = "numbers")]
+    results: BTreeMap<String, f64>,
+    #[serde(default)]
+    probes: BriefProbes,
+    #[serde(default)]
+    environment: BriefEnvironment,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+/// What other programs had of the CPUs, and where idle ones were.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BriefProbes {
+    times_s: Vec<f64>,
+    own_cpu_s: f64,
+    cpu: Option<BriefCpus>,
+    workers: Option<BTreeMap<String, WorkerActivity>>,
+    idle_states: Option<Vec<IdleCpu>>,
+    kernel: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct BriefCpus {
+    cpus: Vec<BriefCpu>,
+}
+
+#[derive(Deserialize)]
+struct BriefCpu {
+    cpu: u32,
+    usr_s: Vec<f64>,
+    nice_s: Vec<f64>,
+}
+
+#[derive(Default, Deserialize)]
+struct BriefEnvironment {
+    #[serde(default, deserialize_with = "told")]
+    facts: BTreeMap<String, String>,
+}
+
+impl From<Brief> for RunRecord {
+    /// Every part is named here, so that whoever adds one decides whether tables tell of it.
+    fn from(brief: Brief) -> Self {
+        let Brief { probes, environment, .. } = brief;
+        let cpu = |one: BriefCpu| CpuSeries {
+            cpu: one.cpu,
+            usr_s: one.usr_s,
+            nice_s: one.nice_s,
+            ..CpuSeries::default()
+        };
+        let cpu = probes.cpu.map(|all| CpuActivity {
+            cpus: all.cpus.into_iter().map(cpu).collect(),
+            ..CpuActivity::default()
+        });
+        Self {
+            format: brief.format,
+            id: brief.id,
+            experiment_id: brief.experiment_id,
+            experiment: brief.experiment,
+            workload: brief.workload,
+            stack: brief.stack,
+            factors: brief.factors,
+            seed: brief.seed,
+            block: brief.block,
+            order: brief.order,
+            started_at: brief.started_at,
+            duration_s: brief.duration_s,
+            window: brief.window,
+            validity: brief.validity,
+            results: brief.results,
+            path: None,
+            intervals: IntervalSeries::default(),
+            probes: Probes {
+                times_s: probes.times_s,
+                own_cpu_s: probes.own_cpu_s,
+                cpu,
+                workers: probes.workers,
+                idle_states: probes.idle_states,
+                ..Probes::default()
+            },
+            far_probes: None,
+            environment: Environment { facts: environment.facts, absent: BTreeMap::new() },
+            notes: brief.notes,
+        }
+    }
+}
+
+/// The facts whose names begin as one of [`TOLD`] does.
+fn told<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Told;
+    impl<'de> Visitor<'de> for Told {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("facts by their names")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut facts = BTreeMap::new();
+            while let Some(Name(name)) = map.next_key()? {
+                match name {
+                    Some(name) => drop(facts.insert(name, map.next_value()?)),
+                    None => drop(map.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(facts)
+        }
+    }
+    deserializer.deserialize_map(Told)
+}
+
+/// The name of a fact, where it is told.
+struct Name(Option<String>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IsTold;
+        impl Visitor<'_> for IsTold {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a fact")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Name, E> {
+                let is_told = TOLD.iter().any(|begin| name.starts_with(begin));
+                Ok(Name(is_told.then(|| name.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(IsTold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tables_do_not_tell_is_left_where_it_is_and_all_of_it_has_to_be_json() {
+        let mut run = RunRecord::new("a-r0001");
+        run.environment.set("setting.link", "tap");
+        run.environment.set("near.sysctl.net.core.rmem_max", "212992");
+        run.results.insert(keys::THROUGHPUT.into(), 1.25e10);
+        run.intervals.series.insert(keys::THROUGHPUT.into(), vec![1.0, 2.0]);
+        let text = serde_json::to_string(&run).unwrap();
+        let read = for_tables(&text).unwrap();
+        assert_eq!(read.results, run.results);
+        assert_eq!(read.environment.facts, [("setting.link".into(), "tap".into())].into());
+        assert!(read.intervals.series.is_empty());
+        let damaged = text.replace("[1.0,2.0]", "[1.0,2.0");
+        let cut = &text[..text.len() - 1];
+        assert!(for_tables(&damaged).is_err() && for_tables(cut).is_err());
+    }
+}
