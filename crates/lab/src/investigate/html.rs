@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::text::{FINDINGS_SHOWN, plain, spoken};
 use super::{Heat, Investigation, Suspect, drawings};
 use crate::report::STYLE;
+use crate::report::detail::{first_of, spread};
 use crate::report::units::Scale;
 
 const PAGE: &str = include_str!("page.html");
@@ -15,6 +16,16 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 90.0;
 const BELOW: f64 = 28.0;
+
+/// Runs that are drawn one by one, of all and of a level of a forced cause; lines of a list; names in one line.
+const DOTS: usize = 1_500;
+const LEVEL_DOTS: usize = 60;
+const LINES: usize = 100;
+const MEMBERS: usize = 40;
+/// Bytes of a page that heat maps and flame graphs have together, so that it stays below 2 MB, and of a flame graph at least
+/// and at most.
+const DRAWN_BYTES: usize = 1_500_000;
+const FLAME: [usize; 2] = [50_000, 400_000];
 
 #[derive(Serialize)]
 struct SuspectView<'a> {
@@ -73,7 +84,7 @@ impl Investigation {
                     strength => format!("{:.2}", one.strength),
                     p => format!("{:.4}", one.p),
                     shown => one.is_shown(),
-                    members => one.members.join(", "),
+                    members => first_words(&one.members),
                 }
             })
             .collect();
@@ -92,9 +103,18 @@ impl Investigation {
                 context! { title, rows, absent => self.met.absent.get(name) }
             })
             .collect();
+        let heat = self.heat();
+        let heat_bytes: usize = heat.iter().map(|(_, svg)| svg.len()).sum();
+        let flame_bytes = (DRAWN_BYTES.saturating_sub(heat_bytes) / 2).clamp(FLAME[0], FLAME[1]);
         let page = environment.get_template("page.html").expect("the page").render(context! {
             style => STYLE,
-            found => self,
+            found => context! {
+                subject => self.subject,
+                runs => self.observed.len(),
+                looked_at => self.separation.looked_at,
+                not_judged => self.not_judged,
+                experiments => self.experiments,
+            },
             verdict => self.verdict(),
             median => scale.with_unit(self.median),
             interval => self.interval.map(|(low, high)| {
@@ -108,14 +128,17 @@ impl Investigation {
             groups,
             findings,
             lists,
-            flames => self.met.flames(),
-            heat => self.heat(),
+            flames => self.met.flames(flame_bytes),
+            heat,
             histograms => self.seen.histograms.iter().map(|both| {
                 context! { name => both.name, svg => drawings::histograms(both) }
             }).collect::<Vec<_>>(),
             costs => self.costs(),
             cost => self.cost(),
             no_flames => self.met.absent.get("profile"),
+            left_out => first_of(self.left_out.clone(), LINES),
+            notes => first_of(self.notes.clone(), LINES),
+            dots_drawn => DOTS.min(self.observed.len()),
         });
         page.expect("a page")
     }
@@ -156,10 +179,15 @@ impl Investigation {
         all.copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.05
     }
 
-    /// Every observed run in the order of execution, coloured by group.
+    /// The observed runs in the order of execution, coloured by group: all, or of very many some of every height, with the
+    /// lowest and the highest.
     fn runs_plot(&self, scale: &Scale) -> String {
         let step = (WIDTH - LEFT - 20.0) / self.observed.len().max(1) as f64;
-        let points = self.observed.iter().enumerate().map(|(at, point)| Dot {
+        let mut drawn: Vec<_> = self.observed.iter().enumerate().collect();
+        drawn.sort_by(|a, b| a.1.result.total_cmp(&b.1.result));
+        let mut drawn = spread(&drawn, DOTS);
+        drawn.sort_by_key(|(at, _)| *at);
+        let points = drawn.into_iter().map(|(at, point)| Dot {
             x: LEFT + step * (at as f64 + 0.5),
             value: point.result,
             class: point.group.unwrap_or(0),
@@ -169,7 +197,7 @@ impl Investigation {
             self.top(),
             scale,
             points.collect(),
-            &[(LEFT + 4.0, "runs in the order of execution")],
+            &[(LEFT + 4.0, "runs in the order of execution".to_owned())],
         )
     }
 
@@ -179,8 +207,14 @@ impl Investigation {
         let (mut dots, mut labels) = (Vec::new(), Vec::new());
         for (at, (level, results)) in suspect.forced.iter().enumerate() {
             let begin = LEFT + column * at as f64;
-            labels.push((begin + column * 0.3, level.as_str()));
-            for (run, &value) in results.iter().enumerate() {
+            let said = match results.len() > LEVEL_DOTS {
+                true => format!("{level} ({LEVEL_DOTS} of {} are drawn)", results.len()),
+                false => level.clone(),
+            };
+            labels.push((begin + column * 0.3, said));
+            let mut drawn: Vec<(usize, f64)> = results.iter().copied().enumerate().collect();
+            drawn.sort_by(|a, b| a.1.total_cmp(&b.1));
+            for (run, value) in spread(&drawn, LEVEL_DOTS) {
                 let share = (run as f64 + 0.5) / results.len() as f64;
                 dots.push(Dot {
                     x: begin + column * (0.3 + 0.4 * share),
@@ -191,6 +225,15 @@ impl Investigation {
             }
         }
         drawing(self.top(), scale, dots, &labels)
+    }
+}
+
+/// The first of many names, and how many more there are.
+fn first_words(names: &[String]) -> String {
+    let text = names.iter().take(MEMBERS).cloned().collect::<Vec<_>>().join(", ");
+    match names.len() > MEMBERS {
+        true => format!("{text} and {} more", names.len() - MEMBERS),
+        false => text,
     }
 }
 
@@ -205,7 +248,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn drawing(top: f64, scale: &Scale, dots: Vec<Dot>, labels: &[(f64, &str)]) -> String {
+fn drawing(top: f64, scale: &Scale, dots: Vec<Dot>, labels: &[(f64, String)]) -> String {
     let y = |value: f64| (HEIGHT - BELOW) * (1.0 - value / top) + 4.0;
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     for tick in 0..=4 {
@@ -237,4 +280,59 @@ fn drawing(top: f64, scale: &Scale, dots: Vec<Dot>, labels: &[(f64, &str)]) -> S
     }
     svg.push_str("</svg>");
     svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Heat;
+    use super::super::tests::investigated;
+    use crate::record::StackRecord;
+
+    /// Everything that there may be much of at once: runs, deep stacks that all differ, features of one family, CPUs.
+    #[test]
+    fn a_page_of_a_thousand_runs_and_more_is_small_and_says_what_it_leaves_out() {
+        let few = investigated(true);
+        let page = few.html();
+        for said in ["are drawn", "are left out", " more</span>"] {
+            assert!(!page.contains(said), "{said}");
+        }
+        let mut found = few;
+        let observed = found.observed.iter().cycle().take(3_000).cloned();
+        found.observed = observed.collect();
+        found.observed[1_717].result = 1.0;
+        found.observed[2_121].result = 99e9;
+        found.left_out = (0..3_000).map(|at| format!("run {at}: its worker stood still")).collect();
+        let stack = |at: usize| StackRecord {
+            stack: (0..60)
+                .map(|depth| format!("function_{}_of_{depth}", at / (60 - depth)))
+                .collect(),
+            by_cpu: vec![10; 2],
+        };
+        let profile: Vec<StackRecord> = (0..500).map(stack).collect();
+        found.met.profile_ends = Some((profile.clone(), profile.clone()));
+        found.met.profile = profile;
+        found.met.absent.clear();
+        let row =
+            |cpu: u32| (cpu, (0..120).map(|at| f64::from((at * 7 + cpu) % 9) / 8.0).collect());
+        let heat = Heat { busy: (0..64).map(row).collect(), ..Heat::default() };
+        found.seen.heat = vec![heat; 6];
+        found.separation.findings[0].members =
+            (0..5_000).map(|at| format!("feature_{at}")).collect();
+        let (level, results) = &mut found.suspects[0].forced[0];
+        *results = results.iter().copied().cycle().take(1_000).collect();
+        let level = format!("{level} (60 of 1000 are drawn)");
+        let page = found.html();
+        assert!(page.len() < 2_000_000, "{}", page.len());
+        for said in [
+            "1500 of\nthem are drawn",
+            "<title>run 1717: ",
+            "<title>run 2121: ",
+            "and 2900 more lines, which are left out.",
+            "functions of less than",
+            " and 4960 more",
+            &level,
+        ] {
+            assert!(page.contains(said), "{said}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use millstream_diagnose::modes::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{KernelActivity, RunRecord, StackRecord};
-use crate::report::flame::{flame_difference, flame_graph};
+use crate::report::flame::{flame_difference_within, flame_graph_within};
 use crate::report::units::significant;
 
 /// Senders and waiters that are told.
@@ -123,18 +123,19 @@ impl Met {
         ]
     }
 
-    /// The flame graphs that can be drawn: of all runs, and of the highest group against the lowest.
-    pub(super) fn flames(&self) -> Vec<String> {
+    /// The flame graphs that can be drawn, of so many bytes each at most: of all runs, and of the highest group against the
+    /// lowest.
+    pub(super) fn flames(&self, bytes: usize) -> Vec<String> {
         let mut all = Vec::new();
         if !self.profile.is_empty() {
-            all.push(flame_graph("CPU clock, all runs", &self.profile));
+            all.push(flame_graph_within("CPU clock, all runs", &self.profile, bytes));
         }
         if let Some((lowest, highest)) = &self.profile_ends
             && !lowest.is_empty()
             && !highest.is_empty()
         {
             let title = "The highest group: red has more of the time than in the lowest, blue less";
-            all.push(flame_difference(title, lowest, highest));
+            all.push(flame_difference_within(title, lowest, highest, bytes));
         }
         // Inside a page a drawing needs no name space, and a page that needs no network names no address.
         all.iter().map(|svg| svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")).collect()
@@ -273,10 +274,16 @@ mod tests {
         assert_eq!(met.profile.iter().map(StackRecord::count).collect::<Vec<_>>(), [14, 7]);
         let (lowest, highest) = met.profile_ends.clone().unwrap();
         assert_eq!((lowest[0].count(), highest[0].stack[1].as_str()), (14, "b"));
-        assert_eq!(met.flames().len(), 2);
-        assert!(met.flames().iter().all(|svg| svg.starts_with("<svg ") && !svg.contains("http")));
+        assert_eq!(met.flames(usize::MAX).len(), 2);
+        assert!(
+            met.flames(usize::MAX)
+                .iter()
+                .all(|svg| svg.starts_with("<svg ") && !svg.contains("http"))
+        );
         let one_group = Met::of(&runs, &[mode(&[0, 1, 2])]);
-        assert!(one_group.senders[0].by_group.is_empty() && one_group.flames().len() == 1);
+        assert!(
+            one_group.senders[0].by_group.is_empty() && one_group.flames(usize::MAX).len() == 1
+        );
     }
 
     #[test]

@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    fn investigated(is_the_cause: bool) -> Investigation {
+    pub(super) fn investigated(is_the_cause: bool) -> Investigation {
         let mut machine = Machine { rng: Rng::new(5), is_the_cause, runs: 0 };
         let options = Options { causes: 1, ..Options::default() };
         investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap()

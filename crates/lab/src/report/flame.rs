@@ -41,14 +41,40 @@ impl Node {
 
 /// The flame graph of a profile. The longest stack is the height; the widths are shares of all samples.
 pub fn flame_graph(title: &str, profile: &[StackRecord]) -> String {
-    draw(title, &tree(profile, &[]), None)
+    flame_graph_within(title, profile, usize::MAX)
+}
+
+/// The same in so many bytes at most: narrow bars are left out until it is, and the title says which.
+pub(crate) fn flame_graph_within(title: &str, profile: &[StackRecord], bytes: usize) -> String {
+    draw_within(title, &tree(profile, &[]), None, bytes)
 }
 
 /// The flame graph of `profile`, coloured by what has more of the time than in `base` (red) or less (blue).
 pub fn flame_difference(title: &str, base: &[StackRecord], profile: &[StackRecord]) -> String {
+    flame_difference_within(title, base, profile, usize::MAX)
+}
+
+/// The same in so many bytes at most, likewise.
+pub(crate) fn flame_difference_within(
+    title: &str,
+    base: &[StackRecord],
+    profile: &[StackRecord],
+    bytes: usize,
+) -> String {
     let tree = tree(profile, base);
     let ratio = tree.count as f64 / tree.other.max(1) as f64;
-    draw(title, &tree, Some(ratio))
+    draw_within(title, &tree, Some(ratio), bytes)
+}
+
+fn draw_within(title: &str, root: &Node, ratio: Option<f64>, bytes: usize) -> String {
+    let (mut least, mut svg) = (LEAST, draw(title, root, ratio, LEAST));
+    while svg.len() > bytes && least < WIDTH {
+        least *= 1.5;
+        let percent = least * 100.0 / WIDTH;
+        let title = format!("{title}; functions of less than {percent:.2} % are left out");
+        svg = draw(&title, root, ratio, least);
+    }
+    svg
 }
 
 fn tree(profile: &[StackRecord], other: &[StackRecord]) -> Node {
@@ -62,7 +88,7 @@ fn tree(profile: &[StackRecord], other: &[StackRecord]) -> Node {
 }
 
 /// `ratio`: samples of the profile by samples of the base, where there is one.
-fn draw(title: &str, root: &Node, ratio: Option<f64>) -> String {
+fn draw(title: &str, root: &Node, ratio: Option<f64>, least: f64) -> String {
     let height = (root.depth() as f64 + 2.0) * LINE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -71,16 +97,22 @@ fn draw(title: &str, root: &Node, ratio: Option<f64>) -> String {
         root.count
     );
     if root.count > 0 {
-        bars(&mut svg, root, root.count as f64, ratio, (0.0, height - LINE));
+        bars(&mut svg, root, root.count as f64, (ratio, least), (0.0, height - LINE));
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-fn bars(svg: &mut String, node: &Node, all: f64, ratio: Option<f64>, (mut x, y): (f64, f64)) {
+fn bars(
+    svg: &mut String,
+    node: &Node,
+    all: f64,
+    (ratio, least): (Option<f64>, f64),
+    (mut x, y): (f64, f64),
+) {
     for (name, child) in &node.children {
         let width = child.count as f64 / all * WIDTH;
-        if width < LEAST {
+        if width < least {
             continue;
         }
         let percent = child.count as f64 * 100.0 / all;
@@ -115,7 +147,7 @@ fn bars(svg: &mut String, node: &Node, all: f64, ratio: Option<f64>, (mut x, y):
             );
         }
         svg.push_str("</g>\n");
-        bars(svg, child, all, ratio, (x, y - LINE));
+        bars(svg, child, all, (ratio, least), (x, y - LINE));
         x += width;
     }
 }
