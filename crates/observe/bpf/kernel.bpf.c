@@ -26,6 +26,7 @@ enum {
 	SOFTIRQ_ALL_NS,
 	LOCK_WAITS,
 	LOCK_WAIT_NS,
+	LOST_SAMPLES,
 	SOFTIRQS, /* one per vector */
 	SOFTIRQ_NS = SOFTIRQS + 10,
 	COUNTERS = SOFTIRQ_NS + 10,
@@ -486,10 +487,13 @@ int cpu_clock(void *ctx)
 	key.user = stack_id(ctx, &sample_stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
 	u64 one = 1;
 	u64 *count = map_lookup(&samples, &key);
-	if (count)
+	if (count) {
 		*count += 1;
-	else
-		map_update(&samples, &key, &one, BPF_ANY);
+	} else if (map_update(&samples, &key, &one, BPF_ANY)) {
+		struct counters *c = mine();
+		if (c)
+			c->value[LOST_SAMPLES] += 1;
+	}
 	return 0;
 }
 

@@ -205,6 +205,26 @@ fn samples_have_stacks_of_this_program_and_costs_are_counted() {
 }
 
 #[test]
+fn a_sample_for_which_there_is_no_room_is_counted() {
+    let want = Want { no_system_calls: true, profile_hz: Some(10_000), ..Want::default() };
+    let Some(kernel) = open(&want) else { return };
+    if let Some(why) = kernel.why_not(Counter::LostSamples) {
+        return println!("NOT RUN: {why}");
+    }
+    kernel.forget_samples();
+    assert_eq!(sum(&kernel, Counter::LostSamples), 0);
+    // Each thread that is met is a kind of its own.
+    let spin = || (0..300_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
+    while sum(&kernel, Counter::LostSamples) == 0 {
+        for _ in 0..256 {
+            std::thread::spawn(spin).join().unwrap();
+        }
+    }
+    // The CPUs count apart, so that the last places may be taken at once by both.
+    assert!(kernel.samples().unwrap().len() >= 8192);
+}
+
+#[test]
 fn a_function_of_this_program_is_timed() {
     #[unsafe(no_mangle)]
     #[inline(never)]

@@ -215,8 +215,7 @@ pub(crate) fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<S
     let record =
         |(stack, by_cpu): (&[String], Vec<u64>)| StackRecord { stack: stack.to_vec(), by_cpu };
     let mut all: Vec<StackRecord> = sums.into_iter().map(record).collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.count()));
-    all.truncate(STACKS);
+    StackRecord::keep_most(&mut all, STACKS);
     all
 }
 

@@ -187,7 +187,8 @@ impl Probe for KernelProbe {
         record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus);
         record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits);
         record.histograms = histograms(&self.lists.histograms, &self.last_lists.histograms);
-        record.profile = self.profile.finish(&self.cpus);
+        let lost = record.counts.get(&Counter::LostSamples.key());
+        record.profile = self.profile.finish(&self.cpus, lost);
         for (program, cost) in &self.cost {
             let cost = CostRecord { runs: cost.runs, cpu_s: cost.ns as f64 / 1e9 };
             record.costs.insert(program.name().to_owned(), cost);

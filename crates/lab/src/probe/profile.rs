@@ -74,8 +74,8 @@ impl Profile {
         self.now = samples;
     }
 
-    /// The stacks that were met since the beginning, the most first.
-    pub(super) fn finish(self, cpus: &[u32]) -> Vec<StackRecord> {
+    /// The stacks that were met since the beginning, the most first; `lost` are the samples that found no room, by CPU.
+    pub(super) fn finish(self, cpus: &[u32], lost: Option<&Vec<f64>>) -> Vec<StackRecord> {
         let Self { before, now, ask, asked: _, mut answers, own, processes } = self;
         if !own.is_empty() {
             answers.push((std::process::id(), ask(std::process::id(), own)));
@@ -98,9 +98,8 @@ impl Profile {
             .filter(|(_, by_cpu)| by_cpu.iter().any(|count| *count > 0))
             .collect();
         all.sort_by_cached_key(|(_, by_cpu)| std::cmp::Reverse(by_cpu.iter().sum::<u64>()));
-        all.truncate(limits::PROFILE);
-        let in_kernel =
-            kernel_stacks(all.iter().map(|((_, kernel, _), _)| kernel.clone()).collect());
+        let kept = all.iter().take(limits::PROFILE);
+        let in_kernel = kernel_stacks(kept.map(|((_, kernel, _), _)| kernel.clone()).collect());
         let record = |(((process, _, user), by_cpu), kernel): ((Key, Vec<u64>), Vec<String>)| {
             let mut stack = vec![processes.get(&process).cloned().unwrap_or_default()];
             let user = names.get(&(process, user));
@@ -108,7 +107,14 @@ impl Profile {
             stack.extend(kernel.iter().rev().map(|name| format!("{name}_[k]")));
             StackRecord { stack, by_cpu }
         };
-        all.into_iter().zip(in_kernel).map(record).collect()
+        // Of those that become one, the names are not asked for.
+        let in_kernel = in_kernel.into_iter().chain(std::iter::repeat(vec![]));
+        let mut all: Vec<StackRecord> = all.into_iter().zip(in_kernel).map(record).collect();
+        StackRecord::keep_most(&mut all, limits::PROFILE);
+        if let Some(lost) = lost.filter(|lost| lost.iter().any(|count| *count > 0.0)) {
+            all.push(StackRecord::lost(lost.iter().map(|count| *count as u64).collect()));
+        }
+        all
     }
 }
 
@@ -154,11 +160,35 @@ mod tests {
             sample(3, &[3], [9, 0]),
             sample(3, &[], [0, 0]),
         ];
-        let found = profile.finish(&[0, 1]);
-        assert_eq!(found.len(), 2);
+        let found = profile.finish(&[0, 1], Some(&vec![0.0, 3.0]));
+        assert_eq!(found.len(), 3);
+        assert!(found[2].is_lost() && found[2].by_cpu == [0, 3]);
         assert_eq!((found[0].count(), found[0].stack.last().unwrap().as_str()), (9, "0x3_[k]"));
         assert_eq!((&found[1].by_cpu[..], found[1].count()), (&[1, 5][..], 6));
         assert_eq!(found[1].stack[1..], ["0x1_[k]", "0x2_[k]"]);
+    }
+
+    #[test]
+    fn stacks_beyond_the_limit_are_counted_by_process() {
+        let sample = |process, kernel: u64, count| Sample {
+            process,
+            thread: 1,
+            kernel: vec![kernel],
+            user: vec![],
+            by_cpu: vec![count],
+        };
+        let mut profile = Profile::default();
+        profile.processes.extend([(1, "a".to_owned()), (2, "b".to_owned())]);
+        profile.now = (0..limits::PROFILE as u64).map(|kernel| sample(1, kernel, 9)).collect();
+        profile.now.extend([sample(2, 1, 3), sample(2, 2, 4), sample(1, u64::MAX, 5)]);
+        let found = profile.finish(&[0], None);
+        assert_eq!(found.len(), limits::PROFILE + 2);
+        let [.., a, b] = found.as_slice() else { panic!() };
+        assert_eq!(
+            (a.stack[0].as_str(), a.count(), b.stack[0].as_str(), b.count()),
+            ("a", 5, "b", 7)
+        );
+        assert_eq!(a.stack[1..], b.stack[1..]);
     }
 
     #[test]
@@ -186,7 +216,7 @@ mod tests {
         let (_, stacks, back) = asked.recv().unwrap();
         assert_eq!(stacks, [[2], [3]]);
         drop(back);
-        let found = profile.finish(&[0]);
+        let found = profile.finish(&[0], Some(&vec![0.0]));
         let names: Vec<&str> = found.iter().map(|one| one.stack.last().unwrap().as_str()).collect();
         assert_eq!(names, ["slow", "0x2", "0x3"]);
     }

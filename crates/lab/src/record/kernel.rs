@@ -121,10 +121,42 @@ pub struct StackRecord {
     pub by_cpu: Vec<u64>,
 }
 
+/// In the place of the functions where many stacks of a process were met so rarely that none is kept by itself.
+const RARER: &str = "(rarer stacks)";
+/// In the place of a process: samples that were taken, and for which the kernel's map had no room.
+const LOST: &str = "(lost samples)";
+
 impl StackRecord {
     /// How often in all.
     pub fn count(&self) -> u64 {
         self.by_cpu.iter().sum()
+    }
+
+    /// Samples of which nothing is known but the CPU.
+    pub fn lost(by_cpu: Vec<u64>) -> Self {
+        Self { stack: vec![LOST.to_owned()], by_cpu }
+    }
+
+    /// Whether it stands for [`lost`](Self::lost) samples.
+    pub fn is_lost(&self) -> bool {
+        self.stack.first().is_some_and(|name| name == LOST)
+    }
+
+    /// Puts the stacks met most first and keeps `most` of them; the others of each process become one.
+    pub fn keep_most(all: &mut Vec<Self>, most: usize) {
+        all.sort_by_cached_key(|one| std::cmp::Reverse(one.count()));
+        let mut rarer: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for one in all.drain(most.min(all.len())..) {
+            let process = one.stack.into_iter().next().unwrap_or_default();
+            let sum = rarer.entry(process).or_default();
+            sum.resize(sum.len().max(one.by_cpu.len()), 0);
+            sum.iter_mut().zip(&one.by_cpu).for_each(|(sum, count)| *sum += count);
+        }
+        let one = |(process, by_cpu): (String, Vec<u64>)| match process == LOST {
+            true => Self::lost(by_cpu),
+            false => Self { stack: vec![process, RARER.to_owned()], by_cpu },
+        };
+        all.extend(rarer.into_iter().map(one));
     }
 }
 

@@ -7,7 +7,7 @@ pub const VECTORS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// Places in the value of the map `counters`: those of `enum` in `bpf/kernel.bpf.c`.
-const SOFTIRQS: usize = 14;
+const SOFTIRQS: usize = 15;
 const SOFTIRQ_NS: usize = SOFTIRQS + VECTORS.len();
 /// Words of a value; the last four are the programs' own.
 pub(super) const WORDS: usize = SOFTIRQ_NS + VECTORS.len() + 4;
@@ -44,6 +44,8 @@ pub enum Counter {
     LockWaits,
     /// How long those were.
     LockWaitNs,
+    /// Samples of the CPU clock for which the map had no room: the threads and stacks before them have filled it.
+    LostSamples,
     /// Soft interrupts of a vector.
     Softirqs(usize),
     /// Time in them.
@@ -70,6 +72,7 @@ impl Counter {
             SoftirqNs,
             LockWaits,
             LockWaitNs,
+            LostSamples,
         ];
         let vectors = (0..VECTORS.len()).flat_map(|at| [Softirqs(at), SoftirqTimeNs(at)]);
         fixed.into_iter().chain(vectors)
@@ -91,6 +94,7 @@ impl Counter {
             SoftirqNs => 11,
             LockWaits => 12,
             LockWaitNs => 13,
+            LostSamples => 14,
             Softirqs(vector) => SOFTIRQS + vector,
             SoftirqTimeNs(vector) => SOFTIRQ_NS + vector,
         }
@@ -109,6 +113,7 @@ impl Counter {
                 &[Program::SoftirqEntry, Program::SoftirqExit]
             }
             LockWaits | LockWaitNs => &[Program::ContentionBegin, Program::ContentionEnd],
+            LostSamples => &[Program::CpuClock],
         }
     }
 
@@ -130,6 +135,7 @@ impl Counter {
             SoftirqNs => "softirqs_s".into(),
             LockWaits => "lock_waits".into(),
             LockWaitNs => "lock_waits_s".into(),
+            LostSamples => "lost_samples".into(),
             Softirqs(vector) => format!("softirq_{}", of(vector)),
             SoftirqTimeNs(vector) => format!("softirq_{}_s", of(vector)),
         }
@@ -164,7 +170,7 @@ mod tests {
         places.dedup();
         keys.sort();
         keys.dedup();
-        assert_eq!((places.len(), keys.len()), (34, 34));
+        assert_eq!((places.len(), keys.len()), (35, 35));
         assert!(places.iter().all(|place| *place < WORDS - 4));
         assert!(Counter::all().all(|one| one.is_time() == one.key().ends_with("_s")));
     }

@@ -112,6 +112,8 @@ const PARTS: &[(&str, &[&str])] = &[
 
 /// Samples of CPUs at work below which nothing is said.
 const SAMPLES_LEAST: u64 = 20;
+/// Share of lost samples above which nothing is said: the stacks of a run's beginning have filled the map, and stand for that alone.
+const LOST_MOST: f64 = 0.1;
 
 pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
     let Some(kernel) = &probes.kernel else { return };
@@ -119,18 +121,26 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
         kernel
             .profile
             .iter()
-            .filter(|one| !is_idle(one) && is_in(one))
+            .filter(|one| !is_idle(one) && !one.is_lost() && is_in(one))
             .map(StackRecord::count)
             .sum()
     };
     let all = count(&|_| true);
-    if all < SAMPLES_LEAST {
+    if all < SAMPLES_LEAST || !is_whole(&kernel.profile) {
         return;
     }
     for (feature, functions) in PARTS {
         let share = count(&|one| is_in(one, functions)) as f64 / all as f64;
         seen.put(*feature, share, distance::MACHINE);
     }
+}
+
+/// Whether so few samples were lost that the others stand for the whole run.
+pub(super) fn is_whole(profile: &[StackRecord]) -> bool {
+    let count = |is_in: &dyn Fn(&&StackRecord) -> bool| -> u64 {
+        profile.iter().filter(is_in).map(StackRecord::count).sum()
+    };
+    count(&|one| one.is_lost()) as f64 <= LOST_MOST * count(&|_| true) as f64
 }
 
 /// Whether one of these functions is on a stack, or one that lies near it in its library.
@@ -156,10 +166,10 @@ pub(super) enum Whose {
 /// Share of a process's samples above which all of it is what they show.
 const ROLE_LEAST: f64 = 0.1;
 
-/// Whose work each stack of a profile is; nobody's where the CPU was idle.
+/// Whose work each stack of a profile is; nobody's where the CPU was idle, or the sample is lost.
 pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>> {
     let mut of_process: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
-    for one in profile.iter().filter(|one| !is_idle(one)) {
+    for one in profile.iter().filter(|one| !is_idle(one) && !one.is_lost()) {
         let sums = of_process.entry(process(one)).or_default();
         let count = one.count();
         sums[0] += count;
@@ -179,19 +189,22 @@ pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>
             Whose::Others
         }
     };
-    profile.iter().map(|one| (!is_idle(one)).then(|| whose(one))).collect()
+    profile.iter().map(|one| (!is_idle(one) && !one.is_lost()).then(|| whose(one))).collect()
 }
 
-/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples.
+/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples, or where too many are lost.
 pub(super) fn by_role(
     profile: &[StackRecord],
     ends: &[&str],
     cpus: usize,
 ) -> Vec<Option<[(Whose, f64); 4]>> {
+    if !is_whole(profile) {
+        return vec![None; cpus];
+    }
     let all_roles = [Whose::Ends, Whose::Path, Whose::Writer, Whose::Others];
     let mut all = vec![0; cpus];
     let mut sums = vec![[0; 4]; cpus];
-    for (one, role) in profile.iter().zip(roles(profile, ends)) {
+    for (one, role) in profile.iter().zip(roles(profile, ends)).filter(|(one, _)| !one.is_lost()) {
         for (place, &count) in one.by_cpu.iter().enumerate().take(cpus) {
             all[place] += count;
             if let Some(at) = role.and_then(|role| all_roles.iter().position(|one| *one == role)) {
@@ -250,6 +263,13 @@ mod tests {
         activity.profile.push(stack("p std::sys::sync::mutex::futex::Mutex::lock_contended", 100));
         assert_eq!(of(&run, "program_lock_time_share"), Some(0.5));
         assert_eq!(of(&run, "allocator_time_share"), Some(0.0));
+        let lost = |run: &mut RunRecord, count| {
+            run.probes.kernel.as_mut().unwrap().profile.push(StackRecord::lost(vec![0, count]));
+        };
+        lost(&mut run, 70);
+        assert_eq!(of(&run, "program_lock_time_share"), Some(0.5), "a tenth of 770");
+        lost(&mut run, 10);
+        assert_eq!(of(&run, "program_lock_time_share"), None, "more is lost");
         run.probes.kernel.as_mut().unwrap().profile.truncate(1);
         assert_eq!(of(&run, "lock_spin_time_share"), None, "too few samples of work");
     }

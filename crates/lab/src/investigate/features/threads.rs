@@ -3,7 +3,7 @@
 use millstream_diagnose::scaling::{Scaling, ThreadedRun};
 
 use super::others::names_of_ends;
-use super::profile::{Whose, roles};
+use super::profile::{Whose, is_whole, roles};
 use super::{span, steal_share, units};
 use crate::record::{RUNNER, RunRecord};
 
@@ -36,6 +36,9 @@ fn threaded(run: &RunRecord, threads: u32) -> Option<ThreadedRun<'_>> {
     let probes = &run.probes;
     let wall_s = span(probes)?;
     let profile = &probes.kernel.as_ref()?.profile;
+    if !is_whole(profile) {
+        return None;
+    }
     let workers = probes.workers.as_ref()?.iter().filter(|(role, _)| *role != RUNNER);
     let ends_s: f64 = workers.map(|(_, one)| one.usr_s + one.sys_s).sum();
     let mut met = [0, 0];

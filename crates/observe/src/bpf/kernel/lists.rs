@@ -55,7 +55,8 @@ impl Kernel {
         Ok(waits.iter().flatten().map(wait).collect())
     }
 
-    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no order.
+    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no order. There is room for 8,192 kinds
+    /// of them, by process, thread and stack; [`Counter::LostSamples`](crate::bpf::Counter) counts those that found none.
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         if let Some(reason) = self.missing(&[Program::CpuClock]) {
             return Err(Absent(reason));
@@ -64,8 +65,7 @@ impl Kernel {
         sampled.lock().unwrap_or_else(PoisonError::into_inner).read()
     }
 
-    /// Takes all samples away. There is room for 8,192 kinds of them, by thread and stack: without this the threads of one run
-    /// after the other would fill it, and later ones would have no samples.
+    /// Takes all samples away, so that threads that have ended leave their room to others.
     pub fn forget_samples(&self) {
         if let Ok(sampled) = &self.sampled {
             sampled.lock().unwrap_or_else(PoisonError::into_inner).clear();
