@@ -76,6 +76,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("allocation-for-each-packet", include_str!("allocation-for-each-packet.toml")),
     ("shared-lock", include_str!("shared-lock.toml")),
     ("path-rate", include_str!("path-rate.toml")),
+    ("congestion-window", include_str!("congestion-window.toml")),
     ("pacing-limit", include_str!("pacing-limit.toml")),
     ("small-writes", include_str!("small-writes.toml")),
     ("tcp-memory", include_str!("tcp-memory.toml")),
@@ -215,6 +216,14 @@ impl fmt::Display for BadCause {
 impl std::error::Error for BadCause {}
 
 impl Cause {
+    /// Whether it reads this feature, be it one that it can do without.
+    pub fn reads(&self, feature: &str) -> bool {
+        let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let expressions = std::iter::once(&self.when).chain(&self.share);
+        let mut names = expressions.flat_map(|text| text.split(|c| !is_of_a_name(c)));
+        names.any(|name| name == feature) || self.needs.iter().any(|need| need == feature)
+    }
+
     /// Reads one; `source` names the file in errors.
     pub fn parse(source: &str, text: &str) -> Result<Self, BadCause> {
         let refuse = |why: String| BadCause(format!("{source}: {why}"));
@@ -273,7 +282,7 @@ fn median_or(state: &State<'_, '_>, name: &str, otherwise: f64) -> f64 {
 }
 
 /// What a set of runs shows, for the expressions of causes: for each feature `median`, `least` and `most` over the runs; `low`
-/// and `high`, its medians in the group with the lowest and with the highest results; `spread`, the distance of those;
+/// and `high`, its medians in the slowest and in the fastest group; `spread`, the distance of those;
 /// `strength` and `shown`, whether it goes with the groups; beside them `groups` (how many there are) and `results.ratio`
 /// (highest to lowest group). Where runs of several numbers of threads are there, [`BY_THREADS`] has the fields of
 /// [`Scaling`].
@@ -296,7 +305,7 @@ struct FeatureValue {
 }
 
 impl Scene {
-    /// Of `features` over runs that fall into `modes`, with what [`separate`](crate::separate::separate) says of them.
+    /// Of `features` over runs that fall into `modes`, the slowest first, with what [`separate`](crate::separate::separate) says of them.
     pub fn new(features: &[Feature], modes: &[Mode], separation: &Separation) -> Self {
         let (mut values, mut measured) = (BTreeMap::new(), Vec::new());
         for feature in features {
@@ -305,7 +314,11 @@ impl Scene {
                 median(&those.collect::<Vec<_>>())
             };
             let all: Vec<f64> = feature.values.iter().copied().flatten().collect();
-            let Some(middle) = median(&all) else { continue };
+            // What a minority of the runs measured says nothing of the others.
+            let Some(middle) = median(&all).filter(|_| 2 * all.len() >= feature.values.len())
+            else {
+                continue;
+            };
             let end = |mode: Option<&Mode>| mode.and_then(|mode| of(&mode.members));
             let low = end(modes.first()).unwrap_or(middle);
             let high = end(modes.last()).unwrap_or(middle);
@@ -326,7 +339,9 @@ impl Scene {
             values.insert(feature.name.clone(), Value::from_serialize(&value));
         }
         let ratio = match (modes.first(), modes.last()) {
-            (Some(low), Some(high)) if low.median > 0.0 => high.median / low.median,
+            (Some(a), Some(b)) if a.median.min(b.median) > 0.0 => {
+                a.median.max(b.median) / a.median.min(b.median)
+            }
             _ => 1.0,
         };
         values.insert("groups".into(), Value::from(modes.len()));
@@ -443,6 +458,25 @@ mod tests {
         assert_eq!(scene(|run| f64::from(u8::from(run < 10))).look(&cause), Look::DoesNotFit);
         let other = Cause { needs: vec!["steal_share".into()], ..cause };
         assert_eq!(apart.look(&other), Look::NotMeasured(vec!["steal_share".into()]));
+    }
+
+    #[test]
+    fn a_feature_that_few_runs_measured_is_not_measured() {
+        let cause = Cause::parse(
+            "x.toml",
+            &CAUSE.replace(
+                "same_cpu_share.shown and same_cpu_share.spread > 0.3",
+                "same_cpu_share.median > 0",
+            ),
+        )
+        .unwrap();
+        let with = |measured: usize| {
+            let values = (0..8).map(|run| (run < measured).then_some(0.5)).collect();
+            let features = [Feature { name: "same_cpu_share".into(), distance: 0, values }];
+            Scene::new(&features, &[], &Separation::default()).look(&cause)
+        };
+        assert_eq!(with(3), Look::NotMeasured(vec!["same_cpu_share".into()]));
+        assert!(matches!(with(4), Look::Fits { .. }));
     }
 
     #[test]

@@ -311,8 +311,10 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     seen.per_second("reorderings_per_s", reordered, distance::PROTOCOL);
     if sent > 0.0 {
         seen.put("reordered_share", reordered / sent, distance::PROTOCOL);
-        // What arrived twice had not been lost: the receiver says so (RFC 2883).
-        let twice = sum("TcpExt.TCPDSACKRecv") + sum("TcpExt.TCPDSACKOfoRecv");
+        // What arrived twice had not been lost: the receiver says so (RFC 2883). One report may be of many segments, which
+        // kernels before 5.10 do not count.
+        let reports = sum("TcpExt.TCPDSACKRecv") + sum("TcpExt.TCPDSACKOfoRecv");
+        let twice = reports.max(sum("TcpExt.TCPDSACKRecvSegs"));
         seen.put("lost_share", (again - twice).max(0.0) / sent, distance::PROTOCOL);
     }
     let (taken, refused) = (sum("Udp.InDatagrams"), sum("Udp.RcvbufErrors"));
@@ -443,5 +445,24 @@ mod tests {
         let found = features(&[&without]);
         assert_eq!(value(&found, "sleeps_per_unit", 0), None);
         assert_eq!(value(&found, "same_cpu_share", 0), Some(0.0));
+    }
+
+    #[test]
+    fn what_arrived_twice_was_not_lost_however_many_segments_a_report_is_of() {
+        let lost = |counters: &[(&str, i64)]| {
+            let mut run = RunRecord::new("x");
+            run.probes.times_s = vec![0.0, 1.0];
+            let mut host = HostCounters::default();
+            host.protocols.extend(counters.iter().map(|(name, rise)| ((*name).to_owned(), *rise)));
+            run.probes.hosts = Some([("here".to_owned(), host)].into());
+            let found = features(&[&run]);
+            found.iter().find(|one| one.name == "lost_share").and_then(|one| one.values[0])
+        };
+        let again = [("Tcp.OutSegs", 1000), ("Tcp.RetransSegs", 90)];
+        let reports = [("TcpExt.TCPDSACKRecv", 1), ("TcpExt.TCPDSACKOfoRecv", 1)];
+        assert_eq!(lost(&again), Some(0.09));
+        assert_eq!(lost(&[&again[..], &reports[..]].concat()), Some(0.088));
+        let segments = [("TcpExt.TCPDSACKRecvSegs", 85)];
+        assert_eq!(lost(&[&again[..], &reports[..], &segments[..]].concat()), Some(0.005));
     }
 }

@@ -33,13 +33,17 @@ struct Flow {
 type OfSample = fn(&TcpSocket) -> f64;
 
 /// What a sample says of a connection, from 0 to 1; the record has the mean of all samples.
-const SAMPLED: [(&str, OfSample); 4] = [
+const SAMPLED: [(&str, OfSample); 6] = [
     // How much of its window lies in the queue, and nobody has read it.
     ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),
-    ("send_buffer_full_share", |one| {
-        let full = field(one, "send_memory_bytes") / field(one, "send_limit_bytes").max(1.0);
-        full.min(1.0)
+    ("send_buffer_full_share", send_buffer_full),
+    // The program has no more room, and all that it wrote is on its way, although the congestion window allows more.
+    ("send_buffer_limits_share", |one| {
+        let all_sent = field(one, "notsent_bytes") == 0.0 && field(one, "unacked_segments") > 0.0;
+        let is_full = send_buffer_full(one) >= 0.8;
+        f64::from(u8::from(is_full && all_sent && congestion_window_used(one) < 0.5))
     }),
+    ("congestion_window_used_share", congestion_window_used),
     // Less than a segment that is not sent, while something is not acknowledged: so waits what Nagle's algorithm holds.
     ("held_share", |one| {
         let waits = field(one, "notsent_bytes");
@@ -68,6 +72,15 @@ const RISING: [&str; 8] = [
 
 fn field(one: &TcpSocket, name: &str) -> f64 {
     one.fields.get(name).copied().unwrap_or(0.0)
+}
+
+fn send_buffer_full(one: &TcpSocket) -> f64 {
+    (field(one, "send_memory_bytes") / field(one, "send_limit_bytes").max(1.0)).min(1.0)
+}
+
+fn congestion_window_used(one: &TcpSocket) -> f64 {
+    let in_flight = field(one, "unacked_segments") * field(one, "mss_bytes");
+    (in_flight / field(one, "cwnd_bytes").max(1.0)).min(1.0)
 }
 
 /// `part` of it and `rest`; 0 of nothing.
@@ -226,20 +239,42 @@ mod tests {
             ("unacked_segments", 1.0),
             ("min_rtt_us", 1000.0),
             ("srtt_us", 4000.0),
+            ("cwnd_bytes", 14_480.0),
         ];
         let mut flow = Flow::new(begin, socket(&[&held[..], &[("busy_s", 1.0)]].concat()));
-        let full = [("recv_queue_bytes", 300.0), ("rcv_wnd_bytes", 100.0), ("busy_s", 1.5)];
+        let full = [
+            ("recv_queue_bytes", 300.0),
+            ("rcv_wnd_bytes", 100.0),
+            ("busy_s", 1.5),
+            ("mss_bytes", 1448.0),
+            ("unacked_segments", 3.0),
+            ("cwnd_bytes", 14_480.0),
+            ("send_memory_bytes", 4608.0),
+            ("send_limit_bytes", 4608.0),
+        ];
         flow.look(begin + std::time::Duration::from_secs(2), socket(&full));
         let found = flow.finish().fields;
         let of = [
             "held_share",
             "unread_share",
             "send_buffer_full_share",
+            "send_buffer_limits_share",
+            "congestion_window_used_share",
             "queueing_share",
             "watched_s",
             "watched_busy_s",
         ];
-        assert_eq!(of.map(|name| found[name]), [0.5, 0.375, 0.0, 0.375, 2.0, 0.5]);
+        let expected = [0.5, 0.375, 0.5, 0.5, 0.2, 0.375, 2.0, 0.5];
+        let round = |value: f64| (value * 1e6).round() / 1e6;
+        assert_eq!(of.map(|name| round(found[name])), expected);
+        // A full buffer is no limit where the window is, or where something waits to be sent.
+        let limits = |name: &str, value: f64| {
+            let other = socket(&[&full[..], &[(name, value)]].concat());
+            Flow::new(begin, other).finish().fields["send_buffer_limits_share"]
+        };
+        assert_eq!(limits("unacked_segments", 9.0), 0.0);
+        assert_eq!(limits("notsent_bytes", 1.0), 0.0);
+        assert_eq!(limits("send_memory_bytes", 1000.0), 0.0);
         assert!(!found.contains_key("watched_rwnd_limited_s"), "was not measured");
     }
 }

@@ -81,7 +81,13 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     seen.put("sender_busy_share", busy, distance::PROTOCOL);
     let timed_out = (sum(&|one| field(one, "watched_total_rto_time_s")) / time).min(1.0);
     seen.put("timed_out_share", timed_out, distance::PROTOCOL);
-    for name in ["held_share", "send_buffer_full_share", "queueing_share"] {
+    for name in [
+        "held_share",
+        "send_buffer_full_share",
+        "send_buffer_limits_share",
+        "congestion_window_used_share",
+        "queueing_share",
+    ] {
         if let Some(mean) = mean(senders, name, by_time) {
             seen.put(name, mean, distance::PROTOCOL);
         }
