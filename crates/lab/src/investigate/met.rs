@@ -17,6 +17,8 @@ const KEPT: usize = 20;
 /// Stacks that are kept of a profile, those met most.
 const STACKS: usize = 500;
 
+static NO_WAY: Vec<String> = Vec::new();
+
 /// What the runs met, over all of them and by group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
@@ -24,11 +26,14 @@ pub struct Met {
     pub senders: Vec<Rate>,
     /// Who waited for locks, the longest first: seconds of waiting in a second, of all threads together.
     pub waiters: Vec<Rate>,
+    /// Who had the CPUs, by the samples of the CPU clock, the most first: CPUs used.
+    #[serde(default)]
+    pub processes: Vec<Rate>,
     /// Where the CPUs were, over all runs.
     pub profile: Vec<StackRecord>,
     /// Where they were in the lowest and in the highest group, where there are groups.
     pub profile_ends: Option<(Vec<StackRecord>, Vec<StackRecord>)>,
-    /// `senders`, `waiters`, `profile` → why it was not measured.
+    /// `senders`, `waiters`, `processes`, `profile` → why it was not measured.
     pub absent: BTreeMap<String, String>,
 }
 
@@ -59,7 +64,7 @@ impl Met {
         let Some((_, first, _)) = looked.first() else {
             let why = runs.iter().find_map(|run| run.probes.absent.get("kernel"));
             let why = why.map_or("no run looked at the kernel", String::as_str);
-            for name in ["senders", "waiters", "profile"] {
+            for name in ["senders", "waiters", "processes", "profile"] {
                 met.absent.insert(name.to_owned(), why.to_owned());
             }
             return met;
@@ -85,8 +90,21 @@ impl Met {
         });
         met.profile = merged(looked.iter().map(|(_, kernel, _)| *kernel));
         if met.profile.is_empty() {
-            met.absent.insert("profile".to_owned(), "no samples were taken".to_owned());
+            for name in ["processes", "profile"] {
+                met.absent.insert(name.to_owned(), "no samples were taken".to_owned());
+            }
         }
+        met.processes = rates(&looked, groups, |kernel| {
+            let samples: u64 = kernel.profile.iter().map(StackRecord::count).sum();
+            let seconds =
+                looked.iter().find(|one| std::ptr::eq(one.1, kernel)).map_or(0.0, |one| one.2);
+            // As often as a CPU is met, so much of the time it has.
+            let of_one = kernel.cpus.len() as f64 * seconds / samples.max(1) as f64;
+            let at_work = kernel.profile.iter().filter(|one| !one.is_idle());
+            at_work
+                .map(|one| (one.process().to_owned(), one.count() as f64 * of_one, &NO_WAY))
+                .collect()
+        });
         if let ([lowest, .., highest], false) = (groups, met.profile.is_empty()) {
             let of = |group: &Mode| {
                 let of_group = looked.iter().filter(|(at, ..)| group.members.contains(at));
@@ -97,7 +115,7 @@ impl Met {
         met
     }
 
-    /// Both lists in words.
+    /// The lists in words.
     pub(super) fn tell(&self, text: &mut String) {
         for (name, title, list) in self.lists() {
             if let Some(why) = self.absent.get(name) {
@@ -115,9 +133,10 @@ impl Met {
         }
     }
 
-    /// Key, title and entries of both lists.
-    pub(super) fn lists(&self) -> [(&'static str, &'static str, &[Rate]); 2] {
+    /// Key, title and entries of each list.
+    pub(super) fn lists(&self) -> [(&'static str, &'static str, &[Rate]); 3] {
         [
+            ("processes", "CPUs used, by process (idle: soft interrupts there)", &self.processes),
             ("senders", "Interrupts to other CPUs in a second, by who sent them", &self.senders),
             ("waiters", "Seconds of waiting for locks in a second, by who waited", &self.waiters),
         ]
@@ -242,6 +261,7 @@ mod tests {
         let stack =
             StackRecord { stack: vec!["p".to_owned(), function.to_owned()], by_cpu: vec![3, 4] };
         run.probes.kernel = Some(KernelActivity {
+            cpus: vec![0, 1],
             cross_calls: vec![call("", sent), call("flush", 2)],
             lock_waits: vec![wait],
             profile: vec![stack],
@@ -263,6 +283,7 @@ mod tests {
         assert_eq!(senders, [("ttwu", 10.0), ("ttwu, for flush", 1.0)]);
         assert_eq!(met.senders[0].by_group, [5.0, 20.0]);
         assert_eq!(met.waiters[0].by_group, [0.25, 1.5]);
+        assert_eq!((met.processes[0].who.as_str(), met.processes[0].per_s), ("p", 2.0));
         let mut text = String::new();
         met.tell(&mut text);
         assert!(text.contains("  10.0 ttwu (lowest to highest results: 5.00 → 20.0)"), "{text}");
@@ -291,7 +312,7 @@ mod tests {
         unseen.probes.absent.insert("kernel".to_owned(), "no BPF".to_owned());
         let mut text = String::new();
         Met::of(&[&unseen], &[]).tell(&mut text);
-        assert_eq!(text.matches("not measured, because no BPF").count(), 2, "{text}");
+        assert_eq!(text.matches("not measured, because no BPF").count(), 3, "{text}");
         let mut quiet = run(1, 1.0, "a");
         let kernel = quiet.probes.kernel.as_mut().unwrap();
         (kernel.cross_calls, kernel.lock_waits) = (vec![], vec![]);

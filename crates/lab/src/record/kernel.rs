@@ -132,6 +132,18 @@ impl StackRecord {
         self.by_cpu.iter().sum()
     }
 
+    /// The process; empty where that is not known.
+    pub fn process(&self) -> &str {
+        self.stack.first().map_or("", String::as_str)
+    }
+
+    /// Whether it is an idle CPU: nothing but the idle loop, and no interrupt in it.
+    pub fn is_idle(&self) -> bool {
+        let last = self.stack.last().map_or("", |name| name.trim_end_matches("_[k]"));
+        self.process() == "idle"
+            && ["halt", "idle", "mwait", "wfi", "do_nothing"].iter().any(|part| last.contains(part))
+    }
+
     /// Samples of which nothing is known but the CPU.
     pub fn lost(by_cpu: Vec<u64>) -> Self {
         Self { stack: vec![LOST.to_owned()], by_cpu }
@@ -139,7 +151,7 @@ impl StackRecord {
 
     /// Whether it stands for [`lost`](Self::lost) samples.
     pub fn is_lost(&self) -> bool {
-        self.stack.first().is_some_and(|name| name == LOST)
+        self.process() == LOST
     }
 
     /// Puts the stacks met most first and keeps `most` of them; the others of each process become one.

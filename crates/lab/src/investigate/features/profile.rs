@@ -6,23 +6,26 @@ use std::collections::BTreeMap;
 use super::{Seen, distance};
 use crate::record::{Probes, StackRecord};
 
-/// Functions of the network: who is in them works on packets.
-const NETWORK: &[&str] = &[
-    "__netif_receive_skb_core",
-    "__netif_receive_skb",
-    "net_rx_action",
-    "__dev_queue_xmit",
+/// Functions of those that carry packets of others: whoever is in them for a good part of its time is on the path.
+const CARRYING: &[&str] = &[
     "tun_get_user",
     "tun_do_read",
     "tun_chr_write_iter",
     "tun_chr_read_iter",
+    "tun_sendmsg",
+    "tun_recvmsg",
+    "tap_get_user",
+    "tap_do_read",
+    "tap_sendmsg",
+    "tap_recvmsg",
     "packet_sendmsg",
     "packet_recvmsg",
-    "sock_sendmsg",
-    "sock_recvmsg",
-    "inet_sendmsg",
-    "inet_recvmsg",
+    "xsk_sendmsg",
+    "xsk_recvmsg",
 ];
+
+/// Functions that take packets in, in the time of whoever was on the CPU.
+const RECEIVING: &[&str] = &["net_rx_action", "__netif_receive_skb", "__netif_receive_skb_core"];
 
 /// Functions in which a disk is written.
 const WRITING: &[&str] = &[
@@ -121,7 +124,7 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
         kernel
             .profile
             .iter()
-            .filter(|one| !is_idle(one) && !one.is_lost() && is_in(one))
+            .filter(|one| !one.is_idle() && !one.is_lost() && is_in(one))
             .map(StackRecord::count)
             .sum()
     };
@@ -157,7 +160,7 @@ fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Ends,
-    /// Who carries the packets, or writes a disk: told by what it does.
+    /// Who carries the packets, or writes a disk: told by what it does. A program with sockets of its own is no carrier.
     Path,
     Writer,
     Others,
@@ -169,19 +172,19 @@ const ROLE_LEAST: f64 = 0.1;
 /// Whose work each stack of a profile is; nobody's where the CPU was idle, or the sample is lost.
 pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>> {
     let mut of_process: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
-    for one in profile.iter().filter(|one| !is_idle(one) && !one.is_lost()) {
-        let sums = of_process.entry(process(one)).or_default();
+    for one in profile.iter().filter(|one| !one.is_idle() && !one.is_lost()) {
+        let sums = of_process.entry(one.process()).or_default();
         let count = one.count();
         sums[0] += count;
-        sums[1] += if is_in(one, NETWORK) { count } else { 0 };
+        sums[1] += if is_in(one, CARRYING) { count } else { 0 };
         sums[2] += if is_in(one, WRITING) { count } else { 0 };
     }
     let whose = |one: &StackRecord| -> Whose {
-        let name = process(one);
-        let [all, network, writing] = of_process[name].map(|count| count as f64);
+        let name = one.process();
+        let [all, carrying, writing] = of_process[name].map(|count| count as f64);
         if ends.contains(&name) {
             Whose::Ends
-        } else if network >= ROLE_LEAST * all || is_in(one, NETWORK) {
+        } else if carrying >= ROLE_LEAST * all || is_in(one, RECEIVING) {
             Whose::Path
         } else if writing >= ROLE_LEAST * all || is_in(one, WRITING) {
             Whose::Writer
@@ -189,7 +192,7 @@ pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>
             Whose::Others
         }
     };
-    profile.iter().map(|one| (!is_idle(one) && !one.is_lost()).then(|| whose(one))).collect()
+    profile.iter().map(|one| (!one.is_idle() && !one.is_lost()).then(|| whose(one))).collect()
 }
 
 /// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples, or where too many are lost.
@@ -217,17 +220,6 @@ pub(super) fn by_role(
         (*all > 0).then(|| std::array::from_fn(share))
     };
     all.iter().zip(&sums).map(share).collect()
-}
-
-fn process(one: &StackRecord) -> &str {
-    one.stack.first().map_or("", String::as_str)
-}
-
-/// An idle CPU: nothing but the idle loop, and no interrupt in it.
-fn is_idle(one: &StackRecord) -> bool {
-    let last = one.stack.last().map_or("", |name| name.trim_end_matches("_[k]"));
-    one.stack.first().is_some_and(|name| name == "idle")
-        && ["halt", "idle", "mwait", "wfi", "do_nothing"].iter().any(|part| last.contains(part))
 }
 
 #[cfg(test)]
