@@ -5,7 +5,7 @@
  *
  * MODE: stream, rr, crr, udp. Options: -a ADDRESS, -t SECONDS, -b BACKLOG, -m BYTES (allocated anew for each read),
  * -n (requests in two writes, Nagle's algorithm on), -T THREADS that share one UDP socket, -w MICROSECONDS between two
- * reads, or two writes of a stream, -R and -S BYTES of socket buffers. */
+ * reads, or two writes of a stream, -c BYTES for each read or write of a stream, -R and -S BYTES of socket buffers. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 enum { PORT = 5999, CHUNK = 128 << 10, DATAGRAM = 64 };
 static const char *address = "127.0.0.1";
 static double seconds = 1;
-static int backlog = 4096, fresh_bytes, nagle, threads = 1, pause_us, receive_buffer, send_buffer;
+static int backlog = 4096, fresh_bytes, nagle, threads = 1, pause_us, receive_buffer, send_buffer, chunk = CHUNK;
 
 static double now(void) {
   struct timespec t;
@@ -67,7 +67,7 @@ static void *serve_one(void *argument) {
   if (all(fd, &mode, 1, 1) == 0 && mode == 's') {
     for (ssize_t n = 1; n > 0;) {
       char *into = fresh_bytes ? malloc(fresh_bytes) : buffer;
-      size_t room = fresh_bytes ? fresh_bytes : CHUNK, had = 0;
+      size_t room = fresh_bytes ? fresh_bytes : chunk, had = 0;
       do {
         n = read(fd, into + had, room - had);
         if (n > 0) had += n;
@@ -178,7 +178,7 @@ int main(int words, char **word) {
   if (is_server) words--, word++;
   if (words < 2) return fprintf(stderr, "truth_load [serve] stream|rr|crr|udp [options]\n"), 2;
   const char *mode = word[1];
-  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:w:R:S:")) != -1;) {
+  for (int option; (option = getopt(words - 1, word + 1, "a:t:b:m:nT:c:w:R:S:")) != -1;) {
     switch (option) {
       case 'a': address = optarg; break;
       case 't': seconds = atof(optarg); break;
@@ -186,6 +186,7 @@ int main(int words, char **word) {
       case 'm': fresh_bytes = atoi(optarg); break;
       case 'n': nagle = 1; break;
       case 'T': threads = atoi(optarg); break;
+      case 'c': chunk = atoi(optarg) > 0 && atoi(optarg) < CHUNK ? atoi(optarg) : CHUNK; break;
       case 'w': pause_us = atoi(optarg); break;
       case 'R': receive_buffer = atoi(optarg); break;
       case 'S': send_buffer = atoi(optarg); break;
@@ -202,7 +203,7 @@ int main(int words, char **word) {
     int fd = connected('s');
     char *bytes = calloc(1, CHUNK);
     for (ssize_t n; now() < end; figure += n * 8.0) {
-      if ((n = write(fd, bytes, CHUNK)) < 0) fail("write");
+      if ((n = write(fd, bytes, chunk)) < 0) fail("write");
       if (pause_us) usleep(pause_us);
     }
   } else if (!strcmp(mode, "rr")) {

@@ -4,6 +4,10 @@
 //! of its file. What another cause that fits explains by itself is taken off: a reader that waits for its CPU leaves a closed
 //! window behind, and the window is then no cause of its own. What remains is weighed by how it is known ([`Proof`]): what the
 //! kernel counted as lost goes before what samples show, and that before what was merely there. That product is the rank.
+//!
+//! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the runs of the slowest group by
+//! themselves, it does not fit those of the fastest, and a feature that it reads is shown to go with the groups. It is listed
+//! among those that separate, with what it takes more of the slowest.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +16,15 @@ use crate::modes::{Mode, Options, modes};
 use crate::scaling::Scaling;
 use crate::separate::{Feature, Finding, Outcome, Separation, separate};
 use crate::verdict::thirds;
+
+/// The results that are to be explained, one of each run.
+#[derive(Clone, Copy, Debug)]
+pub struct Results<'a> {
+    /// By run.
+    pub values: &'a [f64],
+    /// Whether the highest are the fastest: not so of times.
+    pub higher_is_better: bool,
+}
 
 /// What a set of runs shows.
 #[derive(Clone, Debug, Default)]
@@ -70,12 +83,13 @@ impl Rank {
 ///
 /// When a feature has another number of runs than the results.
 pub fn suspects(
-    results: &[f64],
+    results: Results<'_>,
     features: &[Feature],
     by_threads: Option<&Scaling>,
     catalogue: &[Cause],
     seed: u64,
 ) -> Shown {
+    let Results { values: results, higher_is_better } = results;
     let groups = modes(results, &Options { seed, ..Options::default() });
     let group_of = |run: usize| groups.iter().position(|mode| mode.members.contains(&run));
     let outcome: Vec<f64> = match groups.len() {
@@ -89,7 +103,11 @@ pub fn suspects(
         0 | 1 if is_shown => thirds(results),
         _ => groups.clone(),
     };
-    let scene = Scene::new(features, &contrast, &separation);
+    let mut slowest_first = contrast.clone();
+    if !higher_is_better {
+        slowest_first.reverse();
+    }
+    let scene = Scene::new(features, &slowest_first, &separation);
     let scene = match by_threads {
         Some(scaling) => scene.with_threads(scaling),
         None => scene,
@@ -111,8 +129,51 @@ pub fn suspects(
         }
     }
     take_off_consequences(&mut shown.fits);
+    if let [slowest, .., fastest] = slowest_first.as_slice() {
+        let of = |group: &Mode| Scene::new(&of_runs(features, group), &[], &Separation::default());
+        let mut more = only_slowest([of(slowest), of(fastest)], catalogue, &shown.separation);
+        take_off_consequences(&mut more);
+        shown.fits.extend(more);
+    }
     shown.fits.sort_by(|a, b| b.rank.value().total_cmp(&a.rank.value()));
     shown
+}
+
+/// Share that a cause takes more of the slowest runs than of the fastest, below which it is not listed as why they differ.
+const MORE_LEAST: f64 = 0.1;
+
+/// The features of a group's runs.
+fn of_runs(features: &[Feature], group: &Mode) -> Vec<Feature> {
+    let of_group = |feature: &Feature| {
+        let values = group.members.iter().map(|&run| feature.values[run]).collect();
+        Feature { values, ..feature.clone() }
+    };
+    features.iter().map(of_group).collect()
+}
+
+/// Causes that limit the slowest runs and not the fastest.
+fn only_slowest(
+    [slowest, fastest]: [Scene; 2],
+    catalogue: &[Cause],
+    separation: &Separation,
+) -> Vec<Fit> {
+    let shown = separation.findings.iter().filter(|one| one.is_shown());
+    let shown: Vec<&String> =
+        shown.flat_map(|one| std::iter::once(&one.feature).chain(&one.members)).collect();
+    let limits = catalogue.iter().filter(|cause| cause.kind == Kind::Limits);
+    let fit = |cause: &Cause| -> Option<Fit> {
+        let reads_what_is_shown = shown.iter().any(|feature| cause.reads(feature));
+        let Look::Fits { evidence, counter } = slowest.look(cause) else { return None };
+        if !reads_what_is_shown || fastest.look(cause) != Look::DoesNotFit {
+            return None;
+        }
+        let more = slowest.share(cause, None) - fastest.share(cause, None);
+        let rank = Rank { share: more, proof: cause.proof, follows_from: vec![] };
+        let evidence = format!("Of the slowest runs, and not of the fastest: {evidence}");
+        let cause = Cause { kind: Kind::Separates, ..cause.clone() };
+        (more >= MORE_LEAST).then_some(Fit { cause, evidence, counter, rank })
+    };
+    limits.filter_map(fit).collect()
 }
 
 /// Notes with each cause of which others that it follows from, by the shares that these have themselves.
@@ -156,7 +217,8 @@ mod tests {
         let values = vec![Some(0.8); 10];
         let features = [Feature { name: "a".into(), distance: 0, values }];
         let results: Vec<f64> = (0..10).map(|run| 100.0 + f64::from(run)).collect();
-        let shown = suspects(&results, &features, None, catalogue, 1);
+        let results = Results { values: &results, higher_is_better: true };
+        let shown = suspects(results, &features, None, catalogue, 1);
         let round = |fit: &Fit| (fit.rank.value() * 1000.0).round() / 1000.0;
         shown.fits.iter().map(|fit| (fit.cause.id.clone(), round(fit))).collect()
     }
@@ -188,5 +250,43 @@ mod tests {
         let more = |id| cause(id, "0.6", "proof = \"counted\"\nexplains = [\"window\"]");
         let found = names(&[window, more("b"), more("c")]);
         assert_eq!(found, of(&[("b", 0.6), ("c", 0.6), ("window", 0.0)]));
+    }
+
+    /// Runs of two speeds; `a` is `slow` in the slower ones and `fast` in the others.
+    fn of_groups(slow: f64, fast: f64, higher_is_better: bool) -> Vec<(Kind, f64)> {
+        let is_low = |run: usize| run.is_multiple_of(3);
+        let result = |run: usize| if is_low(run) { 100.0 } else { 300.0 } + run as f64 / 10.0;
+        let results: Vec<f64> = (0..24).map(result).collect();
+        let value = |run: usize| Some(if is_low(run) == higher_is_better { slow } else { fast });
+        let features =
+            [Feature { name: "a".into(), distance: 0, values: (0..24).map(value).collect() }];
+        let results = Results { values: &results, higher_is_better };
+        let cause = cause("buffer", "a.median", "proof = \"counted\"");
+        let shown = suspects(results, &features, None, &[cause], 1);
+        assert_eq!(shown.modes.len(), 2);
+        shown.fits.iter().map(|fit| (fit.cause.kind, fit.rank.value())).collect()
+    }
+
+    #[test]
+    fn what_limits_the_slowest_runs_alone_is_why_they_differ() {
+        // Two thirds of the runs have the median.
+        assert_eq!(of_groups(0.9, 0.0, true), [(Kind::Separates, 0.9)]);
+        assert_eq!(of_groups(0.9, 0.0, false), [(Kind::Limits, 0.9), (Kind::Separates, 0.9)]);
+        // It limits the fastest, too, or those alone, or it takes hardly more of the slowest.
+        assert_eq!(of_groups(0.9, 0.5, true), [(Kind::Limits, 0.5)]);
+        assert_eq!(of_groups(0.0, 0.9, true), [(Kind::Limits, 0.9)]);
+        assert_eq!(of_groups(0.15, 0.08, true), []);
+    }
+
+    #[test]
+    fn a_feature_that_is_not_shown_to_go_with_the_groups_explains_none() {
+        let results: Vec<f64> = (0..24).map(|run| if run < 12 { 1.0 } else { 2.0 }).collect();
+        // Seven of twelve against five: the medians differ, and chance makes that often enough.
+        let value = |run: usize| Some(if run < 7 || (12..17).contains(&run) { 0.4 } else { 0.05 });
+        let values = (0..24).map(value).collect();
+        let features = [Feature { name: "a".into(), distance: 0, values }];
+        let results = Results { values: &results, higher_is_better: true };
+        let shown = suspects(results, &features, None, &[cause("x", "a.median", "")], 1);
+        assert!(shown.fits.iter().all(|fit| fit.cause.kind == Kind::Limits), "{:?}", shown.fits);
     }
 }

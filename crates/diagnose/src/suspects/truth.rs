@@ -8,13 +8,12 @@ use std::fs;
 
 use serde::Deserialize;
 
-use super::suspects;
+use super::{Results, suspects};
 use crate::causes::{Kind, built_in};
 use crate::separate::Feature;
 
-/// Placement is left to the scheduler in the recorded runs: what follows from it is there in each. That a CPU is full is
-/// true of any load that nothing else limits.
-const NATURAL: [&str; 2] = ["wake-up-of-another-cpu", "full-cpu"];
+/// That a CPU is full is true of any load that nothing else limits.
+const NATURAL: &str = "full-cpu";
 
 /// What a cause may take of any load: locks of a virtual machine's scheduler, datagrams that a sender without pause loses.
 const MINOR: f64 = 0.2;
@@ -25,10 +24,19 @@ const RIGHT_LEAST: f64 = 0.9;
 #[derive(Deserialize)]
 struct Recorded {
     case: String,
+    /// What the cause explains: why no run is faster, or why every second one is.
+    #[serde(default = "limits_all")]
+    kind: Kind,
     /// Causes one of which is right; none of a load without a cause.
     expected: Vec<String>,
+    /// Causes that are there with or without it: what follows from placement, which is left to the scheduler, or from the path.
+    natural: Vec<String>,
     results: Vec<f64>,
     features: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+fn limits_all() -> Kind {
+    Kind::Limits
 }
 
 fn recorded() -> Vec<Recorded> {
@@ -40,17 +48,21 @@ fn recorded() -> Vec<Recorded> {
     paths.iter().map(read).collect()
 }
 
-/// The causes that limit these runs, in order, with their ranks.
-fn limits(recorded: &Recorded) -> Vec<(String, f64)> {
+/// The causes that limit these runs, or that make them differ, in order, with their ranks.
+fn named(recorded: &Recorded) -> Vec<(String, f64)> {
     let feature = |(name, values): (&String, &Vec<Option<f64>>)| Feature {
         name: name.clone(),
         distance: 0,
         values: values.clone(),
     };
     let features: Vec<Feature> = recorded.features.iter().map(feature).collect();
-    let shown = suspects(&recorded.results, &features, None, &built_in(), 1);
+    let results = Results { values: &recorded.results, higher_is_better: true };
+    let shown = suspects(results, &features, None, &built_in(), 1);
     let counts = |fit: &&super::Fit| {
-        fit.cause.kind == Kind::Limits && !NATURAL.contains(&fit.cause.id.as_str())
+        let id = &fit.cause.id;
+        let is_natural =
+            (id == NATURAL || recorded.natural.contains(id)) && !recorded.expected.contains(id);
+        fit.cause.kind == recorded.kind && !is_natural
     };
     let fits = shown.fits.iter().filter(counts);
     fits.map(|fit| (fit.cause.id.clone(), fit.rank.value())).collect()
@@ -58,7 +70,7 @@ fn limits(recorded: &Recorded) -> Vec<(String, f64)> {
 
 /// The line that says what is named of one, and whether that is right.
 fn judged(one: &Recorded) -> (bool, String) {
-    let found = limits(one);
+    let found = named(one);
     let first = found.first().map_or("none", |(id, _)| id.as_str());
     let is_right = match one.expected.is_empty() {
         true => found.iter().all(|(_, rank)| *rank < MINOR),

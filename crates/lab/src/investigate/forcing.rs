@@ -122,15 +122,32 @@ fn judge_suspect(
     suspect.judgement = Some(judgement);
 }
 
-/// Whether a cause that limits is gone where it was forced away: a program may set for itself what was set for it.
+/// Share of the runs in which a cause may still show where it was forced away.
+const LEFT_MOST: f64 = 0.2;
+
+/// Whether a cause is gone where it was forced away: a program may set for itself what was set for it. One that only tells
+/// groups apart shows in no single run, and counts as gone.
 fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
     // What looks at no feature shows in none.
-    if cause.kind != Kind::Limits || cause.needs.is_empty() {
+    if cause.needs.is_empty() {
         return true;
     }
-    let at_level = |run: &&RunRecord| run.factors.get(&force.factor) == Some(&judgement.levels.1);
-    let there: Vec<&RunRecord> =
-        runs.iter().filter(|run| run.validity.valid).filter(at_level).collect();
-    let scene = Scene::new(&features(&there), &[], &Separation::default());
-    !matches!(scene.look(cause), Look::Fits { .. })
+    let shows = |runs: &[&RunRecord]| {
+        let scene = Scene::new(&features(runs), &[], &Separation::default());
+        matches!(scene.look(cause), Look::Fits { .. })
+    };
+    let valid = || runs.iter().filter(|run| run.validity.valid);
+    let level = |run: &RunRecord| run.factors.get(&force.factor).cloned();
+    match cause.kind {
+        Kind::Limits => {
+            let best = valid().filter(|run| level(run).as_ref() == Some(&judgement.levels.1));
+            !shows(&best.collect::<Vec<_>>())
+        }
+        // Of a few runs each the program may have set it.
+        Kind::Separates => {
+            let held: Vec<&RunRecord> = valid().filter(|run| level(run) != force.free).collect();
+            let left = held.iter().filter(|run| shows(&[run])).count();
+            left as f64 <= LEFT_MOST * held.len() as f64
+        }
+    }
 }

@@ -30,7 +30,7 @@ use millstream_diagnose::modes::Mode;
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::stats::{Bootstrap, median};
-use millstream_diagnose::suspects::{Fit, Rank, suspects};
+use millstream_diagnose::suspects::{Fit, Rank, Results, suspects};
 use millstream_diagnose::verdict::{Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -249,7 +249,8 @@ fn look(
     }
     let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
     let features = features(&valid);
-    let shown = suspects(&results, &features, by_threads, catalogue, options.seed);
+    let to_explain = Results { values: &results, higher_is_better };
+    let shown = suspects(to_explain, &features, by_threads, catalogue, options.seed);
     let notes =
         shown.broken.iter().map(|(cause, why)| format!("The cause {cause} cannot be used: {why}"));
     let suspects = shown.fits.into_iter().map(Suspect::from).collect();
@@ -411,7 +412,7 @@ mod tests {
         assert!(found.text().contains("confirmed"), "{}", found.text());
         assert!(found.html().contains("confirmed"));
         let why = "ot measured, because no run looked at the kernel";
-        assert_eq!((found.text().matches(why).count(), found.html().matches(why).count()), (2, 3));
+        assert_eq!((found.text().matches(why).count(), found.html().matches(why).count()), (3, 4));
         let rate = met::Rate { who: "udp_<recv>".into(), per_s: 2.0, ..Default::default() };
         let met = Met { waiters: vec![rate], ..Met::default() };
         let page = Investigation { met, ..found.clone() }.html();

@@ -11,8 +11,11 @@ use crate::report::units::Scale;
 /// Families of features that are listed.
 pub(super) const FINDINGS_SHOWN: usize = 6;
 
+/// Rank below which a suspect that was not proved is not in the answer.
+const SUSPECTED_LEAST: f64 = 0.2;
+
 impl Investigation {
-    /// The answer in one sentence.
+    /// The answer in one sentence or two.
     pub fn verdict(&self) -> String {
         let confirmed = |kind: Kind| {
             self.suspects
@@ -45,24 +48,38 @@ impl Investigation {
                     .to_owned()
             }
             0 | 1 => format!(
-                "Runs form one group; {} runs would show a change of {:.1} %.",
+                "Runs form one group; {} runs would show a change of {:.1} %.{}",
                 2 * self.observed.len(),
-                self.least_seen * 100.0
+                self.least_seen * 100.0,
+                self.first_of(Kind::Limits)
             ),
-            groups => match self.suspects.iter().find(|one| one.judgement.is_some()) {
-                Some(suspect) => format!(
-                    "Runs form {groups} groups; that {} explains them is {}.",
-                    suspect.cause.title,
-                    spoken(suspect.verdict())
-                ),
-                None => format!("Runs form {groups} groups; no cause was proved."),
-            },
+            groups => {
+                let said = self.first_of(Kind::Separates);
+                let said =
+                    if said.is_empty() { " No cause of it is known." } else { said.as_str() };
+                format!("Runs form {groups} groups.{said}{}", self.first_of(Kind::Limits))
+            }
         }
     }
 
     /// Whether results can be compared as ratios.
     pub(super) fn has_ratios(&self) -> bool {
         self.least_seen.is_finite() && self.observed.iter().all(|point| point.result > 0.0)
+    }
+
+    /// What is suspected first where nothing is confirmed, as a sentence; nothing where that takes hardly anything, or is refuted.
+    fn first_of(&self, kind: Kind) -> String {
+        let of_kind = self.suspects.iter().find(|one| one.cause.kind == kind);
+        let counts = |one: &&Suspect| {
+            one.verdict() != Verdict::Refuted && one.rank.value() >= SUSPECTED_LEAST
+        };
+        of_kind.filter(counts).map_or(String::new(), |one| {
+            let (title, verdict) = (&one.cause.title, spoken(one.verdict()));
+            match kind {
+                Kind::Separates => format!(" What goes with them first is {title} ({verdict})."),
+                Kind::Limits => format!(" What limits them first is {title} ({verdict})."),
+            }
+        })
     }
 
     pub(super) fn scale(&self) -> Scale {
