@@ -519,6 +519,27 @@ fn git_bisect_finds_the_commit_that_made_a_program_do_more_work() {
 }
 
 #[test]
+fn gate_compares_no_kbits_with_mbits() {
+    let place = Place::new("gate-units");
+    let gate = |options: &[&str], said: &str| {
+        let mut command = place.command(&[&["gate", "good", "--runs", "4"][..], options].concat());
+        let output = command.args(["--", "echo", said]).output().unwrap();
+        (output.status.code(), words(&output))
+    };
+    let plain = ["--figure", r"rate=(\S+)"];
+    let (code, text) = gate(&[&plain[..], &["--standard"]].concat(), "rate=1.5 Mbits/sec");
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = gate(&plain, "rate=1500 Kbits/sec");
+    assert_eq!(code, Some(125), "{text}");
+    assert!(text.contains("of good is in Mbits/sec, the other in Kbits/sec"), "{text}");
+    let (code, text) = gate(&plain, "rate=1.5 Mbits/sec");
+    assert_eq!(code, Some(0), "{text}");
+    // Both kept.
+    let mut command = place.command(&["gate", "good", "gate", "--result", "figure"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(0));
+}
+
+#[test]
 fn what_gate_refuses_ends_a_bisection_and_judges_no_commit() {
     let place = Place::new("gate-refused");
     let cases: [(&[&str], &str); 6] = [

@@ -22,6 +22,8 @@ pub(super) struct Measured {
     pub(super) id: String,
     pub(super) runs: Vec<RunRecord>,
     pub(super) figure: Figure,
+    /// The word behind it.
+    pub(super) unit: Option<String>,
 }
 
 /// Runs the command, and keeps its runs under the name of the standard, or as those that are judged.
@@ -56,7 +58,8 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     };
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();
+    let unit = subject.first.take().and_then(|first| first.unit);
     keeper.0.progress.end();
     let runs = observed.inspect_err(|_| keeper.0.say_kept())?;
-    Ok(Measured { id, runs, figure })
+    Ok(Measured { id, runs, figure, unit })
 }

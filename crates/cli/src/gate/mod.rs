@@ -9,10 +9,11 @@ use clap::Args;
 use millstream_diagnose::compare::{Comparison, P_CHANGE, compare};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::is_name;
+use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
 use millstream_lab::record::{RunRecord, keys};
 use millstream_lab::stats::RUNS_FOR_A_CLAIM;
 
-use measure::measure;
+use measure::{Measured, measure};
 
 use crate::kept;
 use crate::output;
@@ -134,19 +135,29 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
         output::out(&format!("Standard: {first}, {valid} runs that count, kept as {}\n", kept.id))?;
         return Ok(if valid < RUNS_FOR_A_CLAIM { Answer::CannotTell } else { Answer::Good });
     }
-    let set = |id: &String| -> Result<Vec<RunRecord>, Error> {
-        Ok(kept::as_kept(&kept::find(std::slice::from_ref(id), &arguments.database)?))
+    let set = |id: &String| -> Result<(Vec<RunRecord>, Option<String>), Error> {
+        let parts = kept::find(std::slice::from_ref(id), &arguments.database)?;
+        let unit = parts.iter().find_map(|(kept, _)| kept.environment.get(FIGURE_UNIT));
+        Ok((kept::as_kept(&parts), unit.map(str::to_owned)))
     };
     // Refused before anything is run.
-    let standard = set(first)?;
-    let (judged, key, lower_is_better) = match second {
+    let (standard, unit) = set(first)?;
+    let ((judged, other), key, lower_is_better) = match second {
         Some(second) => (set(second)?, result.clone(), *lower_is_better),
         None => {
-            let measured = measure(arguments)?;
-            let figure = measured.figure;
-            (measured.runs, Some(figure.key), !figure.higher_is_better)
+            let Measured { runs, figure, unit, .. } = measure(arguments)?;
+            ((runs, unit), Some(figure.key), !figure.higher_is_better)
         }
     };
+    if let Some((one, other)) = unit.zip(other)
+        && is_other_prefix(&one, &other)
+    {
+        output::out(&format!(
+            "cannot tell: the figure of {first} is in {one}, the other in {other}: have a second group of --figure take \
+             the prefix, for both\n"
+        ))?;
+        return Ok(Answer::CannotTell);
+    }
     let rule = Rule { result: key.as_deref(), lower_is_better, least: least / 100.0 };
     let (answer, lines) = judge(&standard, &judged, rule);
     output::out(&(lines.join("\n") + "\n"))?;

@@ -10,7 +10,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use super::figure::{Figure, Reading};
+use super::figure::{FIGURE_UNIT, Figure, Reading};
 use super::placement::Watch;
 use super::quota::Quotas;
 use super::running::{Running, bind, family, is_process, may_be_started};
@@ -164,6 +164,9 @@ impl CommandSubject<'_> {
                 self.keep.run_ended(&record)?;
                 records.push(record);
             }
+        }
+        if let Some(unit) = self.first.as_ref().and_then(|first| first.unit.as_ref()) {
+            experiment.environment.set(FIGURE_UNIT, unit.clone());
         }
         experiment.finished_at = Some(Timestamp::now());
         self.keep.end(&experiment)?;

@@ -9,6 +9,9 @@ use regex::{Captures, Regex};
 use crate::error::Error;
 use crate::record::keys;
 
+/// The fact of an experiment that is the word behind the figure of its command.
+pub const FIGURE_UNIT: &str = "command.figure_unit";
+
 /// Where the figure of a command is in its output.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -255,19 +258,24 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether another one is in the same unit by another prefix, as Kbits/sec and Mbits/sec, which no number shows.
+    /// Whether another one is in the same unit by another prefix.
     pub fn has_other_prefix(&self, other: &Self) -> bool {
-        let (Some(one), Some(other)) = (&self.unit, &other.unit) else { return false };
-        let bare = |unit: &str| {
-            let rest = unit.strip_prefix(['k', 'K', 'M', 'G', 'T', 'm', 'u', 'µ', 'n']);
-            rest.filter(|rest| !rest.is_empty()).map(str::to_owned)
-        };
-        let (bare_one, bare_other) = (bare(one), bare(other));
-        one != other
-            && (bare_one.as_ref() == Some(other)
-                || bare_other.as_ref() == Some(one)
-                || (bare_one.is_some() && bare_one == bare_other))
+        let units = self.unit.as_ref().zip(other.unit.as_ref());
+        units.is_some_and(|(one, other)| is_other_prefix(one, other))
     }
+}
+
+/// Whether both are one unit by two prefixes, as Kbits/sec and Mbits/sec, which no number shows.
+pub fn is_other_prefix(one: &str, other: &str) -> bool {
+    let bare = |unit: &str| {
+        let rest = unit.strip_prefix(['k', 'K', 'M', 'G', 'T', 'm', 'u', 'µ', 'n']);
+        rest.filter(|rest| !rest.is_empty()).map(str::to_owned)
+    };
+    let (bare_one, bare_other) = (bare(one), bare(other));
+    one != other
+        && (bare_one.as_deref() == Some(other)
+            || bare_other.as_deref() == Some(one)
+            || (bare_one.is_some() && bare_one == bare_other))
 }
 
 /// What a terminal is told of colours is no part of a text.

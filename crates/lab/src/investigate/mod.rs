@@ -42,7 +42,7 @@ pub use features::features;
 #[cfg(test)]
 pub(crate) use features::made_up;
 pub(crate) use features::{THREADS, by_threads, threads_of};
-pub use figure::{Figure, Reading, known_figure};
+pub use figure::{FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure};
 pub use limits::Limits;
 pub(crate) use met::merged;
 pub use met::{Met, Rate};
