@@ -110,8 +110,9 @@ fn judge_suspect(
     let away = forced_away(&found.suspects[place].cause, force, runs, &judgement);
     let suspect = &mut found.suspects[place];
     let mut judgement = judgement;
-    if judgement.verdict == Verdict::Refuted && !away {
-        judgement.verdict = Verdict::AssociatedOnly;
+    if matches!(judgement.verdict, Verdict::Refuted | Verdict::CannotTell) && !away {
+        // More of such runs would not tell either.
+        (judgement.verdict, judgement.runs_needed) = (Verdict::AssociatedOnly, None);
         suspect.not_forced = Some(format!(
             "setting {} did not take it away, so that its runs prove nothing",
             force.factor

@@ -447,16 +447,23 @@ mod tests {
         assert!(!found.text().contains("confirmed:"), "{}", found.text());
     }
 
-    /// A receiver whose window limits it: of the system's default, or of a size that it sets itself.
+    /// A receiver whose window limits it: of the system's default, or of a size that it sets itself, in every run or in every third.
     struct Receiver {
         rng: Rng,
         sets_its_own: bool,
         noise: f64,
+        runs_at_times: Option<u32>,
     }
 
     impl Receiver {
         fn run(&mut self, level: &str) -> RunRecord {
-            let limited = self.sets_its_own || level == "keep";
+            let limited = match &mut self.runs_at_times {
+                Some(runs) => {
+                    *runs += 1;
+                    runs.is_multiple_of(3) && (self.sets_its_own || level == "keep")
+                }
+                None => self.sets_its_own || level == "keep",
+            };
             let mut run = RunRecord::new("run");
             let rate = if limited { 1e9 } else { 5e9 } * (1.0 + self.noise * self.rng.unit());
             run.results.insert(keys::THROUGHPUT.into(), rate);
@@ -502,7 +509,8 @@ mod tests {
     #[test]
     fn a_limit_that_was_not_taken_away_is_not_refuted() {
         let verdict = |sets_its_own| {
-            let mut receiver = Receiver { rng: Rng::new(7), sets_its_own, noise: 0.02 };
+            let mut receiver =
+                Receiver { rng: Rng::new(7), sets_its_own, noise: 0.02, runs_at_times: None };
             let found =
                 investigate(&mut receiver, &built_in(), &Options::default(), &mut |_| {}).unwrap();
             let suspect = found.suspects.iter().find(|one| one.cause.id == "receive-window");
@@ -515,9 +523,35 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_there_at_times_is_why_runs_differ() {
+        let found = |sets_its_own| {
+            let runs_at_times = Some(0);
+            let mut receiver =
+                Receiver { rng: Rng::new(7), sets_its_own, noise: 0.02, runs_at_times };
+            investigate(&mut receiver, &built_in(), &Options::default(), &mut |_| {}).unwrap()
+        };
+        let of_system = found(false);
+        let text = of_system.text();
+        let first = &of_system.suspects[0];
+        assert_eq!(
+            (first.cause.id.as_str(), first.cause.kind),
+            ("receive-window", Kind::Separates)
+        );
+        assert_eq!(first.verdict(), Verdict::Confirmed, "{text}");
+        assert!(text.contains("Runs differ by the receiver's window (confirmed"), "{text}");
+        // Where the program sets it, forcing the system's setting proves nothing.
+        let own = found(true);
+        assert_eq!(own.suspects[0].verdict(), Verdict::AssociatedOnly, "{}", own.text());
+        let said = "What goes with them first is the receiver's window (associated only).";
+        assert!(own.verdict().contains(said), "{}", own.verdict());
+        assert!(own.text().contains("That decides nothing: setting sysctl"), "{}", own.text());
+    }
+
+    #[test]
     fn a_cause_whose_forced_runs_decide_nothing_stays_before_a_lesser_one_that_was_not_forced() {
-        let mut receiver = Receiver { rng: Rng::new(7), sets_its_own: true, noise: 8.0 };
-        let options = Options { causes: 1, ..Options::default() };
+        let mut receiver =
+            Receiver { rng: Rng::new(7), sets_its_own: false, noise: 0.02, runs_at_times: None };
+        let options = Options { causes: 1, forced_runs: 3, ..Options::default() };
         let found = investigate(&mut receiver, &built_in(), &options, &mut |_| {}).unwrap();
         let verdicts = found.suspects.iter().map(|one| (one.cause.id.as_str(), one.verdict()));
         let of_buffers: Vec<_> =
