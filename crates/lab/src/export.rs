@@ -80,7 +80,7 @@ impl Drop for Parts {
 }
 
 impl Export<File> {
-    /// Makes both files in `folder`, which is made, too. What was there of these names goes once they are whole.
+    /// Creates `folder` and writes both files into it. They replace files of the same names only once they are whole.
     pub fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let parts = Parts { folder: folder.to_owned() };

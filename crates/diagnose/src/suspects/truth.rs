@@ -29,7 +29,8 @@ struct Recorded {
     kind: Kind,
     /// Causes one of which is right; none of a load without a cause.
     expected: Vec<String>,
-    /// Causes that are there with or without it: what follows from placement, which is left to the scheduler, or from the path.
+    /// Causes that count neither as right nor as wrong: what follows from placement, which the scheduler decides; of loads without
+    /// a cause also what limits any load over their path.
     natural: Vec<String>,
     results: Vec<f64>,
     features: BTreeMap<String, Vec<Option<f64>>>,

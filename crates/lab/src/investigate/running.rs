@@ -161,7 +161,7 @@ impl Reader {
         Self { ends, is_done }
     }
 
-    /// What was written until the pipe was closed, or until nobody waits any longer; and whether some was left out.
+    /// The text that the command wrote until it closed the pipe or the patience was over, and whether a part of it is left out.
     fn text(&self) -> (String, bool) {
         let _ = self.is_done.recv_timeout(OUTPUT_PATIENCE);
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +169,7 @@ impl Reader {
     }
 }
 
-/// Who reads what a command writes.
+/// The threads that read the output of a command.
 pub(super) struct Listening {
     out: Option<Reader>,
     err: Option<Reader>,

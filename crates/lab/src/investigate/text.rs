@@ -67,7 +67,7 @@ impl Investigation {
         self.least_seen.is_finite() && self.observed.iter().all(|point| point.result > 0.0)
     }
 
-    /// What is suspected first where nothing is confirmed, as a sentence; nothing where that takes hardly anything, or is refuted.
+    /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly anything, or is refuted.
     fn first_of(&self, kind: Kind) -> String {
         let of_kind = self.suspects.iter().find(|one| one.cause.kind == kind);
         let counts = |one: &&Suspect| {

@@ -22,14 +22,14 @@ pub enum StoreError {
     BadOption {
         /// The URL, without its password.
         url: String,
-        /// What is wrong, and what to do.
+        /// The fault of the option, and the remedy.
         why: String,
     },
     /// A file of certificates or of a key is of no use.
     Tls {
         /// Where.
         at: Location,
-        /// What is wrong with it, and what to do.
+        /// The fault of the file, and the remedy.
         why: String,
     },
     /// The server, or the database there, cannot be reached.

@@ -113,7 +113,7 @@ pub(super) fn embedded(
     serde_json::to_string(&Data { experiment, runs, omitted: &omitted }).map(|text| safe(&text))
 }
 
-/// What stands for `<`.
+/// The escape that replaces `<`.
 const ESCAPED: &str = "\\u003c";
 
 fn safe(text: &str) -> String {

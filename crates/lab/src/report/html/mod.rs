@@ -57,7 +57,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
 /// The smallest part of the ordinary room that is tried, and the least that is left for the records.
 const LEAST_PART: usize = 64;
 const DATA_BYTES: usize = 100_000;
-/// What stands behind the records.
+/// The text that follows the records in the page.
 const DATA_ENDS: &str = "</script>";
 
 fn without_data(

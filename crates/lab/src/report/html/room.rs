@@ -88,7 +88,7 @@ fn cpus<'a>(mut runs: impl Iterator<Item = &'a RunRecord>) -> usize {
 pub(super) struct Detailed<'a> {
     /// Their ids; `None` where all are.
     ids: Option<HashSet<&'a str>>,
-    /// What is said of it; empty where all are.
+    /// The sentence that says how many of how many runs these are; empty where these are all runs.
     pub(super) said: String,
 }
 

@@ -106,7 +106,7 @@ fn a_page_of_many_cases_is_small_and_says_what_it_leaves_out() {
     }
 }
 
-/// What is not read is not told, and nothing else is missing.
+/// `show` reads a part of each record and prints the same text as from whole records.
 #[test]
 fn text_of_runs_that_are_read_in_part_is_that_of_all_they_have() {
     let mut sets = vec![fixture::experiment(), many(50)];
