@@ -48,7 +48,7 @@ test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_S
 test: export MILLSTREAM_JUDGE_BYTES ?= 268435456
 test: lint unit slow-path trials judge fuzz   ## all tests
 
-lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
+lint:            ## rustfmt, clippy and rustdoc, no warnings; the floors of the house, other machines, the oldest Rust, licences
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
@@ -58,6 +58,7 @@ lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, th
 	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 	scripts/builds
 	@scripts/need python3:python3
+	scripts/house
 	scripts/audit
 
 audit:           ## licences and sources of all dependencies; with cargo-deny bans and advisories, too
@@ -73,6 +74,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/need_test.py --quiet
 	python3 scripts/attack_cost_test.py --quiet
 	python3 scripts/audit_test.py --quiet
+	python3 scripts/house_test.py --quiet
 	python3 scripts/mutants_test.py --quiet
 	python3 scripts/truth_test.py --quiet
 	python3 scripts/pages_test.py --quiet
