@@ -1,7 +1,7 @@
 //! Frames, pools, packets and bounded queues: what every floor of the stack hands to the next.
 //!
-//! - [`Pool`]: frames of 2 KiB in mapped extents, and blocks of 64 KiB for bulk, with a stock in each thread.
-//!   Exhaustion is an ordinary result.
+//! - [`Pool`]: frames of 2 KiB in mapped extents, and blocks of 64 KiB for bulk, with a stock in
+//!   each thread. Exhaustion is an ordinary result.
 //! - [`Packet`]: an owned chain of frames, with headroom, and [`Meta`] beside the bytes.
 //! - [`ByteQueue`], [`PacketQueue`]: bounded in bytes of memory held; append, put back and
 //!   concatenate in constant time.
@@ -74,49 +74,31 @@
 //! ```
 #![warn(missing_debug_implementations)]
 
-mod arena;
-mod batch;
-mod byte_queue;
-mod chain;
 #[cfg(feature = "clogs")]
 pub mod clogs;
-mod cursors;
-mod depot;
-mod desc;
-mod framed;
-mod growth;
-mod limit;
 mod limits;
-mod magazine;
-mod mapping;
+mod memory;
 mod meta;
 mod packet;
-mod packet_queue;
-mod pool;
-mod refs;
+mod queue;
 pub mod ring;
-mod slices;
-mod stats;
 pub mod sum;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod time;
 
-pub use batch::{DrainFront, Filling, PacketBatch};
-pub use byte_queue::{ByteQueue, Cuts, Piece, Written};
-pub use chain::PullUp;
-pub use limit::{Appended, Full, QueueLimits, Room};
 pub use limits::{
     BATCH_LIMIT, BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, BULK_BYTES, CHUNK_BLOCKS,
     CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES,
     FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES, MAGAZINE_LIMIT, PACKET_LIMIT_BYTES,
     POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, PULL_UP_LIMIT_BYTES,
 };
+pub use memory::{
+    CacheStats, Exhausted, Extent, Holder, HolderStats, HugePages, Pool, PoolConfig, PoolError,
+    PoolStats, QueueStats, StockStats,
+};
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};
-pub use packet::Packet;
-pub use packet_queue::PacketQueue;
-pub use pool::{Exhausted, Extent, HugePages, Pool, PoolConfig, PoolError};
-pub use slices::{Reader, Slices};
-pub use stats::{CacheStats, Holder, HolderStats, PoolStats, QueueStats, StockStats};
+pub use packet::{DrainFront, Filling, Packet, PacketBatch, PullUp, Reader, Slices};
+pub use queue::{Appended, ByteQueue, Cuts, Full, PacketQueue, Piece, QueueLimits, Room, Written};
 pub use time::Instant;

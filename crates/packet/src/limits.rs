@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-/// Bytes of one frame: the size of every buffer but [blocks](BLOCK_SIZE_BYTES); what is larger is a chain.
+/// Bytes of one frame: the size of every buffer but [blocks](BLOCK_SIZE_BYTES); what is larger is a
+/// chain.
 pub const FRAME_SIZE_BYTES: usize = 2048;
 
 /// Bytes of one descriptor: one cache line per frame, and one per view.
@@ -17,7 +18,8 @@ pub const BLOCK_SIZE_BYTES: usize = if cfg!(miri) { 1 << 13 } else { 1 << 16 };
 /// Bytes of a block that can be used: lengths are of 16 bits.
 pub const BLOCK_ROOM_BYTES: usize = BLOCK_SIZE_BYTES - 1;
 
-/// Bytes of memory that a packet of one block holds, however few are used: the block and its descriptor.
+/// Bytes of memory that a packet of one block holds, however few are used: the block and its
+/// descriptor.
 pub const BLOCK_HELD_BYTES: usize = BLOCK_SIZE_BYTES + DESCRIPTOR_SIZE_BYTES;
 
 /// Fewest bytes that begin a block: less is written into frames.
@@ -36,15 +38,16 @@ pub(crate) const PULL_UP_HEADROOM_BYTES: usize = 128;
 /// instead of holding a frame of its own.
 pub const COALESCE_LIMIT_BYTES: usize = 512;
 
-/// A segment of at most this many bytes is copied to be sent: that costs less than to share its frame.
+/// A segment of at most this many bytes is copied to be sent: that costs less than to share its
+/// frame.
 pub const FRAMED_COPY_BYTES: usize = 128;
 
 /// Most descriptors in one thread's magazine; half of them move at once.
 pub const MAGAZINE_LIMIT: usize = 512;
 
-/// Most blocks in half of one thread's magazine. Few: where one thread fills blocks and another gives them up, each
-/// that lies in a magazine is one more that goes round, and those should fit the second-level cache together. An
-/// exchange is little beside copying 128 KiB.
+/// Most blocks in half of one thread's magazine. Few: where one thread fills blocks and another
+/// gives them up, each that lies in a magazine is one more that goes round, and those should fit
+/// the second-level cache together. An exchange is little beside copying 128 KiB.
 pub(crate) const BLOCK_HALF_LIMIT: usize = 2;
 
 /// Least share of the pool that one exchange may move: small pools have small magazines, so that

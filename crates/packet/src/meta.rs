@@ -1,4 +1,4 @@
-//! What is known about a packet beside its bytes.
+//! Facts about a packet beside its bytes.
 
 use crate::time::Instant;
 
@@ -17,7 +17,7 @@ pub struct Meta {
     pub l3_offset: u16,
     /// Start of the transport header, in bytes from the packet's first byte.
     pub l4_offset: u16,
-    /// What is known about the transport checksum.
+    /// The state of the transport checksum.
     pub checksum: Checksum,
     /// Set on a super-segment: how to cut it.
     pub segmentation: Option<Segmentation>,
@@ -26,7 +26,7 @@ pub struct Meta {
     pub payload_sum: Option<u16>,
 }
 
-/// What is known about a packet's transport checksum.
+/// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// Nothing: received, must be verified; sent, is complete in the bytes as they stand.

@@ -126,8 +126,8 @@ impl<T> Producer<T> {
         Ok(self.publish(self.tail.wrapping_add(1)))
     }
 
-    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise whether the consumer
-    /// sleeps, with a fence between this and that.
+    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise
+    /// whether the consumer sleeps, with a fence between this and that.
     ///
     /// # Errors
     /// Gives the item back when the ring is full.
@@ -244,9 +244,10 @@ impl<T> Consumer<T> {
         self.take(n, out)
     }
 
-    /// As [`pop_bulk`](Self::pop_bulk) without its fence, for who polls: 0 promises nothing. Before it goes to sleep
-    /// the consumer issues a sequentially consistent fence and asks [`is_empty`](Self::is_empty); the
-    /// [`push`](Producer::push) that this does not see then returns `true`.
+    /// As [`pop_bulk`](Self::pop_bulk) without its fence, for who polls: 0 promises nothing. Before
+    /// it goes to sleep the consumer issues a sequentially consistent fence and asks
+    /// [`is_empty`](Self::is_empty); the [`push`](Producer::push) that this does not see then
+    /// returns `true`.
     #[inline]
     pub fn poll_bulk(&mut self, limit: usize, out: impl FnMut(T)) -> usize {
         let n = self.glance().min(limit);

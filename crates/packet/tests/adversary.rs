@@ -1,5 +1,6 @@
-//! Each public function is called with the worst numbers there are. Whatever it answers, or panics with: the bytes of
-//! packets that it was not given stay, a packet or queue has as many bytes as it says, and all memory comes home.
+//! Each public function is called with the worst numbers there are. Whatever it answers, or panics
+//! with: the bytes of packets that it was not given stay, a packet or queue has as many bytes as it
+//! says, and all memory comes home.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -322,8 +323,8 @@ fn whole(queue: &ByteQueue, what: &str) {
     assert!(queue.is_empty() || queue.held_bytes() >= DESCRIPTOR_SIZE_BYTES, "{what}");
 }
 
-/// Queues as they are filled: by frames of a segment each, some of them handed out; by chains of them; in blocks; by
-/// packets of both pools.
+/// Queues as they are filled: by frames of a segment each, some of them handed out; by chains of
+/// them; in blocks; by packets of both pools.
 fn queues(world: &World) -> Vec<(ByteQueue, Option<Packet>)> {
     let World { pool, other, .. } = world;
     let limits = QueueLimits::new(1 << 20);
@@ -421,7 +422,8 @@ fn leaked_guards() {
     assert!(taken.iter().map(|p| p.head()[0]).eq(0..3));
 }
 
-/// A part counts as if it held its block alone. Of two pools there are more than a packet can count.
+/// A part counts as if it held its block alone. Of two pools there are more than a packet can
+/// count.
 #[test]
 #[cfg_attr(miri, ignore = "two million descriptors")]
 fn parts_of_two_pools_beyond_what_a_packet_counts() {

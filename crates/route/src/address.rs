@@ -13,8 +13,8 @@ pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The all-routers multicast address, `ff02::2` (RFC 4291 section 2.7.1).
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// The link-local address of an Ethernet interface: `fe80::/64` with its EUI-64 identifier (RFC 2464
-/// section 5).
+/// The link-local address of an Ethernet interface: `fe80::/64` with its EUI-64 identifier (RFC
+/// 2464 section 5).
 pub const fn link_local(mac: MacAddr) -> Ipv6Addr {
     mac.link_local()
 }

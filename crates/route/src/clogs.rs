@@ -1,16 +1,18 @@
-//! A CLOG. A historical fault, on purpose, for the laboratory (`millstream clog`). Compiled under the feature `clogs` alone.
+//! A CLOG. A historical fault, on purpose, for the laboratory (`millstream clog`). Compiled under
+//! the feature `clogs` alone.
 //!
-//! Tables that are given one [`SharedLock`] look their routes up as the kernels of the time did (FreeBSD: `rtalloc`, then
-//! `RTFREE`): under one lock, with a count of the references to what was found. Answers are the same; every core waits for
-//! every other. Without one, a look-up writes nothing that is shared.
+//! Tables that are given one [`SharedLock`] look their routes up as the kernels of the time did
+//! (FreeBSD: `rtalloc`, then `RTFREE`): under one lock, with a count of the references to what was
+//! found. Answers are the same; every core waits for every other. Without one, a look-up writes
+//! nothing that is shared.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::table::Route;
+use crate::route::Route;
 
-/// What look-ups of all tables that share it wait for.
+/// The lock that look-ups of all tables that share it wait for.
 #[derive(Debug, Default)]
 pub struct SharedLock {
     lock: Mutex<()>,
@@ -27,7 +29,8 @@ pub fn locks_taken() -> u64 {
 }
 
 impl SharedLock {
-    /// Looks up under the lock and counts a reference to what was found; takes the lock again to give the reference up.
+    /// Looks up under the lock and counts a reference to what was found; takes the lock again to
+    /// give the reference up.
     pub(crate) fn around(&self, look: impl FnOnce() -> Option<Route>) -> Option<Route> {
         let found = self.locked(|| {
             let found = look();

@@ -16,12 +16,13 @@
 pub mod address;
 #[cfg(feature = "clogs")]
 pub mod clogs;
-mod family;
 mod fib;
 mod key;
 pub mod limits;
 mod neighbor;
 mod prefix;
+mod rib;
+mod route;
 mod table;
 mod template;
 
@@ -31,5 +32,6 @@ pub use neighbor::{
     Refusal, Resolved, State,
 };
 pub use prefix::{LinkId, NotAPrefix, Prefix};
-pub use table::{Reject, Route, RouteError, RouteTable, Routes};
+pub use route::{Reject, Route};
+pub use table::{RouteError, RouteTable, Routes};
 pub use template::{ApplyError, Generations, HeaderTemplate, Stamp, TransportChecksum};

@@ -1,9 +1,11 @@
 //! Every limit of this crate, in one place. Units are the last word of a name.
 
-/// Prefixes and alternatives a [`RouteTable`](crate::RouteTable) holds at most, unless told otherwise.
+/// Prefixes and alternatives a [`RouteTable`](crate::RouteTable) holds at most, unless told
+/// otherwise.
 pub const ROUTES_LIMIT: usize = 2 << 20;
 
-/// Routes of one prefix that share its flows at most ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)).
+/// Routes of one prefix that share its flows at most
+/// ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)).
 pub const MULTIPATH_LIMIT: usize = 6;
 
 /// Largest weight of a route among those that share flows; as of `nexthop … weight` in Linux.
@@ -43,11 +45,11 @@ pub const MULTICAST_SOLICITS: u8 = 3;
 /// `MAX_UNICAST_SOLICIT` of RFC 4861 section 10: questions asked in PROBE.
 pub const UNICAST_SOLICITS: u8 = 3;
 
-/// How long an entry stays STALE without being used before it is forgotten (RFC 1122 section
+/// Time that an entry stays STALE without being used before it is forgotten (RFC 1122 section
 /// 2.3.2.1 asks for some such flush; RFC 4861 leaves the time open).
 pub const STALE_LIFETIME_MS: u64 = 20 * 60_000;
 
-/// How long an answer stands against other claims: `locktime` of Linux (arp(7)).
+/// Time that an answer stands against other claims: `locktime` of Linux (arp(7)).
 pub const LOCKTIME_MS: u64 = 1_000;
 
 /// Room for a prebuilt header: Ethernet with one tag (18), IPv4 with options (60), TCP with

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct LinkId(pub u16);
 
 impl LinkId {
-    /// No link: that of a route that leads nowhere ([`Route::rejecting`](crate::Route::rejecting)). No link of an engine
-    /// gets this number.
+    /// No link: that of a route that leads nowhere ([`Route::rejecting`](crate::Route::rejecting)).
+    /// No link of an engine gets this number.
     pub const NONE: Self = Self(u16::MAX);
 
     /// The number as an index.
@@ -55,7 +55,7 @@ impl Prefix {
         Self { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// Whether the length fits the family. The fields are public, so every door checks it.
+    /// Returns true if the length fits the family. The fields are public, so every door checks it.
     pub const fn is_valid(&self) -> bool {
         self.len <= self.max_len()
     }
@@ -76,7 +76,7 @@ impl Prefix {
         Self { addr, len }
     }
 
-    /// Whether an address is in this network; an address of the other family never is.
+    /// Returns true if an address is in this network; an address of the other family never is.
     pub fn contains(&self, addr: IpAddr) -> bool {
         let len = self.len.min(self.max_len());
         match (self.addr, addr) {

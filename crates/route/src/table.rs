@@ -18,72 +18,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::family::{Family, Published};
 use crate::fib::{Fib, LEAVES_LIMIT};
 use crate::limits::{ROUTES_LIMIT, WEIGHT_LIMIT};
 use crate::prefix::{LinkId, Prefix};
+use crate::rib::{Family, Published};
+use crate::route::Route;
 
 /// Values that one prefix needs at most: three in each of the 14 nodes on the way of an address of
 /// IPv6, and one of a group that has several no longer.
 const LEAVES_OF_A_PREFIX: usize = 3 * 14 + 1;
-
-/// What becomes of packets that a route leads nowhere; the names are those of Linux (ip-route(8)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reject {
-    /// They are dropped, and nobody is told.
-    Blackhole,
-    /// They are dropped, and their sender is told that the host is unreachable.
-    Unreachable,
-    /// They are dropped, and their sender is told that it is forbidden.
-    Prohibit,
-}
-
-/// Where packets for a prefix go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Route {
-    /// The link they leave by.
-    pub link: LinkId,
-    /// The router they are handed to; `None` when the destination itself is on the link.
-    pub gateway: Option<IpAddr>,
-    /// Largest IP packet on this way in bytes, when it is below the link's.
-    pub mtu: Option<u16>,
-    /// Which of several routes for the same prefix wins: the lowest.
-    pub metric: u32,
-    /// They go nowhere: then `link` is [`LinkId::NONE`], and there is no gateway.
-    pub reject: Option<Reject>,
-    /// Its part of the flows of its prefix, beside that of others where several share them
-    /// ([`RouteTable::set_multipath`]): 1 to [`WEIGHT_LIMIT`].
-    pub weight: u16,
-}
-
-impl Route {
-    /// A route to what is on the link itself.
-    pub const fn on_link(link: LinkId) -> Self {
-        Self { link, gateway: None, mtu: None, metric: 0, reject: None, weight: 1 }
-    }
-
-    /// A route through a router.
-    pub const fn via(link: LinkId, gateway: IpAddr) -> Self {
-        Self { gateway: Some(gateway), ..Self::on_link(link) }
-    }
-
-    /// A route that leads nowhere, so that no route for a shorter prefix is taken.
-    pub const fn rejecting(reject: Reject) -> Self {
-        Self { reject: Some(reject), ..Self::on_link(LinkId::NONE) }
-    }
-
-    /// The neighbour that a packet for `destination` is handed to on this route.
-    pub fn next_hop(&self, destination: IpAddr) -> IpAddr {
-        self.gateway.unwrap_or(destination)
-    }
-}
 
 /// Why a route was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteError {
     /// The table holds its limit of routes.
     Full {
-        /// That limit.
+        /// The limit that was reached.
         limit: usize,
     },
     /// The prefix is longer than an address of its family.
@@ -112,7 +62,7 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// What readers have: the tables of both families.
+/// The tables of both families, for readers.
 #[derive(Clone)]
 struct Tables {
     v4: Arc<Fib<u32>>,
@@ -185,8 +135,8 @@ impl Routes {
         self.lookup_flows_v6(addrs, |_| 0, found);
     }
 
-    /// Of several routes that share flows, those of these flows: `hash` gives the hash of the flow at a place, as in
-    /// [`lookup_flow`](Self::lookup_flow).
+    /// Returns the routes of these flows, where several share them: `hash` gives the hash of the
+    /// flow at a place, as in [`lookup_flow`](Self::lookup_flow).
     #[inline]
     pub fn lookup_flows_v4(
         &self,
@@ -239,7 +189,7 @@ impl Routes {
         self.shared.len.load(Ordering::Relaxed)
     }
 
-    /// Whether there was none.
+    /// Returns true if there was none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -260,9 +210,9 @@ impl fmt::Debug for Routes {
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
 /// equals the one inserted first, or several that share flows
-/// ([`set_multipath`](Self::set_multipath)). A change costs what lies in the same 32 slots of the readers'
-/// table, or what the prefix covers. Many changes at once belong into [`change`](Self::change):
-/// where they are a sixteenth of the table, it is built anew, once.
+/// ([`set_multipath`](Self::set_multipath)). A change costs what lies in the same 32 slots of the
+/// readers' table, or what the prefix covers. Many changes at once belong into
+/// [`change`](Self::change): where they are a sixteenth of the table, it is built anew, once.
 pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,
@@ -318,8 +268,9 @@ impl RouteTable {
         }
     }
 
-    /// Adds a route, or replaces metric, MTU, weight and rejection of the one for the same prefix by the same
-    /// link and gateway, which is then given back. Host bits of the prefix do not count.
+    /// Adds a route, or replaces metric, MTU, weight and rejection of the one for the same prefix
+    /// by the same link and gateway, which is then given back. Host bits of the prefix do not
+    /// count.
     pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<Option<Route>, RouteError> {
         check(&prefix, &route)?;
         let room = self.len() < self.limit;
@@ -360,10 +311,10 @@ impl RouteTable {
         before - self.len()
     }
 
-    /// Whether flows are shared among the routes of a prefix that have its lowest metric, if they
-    /// go through gateways: among the first [`MULTIPATH_LIMIT`](crate::limits::MULTIPATH_LIMIT) of them, by hash
-    /// ([`Routes::lookup_flow`]; RFC 2991, RFC 2992) and by their weights, to a thousandth of all flows. They are not at
-    /// first: then the one inserted first is in force.
+    /// Sets if flows are shared among the routes of a prefix that have its lowest metric, if they
+    /// go through gateways: among the first [`MULTIPATH_LIMIT`](crate::limits::MULTIPATH_LIMIT) of
+    /// them, by hash ([`Routes::lookup_flow`]; RFC 2991, RFC 2992) and by their weights, to a
+    /// thousandth of all flows. They are not at first: then the one inserted first is in force.
     pub fn set_multipath(&mut self, on: bool) {
         self.v4.set_multipath(on);
         self.v6.set_multipath(on);
@@ -395,13 +346,15 @@ impl RouteTable {
         self.generation
     }
 
-    /// All routes with their prefixes, by prefix and then metric: the first of a prefix is in force.
+    /// All routes with their prefixes, by prefix and then metric: the first of a prefix is in
+    /// force.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Route)> + '_ {
         self.v4.iter().chain(self.v6.iter())
     }
 
-    /// The same from one on, for who walks the table a part at a time: the route of this `prefix` in this `place` among
-    /// its routes, or the next one there is. Each comes with its place. Finding the first takes logarithmic time.
+    /// The same from one on, for who walks the table a part at a time: the route of this `prefix`
+    /// in this `place` among its routes, or the next one there is. Each comes with its place.
+    /// Finding the first takes logarithmic time.
     pub fn iter_from(
         &self,
         prefix: Prefix,
@@ -421,7 +374,7 @@ impl RouteTable {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is no route.
+    /// Returns true if there is no route.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -19,7 +19,7 @@ const ETHERNET_IPV4_BYTES: usize = ethernet::HEADER_LEN + ip::V4_HEADER_LEN;
 pub struct Generations(u64);
 
 impl Generations {
-    /// Of [`Routes::generation`](crate::Routes::generation) and
+    /// Joins [`Routes::generation`](crate::Routes::generation) and
     /// [`NeighborTable::generation`](crate::NeighborTable::generation).
     #[inline]
     pub const fn new(routes: u32, neighbors: u32) -> Self {
@@ -27,7 +27,7 @@ impl Generations {
     }
 }
 
-/// What differs from packet to packet of a flow.
+/// The values that differ from packet to packet of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// IPv4 identification; not used in IPv6.
@@ -36,11 +36,11 @@ pub struct Stamp {
     pub ecn: u8,
     /// Bytes of the transport header that the packet begins with; 0 when the template has it. Even.
     pub transport_header_len: usize,
-    /// Who computes the transport checksum.
+    /// The one who computes the transport checksum.
     pub checksum: TransportChecksum,
 }
 
-/// What happens to the transport checksum of a packet.
+/// The treatment of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChecksum {
     /// Nothing: the packet brings it complete, or the protocol has none.
@@ -161,7 +161,7 @@ impl HeaderTemplate {
         template
     }
 
-    /// Whether the route and the neighbour are still those it was made from. One compare.
+    /// Returns true if the route and the neighbour are still those it was made from. One compare.
     #[inline]
     pub fn valid(&self, now: Generations) -> bool {
         self.generations == now
@@ -190,8 +190,9 @@ impl HeaderTemplate {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Completes the link and IP headers in a copy of [`headers`](Self::headers), for a packet of `transport_len` bytes
-    /// behind the IP header, and gives the sum of its pseudo-header. Copies can be completed again.
+    /// Completes the link and IP headers in a copy of [`headers`](Self::headers), for a packet of
+    /// `transport_len` bytes behind the IP header, and gives the sum of its pseudo-header. Copies
+    /// can be completed again.
     #[inline]
     pub fn stamp(
         &self,
@@ -205,9 +206,10 @@ impl HeaderTemplate {
         Ok(fold(self.transport_sum + length_sum(transport_len)))
     }
 
-    /// What the length field says of `transport_len` bytes behind the IP header: it counts the header in IPv4 (RFC 791
-    /// section 3.1), not in IPv6 (RFC 8200 section 3). 0 where it cannot tell the length of a super-segment, whose link
-    /// takes it to be as long as it is (as Linux' “BIG TCP”).
+    /// Returns the length field for `transport_len` bytes behind the IP header: it counts the
+    /// header in IPv4 (RFC 791 section 3.1), not in IPv6 (RFC 8200 section 3). 0 where it cannot
+    /// tell the length of a super-segment, whose link takes it to be as long as it is (as Linux'
+    /// “BIG TCP”).
     #[inline(always)]
     fn length_field(&self, transport_len: usize, stamp: Stamp) -> Result<u16, ApplyError> {
         let packet_len = self.ip_header_len() + transport_len;
@@ -224,9 +226,9 @@ impl HeaderTemplate {
         stamp.checksum == TransportChecksum::Offload && self.protocol == Protocol::TCP
     }
 
-    /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start
-    /// of `room`, which has [`header_len`](Self::header_len) bytes at least, and gives the sum of its pseudo-header.
-    /// For templates without transport header.
+    /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP
+    /// header to the start of `room`, which has [`header_len`](Self::header_len) bytes at least,
+    /// and gives the sum of its pseudo-header. For templates without transport header.
     #[inline(always)]
     pub fn put(
         &self,
@@ -291,10 +293,11 @@ impl HeaderTemplate {
         Ok(())
     }
 
-    /// Writes a whole datagram, the template's headers with `data` behind them, to `room`, copying and (if
-    /// `checksum` says so) summing in one pass, and returns what is to be said of its checksum. `None` when the
-    /// template is not for UDP, `room` is not [`header_len`](Self::header_len) and `data` long, or that is too
-    /// long for an IP packet; then `room` may have been written to.
+    /// Writes a whole datagram, the template's headers with `data` behind them, to `room`, copying
+    /// and (if `checksum` says so) summing in one pass, and returns what is to be said of its
+    /// checksum. `None` when the template is not for UDP, `room` is not
+    /// [`header_len`](Self::header_len) and `data` long, or that is too long for an IP packet; then
+    /// `room` may have been written to.
     #[inline]
     pub fn write_datagram(
         &self,
@@ -368,7 +371,8 @@ impl HeaderTemplate {
         }
     }
 
-    /// What to store as the transport checksum and where in the transport header, if anything.
+    /// Returns the value to store as the transport checksum and its place in the transport header,
+    /// if any.
     fn transport_checksum(
         &self,
         packet: &Packet,
@@ -417,8 +421,8 @@ impl fmt::Debug for HeaderTemplate {
     }
 }
 
-/// What a length adds to the sum of a pseudo-header, which has 32 bits for it (RFC 9293 section 3.1, RFC 8200 section
-/// 8.1).
+/// Returns what a length adds to the sum of a pseudo-header, which has 32 bits for it (RFC 9293
+/// section 3.1, RFC 8200 section 8.1).
 #[inline(always)]
 fn length_sum(transport_len: usize) -> u32 {
     let [high, low] = [transport_len >> 16, transport_len].map(|half| (half as u16).to_be());

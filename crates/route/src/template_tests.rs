@@ -29,7 +29,7 @@ fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
     ]
 }
 
-/// What the transport checksum of bytes that contain their checksum field comes to: 0xffff is right.
+/// Returns the transport checksum of bytes that contain their checksum field: 0xffff is right.
 fn verify(src: IpAddr, dst: IpAddr, protocol: Protocol, transport: &[u8]) -> u32 {
     let mut sum = Accumulator::new(pseudo_header_sum(src, dst, protocol, transport.len()));
     sum.add(transport);
@@ -157,7 +157,8 @@ fn holds_while_both_generations_do() {
     assert!(!template.valid(Generations::new(5, 3)));
 }
 
-/// The checksum's own place must be in the first frame, whatever the stamp says of the header's length.
+/// The checksum's own place must be in the first frame, whatever the stamp says of the header's
+/// length.
 #[test]
 fn a_packet_that_ends_before_its_checksum_is_refused() {
     let pool = pool();
@@ -207,8 +208,8 @@ fn an_error_leaves_the_packet_as_it_was() {
     assert_eq!(longest.len(), 65_535);
 }
 
-/// What a length field of 16 bits cannot tell is told by 0, of a TCP super-segment alone; the pseudo-header has 32 bits
-/// for it.
+/// A length over 16 bits is written as 0, for a TCP super-segment alone; the pseudo-header has 32
+/// bits for it.
 #[test]
 fn a_super_segment_beyond_the_length_field_says_nothing_of_its_length() {
     let pool = Pool::new(PoolConfig::default()).unwrap();

@@ -108,7 +108,8 @@ pub const fn finish64(sum: u64) -> [u8; 2] {
 /// even their total fits a lane of 32 bits. Nearly every call is shorter.
 const RUN_BYTES: usize = 1 << 16;
 
-/// Up to here a few plain additions are done before a vector kernel has begun: headers, and datagrams of few bytes.
+/// Up to here a few plain additions are done before a vector kernel has begun: headers, and
+/// datagrams of few bytes.
 const SHORT_BYTES: usize = 96;
 
 /// Up to here bytes are copied one, two, four or eight at a time, without a call.

@@ -87,8 +87,8 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies some bytes, at least eight, and sums them without folding; `dst` is as long as `src`. The end of them that is
-/// no whole word is copied with those before it.
+/// Copies some bytes, at least eight, and sums them without folding; `dst` is as long as `src`. The
+/// end of them that is no whole word is copied with those before it.
 #[inline(always)]
 pub(super) fn copy_and_sum_short(src: &[u8], dst: &mut [u8]) -> u64 {
     debug_assert!(src.len() >= 8 && src.len() == dst.len());

@@ -54,7 +54,8 @@ fn check(kernel: Kernel, data: &[u8], offset: usize) {
 const LONG: usize = 600;
 const STEP: usize = if cfg!(miri) { 31 } else { 1 };
 
-/// All up to [`LONG`]; under Miri those at the edges of vectors and of what the kernels do with them.
+/// All up to [`LONG`]; under Miri those at the edges of vectors and of what the kernels do with
+/// them.
 fn lengths() -> impl Iterator<Item = usize> {
     const EDGES: [usize; 10] = [0, 1, 31, 33, 64, 95, 129, 257, 321, 511];
     (0..LONG).filter(|len| !cfg!(miri) || EDGES.contains(len))

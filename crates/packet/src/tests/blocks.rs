@@ -203,8 +203,8 @@ fn much_is_copied_into_blocks_and_what_is_left_into_frames() {
     assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
 }
 
-/// Places made first and filled later are those that a write would have taken, and what went from the front meanwhile
-/// is not asked for any more.
+/// Places made first and filled later are those that a write would have taken, and what went from
+/// the front meanwhile is not asked for any more.
 #[test]
 fn reserved_bytes_are_filled_later() {
     let pool = pool(40, 12);
@@ -233,7 +233,8 @@ fn reserved_bytes_are_filled_later() {
     assert_eq!(pool.stats().used_blocks, 0);
 }
 
-/// A segment that begins where another ended early, in the middle of a block, lies in one of its own all the same.
+/// A segment that begins where another ended early, in the middle of a block, lies in one of its
+/// own all the same.
 #[test]
 fn reserved_bytes_begin_with_a_block_where_all_before_was_sent() {
     let pool = pool(40, 12);

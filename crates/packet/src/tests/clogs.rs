@@ -1,4 +1,5 @@
-//! The clogs: the same bytes, and work that grows with what is queued. Counts alone; nothing here takes time.
+//! The clogs: the same bytes, and work that grows with what is queued. Counts alone; nothing here
+//! takes time.
 
 use super::bytes;
 use crate::clogs::{Clogs, Counts, counts};
@@ -23,7 +24,7 @@ fn queue(pool: &Pool, (packets, len): (usize, usize), limit_bytes: usize) -> (By
     (queue, all)
 }
 
-/// What reads of `size` bytes give, and what was done for the first of them.
+/// Returns the bytes that reads of `size` bytes give, and the work done for the first of them.
 fn drain(queue: &mut ByteQueue, size: usize) -> (Vec<u8>, Counts) {
     let (mut all, mut first, mut out) = (Vec::new(), None, vec![0; size]);
     let before = counts();

@@ -216,7 +216,7 @@ fn a_run_of_frames_is_handed_out_as_each_of_them() {
     assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 5000), &mut parts), 0, "no headroom");
 }
 
-/// What is sent again from the front does not cost new data its place, nor the last frame its end.
+/// A resend from the front does not cost new data its place, nor the last frame its end.
 #[test]
 fn new_data_is_found_behind_a_resend() {
     let count = if cfg!(miri) { 60 } else { 1500 };
@@ -240,8 +240,8 @@ fn new_data_is_found_behind_a_resend() {
     }
 }
 
-/// What is written in bulk lies in blocks of a segment each, so that a view of one is one piece of memory, and again so
-/// after something was sent that was no whole block.
+/// Bulk writes lie in blocks of a segment each, so that a view of one is one piece of memory, and
+/// again so after something was sent that was no whole block.
 #[test]
 fn bulk_lies_in_blocks_that_segments_end_with() {
     let (blocks, segment) = (12, 1001);
@@ -268,7 +268,8 @@ fn bulk_lies_in_blocks_that_segments_end_with() {
         assert_eq!((view.frame_count(), view.head()), (1, &bytes[at..at + whole]));
         assert_eq!(view.head().as_ptr().addr() % BLOCK_SIZE_BYTES, 0);
     }
-    // The 300 bytes behind are sent too. The block is filled up, and beyond to where segments end now.
+    // The 300 bytes behind are sent too. The block is filled up, and beyond to where segments end
+    // now.
     queue.write_bulk(&pool, &bytes[two..], &cuts(0));
     assert!(same(queue.slices(), &bytes));
     let rest = whole - 300;
@@ -301,7 +302,8 @@ fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
     assert_eq!(pool.stats().used_blocks, 0);
 }
 
-/// Segments that no frame holds leave in the frames that they were written into, and stay until they are discarded.
+/// Segments that no frame holds leave in the frames that they were written into, and stay until
+/// they are discarded.
 #[test]
 fn segments_of_several_frames_leave_in_their_own_frames() {
     let pool = Pool::new(PoolConfig::fixed(128)).unwrap();
@@ -345,8 +347,8 @@ fn segments_of_several_frames_leave_in_their_own_frames() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
-/// Without views for all of its frames a segment stays as it is; a copy that ends in one is followed by what is left of
-/// it.
+/// Without views for all of its frames a segment stays as it is; a copy that ends in one is
+/// followed by what is left of it.
 #[test]
 fn a_segment_of_several_frames_is_handed_out_whole_or_not_at_all() {
     let pool = Pool::new(PoolConfig::fixed(64)).unwrap();

@@ -377,7 +377,8 @@ impl World {
         assert_eq!(queue.held_bytes() == 0, queue.is_empty());
         assert_eq!(queue.held_bytes(), queue.held_by_walking());
         let high = queue.limits().high_bytes;
-        // An empty queue takes one packet of any size: a block, or 6,000 bytes here in up to 4 frames.
+        // An empty queue takes one packet of any size: a block, or 6,000 bytes here in up to 4
+        // frames.
         let bound = self.bound.max(high).max(4 * FRAME_HELD_BYTES).max(BLOCK_HELD_BYTES);
         assert!(queue.held_bytes() <= bound, "over the limit");
         if queue.held_bytes() <= high {
@@ -459,8 +460,8 @@ proptest! {
             prop_assert!(queue.held_bytes() <= high);
         }
         prop_assert_eq!(queue.held_bytes(), pool.stats().used_frames * FRAME_HELD_BYTES);
-        // Segments of at most the coalescing limit leave no frame with room for the longest of them behind its headroom:
-        // but the last, and the first where some of it was read.
+        // Segments of at most the coalescing limit leave no frame with room for the longest of them
+        // behind its headroom: but the last, and the first where some of it was read.
         let longest = *sizes.iter().max().unwrap();
         if longest <= COALESCE_LIMIT_BYTES && refused != 0 {
             let full = FRAME_SIZE_BYTES - headroom - longest + 1;

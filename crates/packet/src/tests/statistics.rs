@@ -1,4 +1,4 @@
-//! What pools tell, and how they grow and shrink.
+//! Statistics of pools, and how pools grow and shrink.
 
 use super::*;
 

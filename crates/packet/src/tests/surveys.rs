@@ -1,4 +1,4 @@
-//! What a queue is made of, looked at a few pieces at a time.
+//! Surveys of a queue, a few pieces at a time.
 
 use crate::*;
 

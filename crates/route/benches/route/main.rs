@@ -1,9 +1,10 @@
-//! The route table beside DPDK's FIB and a radix tree from crates.io: `cargo bench -p millstream-route`.
+//! The route table beside DPDK's FIB and a radix tree from crates.io: `cargo bench -p
+//! millstream-route`.
 //!
 //! 900,000 prefixes of IPv4 and 200,000 of IPv6, made up with the lengths that the tables of the
-//! Internet have and 64 next hops; a million addresses, each in a prefix drawn by chance. All answer
-//! the same addresses in turns, `--rounds N` times (9); shown are medians and the median of the
-//! rounds' ratios. DPDK is left out, and that is said, where it is not installed.
+//! Internet have and 64 next hops; a million addresses, each in a prefix drawn by chance. All
+//! answer the same addresses in turns, `--rounds N` times (9); shown are medians and the median of
+//! the rounds' ratios. DPDK is left out, and that is said, where it is not installed.
 
 mod table;
 

@@ -33,7 +33,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use writer::{Entry, FibWriter, Prefixes};
 
 use crate::key::Key;
-use crate::table::Route;
+use crate::route::Route;
 use slots::RouteSlot;
 
 /// Slots of a group.
@@ -56,7 +56,7 @@ const CHANGES_LIMIT: u32 = (1 << VERSION_BITS) - 2;
 /// Addresses that are looked up side by side.
 const BULK: usize = 32;
 
-/// What look-ups of one family read.
+/// The table that look-ups of one family read.
 pub(crate) struct Fib<K> {
     /// Bits that the root resolves: 8, 16 or 24.
     root_bits: u32,
@@ -91,7 +91,7 @@ impl Word {
         (self.0 >> 32) as usize & (LEAVES_LIMIT - 1)
     }
 
-    /// How many values the group has.
+    /// Returns how many values the group has.
     fn values(self) -> usize {
         self.bits().count_ones() as usize + 1
     }
@@ -105,8 +105,8 @@ impl Word {
 }
 
 impl<K: Key> Fib<K> {
-    /// The route of the longest prefix that covers `key`, of several that share its flows the first. The answer was right
-    /// at some moment between call and return.
+    /// The route of the longest prefix that covers `key`, of several that share its flows the
+    /// first. The answer was right at some moment between call and return.
     #[inline]
     pub fn lookup(&self, key: K) -> Option<Route> {
         self.lookup_flow(key, || 0)
@@ -126,8 +126,8 @@ impl<K: Key> Fib<K> {
     }
 
     /// Looks every key up; the answers go to the same places of `found`. Loads of several keys are
-    /// on their way at once, which is what this has over one after the other. `hash` is asked for that
-    /// of the flow at a place where several routes share flows.
+    /// on their way at once, which is what this has over one after the other. `hash` is asked for
+    /// that of the flow at a place where several routes share flows.
     #[inline]
     pub fn lookup_bulk<A: Copy>(
         &self,

@@ -5,14 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::limits::MULTIPATH_LIMIT;
 use crate::prefix::LinkId;
-use crate::table::{Reject, Route};
+use crate::route::{Reject, Route};
 
-/// What the first word says beside the link, the MTU and the metric.
+/// Flags of the first word, beside the link, the MTU and the metric.
 const HAS_MTU: u64 = 1;
 const GATEWAY_V4: u64 = 2;
 const GATEWAY_V6: u64 = 4;
 const SEVERAL: u64 = 8;
-/// Where it says what becomes of packets that go nowhere, in two bits; 0 for those that go somewhere.
+/// Where it says what becomes of packets that go nowhere, in two bits; 0 for those that go
+/// somewhere.
 const REJECT_AT: u32 = 4;
 /// Where it has the weight less one, in eight bits.
 const WEIGHT_AT: u32 = 8;
@@ -20,12 +21,13 @@ const WEIGHT_AT: u32 = 8;
 /// Hashes that routes share fall into so many ranges, by their upper bits.
 const RANGES: u64 = 1 << RANGE_BITS;
 const RANGE_BITS: u32 = 10;
-/// Where the first two words say which range is the last of each route but the last: three in the first.
+/// Where the first two words say which range is the last of each route but the last: three in the
+/// first.
 const LAST_AT: [(usize, u32); MULTIPATH_LIMIT - 1] = [(0, 0), (0, 10), (0, 20), (1, 8), (1, 18)];
 
-/// A route: link, MTU and metric; what of it there is; the gateway's bits. Or several: the numbers of routes that share
-/// flows, one in the upper half of each of the first two words and two in each of the others, and where the ranges of
-/// hashes end that are theirs.
+/// A route: link, MTU and metric; what of it there is; the gateway's bits. Or several: the numbers
+/// of routes that share flows, one in the upper half of each of the first two words and two in each
+/// of the others, and where the ranges of hashes end that are theirs.
 #[repr(align(32))]
 #[derive(Default)]
 pub(super) struct RouteSlot([AtomicU64; 4]);
@@ -71,8 +73,9 @@ impl RouteSlot {
         }
     }
 
-    /// The route with this number, or that of several for a flow of this hash (RFC 2992: by ranges of hashes, so
-    /// that few flows move when their number or a weight changes). As [`read`](Self::read).
+    /// The route with this number, or that of several for a flow of this hash (RFC 2992: by ranges
+    /// of hashes, so that few flows move when their number or a weight changes). As
+    /// [`read`](Self::read).
     #[inline(always)]
     pub fn pick(slots: &[Self], number: u32, hash: &impl Fn() -> u32) -> Option<Route> {
         let slot = slots.get(number as usize)?;
@@ -120,8 +123,8 @@ impl RouteSlot {
     }
 }
 
-/// The last range of each of these routes but the last: as many are a route's as its weight says, and one at least. Behind
-/// the last route there is none.
+/// The last range of each of these routes but the last: as many are a route's as its weight says,
+/// and one at least. Behind the last route there is none.
 fn last_ranges(members: &[u32], weight: impl Fn(u32) -> u16) -> [u64; MULTIPATH_LIMIT - 1] {
     let weights = || members.iter().map(|&member| u64::from(weight(member)));
     let (total, mut upto, mut end) = (weights().sum::<u64>().max(1), 0, 0);

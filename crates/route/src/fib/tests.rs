@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::WEIGHT_LIMIT;
 use crate::prefix::LinkId;
-use crate::table::Reject;
+use crate::route::Reject;
 
 /// The prefixes of a test; a prefix's value is its route's number.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use super::leaves::Leaves;
 use super::slots::RouteSlot;
 use super::{CHILD, Fib, GROUP, LEAVES_LIMIT, NODE_GROUPS, NOTHING, STRIDE, Word};
 use crate::key::Key;
-use crate::table::Route;
+use crate::route::Route;
 
 /// From this many prefixes on the root resolves 16 and 24 bits, for 16 KiB and 4 MiB.
 const ROOT_16_FROM_PREFIXES: usize = 64;
@@ -45,7 +45,7 @@ struct Node {
     first: usize,
     /// The bits in front of those that it resolves.
     offset: u32,
-    /// How many it resolves.
+    /// Bits that it resolves.
     width: u32,
 }
 
@@ -97,12 +97,12 @@ impl<K: Key> FibWriter<K> {
         writer
     }
 
-    /// What readers share.
+    /// Returns the table that readers share.
     pub fn fib(&self) -> &Arc<Fib<K>> {
         &self.fib
     }
 
-    /// How many numbers of routes there is room for, 0 included, which is none.
+    /// Returns how many numbers of routes there is room for, 0 included, which is none.
     pub fn routes(&self) -> usize {
         self.fib.routes.len()
     }
@@ -350,7 +350,7 @@ impl<K: Key> FibWriter<K> {
         let _ = self.grow_groups(groups.saturating_sub(here));
     }
 
-    /// Whether no prefix is in the table, and all of it is free.
+    /// Returns true if no prefix is in the table, and all of it is free.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         let nodes = (self.groups - self.root_groups()) / NODE_GROUPS;

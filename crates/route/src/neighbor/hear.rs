@@ -1,4 +1,4 @@
-//! What neighbours say of themselves.
+//! Messages in which neighbours announce themselves.
 
 use core::time::Duration;
 use std::net::IpAddr;
@@ -16,15 +16,16 @@ pub enum Evidence {
     /// a neighbour or router solicitation or advertisement (RFC 4861 section 7.2.3), or the sender
     /// of an ARP request for one of our addresses (RFC 826). Makes an entry, STALE.
     Asked,
-    /// The neighbour named its own address to somebody else: the sender of an ARP packet that is not for us. An entry
-    /// that there is takes it in before anybody looks whom the packet is for (RFC 826, "Packet Reception"); it makes
-    /// none.
+    /// The neighbour named its own address to somebody else: the sender of an ARP packet that is
+    /// not for us. An entry that there is takes it in before anybody looks whom the packet is for
+    /// (RFC 826, "Packet Reception"); it makes none.
     Overheard,
     /// The neighbour told its address: a neighbour advertisement, an ARP reply, a gratuitous ARP.
     /// Makes no entry (RFC 4861 section 7.2.5).
     Advertised {
-        /// It answers a question: the S flag. For IPv4, where an answer cannot be told from an unasked reply, it counts
-        /// only while a question is open; so it does for IPv6 when it tells another address than the known one.
+        /// It answers a question: the S flag. For IPv4, where an answer cannot be told from an
+        /// unasked reply, it counts only while a question is open; so it does for IPv6 when it
+        /// tells another address than the known one.
         solicited: bool,
         /// It may replace another address: the O flag.
         replace: bool,
@@ -41,7 +42,7 @@ impl Evidence {
         Self::Advertised { solicited: false, replace: true, router: false };
 }
 
-/// What hearing of a neighbour did.
+/// The effect of a message from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing: the address is no station's, the entry is static or absent, or it was known.
@@ -50,9 +51,11 @@ pub enum Change {
     Learnt,
     /// The same address was confirmed.
     Confirmed,
-    /// The address is another one now. Unless it came as the answer to a question, the next use asks both stations.
+    /// The address is another one now. Unless it came as the answer to a question, the next use
+    /// asks both stations.
     Moved,
-    /// After it had moved, the station that had the address before answered all the same: it has it again.
+    /// After it had moved, the station that had the address before answered all the same: it has it
+    /// again.
     Restored,
     /// Another address was told, too soon after an answer to be believed.
     Refused,
@@ -63,7 +66,7 @@ pub enum Change {
 /// The result of hearing of a neighbour.
 #[must_use]
 pub struct Heard {
-    /// What it did.
+    /// The effect on the entry.
     pub change: Change,
     /// Packets that waited, oldest first, to be sent to the address heard now.
     pub released: PacketQueue,
@@ -153,7 +156,8 @@ impl NeighborTable {
         Heard { change: Change::Learnt, released, displaced: 0 }
     }
 
-    /// News of an entry whose address is known: RFC 4861 section 7.2.5 for advertisements, 7.2.3 and RFC 826 for others.
+    /// News of an entry whose address is known: RFC 4861 section 7.2.5 for advertisements, 7.2.3
+    /// and RFC 826 for others.
     fn hear_known(
         &mut self,
         now: Instant,
@@ -207,9 +211,10 @@ impl NeighborTable {
         Change::Moved
     }
 
-    /// Whether another address for an entry is refused: that an answer has disproved one, or that it came behind an answer,
-    /// was less than [`NeighborConfig::locktime_ms`](super::NeighborConfig) ago. The latter holds for ARP alone, where of
-    /// several answers the first one counts, and not for who announces the address.
+    /// Returns true if another address for an entry is refused: an answer has disproved one, or it
+    /// came behind an answer that was less than
+    /// [`NeighborConfig::locktime_ms`](super::NeighborConfig) ago. The latter holds for ARP alone,
+    /// where of several answers the first one counts, and not for who announces the address.
     fn is_settled(&mut self, now: Instant, slot: u32, evidence: Evidence) -> bool {
         let locktime = Duration::from_millis(self.config.locktime_ms);
         let entry = self.entry(slot);
@@ -218,8 +223,8 @@ impl NeighborTable {
             && (entry.disputed || (entry.ip.is_ipv4() && evidence != Evidence::GRATUITOUS_ARP))
     }
 
-    /// Another address takes the place of the known one. What was known before it is kept: who has claimed the address may
-    /// not have it, which is asked of both when the entry is used next.
+    /// Another address takes the place of the known one. What was known before it is kept: who has
+    /// claimed the address may not have it, which is asked of both when the entry is used next.
     fn replace(&mut self, now: Instant, slot: u32, mac: MacAddr, solicited: bool) {
         let window = self.check_time();
         let entry = self.entry(slot);
@@ -240,7 +245,7 @@ impl NeighborTable {
         }
     }
 
-    /// Who had the address before has answered though somebody else has claimed it.
+    /// Takes the former address back: its owner has answered though somebody else has claimed it.
     fn restore(&mut self, now: Instant, slot: u32, mac: MacAddr) -> Change {
         let entry = self.entry(slot);
         entry.mac = mac;

@@ -1,4 +1,4 @@
-//! What neighbours are found by.
+//! Keys of neighbours.
 
 use core::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::prefix::LinkId;
 
-/// What an entry is found by, in few words, so that hashing it is cheap.
+/// The key of an entry, in few words, so that hashing it is cheap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     bits: u128,

@@ -13,12 +13,13 @@
 //!                                 3 unanswered                 5 s without a sign
 //! ```
 //!
-//! An address that moves without having been asked for (a gratuitous ARP, an ARP packet for others, an unsolicited
-//! advertisement, somebody else's question) is used at once, as these RFCs say. But whoever may claim it: with its next
-//! use the entry goes to PROBE, without a DELAY, and both stations are asked, the one that claims it and the one that had
-//! it. A true move costs nothing; a false one lasts until the one that had it has answered, a round trip of the link.
-//! Then for a moment nobody else may have it. What protocols above say meanwhile does not count: it may be about what
-//! they sent before.
+//! An address that moves without having been asked for (a gratuitous ARP, an ARP packet for others,
+//! an unsolicited advertisement, somebody else's question) is used at once, as these RFCs say. But
+//! whoever may claim it: with its next use the entry goes to PROBE, without a DELAY, and both
+//! stations are asked, the one that claims it and the one that had it. A true move costs nothing; a
+//! false one lasts until the one that had it has answered, a round trip of the link. Then for a
+//! moment nobody else may have it. What protocols above say meanwhile does not count: it may be
+//! about what they sent before.
 //!
 //! The table sends nothing itself: it says whom to ask, and the caller builds the question.
 
@@ -61,20 +62,21 @@ struct Entry {
     used: Instant,
     heard: Instant,
     ever_used: bool,
-    /// Somebody may hold the address without asking again, since the generation last changed for it.
+    /// Somebody may hold the address without asking again, since the generation last changed for
+    /// it.
     given_out: bool,
-    /// Of ours, the address that it was last asked from.
+    /// Our own address that it was last asked from.
     asker: Option<Ipv6Addr>,
-    /// Who had the address before it moved to where it is now.
+    /// The owner of the address before it moved to where it is now.
     former: Option<Former>,
     /// When it last answered a question.
     settled: Option<Instant>,
-    /// That answer disproved what another had claimed.
+    /// The last answer disproved what another had claimed.
     disputed: bool,
     pending: List,
 }
 
-/// Who had a neighbour's address before another claimed it.
+/// The owner of a neighbour's address before another claimed it.
 #[derive(Clone, Copy)]
 struct Former {
     mac: MacAddr,
@@ -121,7 +123,7 @@ pub struct NeighborTable {
     free: Vec<u32>,
     pending: PendingStore,
     deadlines: Deadlines,
-    /// Those of entries about which something is to be asked.
+    /// Deadlines of entries about which something is to be asked.
     questions: Deadlines,
     config: NeighborConfig,
     generation: u32,
@@ -159,8 +161,8 @@ impl NeighborTable {
         }
     }
 
-    /// Finds the address for a packet to `ip`, which is on the link, or keeps the packet until it is
-    /// known. Group addresses are mapped without asking.
+    /// Finds the address for a packet to `ip`, which is on the link, or keeps the packet until it
+    /// is known. Group addresses are mapped without asking.
     ///
     /// A STALE neighbour is used as it is and, unless a sign of life comes, asked later (RFC 4861
     /// section 7.3.3).
@@ -224,8 +226,8 @@ impl NeighborTable {
     }
 
     /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
-    /// reachable (RFC 4861 section 7.3.1), unless its address has moved and it was not asked since. Cheap when it was so
-    /// already.
+    /// reachable (RFC 4861 section 7.3.1), unless its address has moved and it was not asked since.
+    /// Cheap when it was so already.
     pub fn confirm(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         let entry = self.entry(slot);
@@ -238,8 +240,8 @@ impl NeighborTable {
         }
     }
 
-    /// A protocol above does not get on with the neighbour, or with what lies behind it: its next use finds out
-    /// whether it is still there (RFC 9293 3.8.3, RFC 1122 3.3.1.4).
+    /// A protocol above does not get on with the neighbour, or with what lies behind it: its next
+    /// use finds out whether it is still there (RFC 9293 3.8.3, RFC 1122 3.3.1.4).
     pub fn doubt(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         if self.entry(slot).state == State::Reachable {
@@ -316,12 +318,12 @@ impl NeighborTable {
         self.index.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// What happened so far, and what waits now.
+    /// Returns the counters so far, and what waits now.
     pub fn stats(&self) -> NeighborStats {
         NeighborStats {
             pending_packets: self.pending.packets(),
@@ -497,7 +499,7 @@ impl NeighborTable {
         self.arm(slot, now + time);
     }
 
-    /// What was known to be reachable is not known to be any more. Who had the address before has no part in that.
+    /// Ends REACHABLE of an entry. The former owner of the address has no part in that.
     fn age(&mut self, slot: u32, now: Instant) {
         self.entry(slot).former = None;
         self.set_stale(slot, now);
@@ -511,8 +513,8 @@ impl NeighborTable {
         self.arm(slot, now + lifetime);
     }
 
-    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay. There is none when its address has
-    /// moved: it is asked as soon as [`poll`](Self::poll) is called.
+    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay. There is
+    /// none when its address has moved: it is asked as soon as [`poll`](Self::poll) is called.
     fn start_delay(&mut self, slot: u32, now: Instant) {
         let entry = self.entry(slot);
         entry.state = State::Delay;
@@ -521,7 +523,7 @@ impl NeighborTable {
         self.arm(slot, now + Duration::from_millis(delay));
     }
 
-    /// How long a station is asked before it counts as gone.
+    /// Returns how long a station is asked before it counts as gone.
     fn check_time(&self) -> Duration {
         Duration::from_millis(self.config.retrans_timer_ms)
             * u32::from(self.config.unicast_solicits)

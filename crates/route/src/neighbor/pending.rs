@@ -21,7 +21,7 @@ impl List {
 
 struct Slot {
     packet: Option<Packet>,
-    /// Whose list it is in.
+    /// The entry in whose list it is.
     owner: u32,
     /// The next of that list, or of the free slots.
     next: u32,
@@ -71,7 +71,7 @@ impl PendingStore {
         self.bytes
     }
 
-    /// Whether one more packet that holds so much memory fits.
+    /// Returns true if one more packet that holds so much memory fits.
     pub(super) fn has_room(&self, held: usize) -> bool {
         self.free != END && self.limit_bytes - self.bytes >= held
     }

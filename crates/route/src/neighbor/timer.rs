@@ -1,4 +1,4 @@
-//! What time does to neighbours.
+//! Timers of neighbours.
 
 use core::time::Duration;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use millstream_wire::ethernet::MacAddr;
 use super::{NeighborTable, State};
 use crate::prefix::LinkId;
 
-/// What the caller must do because time has passed.
+/// Actions for the caller, because time has passed.
 #[derive(Debug)]
 pub enum Action {
     /// Ask for the address of a neighbour: an ARP request or a neighbour solicitation.
@@ -29,8 +29,8 @@ pub enum Action {
         link: LinkId,
         /// This address.
         ip: IpAddr,
-        /// What waited for it, to be answered with "host unreachable" (RFC 1122 section 3.2.2.1)
-        /// or "address unreachable" (RFC 4861 section 7.2.2).
+        /// Packets that waited for it, to be answered with "host unreachable" (RFC 1122 section
+        /// 3.2.2.1) or "address unreachable" (RFC 4861 section 7.2.2).
         packets: PacketQueue,
     },
 }
@@ -41,9 +41,9 @@ impl NeighborTable {
         self.deadlines.first()
     }
 
-    /// When somebody has to be asked, or given up, at the earliest: for this an owner that sleeps must wake. What
-    /// else [`next_deadline`](Self::next_deadline) counts, that what was known becomes doubtful or is forgotten, can
-    /// wait until the owner has other work.
+    /// When somebody has to be asked, or given up, at the earliest: for this an owner that sleeps
+    /// must wake. What else [`next_deadline`](Self::next_deadline) counts, that what was known
+    /// becomes doubtful or is forgotten, can wait until the owner has other work.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.questions.first()
     }

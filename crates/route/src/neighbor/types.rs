@@ -1,4 +1,4 @@
-//! What a neighbour table is told and tells.
+//! Types that a neighbour table takes and returns.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct NeighborConfig {
     pub pending_packets: usize,
     /// Memory that all waiting packets hold at most.
     pub pending_bytes: usize,
-    /// How long a confirmed neighbour counts as reachable, before the random factor between 0.5
+    /// Time that a confirmed neighbour counts as reachable, before the random factor between 0.5
     /// and 1.5 of RFC 4861 section 6.3.2.
     pub reachable_time_ms: u64,
     /// Time between two questions.
@@ -32,9 +32,9 @@ pub struct NeighborConfig {
     pub multicast_solicits: u8,
     /// Questions to a known neighbour before it is unreachable.
     pub unicast_solicits: u8,
-    /// How long an entry stays STALE before it is forgotten.
+    /// Time that an entry stays STALE before it is forgotten.
     pub stale_lifetime_ms: u64,
-    /// How long after an answer another address is refused, where one may be
+    /// Time after an answer in which another address is refused, where one may be
     /// ([`Change::Refused`](crate::Change::Refused)).
     pub locktime_ms: u64,
 }
@@ -102,9 +102,9 @@ pub struct Neighbor {
     pub ip: IpAddr,
     /// Its Ethernet address; `None` while INCOMPLETE.
     pub mac: Option<MacAddr>,
-    /// What is known of it.
+    /// The state of the entry.
     pub state: State,
-    /// Whether it said it is a router (neighbour discovery only).
+    /// True if it said it is a router (neighbour discovery only).
     pub router: bool,
     /// When something was last sent to it.
     pub used: Instant,
@@ -120,7 +120,7 @@ pub struct Neighbor {
     pub pending_bytes: usize,
 }
 
-/// What became of a packet that needs a neighbour's address.
+/// The fate of a packet that needs a neighbour's address.
 #[must_use]
 #[derive(Debug)]
 pub enum Resolved {
@@ -130,8 +130,8 @@ pub enum Resolved {
     Pending {
         /// The caller must ask all neighbours for the address now.
         solicit: bool,
-        /// Older packets that were dropped to make room, for this neighbour or another, those of one that gave way
-        /// in the table included.
+        /// Older packets that were dropped to make room, for this neighbour or another, those of
+        /// one that gave way in the table included.
         displaced: u32,
     },
     /// There is no room for it to wait.
@@ -147,7 +147,7 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// What a table has done since it was made.
+/// Counters of a table since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighborStats {
     /// Neighbours that went unreachable.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What an ARP packet from a moved neighbour may be.
+/// The kinds of ARP packets from a moved neighbour.
 const CLAIMS: [Evidence; 4] =
     [Evidence::GRATUITOUS_ARP, Evidence::Overheard, Evidence::Asked, Evidence::ARP_REPLY];
 
@@ -141,8 +141,8 @@ fn of_several_arp_answers_the_first_one_counts_but_an_announcement_always_does()
     }
 }
 
-/// RFC 4861 section 7.2.5 and appendix C, row by row: state, address told, flags; what becomes of it. The one departure
-/// is marked.
+/// RFC 4861 section 7.2.5 and appendix C, row by row: state, address told, flags; what becomes of
+/// it. The one departure is marked.
 #[test]
 fn the_table_for_advertisements() {
     use State::*;
