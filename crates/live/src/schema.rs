@@ -3,7 +3,7 @@
 //! A line is `KIND UNIT WIDTH NAME`, and labels as `key=value`. A histogram has `WIDTH` values, one for each power of
 //! two; everything else has one. A reader leaves out lines whose kind it does not know, with their values.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::error::Damage;
 use crate::record::{Fields, Record};
@@ -63,7 +63,7 @@ impl SchemaText {
         unit: &str,
         width: usize,
         name: &str,
-        labels: &[(&str, &str)],
+        labels: &[(&str, &dyn fmt::Display)],
     ) {
         // A string takes everything.
         let _ = write!(self.text, "{} {unit} {width} ", kind.name());

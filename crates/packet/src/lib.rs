@@ -76,6 +76,7 @@
 
 #[cfg(feature = "clogs")]
 pub mod clogs;
+mod counters;
 mod limits;
 mod memory;
 mod meta;
@@ -88,6 +89,7 @@ mod sync;
 mod tests;
 mod time;
 
+pub use counters::Counter;
 pub use limits::{
     BATCH_LIMIT, BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, BULK_BYTES, CHUNK_BLOCKS,
     CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millstream_link::{LinkError, LinkStats};
+use millstream_packet::{counters, reasons};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
 use millstream_wire::ethernet::MacAddr;
@@ -11,121 +12,102 @@ use millstream_wire::ethernet::MacAddr;
 use crate::clock::Clock;
 use crate::stages::{Batches, StageTimes};
 
-macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why the stack itself dropped a packet that was well formed. Malformed packets are counted by
-        /// [`Malformed`], packets lost on a link by that link.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        #[non_exhaustive]
-        pub enum DropReason {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their indices.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
-            /// How many reasons there are.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// A short stable name, for tables and files.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(DropReason::$variant => $name,)*
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
-    /// A frame for another link address.
-    OtherLinkAddress = "other_link_address",
-    /// A VLAN-tagged frame with a VLAN number.
-    Vlan = "vlan",
-    /// Neither IP nor ARP.
-    UnknownEthertype = "unknown_ethertype",
-    /// An IP packet for an address that is not ours, where none are handed on.
-    OtherAddress = "other_address",
-    /// A packet that is not handed on between links: for a group, for all of a network, to or from an address that means
-    /// something on one link alone, or in a frame for all.
-    NotForwardable = "not_forwardable",
-    /// A packet for others whose TTL or hop limit is used up.
-    HopLimit = "hop_limit",
-    /// An IP packet from an address that nobody can have there: our own, a group's, a whole network's, loopback, 0/8,
-    /// 240/4, none at all (but to groups), IPv4 in the form of IPv6.
-    MartianSource = "martian_source",
-    /// Fragments of a datagram that overlap, which ends it (RFC 5722), and what comes of it later.
-    FragmentOverlap = "fragment_overlap",
-    /// A fragment with data that have come before.
-    FragmentDuplicate = "fragment_duplicate",
-    /// Fragments of a datagram that was not whole in time.
-    FragmentTimeout = "fragment_timeout",
-    /// Fragments that found no room, or gave way to others ([`Limits::fragments_bytes`](crate::Limits)).
-    FragmentMemory = "fragment_memory",
-    /// Fragments that make no datagram: of two ends, of too many pieces, too long together, some with and some without
-    /// ECN, or neighbour discovery.
-    FragmentInvalid = "fragment_invalid",
-    /// A first IPv6 fragment without all headers (RFC 7112).
-    FragmentHeaders = "fragment_headers",
-    /// A transport protocol without a handler.
-    UnknownProtocol = "unknown_protocol",
-    /// An ICMP message of a kind that has no use here.
-    IcmpIgnored = "icmp_ignored",
-    /// An ICMP echo reply or error that no socket waits for.
-    IcmpNoSocket = "icmp_no_socket",
-    /// IGMP or MLD that is for routers, or no valid message from this link.
-    GroupMessageIgnored = "group_message_ignored",
-    /// ARP or neighbour discovery for others, or unasked.
-    NeighborIgnored = "neighbor_ignored",
-    /// ARP or neighbour discovery by which somebody else claims an address of ours.
-    AddressConflict = "address_conflict",
-    /// A TCP segment without a connection or listener.
-    TcpNoSocket = "tcp_no_socket",
-    /// A TCP segment to a listener with none of SYN, ACK and RST.
-    TcpListenOther = "tcp_listen_other",
-    /// A TCP segment to a broadcast or multicast address.
-    TcpNotUnicast = "tcp_not_unicast",
-    /// A SYN to a listener whose queue of unfinished handshakes is full.
-    SynQueueFull = "syn_queue_full",
-    /// A SYN, or the last step of a handshake, to a listener whose accept queue is full.
-    AcceptQueueFull = "accept_queue_full",
-    /// A SYN, or the last step of a handshake, when the engine has as many connections as it may and none gives way.
-    ConnectionLimit = "connection_limit",
-    /// A SYN, or the last step of a handshake, of a source that has as much as one source may.
-    SourceLimit = "source_limit",
-    /// A datagram without a socket.
-    UdpNoSocket = "udp_no_socket",
-    /// A datagram to a socket whose receive queue is full.
-    UdpQueueFull = "udp_queue_full",
-    /// An ICMP message to a socket whose receive queue is full.
-    IcmpQueueFull = "icmp_queue_full",
-    /// The pool had no frame for an answer or a segment.
-    PoolExhausted = "pool_exhausted",
-    /// No route to the destination.
-    NoRoute = "no_route",
-    /// The route to the destination leads nowhere ([`Reject`](millstream_route::Reject)).
-    RejectRoute = "reject_route",
-    /// The route to the destination of a packet for others leads by a link that is not in use.
-    NoLink = "no_link",
-    /// The neighbour did not answer.
-    NeighborUnreachable = "neighbor_unreachable",
-    /// Too much waits for the neighbour's answer already.
-    NeighborQueueFull = "neighbor_queue_full",
-    /// The link took nothing more.
-    TransmitQueueFull = "transmit_queue_full",
-    /// The link failed.
-    LinkFailed = "link_failed",
-    /// The link was removed.
-    LinkRemoved = "link_removed",
-    /// Longer than the link's MTU and not to be fragmented.
-    TooLong = "too_long",
-    /// An ICMP error not sent because too many were.
-    IcmpRateLimit = "icmp_rate_limit",
-    /// A reset not sent because too many were.
-    ResetRateLimit = "reset_rate_limit",
-    /// Received data that found no room as memory was short ([`MemoryPressure`]): of TCP the peer sends it again.
-    MemoryPressure = "memory_pressure",
+reasons! {
+    /// Why the stack itself dropped a packet that was well formed. Malformed packets are counted by
+    /// [`Malformed`], packets lost on a link by that link.
+    #[non_exhaustive]
+    pub enum DropReason {
+        /// A frame for another link address.
+        OtherLinkAddress = "other_link_address",
+        /// A VLAN-tagged frame with a VLAN number.
+        Vlan = "vlan",
+        /// Neither IP nor ARP.
+        UnknownEthertype = "unknown_ethertype",
+        /// An IP packet for an address that is not ours, where none are handed on.
+        OtherAddress = "other_address",
+        /// A packet that is not handed on between links: for a group, for all of a network, to or
+        /// from an address that means something on one link alone, or in a frame for all.
+        NotForwardable = "not_forwardable",
+        /// A packet for others whose TTL or hop limit is used up.
+        HopLimit = "hop_limit",
+        /// An IP packet from an address that nobody can have there: our own, a group's, a whole
+        /// network's, loopback, 0/8, 240/4, none at all (but to groups), IPv4 in the form of IPv6.
+        MartianSource = "martian_source",
+        /// Fragments of a datagram that overlap, which ends it (RFC 5722), and what comes of it
+        /// later.
+        FragmentOverlap = "fragment_overlap",
+        /// A fragment with data that have come before.
+        FragmentDuplicate = "fragment_duplicate",
+        /// Fragments of a datagram that was not whole in time.
+        FragmentTimeout = "fragment_timeout",
+        /// Fragments that found no room, or gave way to others (`Limits::fragments_bytes`).
+        FragmentMemory = "fragment_memory",
+        /// Fragments that make no datagram: of two ends, of too many pieces, too long together,
+        /// some with and some without ECN, or neighbour discovery.
+        FragmentInvalid = "fragment_invalid",
+        /// A first IPv6 fragment without all headers (RFC 7112).
+        FragmentHeaders = "fragment_headers",
+        /// A transport protocol without a handler.
+        UnknownProtocol = "unknown_protocol",
+        /// An ICMP message of a kind that has no use here.
+        IcmpIgnored = "icmp_ignored",
+        /// An ICMP echo reply or error that no socket waits for.
+        IcmpNoSocket = "icmp_no_socket",
+        /// IGMP or MLD that is for routers, or no valid message from this link.
+        GroupMessageIgnored = "group_message_ignored",
+        /// ARP or neighbour discovery for others, or unasked.
+        NeighborIgnored = "neighbor_ignored",
+        /// ARP or neighbour discovery by which somebody else claims an address of ours.
+        AddressConflict = "address_conflict",
+        /// A TCP segment without a connection or listener.
+        TcpNoSocket = "tcp_no_socket",
+        /// A TCP segment to a listener with none of SYN, ACK and RST.
+        TcpListenOther = "tcp_listen_other",
+        /// A TCP segment to a broadcast or multicast address.
+        TcpNotUnicast = "tcp_not_unicast",
+        /// A SYN to a listener whose queue of unfinished handshakes is full.
+        SynQueueFull = "syn_queue_full",
+        /// A SYN, or the last step of a handshake, to a listener whose accept queue is full.
+        AcceptQueueFull = "accept_queue_full",
+        /// A SYN, or the last step of a handshake, when the engine has as many connections as it
+        /// may and none gives way.
+        ConnectionLimit = "connection_limit",
+        /// A SYN, or the last step of a handshake, of a source that has as much as one source may.
+        SourceLimit = "source_limit",
+        /// A datagram without a socket.
+        UdpNoSocket = "udp_no_socket",
+        /// A datagram to a socket whose receive queue is full.
+        UdpQueueFull = "udp_queue_full",
+        /// An ICMP message to a socket whose receive queue is full.
+        IcmpQueueFull = "icmp_queue_full",
+        /// The pool had no frame for an answer or a segment.
+        PoolExhausted = "pool_exhausted",
+        /// No route to the destination.
+        NoRoute = "no_route",
+        /// The route to the destination leads nowhere (`Reject`).
+        RejectRoute = "reject_route",
+        /// The route to the destination of a packet for others leads by a link that is not in use.
+        NoLink = "no_link",
+        /// The neighbour did not answer.
+        NeighborUnreachable = "neighbor_unreachable",
+        /// Too much waits for the neighbour's answer already.
+        NeighborQueueFull = "neighbor_queue_full",
+        /// The link took nothing more.
+        TransmitQueueFull = "transmit_queue_full",
+        /// The link failed.
+        LinkFailed = "link_failed",
+        /// The link was removed.
+        LinkRemoved = "link_removed",
+        /// Longer than the link's MTU and not to be fragmented.
+        TooLong = "too_long",
+        /// An ICMP error not sent because too many were.
+        IcmpRateLimit = "icmp_rate_limit",
+        /// A reset not sent because too many were.
+        ResetRateLimit = "reset_rate_limit",
+        /// Received data that found no room as memory was short (`MemoryPressure`): of TCP the peer
+        /// sends it again.
+        MemoryPressure = "memory_pressure",
+    }
 }
 
 /// How short the memory is that queues take: that of the engine ([`Limits::memory_bytes`](crate::Limits)), or that of
@@ -248,136 +230,141 @@ impl fmt::Display for LinkInfo {
     }
 }
 
-/// Counters of one engine. They only grow.
-#[derive(Clone, Debug)]
-pub struct EngineStats {
-    /// Turns taken.
-    pub turns: u64,
-    /// Turns that found nothing to do.
-    pub idle_turns: u64,
-    /// Times the engine slept.
-    pub sleeps: u64,
-    /// Packets received from links; a merged burst counts as one.
-    pub rx_packets: u64,
-    /// Bytes of them, link headers included.
-    pub rx_bytes: u64,
-    /// Packets handed to links; a super-segment counts as one.
-    pub tx_packets: u64,
-    /// Bytes of them, link headers included.
-    pub tx_bytes: u64,
-    /// TCP segments taken in by a connection or an unfinished handshake.
-    pub tcp_rx_segments: u64,
-    /// Segments that were joined to the one before, and so saved a walk through the machine.
-    pub tcp_rx_merged: u64,
-    /// Bytes that links put straight into the buffers of reads that waited.
-    pub tcp_rx_direct_bytes: u64,
-    /// Packets that were put there and were not for that read: copied out, received as any other.
-    pub tcp_rx_direct_missed: u64,
-    /// Bytes that were copied from their frames into the buffers of reads that waited, in one pass with their
-    /// checksums.
-    pub tcp_rx_copied_bytes: u64,
-    /// Bytes of zero-copy writes that links took straight from the writer's memory, when they were sent first.
-    pub tcp_tx_zero_copy_bytes: u64,
-    /// Bytes of zero-copy writes that were not acknowledged when the write ended: copied.
-    pub tcp_tx_zero_copy_copied_bytes: u64,
-    /// TCP segments (super-segments count as one) sent.
-    pub tcp_tx_segments: u64,
-    /// TCP segments sent without payload.
-    pub tcp_tx_pure: u64,
-    /// Resets sent for segments without a connection.
-    pub tcp_resets: u64,
-    /// Connections that began with our SYN.
-    pub tcp_active_opens: u64,
-    /// Connections that began with a peer's SYN.
-    pub tcp_passive_opens: u64,
-    /// SYN-ACKs sent again, because their time was over or the SYN came again.
-    pub tcp_syn_acks_repeated: u64,
-    /// SYNs answered by a cookie.
-    pub tcp_cookies_sent: u64,
-    /// Cookies that came back and became a connection.
-    pub tcp_cookies_accepted: u64,
-    /// ACKs that might have brought a cookie back and did not.
-    pub tcp_cookies_refused: u64,
-    /// Connections that took the place of one in TIME-WAIT between the same ends: passive ones.
-    pub tcp_time_wait_reused: u64,
-    /// Connections whose TIME-WAIT was cut short because too many were in it.
-    pub tcp_time_wait_displaced: u64,
-    /// Orphans that gave way because there were too many.
-    pub tcp_orphans_over_number: u64,
-    /// Those because their source had too many.
-    pub tcp_orphans_over_source: u64,
-    /// Those because all of them held too much memory.
-    pub tcp_orphans_over_memory: u64,
-    /// Those whose place a new connection took.
-    pub tcp_orphans_displaced: u64,
-    /// Connections with nothing exchanged whose place a new one took.
-    pub tcp_unused_displaced: u64,
-    /// Idle connections, of sources with many, whose place a new one took.
-    pub tcp_idle_displaced: u64,
-    /// Of these, open with the SYN already (RFC 7413).
-    pub tcp_fast_opens: u64,
-    /// SYNs with a good cookie that had to wait for their handshake, because too many did not.
-    pub tcp_fast_open_refused: u64,
-    /// UDP datagrams delivered to a socket.
-    pub udp_rx: u64,
-    /// Those of them whose flow's headers were known.
-    pub udp_rx_known: u64,
-    /// Those of them that a waiting reader had straight out of a link's memory.
-    pub udp_rx_shown: u64,
-    /// UDP datagrams sent.
-    pub udp_tx: u64,
-    /// Packets handed on from one link to another; a super-segment counts as one.
-    pub forwarded: u64,
-    /// Of those, the ones handed on many at a time.
-    pub forwarded_in_runs: u64,
-    /// Fragments received for this engine.
-    pub fragments_received: u64,
-    /// Datagrams put together from them.
-    pub datagrams_reassembled: u64,
-    /// Datagrams sent in fragments.
-    pub datagrams_fragmented: u64,
-    /// Fragments sent.
-    pub fragments_sent: u64,
-    /// ICMP echo requests answered.
-    pub icmp_echo_answered: u64,
-    /// ICMP errors sent.
-    pub icmp_errors_sent: u64,
-    /// ARP requests and neighbour solicitations sent.
-    pub neighbor_solicits: u64,
-    /// Times that a neighbour's link address was replaced by another one that he, or somebody else, has told.
-    pub neighbor_moves: u64,
-    /// Times that this was taken back, as the station before answered all the same: two claim one address.
-    pub neighbor_moves_disproved: u64,
-    /// Link addresses not believed, as another one had just been confirmed by an answer.
-    pub neighbor_claims_refused: u64,
-    /// Times that others claimed addresses of the engine ([`Engine::address_infos`](crate::Engine::address_infos)).
-    pub address_conflicts: u64,
-    /// Of these, found while the address was checked: it is not used any more.
-    pub addresses_duplicated: u64,
-    /// Of these, answered by an announcement.
-    pub address_defences: u64,
-    /// Announcements of addresses sent: gratuitous ARP, unsolicited advertisements.
-    pub address_announcements: u64,
-    /// Turns that granted a share to connections whose writes had to wait for others.
-    pub write_grants: u64,
-    /// Connections that began to wait for a free frame, as a write found none.
-    pub write_starvations: u64,
-    /// Bytes of memory that data out of order gave back, as it was short.
-    pub tcp_pruned_bytes: u64,
-    /// Connections reset, as memory was short and nothing of what they held went on.
-    pub tcp_evicted: u64,
-    /// Timers fired.
-    pub timers_fired: u64,
-    /// Header templates made anew because routes or neighbours had changed.
-    pub templates_built: u64,
-    /// Drops of well-formed packets, by [`DropReason`].
-    pub drops: [u64; DropReason::COUNT],
-    /// Drops of malformed packets, by [`Malformed::index`].
-    pub malformed: [u64; Malformed::COUNT],
-    /// Sizes of its batches.
-    pub batches: Batches,
-    /// Where its time goes, as far as it is sampled.
-    pub stages: StageTimes,
+counters! {
+    /// Counters of one engine. They only grow.
+    #[derive(Clone, Debug)]
+    pub struct EngineStats {
+        /// Turns taken.
+        turns: count,
+        /// Turns that found nothing to do.
+        idle_turns: count,
+        /// Times the engine slept.
+        sleeps: count,
+        /// Packets received from links; a merged burst counts as one.
+        rx_packets: count,
+        /// Bytes of packets received from links, link headers included.
+        rx_bytes: bytes,
+        /// Packets handed to links; a super-segment counts as one.
+        tx_packets: count,
+        /// Bytes of packets handed to links, link headers included.
+        tx_bytes: bytes,
+        /// TCP segments taken in by a connection or an unfinished handshake.
+        tcp_rx_segments: count,
+        /// Received TCP segments that were joined to the one before.
+        tcp_rx_merged: count,
+        /// Bytes that links put straight into the buffers of reads that waited.
+        tcp_rx_direct_bytes: bytes,
+        /// Packets that links put into the buffer of a read they were not for: copied out.
+        tcp_rx_direct_missed: count,
+        /// Bytes copied from frames into the buffers of reads that waited, in the pass that
+        /// verified them.
+        tcp_rx_copied_bytes: bytes,
+        /// Bytes of zero-copy writes that links took straight from the writer's memory, when sent
+        /// first.
+        tcp_tx_zero_copy_bytes: bytes,
+        /// Bytes of zero-copy writes that were not acknowledged when the write ended: copied.
+        tcp_tx_zero_copy_copied_bytes: bytes,
+        /// TCP segments sent; a super-segment counts as one.
+        tcp_tx_segments: count,
+        /// TCP segments sent without payload.
+        tcp_tx_pure: count,
+        /// Resets sent for segments without a connection.
+        tcp_resets: count,
+        /// Connections that began with our SYN.
+        tcp_active_opens: count,
+        /// Connections that began with a peer's SYN.
+        tcp_passive_opens: count,
+        /// SYN-ACKs sent again, because their time was over or the SYN came again.
+        tcp_syn_acks_repeated: count,
+        /// SYNs answered by a cookie.
+        tcp_cookies_sent: count,
+        /// SYN cookies that came back and became a connection.
+        tcp_cookies_accepted: count,
+        /// ACKs that might have brought a SYN cookie back and did not.
+        tcp_cookies_refused: count,
+        /// Passive connections that took the place of one in TIME-WAIT between the same ends.
+        tcp_time_wait_reused: count,
+        /// Connections whose TIME-WAIT was cut short because too many were in it.
+        tcp_time_wait_displaced: count,
+        /// Orphans that gave way because there were too many.
+        tcp_orphans_over_number: count,
+        /// Orphans that gave way because their source had too many.
+        tcp_orphans_over_source: count,
+        /// Orphans that gave way because all of them held too much memory.
+        tcp_orphans_over_memory: count,
+        /// Orphans whose place a new connection took.
+        tcp_orphans_displaced: count,
+        /// Connections with nothing exchanged whose place a new one took.
+        tcp_unused_displaced: count,
+        /// Idle connections, of sources with many, whose place a new one took.
+        tcp_idle_displaced: count,
+        /// Passive connections that were open with the SYN already (RFC 7413).
+        tcp_fast_opens: count,
+        /// SYNs with a good cookie (RFC 7413) that had to wait for their handshake, because too
+        /// many did not.
+        tcp_fast_open_refused: count,
+        /// UDP datagrams delivered to a socket.
+        udp_rx: count,
+        /// UDP datagrams delivered whose flow's headers were known.
+        udp_rx_known: count,
+        /// UDP datagrams that a waiting reader had straight out of a link's memory.
+        udp_rx_shown: count,
+        /// UDP datagrams sent.
+        udp_tx: count,
+        /// Packets handed on from one link to another; a super-segment counts as one.
+        forwarded: count,
+        /// Packets handed on many at a time.
+        forwarded_in_runs: count,
+        /// Fragments received for this engine.
+        fragments_received: count,
+        /// Datagrams put together from fragments.
+        datagrams_reassembled: count,
+        /// Datagrams sent in fragments.
+        datagrams_fragmented: count,
+        /// Fragments sent.
+        fragments_sent: count,
+        /// ICMP echo requests answered.
+        icmp_echo_answered: count,
+        /// ICMP errors sent.
+        icmp_errors_sent: count,
+        /// ARP requests and neighbour solicitations sent.
+        neighbor_solicits: count,
+        /// Times that a neighbour's link address was replaced by another one.
+        neighbor_moves: count,
+        /// Times that a replaced link address came back, as its station answered all the same.
+        neighbor_moves_disproved: count,
+        /// Link addresses not believed, as another one had just been confirmed by an answer.
+        neighbor_claims_refused: count,
+        /// Times that others claimed addresses of the engine.
+        address_conflicts: count,
+        /// Addresses found to be another's while they were checked: not used any more.
+        addresses_duplicated: count,
+        /// Claims by others that were answered by an announcement.
+        address_defences: count,
+        /// Announcements of addresses sent: gratuitous ARP, unsolicited advertisements.
+        address_announcements: count,
+        /// Turns that granted a share to connections whose writes had to wait for others.
+        write_grants: count,
+        /// Connections that began to wait for a free frame, as a write found none.
+        write_starvations: count,
+        /// Bytes of memory that data out of order gave back, as it was short.
+        tcp_pruned_bytes: bytes,
+        /// Connections reset, as memory was short and nothing of what they held went on.
+        tcp_evicted: count,
+        /// Timers fired.
+        timers_fired: count,
+        /// Header templates made anew because routes or neighbours had changed.
+        templates_built: count,
+    } and {
+        /// Drops of well-formed packets, by [`DropReason`].
+        pub drops: [u64; DropReason::COUNT] = [0; DropReason::COUNT],
+        /// Drops of malformed packets, by [`Malformed::index`].
+        pub malformed: [u64; Malformed::COUNT] = [0; Malformed::COUNT],
+        /// Sizes of its batches.
+        pub batches: Batches = Batches::default(),
+        /// Where its time goes, as far as it is sampled.
+        pub stages: StageTimes = StageTimes::new(Clock::default(), 0),
+    }
 }
 
 /// How often one side of a pair of threads was told of news, was woken for it, and had gone to sleep.
@@ -437,71 +424,7 @@ impl std::ops::AddAssign for WakeStats {
 impl EngineStats {
     /// Nothing counted; one turn in `stage_sample` is going to be timed (0: none).
     pub(crate) fn new(clock: Clock, stage_sample: u32) -> Self {
-        Self {
-            batches: Batches::default(),
-            stages: StageTimes::new(clock, stage_sample),
-            turns: 0,
-            idle_turns: 0,
-            sleeps: 0,
-            rx_packets: 0,
-            rx_bytes: 0,
-            tx_packets: 0,
-            tx_bytes: 0,
-            tcp_rx_segments: 0,
-            tcp_rx_merged: 0,
-            tcp_rx_direct_bytes: 0,
-            tcp_rx_direct_missed: 0,
-            tcp_rx_copied_bytes: 0,
-            tcp_tx_zero_copy_bytes: 0,
-            tcp_tx_zero_copy_copied_bytes: 0,
-            tcp_tx_segments: 0,
-            tcp_tx_pure: 0,
-            tcp_resets: 0,
-            tcp_active_opens: 0,
-            tcp_passive_opens: 0,
-            tcp_syn_acks_repeated: 0,
-            tcp_cookies_sent: 0,
-            tcp_cookies_accepted: 0,
-            tcp_cookies_refused: 0,
-            tcp_time_wait_reused: 0,
-            tcp_time_wait_displaced: 0,
-            tcp_orphans_over_number: 0,
-            tcp_orphans_over_source: 0,
-            tcp_orphans_over_memory: 0,
-            tcp_orphans_displaced: 0,
-            tcp_unused_displaced: 0,
-            tcp_idle_displaced: 0,
-            tcp_fast_opens: 0,
-            tcp_fast_open_refused: 0,
-            udp_rx: 0,
-            udp_rx_known: 0,
-            udp_rx_shown: 0,
-            udp_tx: 0,
-            forwarded: 0,
-            forwarded_in_runs: 0,
-            fragments_received: 0,
-            datagrams_reassembled: 0,
-            datagrams_fragmented: 0,
-            fragments_sent: 0,
-            icmp_echo_answered: 0,
-            icmp_errors_sent: 0,
-            neighbor_solicits: 0,
-            neighbor_moves: 0,
-            neighbor_moves_disproved: 0,
-            neighbor_claims_refused: 0,
-            address_conflicts: 0,
-            addresses_duplicated: 0,
-            address_defences: 0,
-            address_announcements: 0,
-            write_grants: 0,
-            write_starvations: 0,
-            tcp_pruned_bytes: 0,
-            tcp_evicted: 0,
-            timers_fired: 0,
-            templates_built: 0,
-            drops: [0; DropReason::COUNT],
-            malformed: [0; Malformed::COUNT],
-        }
+        Self { stages: StageTimes::new(clock, stage_sample), ..Self::default() }
     }
 
     /// Counts a drop.

@@ -16,7 +16,7 @@ use crate::output::out;
 pub const HELP: &str = "\
 Who dropped it: `stack` a packet that was well formed, `malformed` one that was not, a link's name one that the link lost;
 `control` a client of the control socket.
-docs/live.md says where the names come from. With -i what came in each interval, and how much a second.";
+docs/counters.md says what each reason means. With -i what came in each interval, and how much a second.";
 
 /// Arguments of `drops`.
 #[derive(Debug, Args)]

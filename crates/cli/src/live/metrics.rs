@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::Args;
 use millstream::live::{Entry, Kind, Segment, Snapshot};
+use millstream::packet::Counter;
+use millstream::published;
 use millstream_lab::error::Error;
 
-use super::meanings::meaning;
 use super::{engines, http};
 use crate::output::{out, say};
 
@@ -50,6 +52,35 @@ pub fn metrics(arguments: &Metrics) -> Result<ExitCode, Error> {
     http::serve(&listener, || text().map_err(|error| error.to_string()))
 }
 
+/// What the command itself tells of each engine.
+const SEGMENT: [(Kind, Counter); 3] = [
+    (
+        Kind::Gauge,
+        Counter::new("start_time_ns", "ns", "When the engine began to publish, since 1970."),
+    ),
+    (
+        Kind::Gauge,
+        Counter::new(
+            "published_time_ns",
+            "ns",
+            "When it published these values, since 1970. An engine without work publishes nothing new.",
+        ),
+    ),
+    (
+        Kind::Counter,
+        Counter::new("publications", "count", "Times that the engine has published its values."),
+    ),
+];
+
+/// Returns the help of a value; one of a newer engine has none.
+fn help(name: &str) -> Option<&'static str> {
+    static ALL: LazyLock<BTreeMap<String, &str>> = LazyLock::new(|| {
+        let own = SEGMENT.iter().map(|(_, one)| (one.name.to_owned(), one.help));
+        own.chain(published().into_iter().map(|(name, _, one)| (name, one.help))).collect()
+    });
+    ALL.get(name).copied()
+}
+
 /// What all engines publish now.
 fn text() -> Result<String, Error> {
     let mut families = Families::default();
@@ -65,7 +96,7 @@ fn text() -> Result<String, Error> {
 /// All values of one name.
 struct Family {
     kind: &'static str,
-    meaning: Option<&'static str>,
+    help: Option<&'static str>,
     /// Its samples, a line each.
     lines: String,
 }
@@ -82,12 +113,11 @@ impl Families {
             ("pid".to_owned(), header.pid.to_string()),
             ("number".to_owned(), header.number.to_string()),
         ];
-        for (name, kind, unit, value) in [
-            ("start_time_ns", Kind::Gauge, "ns", header.began_ns),
-            ("published_time_ns", Kind::Gauge, "ns", now.time_ns),
-            ("publications", Kind::Counter, "count", now.sequence),
-        ] {
-            let named = Named { name, kind, unit, labels: &[] };
+        for ((kind, declared), value) in
+            SEGMENT.iter().zip([header.began_ns, now.time_ns, now.sequence])
+        {
+            let Counter { name, unit, .. } = *declared;
+            let named = Named { name, kind: *kind, unit, labels: &[] };
             self.put(&own, &named, &[value]);
         }
         for (entry, values) in now.iter().filter(|(entry, values)| is_measured(entry, values, now))
@@ -102,7 +132,7 @@ impl Families {
         let labels: Vec<(String, String)> = own.iter().chain(named.labels).cloned().collect();
         let family = self.0.entry(name.clone()).or_insert_with(|| Family {
             kind: named.type_of(),
-            meaning: meaning(named.name),
+            help: help(named.name),
             lines: String::new(),
         });
         let lines = &mut family.lines;
@@ -124,10 +154,10 @@ impl Families {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, Family { kind, meaning, lines }) in &self.0 {
+        for (name, Family { kind, help, lines }) in &self.0 {
             // A string takes everything.
-            if let Some(meaning) = meaning {
-                let _ = writeln!(text, "# HELP {name} {meaning}");
+            if let Some(help) = help {
+                let _ = writeln!(text, "# HELP {name} {help}");
             }
             let _ = write!(text, "# TYPE {name} {kind}\n{lines}");
         }

@@ -7,7 +7,6 @@ mod engines;
 mod events;
 mod flow_stages;
 mod http;
-mod meanings;
 mod metrics;
 mod netstat;
 mod network;

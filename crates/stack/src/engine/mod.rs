@@ -45,7 +45,7 @@ pub use ip::GroupFilter;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
-pub use live::LiveConfig;
+pub use live::{LiveConfig, published};
 pub(crate) use memory::account::{Account, Held, Passed};
 pub use packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub(crate) use random::Random;

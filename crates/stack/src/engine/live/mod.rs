@@ -9,7 +9,7 @@ mod answers;
 mod clients;
 mod config;
 mod control;
-mod counters;
+mod declared;
 mod events;
 mod states;
 mod traces;
@@ -26,6 +26,7 @@ use super::{Engine, Serial};
 use clients::ClientStats;
 pub use config::LiveConfig;
 use control::Control;
+pub use declared::published;
 use states::States;
 use values::{Names, Values};
 

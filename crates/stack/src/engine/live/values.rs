@@ -1,63 +1,63 @@
 //! The values that are published, in their order: one walk gives their names, and another the numbers.
 
-use millstream_link::DropCause;
+use std::fmt::Display;
+
+use millstream_link::{DropCause, LinkStats};
 use millstream_live::{Kind, SchemaText};
-use millstream_packet::Pool;
-use millstream_route::LinkId;
+use millstream_packet::{Counter, Pool};
 use millstream_tcp::{State, TimerKind};
 use millstream_wire::Malformed;
 
 use super::LINKS;
 use super::answers::SYN_ACK_TIMER;
-use super::clients::ClientDrop;
+use super::clients::{ClientDrop, ClientStats};
+use super::declared::*;
 use super::states::States;
 use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
-use crate::stats::DropReason;
+use crate::stats::{DropReason, EngineStats};
+
+/// What tells one value from another of the same name.
+type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
 
 /// What is told each value.
 pub(super) trait Visit {
-    /// One number.
-    fn one(&mut self, kind: Kind, name: &str, labels: &[(&str, &str)], value: u64);
+    /// One number of this kind, as declared; `prefix` comes before its name.
+    fn one(&mut self, prefix: &str, declared: (Kind, &Counter), labels: Labels<'_>, value: u64);
     /// A histogram by powers of two.
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram);
-    /// One number of a link, whose number and name are `link`; of drops with their cause.
-    fn of_link(
+    fn histogram(&mut self, declared: &Family, labels: Labels<'_>, histogram: &Histogram);
+
+    /// One number of a family.
+    #[inline]
+    fn of(&mut self, (kind, declared): &Family, labels: Labels<'_>, value: u64) {
+        self.one("", (*kind, declared), labels, value);
+    }
+
+    /// All numbers of a struct.
+    #[inline]
+    fn all<const N: usize>(
         &mut self,
-        kind: Kind,
-        name: &str,
-        link: (LinkId, &str),
-        cause: Option<&str>,
-        value: u64,
-    );
+        prefix: &str,
+        (kind, declared): (Kind, &[Counter; N]),
+        labels: Labels<'_>,
+        values: [(&str, u64); N],
+    ) {
+        for (one, (_, value)) in declared.iter().zip(values) {
+            self.one(prefix, (kind, one), labels, value);
+        }
+    }
 }
 
 /// Takes the names.
 pub(super) struct Names<'a>(pub &'a mut SchemaText);
 
 impl Visit for Names<'_> {
-    fn one(&mut self, kind: Kind, name: &str, labels: &[(&str, &str)], _: u64) {
-        self.0.line(kind, unit_of(name), 1, name, labels);
+    fn one(&mut self, prefix: &str, (kind, of): (Kind, &Counter), labels: Labels<'_>, _: u64) {
+        self.0.line(kind, of.unit, 1, &format!("{prefix}{}", of.name), labels);
     }
 
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], _: &Histogram) {
-        self.0.line(Kind::Histogram, unit_of(name), Histogram::BUCKETS, name, labels);
-    }
-
-    fn of_link(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        link: (LinkId, &str),
-        cause: Option<&str>,
-        _: u64,
-    ) {
-        let (name, number) = (format!("link_{name}"), link.0.0.to_string());
-        let labels = [("link", number.as_str()), ("name", link.1)];
-        match cause {
-            None => self.one(kind, &name, &labels, 0),
-            Some(cause) => self.one(kind, &name, &[labels[0], labels[1], ("cause", cause)], 0),
-        }
+    fn histogram(&mut self, (kind, of): &Family, labels: Labels<'_>, _: &Histogram) {
+        self.0.line(*kind, of.unit, Histogram::BUCKETS, of.name, labels);
     }
 }
 
@@ -66,27 +66,12 @@ pub(super) struct Values<F>(pub F);
 
 impl<F: FnMut(u64)> Visit for Values<F> {
     #[inline]
-    fn one(&mut self, _: Kind, _: &str, _: &[(&str, &str)], value: u64) {
+    fn one(&mut self, _: &str, _: (Kind, &Counter), _: Labels<'_>, value: u64) {
         (self.0)(value);
     }
 
-    fn histogram(&mut self, _: &str, _: &[(&str, &str)], histogram: &Histogram) {
+    fn histogram(&mut self, _: &Family, _: Labels<'_>, histogram: &Histogram) {
         histogram.buckets().iter().for_each(|&count| (self.0)(count));
-    }
-
-    #[inline]
-    fn of_link(&mut self, _: Kind, _: &str, _: (LinkId, &str), _: Option<&str>, value: u64) {
-        (self.0)(value);
-    }
-}
-
-/// The unit that the name of a number ends with.
-fn unit_of(name: &str) -> &'static str {
-    match name.rsplit('_').next() {
-        Some("bytes") => "bytes",
-        Some("ns") => "ns",
-        Some("us") => "us",
-        _ => "count",
     }
 }
 
@@ -102,58 +87,55 @@ pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
 
 fn counters(engine: &Engine, to: &mut impl Visit) {
     let stats = &engine.out.stats;
-    for (name, value) in stats.counters() {
-        to.one(Kind::Counter, name, &[], value);
+    to.all("", (Kind::Counter, &EngineStats::COUNTERS), &[], stats.counters());
+    for reason in DropReason::ALL {
+        to.of(&DROPS, &[("reason", &reason.name())], stats.dropped(reason));
     }
-    for &reason in DropReason::ALL {
-        to.one(Kind::Counter, "drops", &[("reason", reason.name())], stats.dropped(reason));
-    }
-    for &reason in Malformed::ALL {
-        to.one(
-            Kind::Counter,
-            "malformed",
-            &[("reason", reason.name())],
-            stats.malformed_by(reason),
-        );
+    for reason in Malformed::ALL {
+        to.of(&MALFORMED, &[("reason", &reason.name())], stats.malformed_by(reason));
     }
 }
 
 fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
-    let mut gauge = |name: &str, value: usize| to.one(Kind::Gauge, name, &[], value as u64);
-    let (tcp, memory) = (&engine.tcp, engine.memory_use());
-    gauge("connections", engine.connection_count());
-    gauge("listeners", tcp.listeners.slots.len());
-    gauge("half_open", tcp.half_open.len());
-    gauge("time_wait", tcp.in_time_wait());
-    gauge("orphans", tcp.orphans.len());
-    gauge("udp_sockets", engine.udp.sockets.len());
-    gauge("icmp_sockets", engine.icmp.sockets.len());
-    gauge("timers", tcp.wheel.armed() + tcp.half_open.wheel.armed() + tcp.time_wait.wheel.armed());
-    gauge("routes", engine.out.routing.len());
-    gauge("neighbors", engine.out.neighbors.len());
-    gauge("neighbor_pending_bytes", engine.out.neighbors.stats().pending_bytes);
-    gauge("memory_held_bytes", memory.held_bytes);
-    gauge("memory_held_most_bytes", memory.held_most_bytes);
-    gauge("memory_limit_bytes", memory.limit_bytes);
-    // 0 none, 1 pressure, 2 critical
-    gauge("memory_pressure", memory.pressure as usize);
-    gauge("links", engine.out.links.used_count());
-    to.one(Kind::Counter, "memory_times_pressed", &[], memory.times_pressed);
-    pool(&engine.out.pool, to);
+    let (tcp, out, memory) = (&engine.tcp, &engine.out, engine.memory_use());
+    let timers = tcp.wheel.armed() + tcp.half_open.wheel.armed() + tcp.time_wait.wheel.armed();
+    let levels = Levels {
+        connections: engine.connection_count() as u64,
+        listeners: tcp.listeners.slots.len() as u64,
+        half_open: tcp.half_open.len() as u64,
+        time_wait: tcp.in_time_wait() as u64,
+        orphans: tcp.orphans.len() as u64,
+        udp_sockets: engine.udp.sockets.len() as u64,
+        icmp_sockets: engine.icmp.sockets.len() as u64,
+        timers: timers as u64,
+        routes: out.routing.len() as u64,
+        neighbors: out.neighbors.len() as u64,
+        neighbor_pending_bytes: out.neighbors.stats().pending_bytes as u64,
+        memory_held_bytes: memory.held_bytes as u64,
+        memory_held_most_bytes: memory.held_most_bytes as u64,
+        memory_limit_bytes: memory.limit_bytes as u64,
+        memory_pressure: memory.pressure as u64,
+        links: out.links.used_count() as u64,
+        pool_limit_frames: out.pool.limit_frames() as u64,
+        pool_free_frames: out.pool.free_frames() as u64,
+    };
+    to.all("", (Kind::Gauge, &Levels::COUNTERS), &[], levels.counters());
+    to.of(&TIMES_PRESSED, &[], memory.times_pressed);
+    pool(&out.pool, to);
     connections(engine, states, to);
 }
 
 /// The pool, which other engines may have, too.
 fn pool(pool: &Pool, to: &mut impl Visit) {
-    to.one(Kind::Gauge, "pool_limit_frames", &[], pool.limit_frames() as u64);
-    to.one(Kind::Gauge, "pool_free_frames", &[], pool.free_frames() as u64);
     for (name, stock) in pool.stocks() {
-        let of = [("of", name)];
-        let mut gauge = |name, value| to.one(Kind::Gauge, name, &of, value as u64);
-        gauge("pool_descriptors", stock.total);
-        gauge("pool_descriptors_out", stock.total.saturating_sub(stock.depot));
-        gauge("pool_descriptors_out_most", stock.high_out);
-        to.one(Kind::Counter, "pool_exhausted", &of, stock.exhausted);
+        let levels = StockLevels {
+            pool_descriptors: stock.total as u64,
+            pool_descriptors_out: stock.total.saturating_sub(stock.depot) as u64,
+            pool_descriptors_out_most: stock.high_out as u64,
+        };
+        let of: Labels<'_> = &[("of", &name)];
+        to.all("", (Kind::Gauge, &StockLevels::COUNTERS), of, levels.counters());
+        to.of(&POOL_EXHAUSTED, of, stock.exhausted);
     }
 }
 
@@ -161,11 +143,10 @@ fn pool(pool: &Pool, to: &mut impl Visit) {
 fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
     let Some(counted) = states.counted() else { return };
     for state in State::ALL {
-        let of = [("state", state.name())];
-        to.one(Kind::Gauge, "tcp_sockets", &of, counted.states[state as usize]);
+        to.of(&TCP_SOCKETS, &[("state", &state.name())], counted.states[state as usize]);
     }
     let tcp = &engine.tcp;
-    let mut armed = |kind, count| to.one(Kind::Gauge, "timers_armed", &[("kind", kind)], count);
+    let mut armed = |kind: &str, count| to.of(&TIMERS_ARMED, &[("kind", &kind)], count);
     for kind in TimerKind::ALL {
         let detached = match kind {
             TimerKind::TimeWait => tcp.time_wait.wheel.armed() as u64,
@@ -178,64 +159,66 @@ fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
 
 fn stages(engine: &Engine, to: &mut impl Visit) {
     let stats = &engine.out.stats;
-    to.one(Kind::Gauge, "stage_sample", &[], u64::from(stats.stages.every()));
-    to.one(Kind::Counter, "stage_timed_turns", &[], stats.stages.timed_turns());
+    to.of(&STAGE_SAMPLE, &[], u64::from(stats.stages.every()));
+    to.of(&STAGE_TIMED_TURNS, &[], stats.stages.timed_turns());
     for &stage in Stage::ALL {
-        let (labels, time) = ([("stage", stage.name())], stats.stages.of(stage));
-        to.one(Kind::Counter, "stage_ns", &labels, time.ns);
-        to.one(Kind::Gauge, "stage_most_ns", &labels, time.max_ns);
-        to.one(Kind::Counter, "stage_visits", &labels, time.visits);
-        to.one(Kind::Counter, "stage_units", &labels, time.units);
+        let (name, time) = (stage.name(), stats.stages.of(stage));
+        let labels: Labels<'_> = &[("stage", &name)];
+        to.of(&STAGE_NS, labels, time.ns);
+        to.of(&STAGE_MOST_NS, labels, time.max_ns);
+        to.of(&STAGE_VISITS, labels, time.visits);
+        to.of(&STAGE_UNITS, labels, time.units);
     }
-    for (name, histogram) in stats.batches.named() {
-        to.histogram(name, &[], histogram);
+    let batches = &stats.batches;
+    for (declared, histogram) in [
+        (&RECEIVE_PACKETS, &batches.receive_packets),
+        (&TRANSMIT_PACKETS, &batches.transmit_packets),
+        (&SERVED_BYTES, &batches.served_bytes),
+        (&SERVED_CONNECTIONS, &batches.served_connections),
+        (&SLEEP_US, &batches.sleep_us),
+    ] {
+        to.histogram(declared, &[], histogram);
     }
 }
 
 /// What is known of sampled packets, while some are.
 fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     let Some(tracer) = engine.out.traces.tracer() else { return };
-    to.one(Kind::Gauge, "packet_sample", &[], u64::from(engine.out.traces.every()));
-    to.one(Kind::Counter, "packet_traces", &[], engine.out.traces.ended());
-    to.one(Kind::Counter, "packet_traces_displaced", &[], tracer.displaced());
+    to.of(&PACKET_SAMPLE, &[], u64::from(engine.out.traces.every()));
+    to.of(&PACKET_TRACES, &[], engine.out.traces.ended());
+    to.of(&PACKET_TRACES_DISPLACED, &[], tracer.displaced());
     for (point, times) in tracer.residence.stages() {
-        let labels = [("way", point.way().name()), ("stage", point.stage())];
-        to.histogram("packet_ns", &labels, times);
+        let labels: Labels<'_> = &[("way", &point.way().name()), ("stage", &point.stage())];
+        to.histogram(&PACKET_NS, labels, times);
     }
 }
 
 /// What became of those who asked by the control socket.
 fn clients(engine: &Engine, to: &mut impl Visit) {
     let clients = &engine.live.clients;
-    for (name, value) in clients.counters() {
-        to.one(Kind::Counter, name, &[], value);
-    }
+    to.all("control_", (Kind::Counter, &ClientStats::COUNTERS), &[], clients.counters());
     for reason in ClientDrop::ALL {
-        to.one(
-            Kind::Counter,
-            "control_drops",
-            &[("reason", reason.name())],
-            clients.dropped(reason),
-        );
+        to.of(&CONTROL_DROPS, &[("reason", &reason.name())], clients.dropped(reason));
     }
 }
 
 fn links(engine: &Engine, to: &mut impl Visit) {
     let links = &engine.out.links;
     for (id, slot) in links.used().zip(links.used_slots()).take(LINKS) {
-        let (link, stats) = ((id, slot.link.name()), slot.link.stats());
-        for (name, value) in stats.counters() {
-            to.of_link(Kind::Counter, name, link, None, value);
-        }
+        let (number, name, stats) = (id.0, slot.link.name(), slot.link.stats());
+        let of: Labels<'_> = &[("link", &number), ("name", &name)];
+        to.all("link_", (Kind::Counter, &LinkStats::COUNTERS), of, stats.counters());
         for cause in DropCause::ALL {
-            let dropped = stats.dropped(cause);
-            to.of_link(Kind::Counter, "drops", link, Some(cause.name()), dropped);
+            let of: Labels<'_> = &[of[0], of[1], ("cause", &cause.name())];
+            to.of(&LINK_DROPS, of, stats.dropped(cause));
         }
-        let mut gauge = |name, value| to.of_link(Kind::Gauge, name, link, None, value as u64);
-        gauge("is_down", usize::from(slot.link.is_down()));
-        gauge("queued_packets", slot.queue.len());
-        gauge("mtu_bytes", slot.capabilities.mtu);
-        gauge("rx_ring", slot.capabilities.rx_ring);
-        gauge("tx_ring", slot.capabilities.tx_ring);
+        let levels = LinkLevels {
+            is_down: u64::from(slot.link.is_down()),
+            queued_packets: slot.queue.len() as u64,
+            mtu_bytes: slot.capabilities.mtu as u64,
+            rx_ring: slot.capabilities.rx_ring as u64,
+            tx_ring: slot.capabilities.tx_ring as u64,
+        };
+        to.all("link_", (Kind::Gauge, &LinkLevels::COUNTERS), of, levels.counters());
     }
 }
