@@ -66,6 +66,11 @@ macro_rules! counters {
             pub fn counters(&self) -> [(&'static str, u64); Self::COUNTERS.len()] {
                 [$((stringify!($field), self.$field),)*]
             }
+
+            /// Adds to each counter what `now` has more of it than `before`.
+            pub fn add_grown(&mut self, now: &Self, before: &Self) {
+                $(self.$field += now.$field - before.$field;)*
+            }
         }
 
         impl Default for $name {

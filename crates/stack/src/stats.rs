@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_link::{LinkError, LinkStats};
 use millstream_packet::{counters, reasons};
 use millstream_route::LinkId;
+use millstream_tcp::{TcpDrop, TcpStats};
 use millstream_wire::Malformed;
 use millstream_wire::ethernet::MacAddr;
 
@@ -356,6 +357,8 @@ counters! {
         /// Header templates made anew because routes or neighbours had changed.
         templates_built: count,
     } and {
+        /// What TCP connections counted of what is rare, and their drops.
+        pub tcp: TcpStats = TcpStats::default(),
         /// Drops of well-formed packets, by [`DropReason`].
         pub drops: [u64; DropReason::COUNT] = [0; DropReason::COUNT],
         /// Drops of malformed packets, by [`Malformed::index`].
@@ -457,14 +460,19 @@ impl EngineStats {
 
     /// Everything dropped, malformed or not.
     pub fn dropped_total(&self) -> u64 {
-        self.drops.iter().sum::<u64>() + self.malformed.iter().sum::<u64>()
+        [&self.drops[..], &self.tcp.drops, &self.malformed].into_iter().flatten().sum()
+    }
+
+    /// Returns name and count of every reason to drop a well-formed packet.
+    pub(crate) fn drops_of_stack(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let tcp = TcpDrop::ALL.map(|reason| (reason.name(), self.tcp.dropped(reason)));
+        DropReason::ALL.map(|reason| (reason.name(), self.dropped(reason))).into_iter().chain(tcp)
     }
 
     /// Name and count of every reason that was counted at least once.
     pub fn drops_by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let stack = DropReason::ALL.iter().map(|reason| (reason.name(), self.dropped(*reason)));
         let malformed =
             Malformed::ALL.iter().map(|reason| (reason.name(), self.malformed_by(*reason)));
-        stack.chain(malformed).filter(|(_, count)| *count != 0)
+        self.drops_of_stack().chain(malformed).filter(|(_, count)| *count != 0)
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use millstream::link::DropCause;
+use millstream::tcp::TcpDrop;
 use millstream::wire::Malformed;
 use millstream::{DropReason, published};
 
@@ -26,7 +27,8 @@ fn page() -> String {
             declared.help
         );
     }
-    let stack = DropReason::ALL.map(|reason| (reason.name(), reason.help())).to_vec();
+    let mut stack = DropReason::ALL.map(|reason| (reason.name(), reason.help())).to_vec();
+    stack.extend(TcpDrop::ALL.map(|reason| (reason.name(), reason.help())));
     let malformed = Malformed::ALL.map(|reason| (reason.name(), reason.help())).to_vec();
     let links = DropCause::ALL.map(|cause| (cause.name(), cause.help())).to_vec();
     for (title, reasons) in [

@@ -7,6 +7,7 @@ use millstream_wire::tcp::TcpHeader;
 use crate::connection::Connection;
 use crate::error::ConnError;
 use crate::state::State;
+use crate::stats::TcpDrop;
 use crate::trace::trace;
 use crate::tuning::{CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS};
 
@@ -57,12 +58,10 @@ impl Connection {
         if !self.timestamp_is_acceptable(now, header, len) {
             if header.options.timestamps.is_none() {
                 // RFC 7323 3.2: dropped silently
-                trace!(self, TRACE, "segment dropped", reason = "no timestamp");
-                self.counters.rare().without_timestamp += 1;
+                self.discard(TcpDrop::NoTimestamp);
                 return false;
             }
-            trace!(self, TRACE, "segment dropped", reason = "old timestamp");
-            self.counters.rare().paws_rejected += 1;
+            self.discard(TcpDrop::OldTimestamp);
             // RFC 7323 5.3 R1: answered, not taken. What was late and has been sent again meanwhile is a duplicate all
             // the same, and the peer learns of it, as from Linux
             self.note_duplicate(header, span);
@@ -70,8 +69,12 @@ impl Connection {
             return false;
         }
         if !self.rcv.is_acceptable(span.start, span.end) {
-            trace!(self, TRACE, "segment dropped", reason = "outside the window");
-            self.counters.rare().out_of_window += 1;
+            let has_come = span.start < self.rcv.nxt() as i64 && span.end <= self.rcv.nxt() as i64;
+            self.discard(match () {
+                () if has_come => TcpDrop::Duplicate,
+                () if self.rcv.window_bytes() == 0 => TcpDrop::ZeroWindow,
+                () => TcpDrop::OutOfWindow,
+            });
             if !header.flags.rst() {
                 self.note_duplicate(header, span);
                 // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
@@ -85,15 +88,13 @@ impl Connection {
         }
         if span.has_syn {
             // RFC 5961 4.2: whatever its sequence number
-            trace!(self, TRACE, "segment dropped", reason = "SYN");
-            self.counters.rare().challenged_syns += 1;
+            self.discard(TcpDrop::ChallengedSyn);
             self.challenge(now);
             return false;
         }
         if !header.flags.ack() {
             // fifth: dropped
-            trace!(self, TRACE, "segment dropped", reason = "no ACK");
-            self.counters.rare().without_ack += 1;
+            self.discard(TcpDrop::NoAck);
         }
         header.flags.ack()
     }
@@ -135,8 +136,7 @@ impl Connection {
     /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
     fn on_reset(&mut self, now: Instant, start: i64) {
         if start != self.rcv.nxt() as i64 {
-            trace!(self, TRACE, "segment dropped", reason = "RST of another number");
-            self.counters.rare().challenged_resets += 1;
+            self.discard(TcpDrop::ChallengedReset);
             self.challenge(now);
             return;
         }
@@ -150,6 +150,13 @@ impl Connection {
         self.finish(Some(error));
     }
 
+    /// Counts a segment that is thrown away.
+    #[cold]
+    pub(crate) fn discard(&mut self, reason: TcpDrop) {
+        trace!(self, TRACE, "segment dropped", reason = reason.name());
+        self.counters.count().drops[reason.index()] += 1;
+    }
+
     /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
     pub(crate) fn challenge(&mut self, now: Instant) {
         let second = (now.as_nanos() / 1_000_000_000) as u32;
@@ -159,7 +166,7 @@ impl Connection {
         }
         if rare.challenges.1 < CHALLENGE_ACKS_PER_S {
             rare.challenges.1 += 1;
-            rare.challenge_acks += 1;
+            self.counters.count().challenge_acks += 1;
             self.ack.send_at_once();
         }
     }

@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;
 use crate::state::State;
-use crate::trace::trace;
+use crate::stats::TcpDrop;
 
 impl Connection {
     /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place. False: what it
@@ -23,8 +23,7 @@ impl Connection {
     ) -> bool {
         let offset = self.snd.offset_of(header.ack);
         if !self.snd.may_acknowledge(offset) {
-            trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
-            self.counters.rare().unacceptable_acks += 1;
+            self.discard(TcpDrop::UnacceptableAck);
             self.challenge(now);
             return false;
         }
@@ -35,6 +34,9 @@ impl Connection {
         let ack = (offset.max(una as i64)) as u64;
         let old = offset < una as i64;
         let window = u64::from(header.window) << self.negotiated.snd_shift;
+        if window == 0 {
+            self.counters.count().zero_windows_in += 1;
+        }
         let same_window = self.snd.edge() == ack + window;
         let was_shut = self.snd.edge() <= una;
         if !old {
@@ -79,7 +81,7 @@ impl Connection {
     #[inline(always)]
     fn take_event(&mut self, now: Instant, event: Acked) {
         if event.duplicate {
-            self.counters.rare().duplicate_acks_in += 1;
+            self.counters.count().duplicate_acks_in += 1;
         }
         let is_ahead = event.acked > 0;
         if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {

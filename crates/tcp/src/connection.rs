@@ -25,6 +25,7 @@ use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
 use crate::sender::Sender;
 use crate::state::{Events, State};
+use crate::stats::TcpDrop;
 use crate::timers::{Expiry, Timers};
 use crate::trace::trace;
 use crate::tuning;
@@ -237,7 +238,7 @@ impl Connection {
         pool: &Pool,
     ) -> usize {
         match self.state {
-            State::Closed => {}
+            State::Closed => self.discard(TcpDrop::Closed),
             State::SynSent => {
                 self.on_segment_syn_sent(now, header, payload.into_packet(pool), pool);
             }

@@ -123,7 +123,7 @@ impl Connection {
     #[inline]
     pub(crate) fn ecn_take_data(&mut self, header: &TcpHeader, codepoint: u8) {
         if let Some(is_first) = self.ecn.take_data(header.flags.cwr(), codepoint) {
-            self.counters.rare().ce_segments_in += 1;
+            self.counters.count().ce_segments_in += 1;
             if is_first {
                 // told at once: it is what the sender waits for
                 self.ack.send_at_once();
@@ -143,7 +143,7 @@ impl Connection {
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
             self.trace_window("congestion mark", before);
             self.recovery.forget_undo();
-            self.counters.rare().ecn_reductions += 1;
+            self.counters.count().ecn_reductions += 1;
         }
         self.ecn.on_reduced(self.snd.nxt());
     }

@@ -9,7 +9,7 @@ use crate::error::ConnError;
 use crate::limits::MIN_MSS_BYTES;
 use crate::payload::Payload;
 use crate::state::State;
-use crate::trace::trace;
+use crate::stats::TcpDrop;
 use crate::tuning::BLACK_HOLE_MSS_BYTES;
 
 impl Connection {
@@ -68,7 +68,7 @@ impl Connection {
             let offset = self.snd.offset_of(header.ack);
             if offset <= 0 || offset > self.snd.nxt() as i64 {
                 // first: an ACK of something else
-                trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
+                self.discard(TcpDrop::UnacceptableAck);
                 if !flags.rst() {
                     self.reset_due = Some((header.ack, None));
                 }
@@ -77,13 +77,14 @@ impl Connection {
         }
         if flags.rst() {
             // second: with an acceptable ACK the peer refuses, without it nobody knows who sent it
-            if flags.ack() {
-                self.finish(Some(ConnError::Refused));
+            match flags.ack() {
+                true => self.finish(Some(ConnError::Refused)),
+                false => self.discard(TcpDrop::NotSynAck),
             }
             return;
         }
         if !flags.syn() {
-            return;
+            return self.discard(TcpDrop::NotSynAck);
         }
         self.take_syn(now, header);
         if !flags.ack() {
@@ -117,7 +118,7 @@ impl Connection {
         let offset = self.snd.offset_of(header.ack);
         if offset <= 0 || offset > self.snd.nxt() as i64 {
             // <SEQ=SEG.ACK><CTL=RST>
-            trace!(self, TRACE, "segment dropped", reason = "unacceptable ACK");
+            self.discard(TcpDrop::UnacceptableAck);
             self.reset_due = Some((header.ack, None));
             return false;
         }

@@ -76,7 +76,7 @@ impl Connection {
         if self.snd.on_syn_sent(payload_len) {
             self.counters.bytes_sent += u64::from(payload_len);
         } else {
-            self.counters.retransmits += 1;
+            self.counters.count_resent(1, 0);
         }
         if !self.timers.retransmit_armed() {
             self.snd.begin_wait(now);
@@ -119,6 +119,9 @@ impl Connection {
         }
         let (urg, urgent) = self.put_urgent(seq);
         let window = self.rcv.select_window(&self.rtt, &self.config);
+        if window == 0 {
+            self.counters.count().zero_windows_out += 1;
+        }
         self.ack.on_sent(more);
         self.rcv.on_ack_sent();
         self.timers.stop_delayed_ack();
@@ -140,7 +143,7 @@ impl Connection {
         let limit = self.sack_blocks();
         if let Some((start, end)) = self.rcv.take_dsack() {
             let _ = options.sack.push(self.rcv.seq(start), self.rcv.seq(end));
-            self.counters.rare().dsacks_out += 1;
+            self.counters.count().dsacks_out += 1;
         }
         self.rcv.put_sack(limit, &mut options.sack)
     }

@@ -10,6 +10,7 @@ use crate::connection::Connection;
 use crate::fast_open::FastOpenStatus;
 use crate::recovery::Phase;
 use crate::state::State;
+use crate::stats::TcpDrop;
 use crate::ticks::since_tick;
 use crate::tuning::R1_TIMEOUTS;
 pub(crate) use counters::{Counters, LimitedBy};
@@ -241,6 +242,8 @@ impl Connection {
     pub fn info(&self) -> TcpInfo {
         let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
         let rare = c.rare.as_deref().cloned().unwrap_or_default();
+        let stats = &rare.stats;
+        let dropped = |reason| stats.dropped(reason) as u32;
         let limited = c.limited.at(self.clock.as_nanos());
         let (out_of_order_bytes, out_of_order_ranges) = rcv.early();
         let (data_at, ack_at) = rcv.heard_at();
@@ -294,7 +297,7 @@ impl Connection {
             out_of_order_bytes,
             out_of_order_ranges,
             bytes_sent: c.bytes_sent,
-            bytes_retransmitted: c.bytes_retransmitted,
+            bytes_retransmitted: stats.retransmitted_bytes,
             bytes_acked: c.bytes_acked,
             bytes_received: rcv.bytes_received(),
             delivered_bytes: c.delivered_bytes,
@@ -306,43 +309,46 @@ impl Connection {
             segments_in: c.segments_in,
             data_segments_out: c.data_segments_out,
             data_segments_in: c.data_segments_in,
-            retransmits: c.retransmits,
-            timeouts: rare.timeouts,
-            fast_recoveries: rare.fast_recoveries,
-            loss_probes: rare.loss_probes,
-            spurious_recoveries: rare.spurious_recoveries,
-            spurious_bytes: rare.spurious_bytes,
-            window_probes: rare.window_probes,
+            retransmits: stats.retransmitted_segments as u32,
+            timeouts: stats.timeouts as u32,
+            fast_recoveries: stats.fast_recoveries as u32,
+            loss_probes: stats.loss_probes as u32,
+            spurious_recoveries: stats.spurious_recoveries as u32,
+            spurious_bytes: stats.spurious_bytes,
+            window_probes: stats.window_probes as u32,
             probes_unanswered: snd.probes_unanswered(),
-            keepalives: rare.keepalives,
+            keepalives: stats.keepalives as u32,
             delayed_acks: c.delayed_acks,
-            duplicate_acks_in: rare.duplicate_acks_in,
-            dsacks_in: rare.dsacks_in,
-            dsacks_out: rare.dsacks_out,
-            out_of_order_segments: rare.out_of_order_segments,
-            challenge_acks: rare.challenge_acks,
-            paws_rejected: rare.paws_rejected,
-            without_timestamp: rare.without_timestamp,
-            challenged_resets: rare.challenged_resets,
-            challenged_syns: rare.challenged_syns,
-            without_ack: rare.without_ack,
-            unacceptable_acks: rare.unacceptable_acks,
-            out_of_window: rare.out_of_window,
-            icmp_not_outstanding: rare.icmp_not_outstanding,
-            memory_drops: rare.memory_drops,
-            timeout_recoveries: rare.timeout_recoveries,
+            duplicate_acks_in: stats.duplicate_acks_in as u32,
+            dsacks_in: stats.dsacks_in as u32,
+            dsacks_out: stats.dsacks_out as u32,
+            out_of_order_segments: stats.out_of_order_segments as u32,
+            challenge_acks: stats.challenge_acks as u32,
+            paws_rejected: dropped(TcpDrop::OldTimestamp),
+            without_timestamp: dropped(TcpDrop::NoTimestamp),
+            challenged_resets: dropped(TcpDrop::ChallengedReset),
+            challenged_syns: dropped(TcpDrop::ChallengedSyn),
+            without_ack: dropped(TcpDrop::NoAck),
+            unacceptable_acks: dropped(TcpDrop::UnacceptableAck),
+            out_of_window: [TcpDrop::Duplicate, TcpDrop::ZeroWindow, TcpDrop::OutOfWindow]
+                .map(dropped)
+                .iter()
+                .sum(),
+            icmp_not_outstanding: stats.icmp_not_outstanding as u32,
+            memory_drops: stats.memory_drops as u32,
+            timeout_recoveries: stats.timeout_recoveries as u32,
             timed_out_us: self.counters.timed_out_ns(self.clock) / 1000,
-            reorderings: rare.reorderings,
+            reorderings: stats.reorderings as u32,
             reordering_segments: rare.reordering_bytes.div_ceil(u64::from(snd.mss())),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
-            ce_segments_in: rare.ce_segments_in,
-            ecn_reductions: rare.ecn_reductions,
-            black_holes: rare.black_holes,
+            ce_segments_in: stats.ce_segments_in as u32,
+            ecn_reductions: stats.ecn_reductions as u32,
+            black_holes: stats.black_holes as u32,
             path_mtu_bytes: self.mtu_of(self.config.mss.min(snd.peer_mss())),
             mtu_search_bytes: self.path.search_end().map_or(0, |mss| self.mtu_of(mss)),
             may_be_fragmented: self.path.is_fragmentable(),
-            mtu_probes: rare.mtu_probes,
-            mtu_probes_lost: rare.mtu_probes_lost,
+            mtu_probes: stats.mtu_probes as u32,
+            mtu_probes_lost: stats.mtu_probes_lost as u32,
             fast_open: rare.fast_open_status,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,

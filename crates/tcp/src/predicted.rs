@@ -22,7 +22,8 @@ impl Connection {
             && header.seq == rcv.next_seq()
             && u64::from(acked) <= snd.outstanding()
             && (len > 0 || acked > 0)
-            && header.options.sack.is_empty();
+            && header.options.sack.is_empty()
+            && header.window != 0;
         // RFC 7323 5.3: not older than what was seen
         let is_timely = match (negotiated.timestamps, header.options.timestamps) {
             (false, _) => true,

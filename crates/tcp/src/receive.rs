@@ -8,6 +8,7 @@ use crate::connection::Connection;
 use crate::error::ConnError;
 use crate::payload::{Payload, Placed};
 use crate::state::State;
+use crate::stats::TcpDrop;
 use crate::trace::trace;
 
 impl Connection {
@@ -116,13 +117,14 @@ impl Connection {
     ) -> usize {
         if !self.state.may_receive_data() {
             // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
-            trace!(self, TRACE, "data dropped", reason = "after the end");
+            self.discard(TcpDrop::AfterFin);
             self.challenge(now);
             return 0;
         }
         let nxt = self.rcv.nxt() as i64;
         if self.orphaned && start + payload.len() as i64 > nxt {
             // RFC 9293 3.6.1: nobody will read this; the peer must know
+            self.discard(TcpDrop::Unread);
             self.finish_with_reset(ConnError::Aborted);
             return 0;
         }
@@ -213,14 +215,14 @@ impl Connection {
     #[cold]
     fn count_early_dropped(&mut self, times: u32) {
         trace!(self, TRACE, "data dropped", reason = "no memory, out of order");
-        self.counters.rare().memory_drops += times;
+        self.counters.count().memory_drops += u64::from(times);
     }
 
     /// Data in the window found no memory: they are dropped, and the peer learns at once how far it got.
     #[cold]
     fn refuse_data(&mut self) {
         trace!(self, TRACE, "data dropped", reason = "no memory");
-        self.counters.rare().memory_drops += 1;
+        self.counters.count().memory_drops += 1;
         self.ack.send_at_once();
     }
 
@@ -244,7 +246,7 @@ impl Connection {
     }
 
     fn take_early(&mut self, now: Instant, start: u64, packet: Packet, pool: &Pool) {
-        self.counters.rare().out_of_order_segments += 1;
+        self.counters.count().out_of_order_segments += 1;
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
         self.ack.send_at_once();
         self.ack.be_quick();
@@ -254,6 +256,9 @@ impl Connection {
             self.count_early_dropped(1);
         }
         self.rcv.on_early(now, kept.gained, &self.rtt, &self.config);
+        if kept.gained == 0 && !kept.is_dropped {
+            self.discard(TcpDrop::OutOfOrderDuplicate);
+        }
         if let Some(duplicate) = kept.duplicate {
             self.report_duplicate(duplicate);
         }

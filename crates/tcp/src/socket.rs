@@ -6,6 +6,7 @@ use millstream_wire::tcp::SeqNumber;
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
 use crate::state::{Events, State};
+use crate::stats::TcpStats;
 
 impl Connection {
     /// Whether anything may still be written, now or later; else the error that a write has.
@@ -271,6 +272,12 @@ impl Connection {
         std::mem::take(&mut self.events.delivery_problem)
     }
 
+    /// Adds to the owner's `sums` what was counted since the last call.
+    #[inline]
+    pub fn add_counted(&mut self, sums: &mut TcpStats) {
+        self.counters.tell(sums);
+    }
+
     /// Whether [`take_events`](Self::take_events) has anything to tell.
     #[inline]
     pub fn has_events(&self) -> bool {
@@ -329,7 +336,7 @@ impl Connection {
     pub(crate) fn is_about_outstanding(&mut self, seq: SeqNumber) -> bool {
         let outstanding = self.is_outstanding(seq);
         if !outstanding {
-            self.counters.rare().icmp_not_outstanding += 1;
+            self.counters.count().icmp_not_outstanding += 1;
         }
         outstanding
     }

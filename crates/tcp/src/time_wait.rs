@@ -8,6 +8,7 @@ use core::time::Duration;
 use crate::config::FourTuple;
 use crate::connection::Connection;
 use crate::state::State;
+use crate::stats::TcpDrop;
 use crate::tuning::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
 
 /// A new incarnation begins this far above the old one's numbers: beyond any window without scaling.
@@ -178,7 +179,9 @@ impl Connection {
         payload_len: usize,
     ) {
         self.counters.segments_in += 1;
-        match effect(header, payload_len, self.rcv.next_seq()) {
+        let effect = effect(header, payload_len, self.rcv.next_seq());
+        self.discard(TcpDrop::TimeWait);
+        match effect {
             Effect::None => {}
             Effect::Fin => {
                 self.timers.arm_close(now + self.config.time_wait());

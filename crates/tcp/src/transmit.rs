@@ -407,8 +407,7 @@ impl Connection {
         self.board.on_resend(chosen.start, end, now);
         let ts = self.snd.timestamp(now);
         self.recovery.on_resend(chosen.start, end - chosen.start, ts, mss);
-        self.counters.retransmits += parts.max(1) as u32;
-        self.counters.bytes_retransmitted += chosen.len;
+        self.counters.count_resent(parts.max(1), chosen.len);
     }
 
     /// Tells a congestion control that governs each transmission.

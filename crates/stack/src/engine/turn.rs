@@ -201,6 +201,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.conn.next_deadline().is_some_and(|due| due <= now) {
             socket.conn.on_timer(now);
+            socket.conn.add_counted(&mut self.out.stats.tcp);
             if self.out.events.watches(slot) {
                 self.out.events.look(socket, now);
             }

@@ -120,7 +120,7 @@ impl Connection {
             backoff = self.rtt.backoff(),
             outstanding_bytes = self.snd.outstanding()
         );
-        self.counters.rare().timeouts += 1;
+        self.counters.count().timeouts += 1;
         self.counters.begin_timed_out(now);
         if !self.state.is_synchronized() {
             self.snd.on_syn_timeout();
@@ -188,7 +188,7 @@ impl Connection {
             self.give_up();
             return;
         }
-        self.counters.rare().window_probes += 1;
+        self.counters.count().window_probes += 1;
         if self.snd.edge() > self.snd.nxt() {
             // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window there is
             self.timers.set_sws_override(true);
@@ -226,7 +226,7 @@ impl Connection {
             return;
         }
         self.snd.send_probe();
-        self.counters.rare().keepalives += 1;
+        self.counters.count().keepalives += 1;
         self.timers.arm_keepalive(now + interval);
     }
 

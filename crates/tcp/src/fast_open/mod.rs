@@ -166,8 +166,7 @@ impl Connection {
         self.counters.bytes_acked += taken;
         self.counters.delivered_bytes += taken;
         if sent > taken {
-            self.counters.retransmits += 1;
-            self.counters.bytes_retransmitted += sent - taken;
+            self.counters.count_resent(1, sent - taken);
         }
         let Some(open) = self.counters.fast_open_mut() else { return };
         let given = answer.options.fast_open.filter(|cookie| !cookie.is_request());

@@ -4,21 +4,22 @@ use millstream_packet::Instant;
 
 use super::RateMeter;
 use crate::fast_open::{FastOpen, FastOpenStatus};
+use crate::stats::TcpStats;
 use crate::timers::Deadline;
 
 /// Counters that only grow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes_sent: u64,
-    pub(crate) bytes_retransmitted: u64,
     pub(crate) bytes_acked: u64,
     pub(crate) delivered_bytes: u64,
     pub(crate) segments_out: u64,
     pub(crate) segments_in: u64,
     pub(crate) data_segments_out: u64,
     pub(crate) data_segments_in: u64,
-    pub(crate) retransmits: u32,
     pub(crate) delayed_acks: u32,
+    /// Something is counted that the owner was not told.
+    is_untold: bool,
     pub(crate) limited: Limited,
     /// Exists while the connection is busy.
     pub(crate) rate: Option<Box<RateMeter>>,
@@ -28,45 +29,19 @@ pub(crate) struct Counters {
 /// Counters of what does not happen on a good path; made when the first of it does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
-    pub(crate) timeouts: u32,
-    pub(crate) fast_recoveries: u32,
-    pub(crate) loss_probes: u32,
-    pub(crate) spurious_recoveries: u32,
-    pub(crate) window_probes: u32,
-    pub(crate) keepalives: u32,
-    pub(crate) duplicate_acks_in: u32,
-    pub(crate) dsacks_in: u32,
-    pub(crate) dsacks_out: u32,
-    pub(crate) out_of_order_segments: u32,
-    pub(crate) challenge_acks: u32,
+    pub(crate) stats: TcpStats,
+    /// The same as the owner was told last.
+    told: TcpStats,
     /// The second of the clock in which the last were sent, and how many.
     pub(crate) challenges: (u32, u8),
-    pub(crate) paws_rejected: u32,
-    pub(crate) without_timestamp: u32,
-    pub(crate) challenged_resets: u32,
-    pub(crate) challenged_syns: u32,
-    pub(crate) without_ack: u32,
-    pub(crate) unacceptable_acks: u32,
-    pub(crate) out_of_window: u32,
-    pub(crate) icmp_not_outstanding: u32,
-    pub(crate) memory_drops: u32,
-    pub(crate) reorderings: u32,
     pub(crate) reordering_bytes: u64,
-    pub(crate) timeout_recoveries: u32,
     /// Nothing new was acknowledged since the timer expired then; and how long that was before.
     pub(crate) timed_out_at: Deadline,
     pub(crate) timed_out_ns: u64,
     pub(crate) delivered_ce_bytes: u64,
-    pub(crate) ce_segments_in: u32,
-    pub(crate) ecn_reductions: u32,
-    pub(crate) black_holes: u32,
     /// Offsets after urgent data: the peer's, and ours.
     pub(crate) urgent_in: u64,
     pub(crate) urgent_out: u64,
-    /// Bytes that the peer says arrived twice.
-    pub(crate) spurious_bytes: u64,
-    pub(crate) mtu_probes: u32,
-    pub(crate) mtu_probes_lost: u32,
     /// Made by those that open with it, given back when they are open.
     pub(crate) fast_open: Option<Box<FastOpen>>,
     pub(crate) fast_open_status: FastOpenStatus,
@@ -77,6 +52,32 @@ pub(crate) struct Rare {
 impl Counters {
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// Returns where something rare is counted.
+    #[cold]
+    pub(crate) fn count(&mut self) -> &mut TcpStats {
+        self.is_untold = true;
+        &mut self.rare().stats
+    }
+
+    /// Counts segments that were sent again.
+    #[cold]
+    pub(crate) fn count_resent(&mut self, segments: u64, bytes: u64) {
+        let stats = self.count();
+        stats.retransmitted_segments += segments;
+        stats.retransmitted_bytes += bytes;
+    }
+
+    /// Adds to `sums` what was counted since the last call.
+    #[inline]
+    pub(crate) fn tell(&mut self, sums: &mut TcpStats) {
+        if std::mem::take(&mut self.is_untold)
+            && let Some(rare) = &mut self.rare
+        {
+            sums.add_since(&rare.stats, &rare.told);
+            rare.told.clone_from(&rare.stats);
+        }
     }
 
     pub(crate) fn cut_off(&self) -> Option<u64> {

@@ -259,7 +259,7 @@ impl Connection {
         if self.snd.outstanding() <= u64::from(mss) {
             return;
         }
-        self.counters.rare().black_holes += 1;
+        self.counters.count().black_holes += 1;
         match self.negotiated.sack && self.config.mtu_probing != MtuProbing::Off {
             true => self.begin_search(now, mss),
             false => self.limit_mss(now, mss),

@@ -230,7 +230,7 @@ impl Connection {
     pub(crate) fn mtu_probe_sent(&mut self, start: u64, end: u64) {
         if let Some(search) = self.path.search() {
             (search.start, search.end) = (start, end);
-            self.counters.rare().mtu_probes += 1;
+            self.counters.count().mtu_probes += 1;
         }
     }
 
@@ -276,7 +276,7 @@ impl Connection {
         let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
         if let Some(search) = self.path.probe_out() {
             search.on_lost(now, loss, epoch, self.rtt.base_rto());
-            self.counters.rare().mtu_probes_lost += 1;
+            self.counters.count().mtu_probes_lost += 1;
         }
     }
 

@@ -305,7 +305,7 @@ impl Connection {
         };
         self.recovery.begin(Phase::Recovery, self.snd.nxt());
         self.recovery.episode().prr = Prr::begin(to_deliver);
-        self.counters.rare().fast_recoveries += 1;
+        self.counters.count().fast_recoveries += 1;
         self.believe_claim_of_lost(now);
         if !self.congestion.governs() {
             self.reduce_proportionally(delivered, false);
@@ -357,8 +357,8 @@ impl Connection {
     fn note_reordering(&mut self, ack: &Acked) {
         if ack.delivery.reordered.is_some() {
             self.recovery.rack.note_reordering();
+            self.counters.count().reorderings += 1;
             let rare = self.counters.rare();
-            rare.reorderings += 1;
             rare.reordering_bytes = rare.reordering_bytes.max(ack.delivery.reordered_by);
         }
     }
@@ -393,7 +393,7 @@ impl Connection {
         // RFC 5682 2.1 step 1: only where nothing of this was sent again before
         let frto = first && self.recovery.is_open() && una > self.recovery.recover;
         if first {
-            self.counters.rare().timeout_recoveries += 1;
+            self.counters.count().timeout_recoveries += 1;
             self.save_undo(true);
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
             self.ecn.on_reduced(self.snd.nxt());

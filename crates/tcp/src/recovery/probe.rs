@@ -65,7 +65,7 @@ impl Connection {
             && self.choose_probe(u64::from(self.snd.mss())).is_some()
         {
             self.recovery.probe.is_due = true;
-            self.counters.rare().loss_probes += 1;
+            self.counters.count().loss_probes += 1;
         }
     }
 

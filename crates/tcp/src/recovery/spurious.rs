@@ -104,7 +104,7 @@ impl Connection {
         if !undo.timeout {
             self.recovery.rack.note_reordering();
         }
-        self.counters.rare().spurious_recoveries += 1;
+        self.counters.count().spurious_recoveries += 1;
     }
 
     /// RFC 2883 and RFC 3708: what was sent again arrived twice.
@@ -112,9 +112,9 @@ impl Connection {
         if bytes == 0 {
             return;
         }
-        let rare = self.counters.rare();
-        rare.dsacks_in += 1;
-        rare.spurious_bytes += bytes;
+        let stats = self.counters.count();
+        stats.dsacks_in += 1;
+        stats.spurious_bytes += bytes;
         self.rtt.sent_in_vain();
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
         if !self.recovery.has_resent_probe() {

@@ -3,6 +3,7 @@
 use millstream_link::LinkStats;
 use millstream_live::Kind;
 use millstream_packet::{Counter, counters};
+use millstream_tcp::TcpStats;
 
 use super::clients::ClientStats;
 use crate::stats::EngineStats;
@@ -132,6 +133,7 @@ pub fn published() -> Vec<(String, Kind, Counter)> {
     };
     let families = FAMILIES.iter().map(|(kind, one)| (one.name.to_owned(), *kind, *one));
     of("", Kind::Counter, &EngineStats::COUNTERS)
+        .chain(of("tcp_", Kind::Counter, &TcpStats::COUNTERS))
         .chain(of("", Kind::Gauge, &Levels::COUNTERS))
         .chain(of("", Kind::Gauge, &StockLevels::COUNTERS))
         .chain(of("control_", Kind::Counter, &ClientStats::COUNTERS))

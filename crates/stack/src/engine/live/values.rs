@@ -5,7 +5,7 @@ use std::fmt::Display;
 use millstream_link::{DropCause, LinkStats};
 use millstream_live::{Kind, SchemaText};
 use millstream_packet::{Counter, Pool};
-use millstream_tcp::{State, TimerKind};
+use millstream_tcp::{State, TcpStats, TimerKind};
 use millstream_wire::Malformed;
 
 use super::LINKS;
@@ -15,7 +15,7 @@ use super::declared::*;
 use super::states::States;
 use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
-use crate::stats::{DropReason, EngineStats};
+use crate::stats::EngineStats;
 
 /// What tells one value from another of the same name.
 type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
@@ -88,8 +88,9 @@ pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
 fn counters(engine: &Engine, to: &mut impl Visit) {
     let stats = &engine.out.stats;
     to.all("", (Kind::Counter, &EngineStats::COUNTERS), &[], stats.counters());
-    for reason in DropReason::ALL {
-        to.of(&DROPS, &[("reason", &reason.name())], stats.dropped(reason));
+    to.all("tcp_", (Kind::Counter, &TcpStats::COUNTERS), &[], stats.tcp.counters());
+    for (reason, dropped) in stats.drops_of_stack() {
+        to.of(&DROPS, &[("reason", &reason)], dropped);
     }
     for reason in Malformed::ALL {
         to.of(&MALFORMED, &[("reason", &reason.name())], stats.malformed_by(reason));

@@ -135,6 +135,7 @@ impl Engine {
         let mut conn = open.connection(config, tuple, ts_offset, now);
         conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, payload.into(), ecn, &self.out.pool);
+        conn.add_counted(&mut self.out.stats.tcp);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, hop, conn),
             State::Closed => {
@@ -217,6 +218,7 @@ impl Engine {
         self.out.stats.tcp_rx_segments += 1;
         conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, segment.payload.into(), ecn, &self.out.pool);
+        conn.add_counted(&mut self.out.stats.tcp);
         if !conn.state().is_synchronized() {
             return None;
         }

@@ -182,6 +182,7 @@ impl Engine {
     #[inline]
     fn after_segment(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.conn.add_counted(&mut self.out.stats.tcp);
         let has_less = socket.settle_memory(&mut self.account);
         let owed = socket.conn.owed_ack_bytes();
         if !socket.dirty {
@@ -319,6 +320,7 @@ impl Engine {
         } else if let Some(Meaning { error, hard }) = meaning {
             socket.conn.on_icmp_error(now, seq, error, hard);
         }
+        socket.conn.add_counted(&mut self.out.stats.tcp);
         self.tcp.collect_events(slot, &mut self.events);
         self.tcp.mark_dirty(slot);
         true

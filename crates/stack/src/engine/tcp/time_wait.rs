@@ -1,6 +1,7 @@
 //! TIME-WAIT without a connection: what meets it, and its end.
 
 use millstream_packet::Instant;
+use millstream_tcp::TcpDrop;
 
 use super::input::Segment;
 use crate::engine::Engine;
@@ -29,6 +30,7 @@ impl Engine {
             return self.tcp_admit(now, listener, hash, isn, segment);
         }
         self.out.stats.tcp_rx_segments += 1;
+        self.out.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
         let (answer, again) = wait.on_segment(now, *tuple, header, segment.len());
         if again {
             let until = now + wait.duration();

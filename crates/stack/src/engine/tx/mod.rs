@@ -415,6 +415,7 @@ fn serve(
             limits.payload = PayloadSource::Borrowed;
         }
         let polled = socket.conn.poll(now, &out.pool, &limits, batch);
+        socket.conn.add_counted(&mut out.stats.tcp);
         // Where it lies: its parts were just written one by one, and a copy would wait for them.
         let Some(segment) = &polled else {
             socket.transmit.unflushed = 0;
