@@ -25,6 +25,10 @@ pub const MTU_MAX_BYTES: usize = 65_535;
 /// for longer ones.
 pub const SUPER_SEGMENT_BYTES: u32 = 65_535;
 
+/// Most datagrams of a super-segment of UDP that every Linux takes (`UDP_MAX_SEGMENTS`; newer ones take 128): one of more
+/// is refused whole, be it written to a TAP device or a packet socket.
+pub const SUPER_DATAGRAMS: usize = 64;
+
 /// Largest super-segment that a TAP device can be asked to take ([`TapConfig::super_segment_bytes`](crate::TapConfig)):
 /// the kernel's own `GRO_MAX_SIZE`.
 pub const BIG_SUPER_SEGMENT_BYTES: u32 = 8 * 65_535;

@@ -16,7 +16,7 @@ pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
 pub(crate) use jumbo::{JUMBO_OPTION_BYTES, Jumbo, take_jumbo_out};
 pub use segment::{SegmentChecksum, Segmenter, header_len};
-pub(crate) use segment::{guess_segmentation, network_offset};
+pub(crate) use segment::{datagrams, guess_segmentation, network_offset, split_datagrams};
 
 use std::fmt;
 

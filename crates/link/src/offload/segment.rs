@@ -254,6 +254,46 @@ impl Segmenter {
     }
 }
 
+/// Returns the datagrams of a super-segment of UDP, 1 of any other packet.
+#[inline]
+pub(crate) fn datagrams(packet: &Packet) -> usize {
+    match packet.meta().segmentation {
+        Some(Segmentation { kind: SegmentationKind::Udp, size, header_len, .. }) if size > 0 => {
+            packet.len().saturating_sub(header_len.into()).div_ceil(size.into())
+        }
+        _ => 1,
+    }
+}
+
+/// Cuts a super-segment of UDP in two, its first `most` datagrams and those behind them, whose sums are left to the
+/// link: for kernels that take no more at once. The packet stays as it is.
+///
+/// # Errors
+/// As those of [`Segmenter::next`].
+pub(crate) fn split_datagrams(
+    packet: &Packet,
+    most: usize,
+    medium: Medium,
+    pool: &Pool,
+) -> Result<(Packet, Packet), OffloadError> {
+    let mut whole = packet.view(pool, 0, packet.len())?;
+    *whole.meta_mut() = *packet.meta();
+    let Ok(mut cutting) = Segmenter::new(whole, medium, SegmentChecksum::Partial) else {
+        return Err(OffloadError::Malformed);
+    };
+    let size = cutting.size;
+    let mut part = |count: usize, index: usize| -> Result<Packet, OffloadError> {
+        (cutting.size, cutting.index) = (size.saturating_mul(count), index as u16);
+        let mut part = cutting.next(pool)?.ok_or(OffloadError::Malformed)?;
+        part.meta_mut().segmentation = packet.meta().segmentation;
+        if datagrams(&part) == 1 {
+            part.meta_mut().segmentation = None;
+        }
+        Ok(part)
+    };
+    Ok((part(most, 0)?, part(usize::MAX, most)?))
+}
+
 /// What the headers of a super-segment look like, checked.
 struct Layout {
     l3: usize,

@@ -71,7 +71,16 @@ fn extended(packet: &Packet, is_v6: bool, kind: u8, pool: &Pool) -> Packet {
 fn all(pool: &Pool) -> Vec<Packet> {
     let mut all = Vec::new();
     for (len, size) in
-        [(3000, 1000), (2999, 1000), (1001, 1000), (2997, 999), (40_001, 1447), (5, 1)]
+        // The last of more datagrams than the kernel takes at once.
+        [
+            (3000, 1000),
+            (2999, 1000),
+            (1001, 1000),
+            (2997, 999),
+            (40_001, 1447),
+            (5, 1),
+            (1030, 8),
+        ]
     {
         for (is_v6, is_tcp) in [(false, true), (true, true), (false, false), (true, false)] {
             let payload: Vec<_> = (0..len).map(|i: usize| (i * 7 / 3) as u8).collect();

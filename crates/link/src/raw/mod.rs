@@ -41,6 +41,7 @@ use crate::incoming;
 use crate::iov::Expectation;
 use crate::long::{LongPackets, ORDINARY_BYTES};
 use crate::longest::Longest;
+use crate::offload::{datagrams, split_datagrams};
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
@@ -66,6 +67,8 @@ pub struct RawLink {
     sends: SendBatch,
     /// What super-segments of TCP are sent whole from now on.
     longest: Longest,
+    /// Datagrams of one of UDP that the kernel takes.
+    most_datagrams: usize,
     expected: Expectation,
     presence: Presence,
     trust: Trust,
@@ -191,6 +194,7 @@ impl RawLink {
             long: LongPackets::default(),
             sends: SendBatch::new(),
             longest,
+            most_datagrams: if takes_udp { limits::SUPER_DATAGRAMS } else { 1 },
             expected: Expectation::new(),
             presence: Presence::default(),
             trust: Trust::in_this_kernel(),
@@ -203,9 +207,10 @@ impl RawLink {
     }
 
     /// Puts as much of `batch` as there are slices for into one call; counts and drops what cannot
-    /// be sent at all.
+    /// be sent at all. Ends before a super-segment of more datagrams than the kernel takes.
     fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) {
-        while let Some(packet) = batch.pop() {
+        while batch.front().is_some_and(|packet| datagrams(packet) <= self.most_datagrams) {
+            let Some(packet) = batch.pop() else { return };
             let is_super = packet.meta().segmentation.is_some();
             if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
                 self.stats.count_drop(DropCause::TooLong);
@@ -217,6 +222,28 @@ impl RawLink {
                 return;
             }
         }
+    }
+
+    /// Sends the first datagrams of a super-segment of more than the kernel takes, and puts the others, or all of it where
+    /// the kernel takes nothing now, in its place; false then.
+    #[cold]
+    fn send_first(&mut self, pool: &Pool, batch: &mut PacketBatch) -> bool {
+        let Some(packet) = batch.pop() else { return true };
+        let (first, others) =
+            match split_datagrams(&packet, self.most_datagrams, Medium::Ethernet, pool) {
+                Ok(parts) => parts,
+                Err(error) => {
+                    self.stats.count_drop(error.cause());
+                    return true;
+                }
+            };
+        if self.sends.stage(first, pool).is_err() {
+            self.stats.count_drop(DropCause::PoolExhausted);
+        }
+        let is_taken = self.send(&mut PacketBatch::new());
+        // The place it came from is free.
+        let _ = batch.push_front(if is_taken { others } else { packet });
+        is_taken
     }
 
     /// Sends what is staged; false when the kernel takes nothing now, and what is left is back in
@@ -316,11 +343,17 @@ impl Link for RawLink {
         self.blocked = false;
         while !batch.is_empty() {
             self.stage(pool, batch);
-            if self.sends.is_empty() && batch.pop().is_some() {
+            let is_taken = if !self.sends.is_empty() {
+                self.send(batch)
+            } else if batch.front().is_some_and(|it| datagrams(it) > self.most_datagrams) {
+                self.send_first(pool, batch)
+            } else {
                 // Of too many pieces for a call, and no frames to put it together.
-                self.stats.count_drop(DropCause::PoolExhausted);
-            }
-            if !self.send(batch) {
+                let is_dropped = batch.pop().is_some();
+                self.stats.count_drops(DropCause::PoolExhausted, usize::from(is_dropped));
+                true
+            };
+            if !is_taken {
                 self.blocked = true;
                 self.stats.tx_full += 1;
                 break;

@@ -112,7 +112,7 @@ pub(super) fn take_overruns(fd: RawFd) -> u64 {
 
 /// Has the kernel queue up to `wanted` bytes towards us, or what this crate or the system takes for enough. Answers
 /// what there is to be said where it queues less.
-pub(super) fn make_room(fd: RawFd, wanted: Option<usize>) -> io::Result<Option<String>> {
+pub(crate) fn make_room(fd: RawFd, wanted: Option<usize>) -> io::Result<Option<String>> {
     let queued = || get_int(fd, libc::SO_RCVBUF).map(|bytes| bytes.cast_unsigned() as usize / 2);
     let wanted = match wanted {
         Some(bytes) => bytes,

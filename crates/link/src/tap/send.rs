@@ -16,7 +16,9 @@ use millstream_packet::{
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
 use crate::longest::Longest;
-use crate::offload::{Jumbo, SegmentChecksum, Segmenter, complete_checksum};
+use crate::offload::{
+    Jumbo, SegmentChecksum, Segmenter, complete_checksum, datagrams, split_datagrams,
+};
 use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
 
 /// Frames more than one that make a ring cheaper than a call each.
@@ -145,6 +147,12 @@ impl Sender {
                 return true;
             }
             let Some(packet) = batch.pop() else { return !self.submit(stats) };
+            if self.takes.udp && datagrams(&packet) > limits::SUPER_DATAGRAMS {
+                if !self.send_first(fd, packet, pool, batch, stats) {
+                    return true;
+                }
+                continue;
+            }
             let Some(packet) = self.prepare(packet, pool, stats) else { continue };
             let is_worth = batch.len() >= RING_WORTH || self.is_staged();
             let staged = if is_worth { self.stage(packet, stats) } else { Err(packet) };
@@ -157,6 +165,31 @@ impl Sender {
                 // The place it came from is free.
                 let _ = batch.push_front(packet);
                 return true;
+            }
+        }
+    }
+
+    /// Sends the first datagrams of a super-segment of more than the kernel takes, and puts the others, or all of it where
+    /// the device has no room, to the front of `batch`, from where it came; false then.
+    #[cold]
+    fn send_first(
+        &mut self,
+        fd: RawFd,
+        packet: Packet,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+        stats: &mut LinkStats,
+    ) -> bool {
+        match split_datagrams(&packet, limits::SUPER_DATAGRAMS, self.medium, pool) {
+            Ok((first, others)) => {
+                // What is staged comes before it.
+                let is_taken = self.submit(stats) && self.write(fd, first, pool, stats).is_ok();
+                let _ = batch.push_front(if is_taken { others } else { packet });
+                is_taken
+            }
+            Err(error) => {
+                stats.count_drop(error.cause());
+                true
             }
         }
     }

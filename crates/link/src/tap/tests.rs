@@ -303,6 +303,37 @@ fn super_segments(bench: &mut Bench, is_v6: bool) {
     assert_eq!(got, sent);
 }
 
+/// They go in several super-segments.
+#[test]
+fn more_datagrams_than_the_kernel_takes_at_once_arrive() {
+    let tun = TapConfig { kind: TapKind::Tun, ..TapConfig::default() };
+    let by_ring = TapConfig { io_uring: Some(true), ..TapConfig::default() };
+    let plain = TapConfig { offload: false, ..TapConfig::default() };
+    for config in [TapConfig::default(), tun, by_ring, plain] {
+        let Some(mut bench) = Bench::open(config) else { return };
+        for is_v6 in [false, true] {
+            exchange(&mut bench, is_v6);
+            many_datagrams(&mut bench, is_v6);
+        }
+        assert_eq!(bench.tap.stats().dropped_total(), 0);
+    }
+}
+
+fn many_datagrams(bench: &mut Bench, is_v6: bool) {
+    let socket = bench.socket(is_v6);
+    crate::raw::socket::make_room(socket.as_raw_fd(), Some(4 << 20)).unwrap();
+    for (len, size) in [(64, 1), (65, 1), (129, 1), (40_000, 100), (65_000, 1000), (33_001, 257)] {
+        let sent: Vec<u8> = (0..len).map(|i| (i * 7 / 3) as u8).collect();
+        let datagram = bench.datagram(is_v6, sent.clone(), Some(size));
+        bench.send(datagram);
+        for (at, part) in sent.chunks(size.into()).enumerate() {
+            let mut buffer = [0; 2000];
+            let n = socket.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..n], part, "datagram {at} of {len} bytes by {size}");
+        }
+    }
+}
+
 pub(super) fn all(config: TapConfig) -> Option<LinkStats> {
     everything(Bench::open(config)?)
 }
