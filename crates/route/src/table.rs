@@ -124,6 +124,15 @@ impl Routes {
         self.tables.lookup_flow(addr, hash)
     }
 
+    /// The route of the longest prefix that covers `addr`; of several that share its flows the one that leads by `link`,
+    /// where there is one, else the first.
+    pub fn lookup_by(&self, addr: IpAddr, link: LinkId) -> Option<Route> {
+        match addr {
+            IpAddr::V4(addr) => self.tables.v4.lookup_by(addr.to_bits(), link),
+            IpAddr::V6(addr) => self.tables.v6.lookup_by(addr.to_bits(), link),
+        }
+    }
+
     /// Looks up as many addresses as both slices have; answers go to the same places of `found`.
     /// Faster than one after the other where the table is larger than the cache.
     pub fn lookup_v4(&self, addrs: &[Ipv4Addr], found: &mut [Option<Route>]) {

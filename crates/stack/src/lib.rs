@@ -49,7 +49,8 @@ pub mod tuning;
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramInfo, DatagramToSend, Engine,
     EngineConfig, Fragmentation, GroupFilter, LiveConfig, PacketTrace, ReceivedDatagram,
-    RemovedLink, SendOptions, TcpSocketOptions, TraceEnd, TracePoint, Turn, Waker, Way, published,
+    RemovedLink, ReversePath, SendOptions, TcpSocketOptions, TraceEnd, TracePoint, Turn, Waker,
+    Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -34,6 +34,9 @@ reasons! {
         /// An IP packet from an address that nobody can have there: our own, a group's, a whole
         /// network's, loopback, 0/8, 240/4, none at all (but to groups), IPv4 in the form of IPv6.
         MartianSource = "martian_source",
+        /// An IP packet from an address to which the routes lead by another link, or not at all
+        /// (`ReversePath`).
+        ReversePath = "reverse_path",
         /// Fragments of a datagram that overlap, which ends it (RFC 5722), and what comes of it
         /// later.
         FragmentOverlap = "fragment_overlap",

@@ -33,6 +33,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use writer::{Entry, FibWriter, Prefixes};
 
 use crate::key::Key;
+use crate::prefix::LinkId;
 use crate::route::Route;
 use slots::RouteSlot;
 
@@ -115,9 +116,23 @@ impl<K: Key> Fib<K> {
     /// The same for a flow of this hash, which is asked for where several routes share flows.
     #[inline]
     pub fn lookup_flow(&self, key: K, hash: impl Fn() -> u32) -> Option<Route> {
+        self.lookup_with(key, |routes, value| RouteSlot::pick(routes, value, &hash))
+    }
+
+    /// The same, of several routes that share flows the one that leads by `link`, else the first.
+    pub fn lookup_by(&self, key: K, link: LinkId) -> Option<Route> {
+        self.lookup_with(key, |routes, value| RouteSlot::by_link(routes, value, link))
+    }
+
+    #[inline(always)]
+    fn lookup_with(
+        &self,
+        key: K,
+        pick: impl Fn(&[RouteSlot], u32) -> Option<Route>,
+    ) -> Option<Route> {
         loop {
             let changes = self.changes.load(Ordering::Acquire);
-            if let Some(found) = self.attempt(key, &hash)
+            if let Some(found) = self.attempt(key, &pick)
                 && self.changes.load(Ordering::Relaxed).wrapping_sub(changes) < CHANGES_LIMIT
             {
                 return found;
@@ -185,7 +200,11 @@ impl<K: Key> Fib<K> {
 
     /// One walk; `None` where something that it read was changed meanwhile.
     #[inline(always)]
-    fn attempt(&self, key: K, hash: &impl Fn() -> u32) -> Option<Option<Route>> {
+    fn attempt(
+        &self,
+        key: K,
+        pick: &impl Fn(&[RouteSlot], u32) -> Option<Route>,
+    ) -> Option<Option<Route>> {
         let mut slot = key.bits(0, self.root_bits);
         let mut group = &self.groups[slot / GROUP];
         let mut word = Word(group.load(Ordering::Acquire));
@@ -212,7 +231,7 @@ impl<K: Key> Fib<K> {
         let default = self.default.load(Ordering::Acquire);
         let found = match if value == NOTHING { default as u32 } else { value } {
             NOTHING => None,
-            value => RouteSlot::pick(&self.routes, value, hash),
+            value => pick(&self.routes, value),
         };
         fence(Ordering::Acquire);
         let same = group.load(Ordering::Relaxed) == word.0

@@ -86,6 +86,22 @@ impl RouteSlot {
         slot.member(what, hash()).and_then(|number| slots.get(number as usize)?.read())
     }
 
+    /// The route with this number, or that of several which leads by `link`; else the first. As [`read`](Self::read).
+    pub fn by_link(slots: &[Self], number: u32, link: LinkId) -> Option<Route> {
+        let slot = slots.get(number as usize)?;
+        let [head, what, high, low] = slot.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        if what & SEVERAL == 0 {
+            return slot.read();
+        }
+        let members =
+            [head >> 32, what >> 32, high >> 32, high, low >> 32, low].map(|it| it as u32);
+        // Behind the last there are none, with the number 0.
+        let routes =
+            || members.iter().filter(|&&it| it != 0).map(|&it| slots.get(it as usize)?.read());
+        let by_link = |route: &Option<Route>| route.is_some_and(|route| route.link == link);
+        routes().find(by_link).or_else(|| routes().next())?
+    }
+
     #[cold]
     fn member(&self, what: u64, hash: u32) -> Option<u32> {
         let [head, _, high, low] = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));

@@ -43,6 +43,7 @@ pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramInfo, DatagramToSend, ReceivedDatagram, SendOptions};
 pub use ip::GroupFilter;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
+pub use ip::reverse_path::ReversePath;
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
 pub use live::{LiveConfig, published};

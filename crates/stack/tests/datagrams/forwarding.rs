@@ -8,8 +8,9 @@ use std::time::Duration;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Instant, Pool};
 use millstream::route::{LinkId, Prefix, Route};
-use millstream::wire::ip::{Fragment, IpHeader, Protocol};
-use millstream::{DropReason, Engine, Error, Fragmentation, SocketId};
+use millstream::wire::checksum;
+use millstream::wire::ip::{self, Fragment, IpHeader, Protocol};
+use millstream::{DropReason, Engine, Error, Fragmentation, ReversePath, SocketId};
 
 use super::common;
 use super::groups::Wires;
@@ -451,5 +452,163 @@ fn neighbour_discovery_in_fragments_is_dropped() {
             wires.give(&bytes);
         }
         assert_eq!(wires.engine.stats().dropped(DropReason::FragmentInvalid), before + 1, "{kind}");
+    }
+}
+
+/// A datagram to port 9.
+fn datagram(src: &str, dst: &str) -> Vec<u8> {
+    let [src, dst] = [src, dst].map(|text| text.parse().expect("an address"));
+    let header = IpHeader::new(src, dst, Protocol::UDP, 9);
+    let mut packet = vec![0; header.emit_len()];
+    header.emit(&mut packet);
+    let mut body = vec![0x9c, 0x40, 0, 9, 0, 9, 0, 0, b'x'];
+    let mut sum =
+        checksum::Accumulator::new(ip::pseudo_header_sum(src, dst, Protocol::UDP, body.len()));
+    sum.add(&body);
+    body[6..8].copy_from_slice(&sum.finish());
+    packet.extend(body);
+    packet
+}
+
+/// The reason for which a packet that came by the first link was dropped; none if it was handed on.
+fn fate(wires: &mut Wires, src: &str, dst: &str) -> Option<&'static str> {
+    let drops = |wires: &Wires| wires.engine.stats().drops_by_name().collect::<Vec<_>>();
+    let (before, forwarded) = (drops(wires), wires.engine.stats().forwarded);
+    wires.give(&datagram(src, dst));
+    let after = drops(wires);
+    let why = after.iter().find(|now| !before.contains(now));
+    let handed_on = wires.engine.stats().forwarded - forwarded;
+    assert_eq!(handed_on + u64::from(why.is_some()), 1, "{src} to {dst}");
+    why.map(|(name, _)| *name)
+}
+
+#[test]
+fn a_source_that_nobody_has_there_is_dropped_and_counted() {
+    let mut wires = Wires::new();
+    wires.engine.set_forwarding(true);
+    for filter in [ReversePath::Loose, ReversePath::Off] {
+        wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+        for (src, dst) in [
+            // Of this link and of the other: all of a network, the network, ours.
+            ("10.9.0.255", "10.8.0.7"),
+            ("10.9.0.0", "10.8.0.7"),
+            ("10.8.0.255", "10.8.0.7"),
+            ("10.8.0.0", "10.8.0.7"),
+            ("10.8.0.1", "10.8.0.7"),
+            ("10.9.0.1", "10.8.0.7"),
+            ("224.0.0.9", "10.8.0.7"),
+            ("127.0.0.1", "10.8.0.7"),
+            ("0.0.0.0", "10.8.0.7"),
+            ("240.1.1.1", "10.8.0.7"),
+            ("255.255.255.255", "10.8.0.7"),
+            ("fd08::1", "fd08::7"),
+            ("fd09::1", "fd08::7"),
+            ("ff02::9", "fd08::7"),
+            ("::1", "fd08::7"),
+            ("::", "fd08::7"),
+            ("::ffff:10.9.0.7", "fd08::7"),
+        ] {
+            // The parser refuses groups as sources.
+            let why = fate(&mut wires, src, dst).unwrap_or_default();
+            assert!(["martian_source", "ip_source"].contains(&why), "{src}: {why}");
+        }
+        assert_eq!(fate(&mut wires, "169.254.9.9", "10.8.0.7"), Some("not_forwardable"));
+        assert_eq!(fate(&mut wires, "fe80::9", "fd08::7"), Some("not_forwardable"));
+        for (src, dst) in [("10.9.0.7", "10.8.0.7"), ("fd09::7", "fd08::7")] {
+            assert_eq!(fate(&mut wires, src, dst), None, "{src}");
+        }
+    }
+    // The last address of a network that no link is in any more may be a host's.
+    wires.engine.remove_link(LinkId(1)).expect("a link");
+    let route = Route::on_link(LinkId(0));
+    wires.engine.add_route("10.8.0.0/16".parse().unwrap(), route).expect("a route");
+    assert_eq!(fate(&mut wires, "10.8.0.255", "10.8.4.7"), None);
+}
+
+#[test]
+fn sources_are_filtered_by_the_way_back() {
+    const PASSES: Option<&str> = None;
+    const DROPPED: Option<&str> = Some("reverse_path");
+    let mut wires = Wires::new();
+    wires.engine.set_forwarding(true);
+    let routes = wires.engine.routes().expect("its own");
+    routes.set_multipath(true);
+    for (prefix, gateways) in
+        [("198.18.0.0/16", ["10.8.0.2", "10.9.0.2"]), ("2001:db8:3::/48", ["fd08::2", "fd09::2"])]
+    {
+        for (link, gateway) in [1, 0].into_iter().zip(gateways) {
+            let route = Route::via(LinkId(link), gateway.parse().expect("an address"));
+            routes.insert(prefix.parse().expect("a prefix"), route).expect("a route");
+        }
+    }
+    for (prefix, reject) in [
+        ("198.51.100.0/24", millstream::route::Reject::Blackhole),
+        ("2001:db8:4::/48", millstream::route::Reject::Unreachable),
+    ] {
+        routes.insert(prefix.parse().unwrap(), Route::rejecting(reject)).expect("a route");
+    }
+    // Loose where nothing is set.
+    let filters =
+        [None, Some(ReversePath::Loose), Some(ReversePath::Strict), Some(ReversePath::Off)];
+    for filter in filters {
+        if let Some(filter) = filter {
+            wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+        }
+        let is = |one: ReversePath| filter.unwrap_or(ReversePath::Loose) == one;
+        let by_another = if is(ReversePath::Strict) { DROPPED } else { PASSES };
+        let by_none = if is(ReversePath::Off) { PASSES } else { DROPPED };
+        for (src, expected) in [
+            ("10.9.0.7", PASSES),
+            ("10.8.0.9", by_another),
+            ("192.0.2.1", by_none),
+            ("198.51.100.9", by_none),
+            ("fd09::7", PASSES),
+            ("fd08::9", by_another),
+            ("2001:db9::1", by_none),
+            ("2001:db8:4::1", by_none),
+        ] {
+            let dst = if src.contains(':') { "fd08::7" } else { "10.8.0.7" };
+            assert_eq!(fate(&mut wires, src, dst), expected, "{src} {filter:?}");
+        }
+        // By two links, one of which it came by.
+        for number in 0..40 {
+            for (src, dst) in [("198.18.0.", "10.8.0.7"), ("2001:db8:3::", "fd08::7")] {
+                assert_eq!(fate(&mut wires, &format!("{src}{number}"), dst), PASSES, "{filter:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_for_us_is_filtered_where_packets_are_handed_on_or_it_was_set() {
+    for (forwards, filter, expected) in [
+        (false, None, [true, true, true]),
+        (true, None, [true, true, false]),
+        (false, Some(ReversePath::Strict), [true, false, false]),
+        (true, Some(ReversePath::Off), [true, true, true]),
+    ] {
+        let mut wires = Wires::new();
+        wires.engine.set_forwarding(forwards);
+        if let Some(filter) = filter {
+            wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+        }
+        for (v6, dst, sources) in [
+            (false, "10.9.0.1", ["10.9.0.7", "10.8.0.9", "192.0.2.1"]),
+            (true, "fd09::1", ["fd09::7", "fd08::9", "2001:db9::1"]),
+        ] {
+            let socket = wires.engine.udp_bind(SocketAddr::new(any(v6), 9)).expect("bind");
+            for (src, expected) in sources.into_iter().zip(expected) {
+                let before = wires.engine.stats().dropped(DropReason::ReversePath);
+                wires.give(&datagram(src, dst));
+                let got = wires.engine.udp_recv(socket, &mut [0; 9]).is_ok();
+                assert_eq!(got, expected, "{src} {forwards} {filter:?}");
+                let dropped = wires.engine.stats().dropped(DropReason::ReversePath) - before;
+                assert_eq!(dropped, u64::from(!expected));
+            }
+        }
+        // One on the link alone has no route.
+        let socket = wires.engine.udp_bind("[fe80::1%1]:9".parse().unwrap()).expect("bind");
+        wires.give(&datagram("fe80::9", "fe80::1"));
+        assert!(wires.engine.udp_recv(socket, &mut [0; 9]).is_ok());
     }
 }

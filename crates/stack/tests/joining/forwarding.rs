@@ -15,7 +15,7 @@ use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream::wire::icmp;
 use millstream::wire::ip::{Fragment, IpHeader, Protocol};
 use millstream::wire::ndp::{NdpMessage, NeighborAdvert};
-use millstream::{DropReason, Engine, EngineStats};
+use millstream::{DropReason, Engine, EngineStats, ReversePath};
 use proptest::prelude::*;
 
 use crate::common;
@@ -255,7 +255,7 @@ const TO: [[&str; 16]; 2] = [
 ];
 
 /// Senders: one like most, and what none should be.
-const FROM: [[&str; 8]; 2] = [
+const FROM: [[&str; 13]; 2] = [
     [
         "10.0.0.9",
         "10.0.0.10",
@@ -265,8 +265,28 @@ const FROM: [[&str; 8]; 2] = [
         "0.0.0.0",
         "169.254.9.9",
         "255.255.255.255",
+        "10.1.0.255",
+        "10.1.0.0",
+        // By another link, by two, and by none.
+        "10.1.0.9",
+        "198.18.0.9",
+        "203.0.113.7",
     ],
-    ["fd00::9", "fd00::10", "fd02::1", "ff02::9", "::", "::1", "fe80::9", "::ffff:10.0.0.9"],
+    [
+        "fd00::9",
+        "fd00::10",
+        "fd02::1",
+        "ff02::9",
+        "::",
+        "::1",
+        "fe80::9",
+        "::ffff:10.0.0.9",
+        "fd00::",
+        "fd01::",
+        "fd01::9",
+        "2001:db8:3::9",
+        "2001:db9::7",
+    ],
 ];
 
 fn lies() -> impl Strategy<Value = Lies> {
@@ -280,7 +300,7 @@ fn lies() -> impl Strategy<Value = Lies> {
 fn odd() -> impl Strategy<Value = Odd> {
     prop_oneof![
         24 => Just(Odd::Nothing),
-        2 => (0..8_usize).prop_map(Odd::From),
+        4 => (0..FROM[0].len()).prop_map(Odd::From),
         2 => prop::sample::select(vec![0, 1, 6, 43, 44, 51, 58, 59, 60, 99]).prop_map(Odd::Protocol),
         1 => (any::<bool>(), 0..40_u16).prop_map(|(more, at)| Odd::Fragment(more, at * 8)),
         1 => Just(Odd::MayCut),
@@ -317,6 +337,7 @@ fn coming((link, event): &(usize, Event)) -> Coming {
     match *event {
         Event::Told { v6, link, host } => plain(told(v6, link, host, near)),
         Event::Packet { v6, to, hop_limit, len, port, odd } => {
+            // By the link that leads back, but for those of the list.
             let from = if let Odd::From(from) = odd { from } else { 0 };
             let [src, dst] = [FROM[usize::from(v6)][from], TO[usize::from(v6)][to]].map(ip);
             let protocol = if let Odd::Protocol(protocol) = odd { protocol } else { 17 };
@@ -441,10 +462,15 @@ fn plain(v6: bool, to: usize) -> (usize, Event) {
 }
 
 /// A router with all shortcuts and one with those of `other`, which did the same.
-fn same(steps: &[Step], other: FastPath) -> [Router; 2] {
+fn same(steps: &[Step], other: FastPath, filter: Option<ReversePath>) -> [Router; 2] {
     let config = PoolConfig { prefault: false, ..PoolConfig::fixed(2048) };
     let pool = Pool::new(config).expect("memory for a pool");
     let mut routers = [FastPath::ALL, other].map(|fast_path| Router::new(&pool, fast_path));
+    for (router, filter) in routers.iter_mut().flat_map(|router| filter.map(|it| (router, it))) {
+        for link in [1, 0, 3] {
+            router.engine.set_reverse_path(LinkId(link), filter).expect("a link");
+        }
+    }
     for (events, reads, route) in introduction().iter().chain(steps) {
         let coming: Vec<Coming> = events.iter().map(coming).collect();
         for router in &mut routers {
@@ -475,14 +501,20 @@ fn same(steps: &[Step], other: FastPath) -> [Router; 2] {
     routers
 }
 
+const FILTERS: [ReversePath; 3] = [ReversePath::Off, ReversePath::Loose, ReversePath::Strict];
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn many_at_a_time_as_one_by_one(steps in prop::collection::vec(step(), 1..6), none in any::<bool>()) {
+    fn many_at_a_time_as_one_by_one(
+        steps in prop::collection::vec(step(), 1..6),
+        none in any::<bool>(),
+        filter in prop::option::of(prop::sample::select(FILTERS.to_vec())),
+    ) {
         let mut other = FastPath::ALL;
         other.forward_runs = false;
-        let [_, slow] = same(&steps, if none { FastPath::NONE } else { other });
+        let [_, slow] = same(&steps, if none { FastPath::NONE } else { other }, filter);
         prop_assert_eq!(slow.engine.stats().forwarded_in_runs, 0);
     }
 }
@@ -502,8 +534,8 @@ fn what_asks_for_more_goes_by_itself_in_its_place() {
     }
     let mut other = FastPath::ALL;
     other.forward_runs = false;
-    let before = same(&[], other).map(|router| router.engine.stats().forwarded_in_runs);
-    let routers = same(&[(events, [true; LINKS.len()], None)], other);
+    let before = same(&[], other, None).map(|router| router.engine.stats().forwarded_in_runs);
+    let routers = same(&[(events, [true; LINKS.len()], None)], other, None);
     let counted = |router: &Router, count: fn(&EngineStats) -> u64| count(router.engine.stats());
     for router in &routers {
         assert_eq!(counted(router, |stats| stats.dropped(DropReason::NoRoute)), 2);

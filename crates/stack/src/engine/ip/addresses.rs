@@ -107,7 +107,7 @@ pub(crate) struct Addresses {
     /// Sorted, for look-ups, each family by itself.
     own_v4: Vec<u32>,
     own_v6: Vec<u128>,
-    /// Sorted: those of IPv4, and the broadcasts of networks that links are in or were in.
+    /// Sorted: those of IPv4, and the first and last ones of networks that links are in or were in.
     known_v4: Vec<u32>,
     /// Of these and of IPv6's.
     sieve: Sieve,
@@ -194,17 +194,16 @@ impl Addresses {
     }
 
     fn find_known(&mut self) {
-        let prefixes = self.list.iter().map(|(_, own)| own);
-        let broadcasts = prefixes.filter_map(|own| own.broadcast()).map(Ipv4Addr::to_bits);
+        let ends = self.list.iter().flat_map(|(_, own)| ends_of(*own)).map(Ipv4Addr::to_bits);
         self.known_v4.clear();
-        self.known_v4.extend(broadcasts.chain(self.own_v4.iter().copied()));
+        self.known_v4.extend(ends.chain(self.own_v4.iter().copied()));
         self.known_v4.sort_unstable();
         self.sieve = Sieve::default();
         self.known_v4.iter().for_each(|&ip| self.sieve.add(ip));
         self.own_v6.iter().for_each(|&ip| self.sieve.add(folded(ip)));
     }
 
-    /// Whether `ip` is one of ours, or a broadcast of a network that we are in.
+    /// Whether `ip` is one of ours, or the first or last one of a network that we are in.
     #[inline(always)]
     fn is_known(&self, ip: IpAddr) -> bool {
         let bits = match ip {
@@ -299,6 +298,14 @@ impl Addresses {
         self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
     }
 
+    /// Returns whether `ip` stands for a whole network that some link in use is in: its broadcast, or the network itself
+    /// (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7).
+    fn is_networks(&self, ip: IpAddr) -> bool {
+        let IpAddr::V4(v4) = ip else { return false };
+        let in_use = &self.list[..self.list.len() - self.over];
+        self.is_known(ip) && in_use.iter().any(|(_, own)| ends_of(*own).any(|end| end == v4))
+    }
+
     /// What a packet that came from `link` for `ip` is to this engine.
     #[inline]
     pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {
@@ -346,7 +353,7 @@ impl Addresses {
         is_no_source(src)
             || src.is_unspecified() && destination == Destination::Own
             || self.owns(src)
-            || self.is_broadcast_of(link, src)
+            || self.is_networks(src)
     }
 
     /// The addresses of one link.
@@ -374,6 +381,15 @@ impl Addresses {
             .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
             .map(|prefix| prefix.addr)
     }
+}
+
+/// Returns the first and the last address of an IPv4 network that has a broadcast, which are no host's.
+fn ends_of(own: Prefix) -> impl Iterator<Item = Ipv4Addr> {
+    let first = |last| match own.network().addr {
+        IpAddr::V4(first) => Some([first, last]),
+        IpAddr::V6(_) => None,
+    };
+    own.broadcast().and_then(first).into_iter().flatten()
 }
 
 /// Tells of most addresses at once that they are none of a few.

@@ -18,6 +18,7 @@ pub(in crate::engine) mod rate;
 pub(in crate::engine) mod reachable;
 pub(in crate::engine) mod reassembly;
 pub(in crate::engine) mod reserved;
+pub(in crate::engine) mod reverse_path;
 pub(in crate::engine) mod routing;
 
 pub(super) use forward::Runs;

@@ -19,6 +19,7 @@ use millstream_link::{Capabilities, Link, LinkError, Share};
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_route::LinkId;
 
+use super::ip::reverse_path::ReversePath;
 use super::waker::Waker;
 use crate::engine::links::ended::Ended;
 use crate::stages::Stage;
@@ -68,6 +69,8 @@ pub(crate) struct LinkSlot {
     pub more: bool,
     /// Its interface was down when it was last looked at.
     pub was_down: bool,
+    /// What was set; else it goes by whether the engine hands packets on.
+    pub reverse_path: Option<ReversePath>,
     state: State,
     /// Whoever waits is told when it fails.
     waker: Waker,
@@ -270,8 +273,19 @@ impl LinkSlot {
     fn new(link: Box<dyn Link>, serial: Serial, waker: Waker) -> Self {
         let (capabilities, state) = (capabilities_of(&*link), State::InUse);
         let was_down = link.is_down();
-        let (queue, more) = (PacketBatch::new(), false);
-        Self { link, capabilities, queue, taken: 0, serial, more, was_down, state, waker }
+        let queue = PacketBatch::new();
+        Self {
+            link,
+            capabilities,
+            queue,
+            taken: 0,
+            serial,
+            more: false,
+            was_down,
+            reverse_path: None,
+            state,
+            waker,
+        }
     }
 
     /// Whether the link is in use.

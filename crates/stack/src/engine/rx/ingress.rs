@@ -99,6 +99,9 @@ impl Engine {
             }
             return self.out.stats.drop(DropReason::MartianSource);
         }
+        if destination == Destination::Own && !self.has_way_back(link, ip.src) {
+            return self.out.stats.drop(DropReason::ReversePath);
+        }
         // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6 that is said of what
         // is answered by an error (RFC 4443, 2.4 (e.4)), as most of TCP would be.
         let is_for_one =

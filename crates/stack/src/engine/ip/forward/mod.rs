@@ -124,7 +124,10 @@ impl Engine {
         {
             return Err(DropReason::NotForwardable);
         }
-        Ok(())
+        match self.has_way_back(link, ip.src) {
+            true => Ok(()),
+            false => Err(DropReason::ReversePath),
+        }
     }
 
     /// One that is longer than its way carries: cut where that is allowed, else its sender is told (RFC 1191, RFC 1812

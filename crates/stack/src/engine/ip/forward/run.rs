@@ -16,12 +16,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use millstream_link::Medium;
 use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch};
-use millstream_route::{LinkId, Route};
+use millstream_route::{LinkId, Route, Routes};
 use millstream_wire::ethernet::{self, EtherType, MacAddr};
 use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
 use super::hops::{Hop, Hops, LinkHeader};
 use crate::engine::Engine;
+use crate::engine::ip::reverse_path::ReversePath;
 use crate::engine::ip::routing::Routing;
 use crate::engine::tx::output::Output;
 
@@ -45,10 +46,13 @@ struct Asked {
     packet_len: u16,
 }
 
-/// Destinations of one family, and the routes found to them.
+/// Destinations and sources of one family, and the routes found to them.
 struct Ways<A> {
     destinations: [A; BATCH_LIMIT],
     routes: [Option<Route>; BATCH_LIMIT],
+    sources: [A; BATCH_LIMIT],
+    /// Not looked up where sources are not filtered.
+    back: [Option<Route>; BATCH_LIMIT],
     count: usize,
 }
 
@@ -61,23 +65,29 @@ struct Leaving {
 
 impl<A: Copy + Into<IpAddr>> Ways<A> {
     fn new(none: A) -> Self {
-        Self { destinations: [none; BATCH_LIMIT], routes: [None; BATCH_LIMIT], count: 0 }
+        Self {
+            destinations: [none; BATCH_LIMIT],
+            routes: [None; BATCH_LIMIT],
+            sources: [none; BATCH_LIMIT],
+            back: [None; BATCH_LIMIT],
+            count: 0,
+        }
     }
 
-    /// Takes a destination in, and gives its place.
+    /// Takes the ends of a packet in, and gives their place.
     #[inline(always)]
-    fn add(&mut self, destination: A) -> u8 {
+    fn add(&mut self, source: A, destination: A) -> u8 {
         let at = self.count % BATCH_LIMIT;
-        self.destinations[at] = destination;
+        (self.sources[at], self.destinations[at]) = (source, destination);
         self.count = at + 1;
         at as u8
     }
 
-    /// The destination at a place, and the route to it.
+    /// The destination at a place, the route to it, and the route to the source.
     #[inline(always)]
-    fn at(&self, place: u8) -> (IpAddr, &Option<Route>) {
+    fn at(&self, place: u8) -> (IpAddr, &Option<Route>, &Option<Route>) {
         let at = usize::from(place) % BATCH_LIMIT;
-        (self.destinations[at].into(), &self.routes[at])
+        (self.destinations[at].into(), &self.routes[at], &self.back[at])
     }
 }
 
@@ -152,9 +162,10 @@ impl Engine {
             if !self.out.addresses.are_others(transit.src, transit.dst) {
                 break;
             }
-            let (is_v6, at) = match transit.dst {
-                IpAddr::V4(dst) => (false, v4.add(dst)),
-                IpAddr::V6(dst) => (true, v6.add(dst)),
+            let (is_v6, at) = match (transit.src, transit.dst) {
+                (IpAddr::V4(src), IpAddr::V4(dst)) => (false, v4.add(src, dst)),
+                (IpAddr::V6(src), IpAddr::V6(dst)) => (true, v6.add(src, dst)),
+                _ => break,
             };
             *asked = Asked { v6: is_v6, at, packet_len: transit.packet_len as u16 };
             count += 1;
@@ -171,12 +182,17 @@ impl Engine {
         count: usize,
         (link, medium): (LinkId, Medium),
     ) -> usize {
+        let filter = self.reverse_path(link);
         runs.look_up(&self.out.routing, self.rx.batch(), count, medium);
+        if filter != ReversePath::Off {
+            runs.look_back(self.out.routing.routes());
+        }
         let mut bytes = 0;
         for at in 0..count {
             let Some(packet) = self.rx.next_packet() else { break };
             bytes += packet.len();
-            if let Err(packet) = runs.hand_on(now, &mut self.out, at, packet, medium) {
+            let from = (link, medium, filter);
+            if let Err(packet) = runs.hand_on(now, &mut self.out, at, packet, from) {
                 runs.leaving.send(now, &mut self.out);
                 self.link_input(now, link, packet);
             }
@@ -194,10 +210,19 @@ impl Runs {
         let asked = &asked[..count];
         let hash = |is_v6, at| flow_hash(routing, batch, asked, (is_v6, at), medium);
         let routes = routing.routes();
-        let Ways { destinations, routes: found, count } = v4;
+        let Ways { destinations, routes: found, count, .. } = v4;
         routes.lookup_flows_v4(&destinations[..*count], |at| hash(false, at), found);
-        let Ways { destinations, routes: found, count } = v6;
+        let Ways { destinations, routes: found, count, .. } = v6;
         routes.lookup_flows_v6(&destinations[..*count], |at| hash(true, at), found);
+    }
+
+    /// Looks up the routes back to the sources of the run.
+    #[inline]
+    fn look_back(&mut self, routes: &Routes) {
+        let Ways { sources, back, count, .. } = &mut self.v4;
+        routes.lookup_v4(&sources[..*count], back);
+        let Ways { sources, back, count, .. } = &mut self.v6;
+        routes.lookup_v6(&sources[..*count], back);
     }
 
     /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
@@ -209,11 +234,15 @@ impl Runs {
         out: &mut Output,
         at: usize,
         mut packet: Packet,
-        medium: Medium,
+        (link, medium, filter): (LinkId, Medium, ReversePath),
     ) -> Result<(), Packet> {
         let Self { asked, v4, v6, hops, leaving } = self;
         let Asked { v6: is_v6, at, packet_len } = asked[at];
-        let (dst, route) = if is_v6 { v6.at(at) } else { v4.at(at) };
+        let (dst, route, back) = if is_v6 { v6.at(at) } else { v4.at(at) };
+        // Of several routes back one may do: the long way looks at all of them.
+        if !filter.lets(link, back.as_ref()) {
+            return Err(packet);
+        }
         let hop = route.as_ref().and_then(|route| hops.find(out, now, route, dst));
         let Some(hop) = hop else { return Err(packet) };
         let len = usize::from(packet_len);

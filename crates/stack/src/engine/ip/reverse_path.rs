@@ -1,0 +1,76 @@
+//! The reverse-path filter (RFC 3704, as `rp_filter` of Linux, for both families): a packet from an address that the
+//! routes lead to by another link, or not at all, probably does not come from there.
+
+use std::net::IpAddr;
+
+use millstream_route::{LinkId, Route};
+
+use super::addresses::is_link_local;
+use super::routing::Routing;
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// What the source of a packet must be for the engine to take it, to hand on or for itself.
+///
+/// An engine that hands packets on begins with [`Loose`](Self::Loose) on each link: what it drops has a source that
+/// nobody could answer, so that no asymmetric route breaks. [`Strict`](Self::Strict) is for links to networks that have
+/// one way only. One that hands nothing on begins with [`Off`](Self::Off).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReversePath {
+    /// Any address that is not martian.
+    Off,
+    /// One that some route leads to, by whichever link, the default route included.
+    Loose,
+    /// One that the route in force leads to by the link that the packet came by; where several routes share flows, one of
+    /// them.
+    Strict,
+}
+
+impl ReversePath {
+    /// Returns whether a packet that came by `link` may be taken when `back` is the route to its source.
+    #[inline]
+    pub(super) fn lets(self, link: LinkId, back: Option<&Route>) -> bool {
+        match self {
+            Self::Off => true,
+            Self::Loose => back.is_some_and(|back| back.reject.is_none()),
+            Self::Strict => back.is_some_and(|back| back.link == link),
+        }
+    }
+
+    /// Returns the same for a packet from `src`. Addresses of one link have no routes.
+    pub(in crate::engine) fn takes(self, routing: &Routing, link: LinkId, src: IpAddr) -> bool {
+        let has_no_route = is_link_local(src)
+            || src.is_unspecified()
+            || matches!(src, IpAddr::V4(src) if src.is_link_local());
+        has_no_route || self.lets(link, routing.routes().lookup_by(src, link).as_ref())
+    }
+}
+
+impl Engine {
+    /// Returns the reverse-path filter of a link.
+    #[inline]
+    pub(in crate::engine) fn reverse_path(&self, link: LinkId) -> ReversePath {
+        let default = if self.forwards { ReversePath::Loose } else { ReversePath::Off };
+        self.out.links[link.index()].reverse_path.unwrap_or(default)
+    }
+
+    /// Returns whether that filter takes a packet from `src`.
+    #[inline]
+    pub(in crate::engine) fn has_way_back(&self, link: LinkId, src: IpAddr) -> bool {
+        let filter = self.reverse_path(link);
+        filter == ReversePath::Off
+            || self.out.addresses.is_loopback(link)
+            || filter.takes(&self.out.routing, link, src)
+    }
+
+    /// Filters what comes by the link by its source from now on; packets of flows that are known already are not
+    /// looked at again. What is dropped is counted ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a link that is not in use.
+    pub fn set_reverse_path(&mut self, link: LinkId, filter: ReversePath) -> Result<(), Error> {
+        self.check_link(link)?;
+        self.out.links[link.index()].reverse_path = Some(filter);
+        Ok(())
+    }
+}
