@@ -1,9 +1,9 @@
 //! What has changed is given to the engine.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use millstream::route::{LinkId, Prefix, Route, RouteTable};
+use millstream::route::{LinkId, Prefix, Route, RouteTable, State};
 use millstream::wire::ethernet::MacAddr;
 use millstream::{Engine, Error};
 
@@ -14,41 +14,68 @@ use crate::routes::{HostRoutes, Links};
 /// An interface, and an address on it.
 pub(crate) type Station = (u32, IpAddr);
 
+/// An address that an interface has, with its prefix: the same may be in several.
+pub(crate) type Own = (u32, Prefix);
+
 /// Addresses that the engine got from here, rather than from the application.
-pub(crate) type Given = HashSet<(LinkId, IpAddr)>;
+pub(crate) type Given = HashMap<IpAddr, (LinkId, Prefix)>;
 
 /// Gives and takes addresses, and says which prefixes' routes the engine has added or removed with them.
 pub(crate) fn addresses(
     engine: &mut Engine,
-    known: &mut Known<Station, Prefix>,
+    known: &mut Known<Own, ()>,
+    neighbors: &mut Known<Station, (MacAddr, bool)>,
     links: &Links,
     given: &mut Given,
     stats: &mut MirrorStats,
 ) -> Vec<(Prefix, Vec<Route>)> {
     let mut routes = Vec::new();
-    for ((interface, ip), told, now) in known.take_changed() {
-        let Some(&link) = links.get(&interface) else { continue };
-        if told == now {
-            continue;
-        }
-        if let Some(told) = told
-            && given.remove(&(link, ip))
-            && engine.remove_address(link, ip).is_ok()
-        {
-            routes.push((told.network(), Vec::new()));
-        }
-        let Some(now) = now else { continue };
-        match engine.add_address(link, now) {
-            Ok(()) => {
-                given.insert((link, ip));
-                routes.push((now.network(), vec![Route::on_link(link)]));
+    let (mut new, mut freed) = (Vec::new(), HashSet::new());
+    for ((interface, own), told, now) in known.take_changed() {
+        match (told, now) {
+            (_, Some(())) if told != now => new.push((interface, own)),
+            (Some(()), None) => {
+                if let Some(&link) = links.get(&interface)
+                    && take_back(engine, given, link, own)
+                {
+                    routes.push((own.network(), Vec::new()));
+                    freed.insert(own.addr);
+                }
             }
-            // It has it already, as its own link-local one.
+            _ => {}
+        }
+    }
+    // Another interface, or another prefix of the same, may have it, too.
+    new.extend(known.iter().map(|(own, ())| own).filter(|(_, own)| freed.contains(&own.addr)));
+    new.sort_unstable();
+    if !freed.is_empty() {
+        // The engine took no neighbour at an address of its own.
+        neighbors.tell_again(|(_, ip)| freed.contains(ip));
+    }
+    for (interface, own) in new {
+        let Some(&link) = links.get(&interface) else { continue };
+        match engine.add_address(link, own) {
+            Ok(()) => {
+                given.insert(own.addr, (link, own));
+                routes.push((own.network(), vec![Route::on_link(link)]));
+            }
+            // It has it already, as its own link-local one, or as another interface's.
             Err(Error::AddrInUse) => {}
             Err(_) => stats.addresses_refused += 1,
         }
     }
     routes
+}
+
+/// Takes an address back, if the engine got it from here. Returns whether it did.
+pub(crate) fn take_back(engine: &mut Engine, given: &mut Given, link: LinkId, own: Prefix) -> bool {
+    let is_given = given.get(&own.addr) == Some(&(link, own));
+    if is_given {
+        given.remove(&own.addr);
+        // The link may have failed meanwhile, and its addresses with it.
+        let _ = engine.remove_address(link, own.addr);
+    }
+    is_given
 }
 
 /// Gives and takes routes, all at once.
@@ -74,13 +101,23 @@ pub(crate) fn neighbors(
     links: &Links,
     stats: &mut MirrorStats,
 ) {
+    let mut by_hand: Option<HashSet<_>> = None;
     for ((interface, ip), told, now) in known.take_changed() {
         let Some(&link) = links.get(&interface) else { continue };
-        if told == now {
+        if told == now && now.is_some() {
             continue;
         }
         let was_by_hand = told.is_some_and(|(_, by_hand)| by_hand);
-        if was_by_hand || told.is_some() && now.is_none() {
+        // What the host has not told of the engine may have found by itself; the application's own
+        // stays.
+        let is_applications = told.is_none() && now.is_none() && {
+            let by_hand = by_hand.get_or_insert_with(|| {
+                let by_hand = engine.neighbors().filter(|known| known.state == State::Static);
+                by_hand.map(|known| (known.link, known.ip)).collect()
+            });
+            by_hand.contains(&(link, ip))
+        };
+        if was_by_hand || now.is_none() && !is_applications {
             // The engine may have forgotten it by itself.
             let _ = engine.remove_neighbor(link, ip);
         }

@@ -1,9 +1,11 @@
 //! What the kernel says of routes, addresses and neighbours, in the words of this crate.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use millstream::route::{Prefix, Reject};
 use millstream::wire::ethernet::MacAddr;
+use netlink_packet_core::Nla;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::neighbour::{
@@ -11,7 +13,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop,
-    RouteNextHopFlags, RouteType, RouteVia,
+    RouteNextHopFlags, RoutePreference, RouteProtocol, RouteType, RouteVia,
 };
 
 /// One way on.
@@ -21,6 +23,8 @@ pub(crate) struct Hop {
     pub gateway: Option<IpAddr>,
     /// Its part of the flows where there are several: 1 to 256.
     pub weight: u16,
+    /// It cannot be used now, as its interface is down.
+    pub is_dead: bool,
 }
 
 impl Hop {
@@ -36,10 +40,26 @@ pub(crate) struct HostRoute {
     pub prefix: Prefix,
     pub metric: u32,
     pub mtu: Option<u16>,
-    /// It leads nowhere; then there are no hops.
+    /// It leads nowhere, whatever its hops are.
     pub reject: Option<Reject>,
-    /// Those that can be used now.
+    /// Next hops in the kernel's order, dead ones too.
     pub hops: Vec<Hop>,
+    /// The next-hop object (ip-nexthop(8)) that it goes by.
+    pub object: Option<u32>,
+    /// It shares flows with others of its prefix and metric that do (rt6_qualify_for_ecmp of the
+    /// kernel). Of IPv4 none does: there a multipath route is one.
+    pub shares: bool,
+    /// RFC 4191's preference (IPv6): among equals the highest is used.
+    pub preference: i8,
+    /// A hash of the rest by which the kernel tells routes apart.
+    pub apart: u32,
+}
+
+impl HostRoute {
+    /// Returns whether packets can take it now, if only to be rejected.
+    pub fn is_alive(&self) -> bool {
+        self.reject.is_some() || self.hops.iter().any(|hop| !hop.is_dead)
+    }
 }
 
 /// What a route message is about.
@@ -85,17 +105,32 @@ pub(crate) fn route(message: &RouteMessage, table: u32) -> RouteNews {
     let Some(prefix) = Prefix::new(addr, header.destination_prefix_length) else {
         return RouteNews::None;
     };
-    let Parts { metric, mtu, encapsulated, sole, mut hops, .. } = parts;
-    if hops.is_empty() && !header.flags.contains(RouteFlags::Dead) {
-        let gateway = sole.gateway;
-        hops.extend(sole.interface.map(|interface| Hop { interface, gateway, weight: 1 }));
+    let Parts { metric, mtu, encapsulated, sole, mut hops, object, preference, apart, .. } = parts;
+    if hops.is_empty() {
+        let (gateway, is_dead) = (sole.gateway, header.flags.contains(RouteFlags::Dead));
+        hops.extend(sole.interface.map(|interface| Hop { interface, gateway, weight: 1, is_dead }));
     }
     // The engine has none of the headers that it would put before them.
     let reject = if encapsulated { Some(Reject::Unreachable) } else { reject };
-    if reject.is_some() {
-        hops.clear();
-    }
-    RouteNews::Route(HostRoute { prefix: prefix.network(), metric, mtu, reject, hops })
+    let shares = prefix.addr.is_ipv6()
+        && object.is_none()
+        && header.protocol != RouteProtocol::Ra
+        && hops.first().is_some_and(|hop| hop.gateway.is_some());
+    let mut hasher = DefaultHasher::new();
+    let onlink = header.flags.contains(RouteFlags::Onlink);
+    let kind = [header.kind.into(), header.protocol.into(), u8::from(header.scope)];
+    (apart, onlink, kind).hash(&mut hasher);
+    RouteNews::Route(HostRoute {
+        prefix: prefix.network(),
+        metric,
+        mtu,
+        reject,
+        hops,
+        object,
+        shares,
+        preference,
+        apart: hasher.finish() as u32,
+    })
 }
 
 /// The attributes of a route that matter here.
@@ -108,6 +143,10 @@ struct Parts {
     encapsulated: bool,
     sole: SoleHop,
     hops: Vec<Hop>,
+    object: Option<u32>,
+    preference: i8,
+    /// Covers all metrics, the preferred source address, and which hops are said to be on the link.
+    apart: u64,
 }
 
 #[derive(Default)]
@@ -141,11 +180,24 @@ impl Parts {
                     _ => None,
                 });
                 self.mtu = mtu.filter(|&mtu| mtu != 0);
+                self.tell_apart(attribute);
             }
+            RouteAttribute::PrefSource(_) => self.tell_apart(attribute),
+            RouteAttribute::NhId(object) => self.object = Some(*object),
+            RouteAttribute::Preference(RoutePreference::High) => self.preference = 1,
+            RouteAttribute::Preference(RoutePreference::Low) => self.preference = -1,
             RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => self.encapsulated = true,
             RouteAttribute::MultiPath(hops) => hops.iter().for_each(|hop| self.take_hop(hop)),
             other => self.sole.take(other),
         }
+    }
+
+    fn tell_apart(&mut self, attribute: &RouteAttribute) {
+        let mut bytes = vec![0; attribute.value_len()];
+        attribute.emit_value(&mut bytes);
+        let mut hasher = DefaultHasher::new();
+        (self.apart, attribute.kind(), bytes).hash(&mut hasher);
+        self.apart = hasher.finish();
     }
 
     fn take_hop(&mut self, hop: &RouteNextHop) {
@@ -156,10 +208,11 @@ impl Parts {
                 other => sole.take(other),
             }
         }
-        if !hop.flags.contains(RouteNextHopFlags::Dead) {
-            let (interface, weight) = (hop.interface_index, u16::from(hop.hops) + 1);
-            self.hops.push(Hop { interface, gateway: sole.gateway, weight });
-        }
+        let (interface, weight) = (hop.interface_index, u16::from(hop.hops) + 1);
+        let is_dead = hop.flags.contains(RouteNextHopFlags::Dead);
+        let is_onlink = hop.flags.contains(RouteNextHopFlags::Onlink);
+        self.apart = self.apart << 1 ^ u64::from(is_onlink);
+        self.hops.push(Hop { interface, gateway: sole.gateway, weight, is_dead });
     }
 }
 
@@ -208,6 +261,8 @@ pub(crate) struct HostNeighbor {
     pub ip: IpAddr,
     /// Its address, and whether it was set by hand; `None` where the kernel does not know it, or not any more.
     pub known: Option<(MacAddr, bool)>,
+    /// It did not answer the kernel.
+    pub has_failed: bool,
 }
 
 pub(crate) fn neighbor(message: &NeighbourMessage) -> Option<HostNeighbor> {
@@ -238,5 +293,6 @@ pub(crate) fn neighbor(message: &NeighbourMessage) -> Option<HostNeighbor> {
         _ => None,
     };
     let known = by_hand.and_then(|by_hand| mac.map(|mac| (mac, by_hand)));
-    Some(HostNeighbor { interface: message.header.ifindex, ip: ip?, known })
+    let has_failed = message.header.state == NeighbourState::Failed;
+    Some(HostNeighbor { interface: message.header.ifindex, ip: ip?, known, has_failed })
 }

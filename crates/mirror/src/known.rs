@@ -20,6 +20,10 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         self.by_key.len()
     }
 
+    pub fn get(&self, key: K) -> Option<V> {
+        self.by_key.get(&key).map(|(value, _)| *value)
+    }
+
     /// It is so, as was heard in this generation; false where there is no room for it.
     pub fn put(&mut self, key: K, value: V, generation: u32) -> bool {
         let before = self.by_key.get(&key).map(|(before, _)| *before);
@@ -37,6 +41,15 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
     pub fn remove(&mut self, key: K) {
         if let Some((before, _)) = self.by_key.remove(&key) {
             self.changed.entry(key).or_insert(Some(before));
+        }
+    }
+
+    /// Removes it, and has the engine told even if it was never told of it: it may have found it by
+    /// itself.
+    pub fn revoke(&mut self, key: K) {
+        self.remove(key);
+        if self.changed.len() < self.limit {
+            self.changed.entry(key).or_insert(None);
         }
     }
 

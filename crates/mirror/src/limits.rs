@@ -29,5 +29,15 @@ pub const GONE_LIMIT: usize = 4096;
 /// When all is read once more after something that the kernel announces before it is done.
 pub const SETTLE_TIME: Duration = Duration::from_secs(1);
 
+/// Pause before a read that only serves to be sure, in durations of the last read.
+pub const DOUBT_PAUSE_READS: u32 = 8;
+
+/// A read that stands still for so long is prodded: the kernel stops one when the socket fills
+/// meanwhile, and goes on with the next thing that is received.
+pub const STALL_TIME: Duration = Duration::from_millis(100);
+
+/// Prods in vain after which a read is given up, and all is read anew.
+pub const PRODS: u32 = 5;
+
 /// How long [`Mirror::synchronize`](crate::Mirror::synchronize) waits at a time for news.
 pub const SYNCHRONIZE_STEP: Duration = Duration::from_millis(100);

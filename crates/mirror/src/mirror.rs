@@ -1,5 +1,6 @@
 //! The mirror: reads, keeps, gives.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::config::MirrorConfig;
-use crate::give::{self, Given, Station};
+use crate::give::{self, Given, Own, Station};
 use crate::host::{self, RouteNews};
 use crate::known::Known;
 use crate::limits::{MESSAGES_A_POLL, SYNCHRONIZE_STEP};
@@ -83,7 +84,7 @@ pub struct Mirror {
     reading: Reading,
     table: u32,
     routes: HostRoutes,
-    addresses: Known<Station, Prefix>,
+    addresses: Known<Own, ()>,
     neighbors: Known<Station, (MacAddr, bool)>,
     given: Given,
     follows_routes: bool,
@@ -148,13 +149,24 @@ impl Mirror {
         self.check(to)?;
         let now = to.now().unwrap_or_else(|| self.clock.now());
         self.begin(now)?;
-        let more = self.read(now)?;
-        self.begin(now)?;
-        if !self.reading.is_under_way() {
+        let mut more = self.read(now)?;
+        if !more && self.reading.is_stalled(now) {
+            self.socket.prod()?;
+            more = true;
+        }
+        // Also where the next round begins at once.
+        let ended = self.reading.take_ended();
+        if ended {
             self.give(to);
         }
+        more |= self.begin(now)?;
+        if !ended && !self.reading.is_under_way() {
+            self.give(to);
+        }
+        // They do not wait for routes.
+        self.give_neighbors(to);
         let synchronized = self.reading.is_whole() && !more;
-        Ok(Polled { more: more || self.reading.is_under_way(), synchronized })
+        Ok(Polled { more, synchronized })
     }
 
     /// Polls until the target has all that the host has, for `patience` at most.
@@ -199,13 +211,13 @@ impl Mirror {
     /// From now on the host's interface is this link of the target, or none. What the former link had from here is taken
     /// back. To be called with none before the link is removed from its engine, as its number may become another's.
     pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
+        let mut freed = HashSet::new();
         if let Some(&former) = self.routes.links().get(&interface)
             && let Some(engine) = to.engine()
         {
-            for ((_, ip), _) in self.addresses.iter().filter(|((of, _), _)| *of == interface) {
-                if self.given.remove(&(former, ip)) {
-                    // The link may have failed meanwhile, and its addresses with it.
-                    let _ = engine.remove_address(former, ip);
+            for ((_, own), ()) in self.addresses.iter().filter(|((of, _), ())| *of == interface) {
+                if give::take_back(engine, &mut self.given, former, own) {
+                    freed.insert(own.addr);
                 }
             }
             for ((_, ip), _) in self.neighbors.iter().filter(|((of, _), _)| *of == interface) {
@@ -213,9 +225,10 @@ impl Mirror {
             }
         }
         self.routes.set_link(interface, link);
-        self.addresses.tell_again(|(of, _)| *of == interface);
-        self.neighbors.tell_again(|(of, _)| *of == interface);
+        self.addresses.tell_again(|(of, own)| *of == interface || freed.contains(&own.addr));
+        self.neighbors.tell_again(|(of, ip)| *of == interface || freed.contains(ip));
         self.give(to);
+        self.give_neighbors(to);
     }
 
     /// Takes all back that the target got from here, and ends.
@@ -224,6 +237,7 @@ impl Mirror {
         self.neighbors.clear();
         self.routes.clear();
         self.give(to);
+        self.give_neighbors(to);
     }
 
     /// What it holds and has counted.
@@ -236,12 +250,12 @@ impl Mirror {
         }
     }
 
-    /// Asks for all, if that is due.
-    fn begin(&mut self, now: Instant) -> io::Result<()> {
-        let Some(dump) = self.reading.begin(now) else { return Ok(()) };
+    /// Asks for all, if that is due. Returns whether it was.
+    fn begin(&mut self, now: Instant) -> io::Result<bool> {
+        let Some(dump) = self.reading.begin(now) else { return Ok(false) };
         self.stats.reads += 1;
         self.routes_missing = false;
-        self.socket.ask(dump)
+        self.socket.ask(dump).map(|()| true)
     }
 
     /// Reads as much as a poll may; whether there may be more.
@@ -295,15 +309,15 @@ impl Mirror {
             ended |= taker.take(&message);
         }
         match ended {
-            true => self.end_dump(),
+            true => self.end_dump(now),
             false => Ok(()),
         }
     }
 
     /// What was asked for has been told: what was not told of is gone, and the next is asked for.
-    fn end_dump(&mut self) -> io::Result<()> {
+    fn end_dump(&mut self, now: Instant) -> io::Result<()> {
         let generation = self.reading.generation();
-        let (ended, next) = self.reading.end();
+        let (ended, next) = self.reading.end(now);
         match ended {
             Some(Dump::Addresses) => self.addresses.sweep(generation),
             Some(Dump::RoutesV4) => self.routes.sweep(true, generation),
@@ -329,7 +343,9 @@ impl Mirror {
     fn give(&mut self, to: &mut impl Target) {
         let Self { routes, addresses, neighbors, given, stats, .. } = self;
         let with_addresses = match to.engine() {
-            Some(engine) => give::addresses(engine, addresses, routes.links(), given, stats),
+            Some(engine) => {
+                give::addresses(engine, addresses, neighbors, routes.links(), given, stats)
+            }
             None => Vec::new(),
         };
         if self.follows_routes
@@ -340,8 +356,11 @@ impl Mirror {
             }
             give::routes(table, routes, stats);
         }
+    }
+
+    fn give_neighbors(&mut self, to: &mut impl Target) {
         if let Some(engine) = to.engine() {
-            give::neighbors(engine, neighbors, routes.links(), stats);
+            give::neighbors(engine, &mut self.neighbors, self.routes.links(), &mut self.stats);
         }
     }
 }
@@ -358,7 +377,7 @@ struct Taker<'a> {
     now: Instant,
     reading: &'a mut Reading,
     routes: &'a mut HostRoutes,
-    addresses: &'a mut Known<Station, Prefix>,
+    addresses: &'a mut Known<Own, ()>,
     neighbors: &'a mut Known<Station, (MacAddr, bool)>,
     stats: &'a mut MirrorStats,
     table: u32,
@@ -370,6 +389,9 @@ impl Taker<'_> {
     fn take(&mut self, message: &Message<'_>) -> bool {
         if let Some(control) = message.control() {
             return self.take_control(control, message.is_answer);
+        }
+        if message.is_answer {
+            self.reading.note_progress(self.now);
         }
         if matches!(message.kind, NEW_NEXT_HOP | DEL_NEXT_HOP) {
             self.reading.want_settled(self.now);
@@ -383,10 +405,10 @@ impl Taker<'_> {
             }
             Some(RouteNetlinkMessage::DelAddress(address)) => self.take_address(&address, None),
             Some(RouteNetlinkMessage::NewNeighbour(neighbor)) => {
-                self.take_neighbor(&neighbor, true)
+                self.take_neighbor(&neighbor, true, message.is_answer);
             }
             Some(RouteNetlinkMessage::DelNeighbour(neighbor)) => {
-                self.take_neighbor(&neighbor, false)
+                self.take_neighbor(&neighbor, false, message.is_answer);
             }
             Some(RouteNetlinkMessage::NewLink(link)) => {
                 if is_up_or_down(&link) {
@@ -413,6 +435,10 @@ impl Taker<'_> {
                 return true;
             }
             Control::Refused(0) => {}
+            // What was asked for before it is still under way.
+            Control::Refused(code) if matches!(-code, libc::EBUSY | libc::ENOBUFS) => {
+                self.reading.give_up(self.now);
+            }
             Control::Refused(code) => {
                 // A kernel without this family has nothing of it.
                 if !matches!(-code, libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENOENT) {
@@ -437,18 +463,20 @@ impl Taker<'_> {
         let outcome = match new {
             Some(message) => {
                 let how = match message.flags {
-                    _ if message.is_answer => How::Last,
+                    _ if message.is_answer => How::Read,
                     flags if flags & NLM_F_REPLACE != 0 => How::Replace,
                     flags if flags & NLM_F_APPEND != 0 => How::Last,
                     _ => How::First,
                 };
-                if message.is_answer {
-                    self.reading.note_found(prefix);
+                match message.is_answer {
+                    true if !self.routes.has_alone(&route) => self.reading.note_found(prefix),
+                    true => {}
+                    false => self.reading.note_moved(prefix),
                 }
                 self.routes.add(route, how, self.reading.generation())
             }
             None => {
-                self.reading.note_gone(prefix);
+                self.reading.note_moved(prefix);
                 // Those that found no room may find some now.
                 if std::mem::take(self.routes_missing) {
                     self.reading.want_later(self.now);
@@ -463,6 +491,7 @@ impl Taker<'_> {
                 *self.routes_missing = true;
             }
             Outcome::Unclear => self.reading.want(),
+            Outcome::Uncovered => self.reading.want_sometime(self.now),
         }
     }
 
@@ -473,19 +502,22 @@ impl Taker<'_> {
         new: Option<bool>,
     ) {
         let Some(address) = host::address(address) else { return };
-        let key = (address.interface, address.prefix.addr);
+        let key = (address.interface, address.prefix);
         let host = Prefix::host(address.prefix.addr);
         match new {
             Some(is_answer) if address.usable => {
                 if is_answer {
                     self.reading.note_found(host);
+                } else if host.addr.is_ipv4() && self.addresses.get(key).is_none() {
+                    // With the first of an interface its dead hops come alive, and nobody is told.
+                    self.reading.want_settled(self.now);
                 }
-                let fits = self.addresses.put(key, address.prefix, self.reading.generation());
+                let fits = self.addresses.put(key, (), self.reading.generation());
                 self.stats.addresses_refused += u64::from(!fits);
             }
             Some(_) => self.addresses.remove(key),
             None => {
-                self.reading.note_gone(host);
+                self.reading.note_moved(host);
                 self.addresses.remove(key);
                 // With the last of an interface all its routes go, and nobody is told (of IPv6 they are).
                 if host.addr.is_ipv4() {
@@ -499,16 +531,29 @@ impl Taker<'_> {
         &mut self,
         neighbor: &netlink_packet_route::neighbour::NeighbourMessage,
         is_there: bool,
+        is_answer: bool,
     ) {
         let Some(neighbor) = host::neighbor(neighbor) else { return };
         let key = (neighbor.interface, neighbor.ip);
         let generation = self.reading.generation();
-        match neighbor.known.filter(|_| is_there) {
-            Some(known) if self.routes.links().contains_key(&neighbor.interface) => {
+        let host = Prefix::host(neighbor.ip);
+        let known = neighbor.known.filter(|_| is_there);
+        match is_answer {
+            true if self.neighbors.get(key) != known => self.reading.note_found(host),
+            true => {}
+            false => self.reading.note_moved(host),
+        }
+        match known {
+            _ if !self.routes.links().contains_key(&neighbor.interface) => {
+                self.neighbors.remove(key);
+            }
+            Some(known) => {
                 let fits = self.neighbors.put(key, known, generation);
                 self.stats.neighbors_refused += u64::from(!fits);
             }
-            _ => self.neighbors.remove(key),
+            // The engine, too, is to ask anew: another may have come in its place.
+            None if !is_answer && (!is_there || neighbor.has_failed) => self.neighbors.revoke(key),
+            None => self.neighbors.remove(key),
         }
     }
 }

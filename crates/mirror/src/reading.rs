@@ -1,11 +1,12 @@
 //! What is read as a whole at the moment, and when it is to be read again.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use millstream::packet::Instant;
 use millstream::route::Prefix;
 
-use crate::limits::{GONE_LIMIT, SETTLE_TIME};
+use crate::limits::{DOUBT_PAUSE_READS, GONE_LIMIT, PRODS, SETTLE_TIME, STALL_TIME};
 use crate::socket::Dump;
 
 /// See the module text.
@@ -14,6 +15,17 @@ pub(crate) struct Reading {
     dumps: Vec<Dump>,
     /// What is being read.
     now: Option<usize>,
+    /// When it began to be read, and when the kernel was last heard of it, or prodded.
+    began: Instant,
+    heard: Instant,
+    /// Prods since it was heard of.
+    prods: u32,
+    /// The last read took so long. Nothing is read again for as long, so that a host on which
+    /// something happens all the time costs half a CPU at most.
+    took: Duration,
+    rests_until: Instant,
+    /// A round has come to its end.
+    has_ended: bool,
     /// Counts how often all was read.
     generation: u32,
     /// What is being read is not whole: nothing is taken back for not being in it.
@@ -26,8 +38,9 @@ pub(crate) struct Reading {
     is_losing: bool,
     /// And again then.
     settles_at: Option<Instant>,
-    /// What went while it was read: should it be told of all the same, the kernel had written that before.
-    gone: HashSet<Prefix>,
+    /// Prefixes that changed while they were read: where the dump differs, the kernel may have
+    /// written it before.
+    moved: HashSet<Prefix>,
 }
 
 impl Reading {
@@ -36,13 +49,19 @@ impl Reading {
         Self {
             dumps,
             now: None,
+            began: Instant::ZERO,
+            heard: Instant::ZERO,
+            prods: 0,
+            took: Duration::ZERO,
+            rests_until: Instant::ZERO,
+            has_ended: false,
             generation: 0,
             is_partial: false,
             is_wanted: true,
             is_behind: false,
             is_losing: false,
             settles_at: None,
-            gone: HashSet::new(),
+            moved: HashSet::new(),
         }
     }
 
@@ -77,6 +96,13 @@ impl Reading {
         self.settles_at = Some(now + SETTLE_TIME);
     }
 
+    /// Something may have been missed: all is read soon, but seldom where that takes long.
+    pub fn want_sometime(&mut self, now: Instant) {
+        self.is_behind = true;
+        let at = now + self.took * DOUBT_PAUSE_READS;
+        self.settles_at = Some(self.settles_at.map_or(at, |due| due.min(at)));
+    }
+
     /// The kernel had no room for a change. It loses more of them until the socket is empty: only then is all read anew.
     pub fn lose(&mut self) {
         self.is_losing = true;
@@ -92,23 +118,59 @@ impl Reading {
         self.is_partial = true;
     }
 
-    /// The kernel has told that something is gone.
-    pub fn note_gone(&mut self, prefix: Prefix) {
-        if self.now.is_some() && self.gone.len() < GONE_LIMIT {
-            self.gone.insert(prefix);
+    /// The kernel has told that something has changed.
+    pub fn note_moved(&mut self, prefix: Prefix) {
+        if self.now.is_some() && self.moved.len() < GONE_LIMIT {
+            self.moved.insert(prefix);
         } else if self.now.is_some() {
             self.is_wanted = true;
         }
     }
 
-    /// It was found where all is read.
+    /// It was found otherwise than it is known, where all is read.
     pub fn note_found(&mut self, prefix: Prefix) {
-        self.is_wanted |= self.gone.contains(&prefix);
+        self.is_wanted |= self.moved.contains(&prefix);
     }
 
-    /// When it begins again by itself, if nothing else happens.
+    /// Returns when something is to be done, if nothing else happens.
     pub fn deadline(&self) -> Option<Instant> {
-        self.settles_at
+        let due = match (self.now, self.is_wanted) {
+            (Some(_), _) => Some(self.heard + STALL_TIME),
+            (None, true) => Some(self.rests_until),
+            (None, false) => None,
+        };
+        [due, self.settles_at].into_iter().flatten().min()
+    }
+
+    /// Something of what is being read was told.
+    pub fn note_progress(&mut self, now: Instant) {
+        (self.heard, self.prods) = (now, 0);
+    }
+
+    /// Returns whether the kernel is to be prodded, as it has stopped. A read that does not go on
+    /// even so is given up.
+    pub fn is_stalled(&mut self, now: Instant) -> bool {
+        if self.now.is_none() || now < self.heard + STALL_TIME {
+            return false;
+        }
+        (self.heard, self.prods) = (now, self.prods + 1);
+        let goes_on = self.prods <= PRODS;
+        if !goes_on {
+            self.give_up(now);
+        }
+        goes_on
+    }
+
+    /// Gives up what is being read, which comes to no end. All is read anew.
+    pub fn give_up(&mut self, now: Instant) {
+        self.now = None;
+        self.is_wanted = true;
+        self.rests_until = now + STALL_TIME;
+    }
+
+    /// Returns whether a round has come to its end since this was last asked.
+    pub fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_ended)
     }
 
     /// What is to be asked for now, if a round is due and none is under way.
@@ -117,12 +179,14 @@ impl Reading {
             self.is_wanted = true;
             self.settles_at = None;
         }
-        if self.now.is_some() || !self.is_wanted {
+        if self.now.is_some() || !self.is_wanted || now < self.rests_until {
             return None;
         }
+        self.began = now;
+        self.note_progress(now);
         (self.is_wanted, self.is_behind) = (false, false);
         self.generation = self.generation.wrapping_add(1);
-        self.gone.clear();
+        self.moved.clear();
         self.is_partial = false;
         self.now = (!self.dumps.is_empty()).then_some(0);
         self.current()
@@ -134,11 +198,17 @@ impl Reading {
     }
 
     /// One is at its end: which, if it was whole, and what is to be asked for next.
-    pub fn end(&mut self) -> (Option<Dump>, Option<Dump>) {
+    pub fn end(&mut self, now: Instant) -> (Option<Dump>, Option<Dump>) {
         let ended = self.current().filter(|_| !self.is_partial);
         self.is_partial = false;
-        self.gone.clear();
+        self.moved.clear();
+        self.note_progress(now);
         self.now = self.now.map(|at| at + 1).filter(|&at| at < self.dumps.len());
+        if self.now.is_none() {
+            self.has_ended = true;
+            self.took = now.saturating_duration_since(self.began);
+            self.rests_until = now + self.took.min(SETTLE_TIME);
+        }
         (ended, self.current())
     }
 }
@@ -153,9 +223,9 @@ mod tests {
     fn whole() -> Reading {
         let mut reading = Reading::new(vec![Dump::RoutesV4, Dump::RoutesV6]);
         assert_eq!(reading.begin(NOW), Some(Dump::RoutesV4));
-        assert_eq!(reading.end(), (Some(Dump::RoutesV4), Some(Dump::RoutesV6)));
+        assert_eq!(reading.end(NOW), (Some(Dump::RoutesV4), Some(Dump::RoutesV6)));
         assert!(!reading.is_whole());
-        assert_eq!(reading.end(), (Some(Dump::RoutesV6), None));
+        assert_eq!(reading.end(NOW), (Some(Dump::RoutesV6), None));
         assert!(reading.is_whole() && reading.begin(NOW).is_none());
         reading
     }
@@ -172,7 +242,7 @@ mod tests {
         reading.note_empty();
         assert_eq!(reading.begin(NOW), None);
         assert_eq!(
-            (reading.end().0, reading.end().0),
+            (reading.end(NOW).0, reading.end(NOW).0),
             (Some(Dump::RoutesV4), Some(Dump::RoutesV6))
         );
         assert_eq!(reading.begin(NOW), Some(Dump::RoutesV4));
@@ -182,16 +252,16 @@ mod tests {
     fn what_went_before_it_was_found_is_read_again_and_what_is_not_whole_is_not_swept() {
         let mut reading = whole();
         let prefix = Prefix::DEFAULT_V4;
-        reading.note_gone(prefix);
+        reading.note_moved(prefix);
         reading.note_found(prefix);
         assert!(reading.is_whole(), "nothing was being read");
         reading.want();
         reading.begin(NOW);
-        reading.note_gone(prefix);
+        reading.note_moved(prefix);
         reading.note_found(prefix);
         reading.spoil();
-        assert_eq!(reading.end(), (None, Some(Dump::RoutesV6)));
-        assert_eq!(reading.end(), (Some(Dump::RoutesV6), None));
+        assert_eq!(reading.end(NOW), (None, Some(Dump::RoutesV6)));
+        assert_eq!(reading.end(NOW), (Some(Dump::RoutesV6), None));
         assert_eq!(reading.begin(NOW), Some(Dump::RoutesV4));
     }
 
@@ -200,8 +270,8 @@ mod tests {
         let mut reading = whole();
         reading.want_settled(NOW);
         assert_eq!(reading.begin(NOW), Some(Dump::RoutesV4));
-        reading.end();
-        reading.end();
+        reading.end(NOW);
+        reading.end(NOW);
         assert!(reading.is_whole() && reading.begin(NOW).is_none());
         assert_eq!(reading.deadline(), Some(NOW + SETTLE_TIME));
         assert_eq!(reading.begin(NOW + SETTLE_TIME), Some(Dump::RoutesV4));
@@ -209,5 +279,51 @@ mod tests {
         let mut reading = whole();
         reading.want_later(NOW);
         assert!(!reading.is_whole() && reading.begin(NOW).is_none());
+    }
+
+    #[test]
+    fn a_read_that_stands_still_is_prodded_and_then_given_up() {
+        let mut reading = whole();
+        reading.want();
+        reading.begin(NOW);
+        let mut now = NOW + STALL_TIME;
+        assert_eq!(reading.deadline(), Some(now));
+        assert!(!reading.is_stalled(NOW));
+        // With news of it all prods are forgotten.
+        assert!(reading.is_stalled(now) && !reading.is_stalled(now));
+        reading.note_progress(now);
+        for _ in 0..PRODS {
+            now += STALL_TIME;
+            assert!(reading.is_stalled(now));
+        }
+        now += STALL_TIME;
+        assert!(!reading.is_stalled(now) && !reading.is_under_way());
+        assert_eq!(reading.begin(now), None);
+        let again = reading.deadline().expect("it begins anew");
+        assert!(again <= now + Duration::from_secs(1));
+        assert_eq!(reading.begin(again), Some(Dump::RoutesV4));
+        // What was not asked for is not waited for.
+        reading.end(again);
+        reading.end(again);
+        assert!(!reading.is_stalled(again + STALL_TIME));
+    }
+
+    #[test]
+    fn where_all_changes_all_the_time_a_read_is_followed_by_as_long_a_rest() {
+        let mut reading = whole();
+        let (took, mut now) = (Duration::from_millis(70), NOW);
+        for _ in 0..3 {
+            reading.want();
+            assert_eq!(reading.begin(now), Some(Dump::RoutesV4));
+            now += took;
+            reading.want();
+            reading.end(now);
+            reading.end(now);
+            // What was read is given though more is wanted.
+            assert!(reading.take_ended() && !reading.take_ended());
+            assert_eq!(reading.begin(now), None);
+            now += took;
+            assert_eq!(reading.deadline(), Some(now));
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The host's routes, and what an engine is to have of them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
+use millstream::route::limits::WEIGHT_LIMIT;
 use millstream::route::{LinkId, Prefix, Reject, Route};
 
 use crate::config::Unmapped;
@@ -13,8 +15,10 @@ pub(crate) type Links = HashMap<u32, LinkId>;
 /// Where a route goes among those of the same prefix and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Behind them, as they come in a dump, or are appended.
+    /// Behind those that have been read in this generation, as it comes in a dump.
+    Read,
     Last,
+    /// Before them. IPv6 puts such a route last all the same.
     First,
     /// In the place of the one that there is.
     Replace,
@@ -28,6 +32,9 @@ pub(crate) enum Outcome {
     Full,
     /// It does not fit what is known: all is to be read anew.
     Unclear,
+    /// The first of several IPv6 routes that share flows has gone. The kernel's dump leaves out
+    /// routes between those, which may count from now on.
+    Uncovered,
 }
 
 /// What the engine has of a prefix that has changed.
@@ -52,7 +59,8 @@ impl Held {
 
 /// Every route of the host's table.
 pub(crate) struct HostRoutes {
-    /// Sorted by metric; of equal ones in the kernel's order.
+    /// Sorted by metric, equal ones in the kernel's order. Each hop of a multipath route of IPv6 is
+    /// a route, as in the kernel.
     by_prefix: BTreeMap<Prefix, Vec<Held>>,
     len: usize,
     limit: usize,
@@ -104,90 +112,63 @@ impl HostRoutes {
         }
     }
 
+    /// Returns whether this is all that its prefix has.
+    pub fn has_alone(&self, route: &HostRoute) -> bool {
+        let held = self.by_prefix.get(&route.prefix).map_or(&[][..], |held| &held[..]);
+        matches!(held, [only] if only.route == *route)
+    }
+
     /// The kernel has this route.
     pub fn add(&mut self, route: HostRoute, how: How, generation: u32) -> Outcome {
         let prefix = route.prefix;
-        let held = self.by_prefix.get(&prefix).map_or(&[][..], |held| &held[..]);
-        let same = held.iter().position(|held| held.route == route);
-        if let Some(at) = same {
-            if let Some(held) = self.by_prefix.get_mut(&prefix) {
-                held[at].generation = generation;
-            }
+        let grows = route.hops.len().max(1);
+        let held = self.by_prefix.get_mut(&prefix).map_or(&mut [][..], |held| &mut held[..]);
+        // Mostly there is one, which is read again.
+        if let [only] = held
+            && only.route == route
+        {
+            only.generation = generation;
             return Outcome::Done;
         }
-        let grows = route.hops.len().max(1);
-        if self.len + grows > self.limit && how != How::Replace {
-            return Outcome::Full;
+        if how != How::Replace && self.len + grows > self.limit {
+            let is_new = |route: &HostRoute| find(held, route).is_none();
+            let more = match prefix.addr.is_ipv4() {
+                true => usize::from(is_new(&route)) * grows,
+                false => split(&route).filter(is_new).map(|route| route.hops.len().max(1)).sum(),
+            };
+            if self.len + more > self.limit && more > 0 {
+                return Outcome::Full;
+            }
         }
         self.touch(prefix);
-        let is_v4 = prefix.addr.is_ipv4();
         let held = self.by_prefix.entry(prefix).or_default();
         let before = size(held);
-        let metric = route.metric;
-        let equal = |held: &Held| held.route.metric == metric;
-        let mut outcome = Outcome::Done;
-        match (how, is_v4) {
-            (How::Replace, true) => {
-                if let Some(at) = held.iter().position(equal) {
-                    held.remove(at);
-                }
-            }
-            (How::Replace, false) => {
-                // Which of several the kernel takes depends on what they are.
-                if held.iter().filter(|held| equal(held)).count() > 1 {
-                    outcome = Outcome::Unclear;
-                }
-                held.retain(|held| !equal(held));
-            }
-            // Of IPv6 a message has all hops that share a metric through gateways.
-            (_, false) => held.iter_mut().filter(|held| equal(held)).for_each(|held| {
-                held.route.hops.retain(|hop| !leads_there(&route, hop));
-            }),
-            (_, true) => {}
-        }
-        held.retain(|held| !held.is_empty());
-        let at = match how {
-            How::Last => held.partition_point(|held| held.route.metric <= metric),
-            How::First | How::Replace => held.partition_point(|held| held.route.metric < metric),
+        let outcome = match prefix.addr.is_ipv4() {
+            true => add_v4(held, route, how, generation),
+            false => add_v6(held, route, how, generation),
         };
-        held.insert(at, Held { route, generation });
         self.len = self.len + size(held) - before;
         outcome
     }
 
     /// The kernel does not have it any more.
     pub fn remove(&mut self, route: &HostRoute) -> Outcome {
-        let Some(held) = self.by_prefix.get(&route.prefix) else { return Outcome::Done };
-        let equal = |held: &&Held| held.route.metric == route.metric;
-        let exact = held.iter().position(|held| {
-            equal(&held) && held.route.reject == route.reject && held.route.hops == route.hops
-        });
-        let is_v6 = route.prefix.addr.is_ipv6();
-        let equals = held.iter().filter(equal).count();
-        // A hop less of a route of IPv6.
-        let is_part = is_v6 && exact.is_none() && !route.hops.is_empty();
-        if exact.is_none() && !is_part && equals != 1 {
-            return if equals == 0 { Outcome::Done } else { Outcome::Unclear };
+        let prefix = route.prefix;
+        if !self.by_prefix.contains_key(&prefix) {
+            return Outcome::Done;
         }
-        self.touch(route.prefix);
-        let held = self.by_prefix.entry(route.prefix).or_default();
+        self.touch(prefix);
+        let held = self.by_prefix.entry(prefix).or_default();
         let before = size(held);
-        match exact {
-            Some(at) => drop(held.remove(at)),
-            None if is_part => {
-                for held in held.iter_mut().filter(|held| held.route.metric == route.metric) {
-                    held.route.hops.retain(|hop| !leads_there(route, hop));
-                }
-                held.retain(|held| !held.is_empty());
-            }
-            // Its hops have died since.
-            None => held.retain(|held| held.route.metric != route.metric),
-        }
+        let outcome = match prefix.addr.is_ipv4() {
+            true => remove_v4(held, route),
+            false => remove_v6(held, route),
+        };
         self.len = self.len + size(held) - before;
         if held.is_empty() {
-            self.by_prefix.remove(&route.prefix);
+            self.by_prefix.remove(&prefix);
         }
-        Outcome::Done
+        outcome
     }
 
     /// All routes of a family were read: those that were not heard of in this generation are gone.
@@ -232,19 +213,22 @@ impl HostRoutes {
         let mut wanted: Vec<Route> = Vec::new();
         let held = self.by_prefix.get(&prefix).map_or(&[][..], |held| &held[..]);
         for equals in held.chunk_by(|one, other| one.route.metric == other.route.metric) {
-            // Of IPv4 the first of equals alone is used; of IPv6 they share flows.
-            let used = if prefix.addr.is_ipv4() { &equals[..1] } else { equals };
+            let Some((used, mtu)) = in_force(equals) else { continue };
             let before = wanted.len();
-            for route in used.iter().flat_map(|held| self.by_links(&held.route)) {
+            for route in used.iter().flat_map(|route| self.by_links(route, mtu)) {
                 let same = |had: &Route| (had.link, had.gateway) == (route.link, route.gateway);
-                if !wanted.iter().any(same) {
-                    wanted.push(route);
+                match wanted.iter().position(same) {
+                    None => wanted.push(route),
+                    // The same way twice has as much of the flows as both.
+                    Some(at) if at >= before => {
+                        wanted[at].weight = (wanted[at].weight + route.weight).min(WEIGHT_LIMIT);
+                    }
+                    Some(_) => {}
                 }
             }
-            let nowhere = used.iter().filter(|_| wanted.len() == before);
-            let nowhere = nowhere.filter_map(|held| self.leads_nowhere(&held.route)).next();
-            if let Some(nowhere) =
-                nowhere.filter(|_| !wanted.iter().any(|had| had.reject.is_some()))
+            if wanted.len() == before
+                && let Some(nowhere) = self.leads_nowhere(used[0])
+                && !wanted.iter().any(|had| had.reject.is_some())
             {
                 wanted.push(nowhere);
             }
@@ -253,9 +237,10 @@ impl HostRoutes {
     }
 
     /// Its hops by interfaces that are mapped.
-    fn by_links(&self, route: &HostRoute) -> impl Iterator<Item = Route> {
-        let HostRoute { metric, mtu, ref hops, .. } = *route;
-        hops.iter().filter_map(move |hop| {
+    fn by_links(&self, route: &HostRoute, mtu: Option<u16>) -> impl Iterator<Item = Route> {
+        let HostRoute { metric, ref hops, reject, .. } = *route;
+        let alive = hops.iter().filter(move |hop| reject.is_none() && !hop.is_dead);
+        alive.filter_map(move |hop| {
             let link = *self.links.get(&hop.interface)?;
             Some(Route {
                 mtu,
@@ -270,7 +255,7 @@ impl HostRoutes {
     /// What it is where none of its interfaces is mapped.
     fn leads_nowhere(&self, route: &HostRoute) -> Option<Route> {
         let reject = match route.reject {
-            None if route.hops.is_empty() || self.unmapped == Unmapped::LeftOut => return None,
+            None if self.unmapped == Unmapped::LeftOut => return None,
             None => Reject::Unreachable,
             Some(reject) => reject,
         };
@@ -278,16 +263,162 @@ impl HostRoutes {
     }
 }
 
-impl Held {
-    /// It had hops, and they have become another's.
-    fn is_empty(&self) -> bool {
-        self.route.hops.is_empty() && self.route.reject.is_none()
-    }
+/// Returns those of one metric that the kernel uses, the decisive one first, and their MTU: the
+/// first that it can use, for IPv6 one of the highest preference, and those that share its flows.
+/// The kernel tells preference and MTU of the first sharer alone, so they count for all sharers.
+fn in_force(equals: &[Held]) -> Option<(Vec<&HostRoute>, Option<u16>)> {
+    let sharing = equals.iter().map(|held| &held.route).find(|route| route.shares);
+    let told = |route: &HostRoute| match sharing.filter(|_| route.shares) {
+        Some(first) => (first.preference, first.mtu),
+        None => (route.preference, route.mtu),
+    };
+    let alive = || equals.iter().map(|held| &held.route).filter(|route| route.is_alive());
+    let highest = alive().map(|route| told(route).0).max()?;
+    let first = alive().find(|route| told(route).0 == highest)?;
+    let used = alive().filter(|&route| std::ptr::eq(route, first) || first.shares && route.shares);
+    let mut used: Vec<_> = used.collect();
+    // It decides where all lead nowhere.
+    used.sort_by_key(|&route| !std::ptr::eq(route, first));
+    Some((used, told(first).1))
 }
 
-/// Whether a route has a hop that leads the same way.
-fn leads_there(route: &HostRoute, hop: &Hop) -> bool {
-    route.hops.iter().any(|other| other.is_same_way(hop))
+/// Returns the places of the routes of a metric.
+fn class(held: &[Held], metric: u32) -> Range<usize> {
+    held.partition_point(|held| held.route.metric < metric)
+        ..held.partition_point(|held| held.route.metric <= metric)
+}
+
+/// Returns whether the kernel takes both for one route, be its hops dead or alive.
+fn is_same(one: &HostRoute, other: &HostRoute) -> bool {
+    if (one.metric, one.object) != (other.metric, other.object) {
+        return false;
+    }
+    let same_hops = || {
+        let same = |(one, other): (&Hop, &Hop)| one.is_same_way(other);
+        one.hops.len() == other.hops.len() && one.hops.iter().zip(&other.hops).all(same)
+    };
+    if one.prefix.addr.is_ipv6() {
+        return one.object.is_some() || same_hops();
+    }
+    let same_weights = || one.hops.iter().zip(&other.hops).all(|(a, b)| a.weight == b.weight);
+    (one.reject, one.mtu, one.apart) == (other.reject, other.mtu, other.apart)
+        && same_hops()
+        && same_weights()
+}
+
+fn find(held: &[Held], route: &HostRoute) -> Option<usize> {
+    held.iter().position(|held| is_same(&held.route, route))
+}
+
+/// Returns the place behind the equals that have been read in this generation.
+fn place_read(held: &[Held], metric: u32, generation: u32) -> usize {
+    let Range { start, end } = class(held, metric);
+    start + held[start..end].iter().filter(|held| held.generation == generation).count()
+}
+
+/// Adds a route as fib_table_insert of the kernel does.
+fn add_v4(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> Outcome {
+    let metric = route.metric;
+    let Range { start, end } = class(held, metric);
+    let known = find(held, &route);
+    let route = Held { route, generation };
+    match (how, known) {
+        (How::Read, _) => {
+            known.map(|at| held.remove(at));
+            held.insert(place_read(held, metric, generation), route);
+        }
+        (_, Some(at)) => held[at] = route,
+        (How::Replace, None) if start < end => held[start] = route,
+        (How::Last, None) => held.insert(end, route),
+        (How::First | How::Replace, None) => held.insert(start, route),
+    }
+    Outcome::Done
+}
+
+fn remove_v4(held: &mut Vec<Held>, route: &HostRoute) -> Outcome {
+    let equals = class(held, route.metric);
+    match find(held, route) {
+        Some(at) => drop(held.remove(at)),
+        None if equals.is_empty() => {}
+        // It has changed silently, with what its hops are.
+        None if equals.len() == 1 => drop(held.remove(equals.start)),
+        None => return Outcome::Unclear,
+    }
+    Outcome::Done
+}
+
+/// Adds a route as fib6_add_rt2node of the kernel does, which has each hop as a route, and tells of
+/// all that share flows in one message.
+fn add_v6(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> Outcome {
+    let (metric, shares) = (route.metric, route.shares);
+    let parts = || split(&route).map(|route| Held { route, generation });
+    let mut outcome = Outcome::Done;
+    if how == How::Read {
+        for part in parts() {
+            find(held, &part.route).map(|at| held.remove(at));
+            held.insert(place_read(held, metric, generation), part);
+        }
+        return outcome;
+    }
+    let equals = class(held, metric);
+    let first_like = held[equals.clone()].iter().position(|held| held.route.shares == shares);
+    let mut at = None;
+    if how == How::Replace && !equals.is_empty() {
+        let replaced = equals.start + first_like.unwrap_or(0);
+        at = Some(replaced);
+        if route.object.is_some()
+            && let Some(known) = find(held, &route)
+            && known != replaced
+        {
+            // It is this one, of which the object has changed, or that one became the same.
+            held[known] = Held { route, generation };
+            return Outcome::Unclear;
+        }
+        if held[replaced].route.shares {
+            let before = held.len();
+            held.retain(|held| held.route.metric != metric || !held.route.shares);
+            if before > held.len() + 1 {
+                outcome = Outcome::Uncovered;
+            }
+        } else {
+            held.remove(replaced);
+        }
+    } else if shares {
+        let is_told = |held: &Held| parts().any(|part| is_same(&part.route, &held.route));
+        held.retain(|held| held.route.metric != metric || !held.route.shares || is_told(held));
+    }
+    for (place, part) in parts().enumerate() {
+        match find(held, &part.route) {
+            // The rest of what the message says is the first one's.
+            Some(known) if place > 0 => held[known].route.hops = part.route.hops,
+            Some(known) => held[known] = part,
+            None => held.insert(at.take().unwrap_or(class(held, metric).end), part),
+        }
+    }
+    outcome
+}
+
+fn remove_v6(held: &mut Vec<Held>, route: &HostRoute) -> Outcome {
+    let mut outcome = Outcome::Done;
+    for part in split(route) {
+        let Some(at) = find(held, &part) else { continue };
+        let equals = class(held, route.metric);
+        let mut sharing = equals.filter(|&at| held[at].route.shares);
+        if sharing.next() == Some(at) && sharing.next().is_some() {
+            outcome = Outcome::Uncovered;
+        }
+        held.remove(at);
+    }
+    outcome
+}
+
+/// Returns the kernel's routes of IPv6 that one message tells of.
+fn split(route: &HostRoute) -> impl Iterator<Item = HostRoute> + '_ {
+    let several = route.object.is_none() && route.hops.len() > 1;
+    let whole = (!several).then(|| route.clone());
+    let hops = if several { &route.hops[..] } else { &[] };
+    let one = |hop: &Hop| HostRoute { hops: vec![*hop], ..route.clone() };
+    whole.into_iter().chain(hops.iter().map(one))
 }
 
 fn size(held: &[Held]) -> usize {

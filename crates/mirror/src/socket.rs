@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NetlinkHeader,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NetlinkHeader,
     NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::AddressMessage;
@@ -125,10 +125,20 @@ impl NetlinkSocket {
     /// Asks for all of something.
     pub fn ask(&mut self, dump: Dump) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
+        self.send(NLM_F_DUMP, NetlinkPayload::from(dump.request()))
+    }
+
+    /// Has the kernel acknowledge nothing at all: with that received, it goes on with a dump that
+    /// it has stopped.
+    pub fn prod(&mut self) -> io::Result<()> {
+        self.send(NLM_F_ACK, NetlinkPayload::Noop)
+    }
+
+    fn send(&self, flags: u16, payload: NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(dump.request()));
+        let mut message = NetlinkMessage::new(header, payload);
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
@@ -154,10 +164,10 @@ impl NetlinkSocket {
         }
     }
 
-    /// The messages of the datagram that was read last.
+    /// Returns the messages of the datagram that was read last, but for answers to former requests.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let mut rest = &self.datagram[..];
-        std::iter::from_fn(move || {
+        let all = std::iter::from_fn(move || {
             let head = rest.first_chunk::<HEADER_BYTES>()?;
             let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, p0, p1, p2, p3] = *head;
             let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
@@ -165,13 +175,16 @@ impl NetlinkSocket {
             let port = u32::from_ne_bytes([p0, p1, p2, p3]);
             let bytes = rest.get(..len).filter(|_| len >= HEADER_BYTES)?;
             rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-            Some(Message {
+            let message = Message {
                 kind: u16::from_ne_bytes([k0, k1]),
                 flags: u16::from_ne_bytes([f0, f1]),
                 is_answer: (port, sequence) == (self.port, self.sequence),
                 bytes,
-            })
-        })
+            };
+            // The mirror changes nothing: no news is by itself.
+            Some((message.is_answer || port != self.port).then_some(message))
+        });
+        all.flatten()
     }
 }
 

@@ -458,3 +458,147 @@ fn one_table_follows_the_host_for_several_engines() {
     routes.withdraw(&mut table);
     assert!(table.is_empty());
 }
+
+/// Returns the engine's routes to an address, of several flows.
+fn ways(host: &mut Host, to: &str) -> BTreeSet<(u16, Option<IpAddr>)> {
+    let reader = host.engine.routes().expect("its own").reader();
+    let to = to.parse().expect("an address");
+    let ways = (0..64_u32).filter_map(|flow| reader.lookup_flow(to, || flow << 26));
+    ways.map(|route| (route.link.0, route.gateway)).collect()
+}
+
+#[test]
+fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
+    let Some(mut host) = Host::new() else { return };
+    for n in 0..2 {
+        ip(&format!("addr add 10.{n}.0.1/24 dev d{n}"));
+        ip(&format!("addr add fd0{n}::1/64 dev d{n} nodad"));
+    }
+    let config = host.config();
+    let mut followed = host.mirror(&config);
+    for command in [
+        // Of IPv6 the last to come is the last of equals, even where it is to be the first.
+        "-6 route add blackhole 2001:db8:1::/48",
+        "-6 route append 2001:db8:1::/48 via fd00::4",
+        "nexthop add id 1 via fd00::4 dev d0",
+        "nexthop add id 2 via fd01::2 dev d1",
+        "-6 route add 2001:db8:2::/48 nhid 1",
+        "-6 route prepend 2001:db8:2::/48 nhid 2",
+        "-6 route add 2001:db8:3::/48 via fd00::4",
+        "-6 route append 2001:db8:3::/48 dev d1",
+        "-6 route append 2001:db8:3::/48 via fd01::4",
+        // A router's preference (RFC 4191) goes before that.
+        "-6 route add 2001:db8:4::/48 dev d0",
+        "-6 route append 2001:db8:4::/48 dev d1 pref high",
+        // Replaced is the first of its kind.
+        "-6 route add 2001:db8:5::/48 dev d0",
+        "-6 route append 2001:db8:5::/48 via fd00::4",
+        "-6 route replace 2001:db8:5::/48 via fd01::4",
+        "route add unreachable 10.9.0.0/16",
+        "route prepend throw 10.9.0.0/16",
+        "route prepend 10.9.0.0/16 via 10.0.0.4",
+        "route prepend 10.9.0.0/16 via 10.1.0.4",
+        "route del 10.9.0.0/16 via 10.1.0.4",
+    ] {
+        ip(command);
+    }
+    host.follow(&mut followed);
+    let gateway = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+    let check = |host: &mut Host| {
+        let blackhole = host.lookup("2001:db8:1::7").and_then(|route| route.reject);
+        assert_eq!(blackhole, Some(Reject::Blackhole));
+        assert_eq!(ways(host, "2001:db8:2::7"), [(0, gateway("fd00::4"))].into());
+        let both = [(0, gateway("fd00::4")), (1, gateway("fd01::4"))];
+        assert_eq!(ways(host, "2001:db8:3::7"), both.into());
+        assert_eq!(ways(host, "2001:db8:4::7"), [(1, None)].into());
+        assert_eq!(ways(host, "2001:db8:5::7"), [(0, None)].into());
+        assert_eq!(ways(host, "10.9.0.7"), [(0, gateway("10.0.0.4"))].into());
+    };
+    check(&mut host);
+    followed.withdraw(&mut host.engine);
+    let mut read = host.mirror(&config);
+    check(&mut host);
+    // A route that the kernel's list has left out until now: it lay between those that share flows.
+    ip("-6 route del 2001:db8:3::/48 via fd00::4 dev d0");
+    host.follow(&mut read);
+    assert_eq!(ways(&mut host, "2001:db8:3::7"), [(1, None)].into());
+}
+
+#[test]
+fn an_address_of_two_interfaces_stays_while_one_has_it() {
+    let Some(mut host) = Host::new() else { return };
+    for command in [
+        "addr add 10.0.0.1/24 dev d0",
+        "addr add 10.0.0.1/16 dev d0",
+        "addr add 10.0.0.1/24 dev d1",
+    ] {
+        ip(command);
+    }
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let has = |host: &Host| {
+        let own = "10.0.0.1".parse::<IpAddr>().expect("an address");
+        host.engine.addresses().find(|(_, has)| has.addr == own).map(|(link, _)| link)
+    };
+    for (command, link) in [
+        ("addr del 10.0.0.1/16 dev d0", Some(Some(LinkId(0)))),
+        ("addr del 10.0.0.1/24 dev d0", Some(Some(LinkId(1)))),
+        ("addr del 10.0.0.1/24 dev d1", None),
+    ] {
+        ip(command);
+        host.follow(&mut mirror);
+        assert_eq!(has(&host), link, "{command}");
+    }
+}
+
+#[test]
+fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
+    let Some(mut host) = Host::new() else { return };
+    ip("addr add 10.0.0.1/24 dev d0");
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let known = |host: &Host| -> BTreeSet<String> {
+        host.engine.neighbors().map(|neighbor| neighbor.ip.to_string()).collect()
+    };
+    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let mac = millstream::wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
+    // The engine has found 9 and 8 by itself, and 7 is the application's.
+    for n in [9, 8] {
+        let suggested =
+            host.engine.suggest_neighbor(LinkId(0), address(&format!("10.0.0.{n}")), mac);
+        suggested.expect("taken");
+    }
+    host.engine.add_neighbor(LinkId(0), address("10.0.0.7"), mac).expect("taken");
+    assert_eq!(known(&host).len(), 3);
+    // One that the kernel knew as well fails; of two it never knew the address, and they go.
+    ip("neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev d0 nud stale");
+    ip("neigh add 10.0.0.8 dev d0 nud none");
+    ip("neigh add 10.0.0.7 dev d0 nud none");
+    host.follow(&mut mirror);
+    assert_eq!(known(&host).len(), 3);
+    ip("neigh change 10.0.0.9 dev d0 nud failed");
+    host.follow(&mut mirror);
+    assert_eq!(known(&host), ["10.0.0.7".to_owned(), "10.0.0.8".to_owned()].into());
+    ip("neigh del 10.0.0.8 dev d0");
+    ip("neigh del 10.0.0.7 dev d0");
+    host.follow(&mut mirror);
+    assert_eq!(known(&host), ["10.0.0.7".to_owned()].into());
+    // With the carrier of its link all of them go, and one that comes back with another address is
+    // used at once.
+    ip("neigh add 10.0.0.6 lladdr 02:00:00:00:00:06 dev d0 nud reachable");
+    host.follow(&mut mirror);
+    assert!(known(&host).contains("10.0.0.6"));
+    ip("link set e0 down");
+    // The kernel takes them away a little later.
+    let begun = std::time::Instant::now();
+    while known(&host).contains("10.0.0.6") {
+        assert!(begun.elapsed() < PATIENCE);
+        mirror.wait(Duration::from_millis(100)).expect("waited");
+        host.follow(&mut mirror);
+    }
+    ip("link set e0 up");
+    ip("neigh replace 10.0.0.6 lladdr 02:00:00:00:00:16 dev d0 nud reachable");
+    host.follow(&mut mirror);
+    let six = host.engine.neighbors().find(|neighbor| neighbor.ip == address("10.0.0.6"));
+    assert_eq!(six.and_then(|neighbor| neighbor.mac).map(|mac| mac.0[5]), Some(0x16));
+}
