@@ -1,0 +1,344 @@
+//! The kernel: its answers, and its tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::process::Command;
+
+use millstream::route::Prefix;
+use millstream::wire::ethernet::MacAddr;
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHopFlags,
+    RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    pub interface: u32,
+    pub gateway: Option<IpAddr>,
+    pub weight: u32,
+    pub is_dead: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    kind: RouteType,
+    prefix: Prefix,
+    table: u32,
+    metric: u32,
+    object: Option<u32>,
+    pub mtu: Option<u16>,
+    pub hops: Vec<Hop>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Route(Found),
+    /// To the host itself, or to several hosts.
+    Unforwarded,
+    Refused(i32),
+}
+
+impl Found {
+    /// Returns whether the kernel tells the MTU of one hop alone, though each has its own.
+    pub fn is_vague(&self) -> bool {
+        self.prefix.addr.is_ipv6() && self.object.is_none() && self.hops.len() > 1
+    }
+}
+
+pub struct Kernel {
+    socket: Socket,
+    sequence: u32,
+    routes: Vec<Found>,
+    answers: HashMap<IpAddr, (Answer, Answer)>,
+    addresses: Vec<(u32, Prefix)>,
+    neighbors: Vec<(u32, IpAddr, MacAddr, bool)>,
+    /// Routes that were used and that the kernel's list did not have.
+    pub hidden: usize,
+    /// Answers of each kind.
+    pub kinds: BTreeMap<&'static str, usize>,
+}
+
+/// Returns all routes, next hops and interfaces, for who looks for a fault.
+pub fn shown() -> String {
+    let show = |args: &str| {
+        let shown = Command::new("ip").args(args.split(' ')).output().expect("ip runs");
+        format!("{args}\n{}", String::from_utf8_lossy(&shown.stdout))
+    };
+    ["-4 route", "-6 route", "nexthop", "-br link", "-br addr", "neigh"].map(show).concat()
+}
+
+fn ip(addr: &RouteAddress) -> Option<IpAddr> {
+    match addr {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(gateway) => ip(gateway),
+        RouteAttribute::Via(RouteVia::Inet6(gateway)) => Some((*gateway).into()),
+        RouteAttribute::Via(RouteVia::Inet(gateway)) => Some((*gateway).into()),
+        _ => None,
+    }
+}
+
+fn found(message: &RouteMessage) -> Found {
+    let RouteMessage { header, attributes, .. } = message;
+    let all = match header.address_family {
+        AddressFamily::Inet => Prefix::DEFAULT_V4,
+        _ => Prefix::DEFAULT_V6,
+    };
+    let (mut prefix, len) = (all, header.destination_prefix_length);
+    let (mut metric, mut mtu, mut object, mut hops) = (0, None, None, Vec::new());
+    let mut table = u32::from(header.table);
+    let sole = attributes.iter().find_map(gateway);
+    for attribute in attributes {
+        match attribute {
+            RouteAttribute::Table(all) => table = *all,
+            RouteAttribute::Destination(addr) => {
+                prefix = Prefix::new(ip(addr).expect("an address"), len).expect("a prefix");
+            }
+            RouteAttribute::Priority(priority) => metric = *priority,
+            RouteAttribute::NhId(id) => object = Some(*id),
+            RouteAttribute::Metrics(metrics) => {
+                mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) if *mtu != 0 => u16::try_from(*mtu).ok(),
+                    _ => None,
+                });
+            }
+            RouteAttribute::Oif(interface) => hops.push(Hop {
+                interface: *interface,
+                gateway: sole,
+                weight: 1,
+                is_dead: header.flags.contains(RouteFlags::Dead),
+            }),
+            RouteAttribute::MultiPath(several) => hops.extend(several.iter().map(|hop| Hop {
+                interface: hop.interface_index,
+                gateway: hop.attributes.iter().find_map(gateway),
+                weight: u32::from(hop.hops) + 1,
+                is_dead: hop.flags.contains(RouteNextHopFlags::Dead),
+            })),
+            _ => {}
+        }
+    }
+    Found { kind: header.kind, prefix, table, metric, object, mtu, hops }
+}
+
+impl Kernel {
+    pub fn open() -> Self {
+        let mut socket = Socket::new(NETLINK_ROUTE).expect("a socket");
+        socket.bind_auto().expect("bound");
+        Self {
+            socket,
+            sequence: 0,
+            routes: Vec::new(),
+            answers: HashMap::new(),
+            addresses: Vec::new(),
+            neighbors: Vec::new(),
+            hidden: 0,
+            kinds: BTreeMap::new(),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        flags: u16,
+        request: RouteNetlinkMessage,
+    ) -> Vec<NetlinkPayload<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0).expect("asked");
+        let mut answers = Vec::new();
+        loop {
+            let (datagram, _) = self.socket.recv_from_full().expect("an answer");
+            let mut rest = &datagram[..];
+            while !rest.is_empty() {
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest);
+                let answer = answer.expect("a message");
+                rest = &rest[(answer.header.length as usize).next_multiple_of(4).min(rest.len())..];
+                match answer.payload {
+                    NetlinkPayload::Done(_) => return answers,
+                    payload => answers.push(payload),
+                }
+            }
+            if flags & NLM_F_DUMP != NLM_F_DUMP {
+                return answers;
+            }
+        }
+    }
+
+    /// Reads all that is compared.
+    pub fn read(&mut self) {
+        self.answers.clear();
+        self.routes.clear();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut request = RouteMessage::default();
+            request.header.address_family = family;
+            for answer in self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetRoute(request)) {
+                if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) = answer
+                    && !route.header.flags.contains(RouteFlags::Cloned)
+                {
+                    self.routes.push(found(&route));
+                }
+            }
+        }
+        self.addresses.clear();
+        for answer in
+            self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetAddress(AddressMessage::default()))
+        {
+            if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) = answer {
+                self.take_address(&address);
+            }
+        }
+        self.neighbors.clear();
+        for answer in
+            self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))
+        {
+            if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(known)) = answer {
+                self.take_neighbor(&known);
+            }
+        }
+    }
+
+    fn take_address(&mut self, message: &AddressMessage) {
+        let (mut own, mut far, mut flags) = (None, None, AddressFlags::empty());
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => own = Some(*ip),
+                AddressAttribute::Address(ip) => far = Some(*ip),
+                AddressAttribute::Flags(all) => flags = *all,
+                _ => {}
+            }
+        }
+        let own_ip = own.or(far).expect("an address");
+        let is_pair = far.is_some_and(|far| far != own_ip);
+        let len = message.header.prefix_len;
+        let prefix = if is_pair {
+            Prefix::host(own_ip)
+        } else {
+            Prefix::new(own_ip, len).expect("a prefix")
+        };
+        if !flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed) {
+            self.addresses.push((message.header.index, prefix));
+        }
+    }
+
+    fn take_neighbor(&mut self, message: &NeighbourMessage) {
+        let (mut ip, mut mac) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(addr)) => {
+                    ip = Some(IpAddr::from(*addr));
+                }
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(addr)) => {
+                    ip = Some(IpAddr::from(*addr));
+                }
+                NeighbourAttribute::LinkLayerAddress(bytes) => {
+                    mac = <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr);
+                }
+                _ => {}
+            }
+        }
+        let by_hand = match message.header.state {
+            NeighbourState::Permanent => true,
+            NeighbourState::Reachable
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+            | NeighbourState::Probe => false,
+            _ => return,
+        };
+        let Some(mac) = mac else { return };
+        self.neighbors.push((message.header.ifindex, ip.expect("an address"), mac, by_hand));
+    }
+
+    pub fn addresses(&self) -> Vec<(u32, Prefix)> {
+        self.addresses.clone()
+    }
+
+    pub fn neighbors(&self) -> Vec<(u32, IpAddr, MacAddr, bool)> {
+        self.neighbors.clone()
+    }
+
+    /// The whole route to an address, and the hop that one packet takes.
+    pub fn get(&mut self, addr: IpAddr) -> (Answer, Answer) {
+        if let Some(known) = self.answers.get(&addr) {
+            return known.clone();
+        }
+        let both =
+            (self.get_one(addr, RouteFlags::FibMatch), self.get_one(addr, RouteFlags::empty()));
+        let kind = match &both.0 {
+            Answer::Route(found) if found.object.is_some() => "by an object",
+            Answer::Route(found) if found.hops.len() > 1 => "by several hops",
+            Answer::Route(_) => "by one hop",
+            Answer::Unforwarded => "own",
+            Answer::Refused(_) => "refused",
+        };
+        *self.kinds.entry(kind).or_default() += 1;
+        self.answers.insert(addr, both.clone());
+        both
+    }
+
+    fn get_one(&mut self, addr: IpAddr, flags: RouteFlags) -> Answer {
+        let mut request = RouteMessage::default();
+        request.header.flags = flags;
+        let (family, len, addr) = match addr {
+            IpAddr::V4(addr) => (AddressFamily::Inet, 32, RouteAddress::Inet(addr)),
+            IpAddr::V6(addr) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(addr)),
+        };
+        request.header.address_family = family;
+        request.header.destination_prefix_length = len;
+        request.attributes.push(RouteAttribute::Destination(addr));
+        match self.ask(0, RouteNetlinkMessage::GetRoute(request)).pop() {
+            Some(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) => {
+                match route.header.kind {
+                    RouteType::Unicast => Answer::Route(found(&route)),
+                    _ => Answer::Unforwarded,
+                }
+            }
+            Some(NetlinkPayload::Error(error)) => Answer::Refused(error.raw_code()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns whether a throw covers an address.
+    pub fn is_thrown(&self, addr: IpAddr) -> bool {
+        let throws = |route: &&Found| route.kind == RouteType::Throw && route.prefix.contains(addr);
+        self.routes.iter().any(|route| throws(&route))
+    }
+
+    /// Returns whether the kernel uses a route that its own list does not have: one of IPv6 without
+    /// a gateway that lies between those of the same metric that share flows, of which the first
+    /// cannot be used.
+    pub fn is_hidden(&mut self, addr: IpAddr, used: &Answer) -> bool {
+        let covering = self.routes.iter().filter(|route| route.prefix.contains(addr));
+        let Some(longest) = covering.map(|route| route.prefix).max_by_key(|prefix| prefix.len)
+        else {
+            return false;
+        };
+        let mut of_it = self.routes.iter().filter(|route| route.prefix == longest);
+        let hides =
+            |route: &Found| route.hops.len() > 1 && route.object.is_none() && route.hops[0].is_dead;
+        let is_gateway = matches!(used, Answer::Route(used) if used.hops.iter().any(|hop| hop.gateway.is_some()));
+        let hidden = addr.is_ipv6() && !is_gateway && of_it.any(hides);
+        self.hidden += usize::from(hidden);
+        hidden
+    }
+}
