@@ -34,8 +34,9 @@ clogs:           ## the millstream command with the five historical clogs to be 
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --locked --release -p millstream-cli --features clogs
 
-demo: build      ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; under 5 minutes
-	$(MILLSTREAM) investigate erratic --out out $(DEMO_FLAGS)
+demo:            ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; 5 minutes with the build
+	@scripts/need cargo:cargo:$(RUST) cc:gcc
+	cargo run --locked --profile demo -p millstream-cli --no-default-features -- investigate erratic --out out $(DEMO_FLAGS)
 
 compare: build   ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)

@@ -38,6 +38,7 @@ pub enum Command {
     /// Be the far end of another host's runs, until it is interrupted
     #[command(after_long_help = crate::serve::HELP)]
     Serve(crate::serve::Arguments),
+    #[cfg(feature = "top")]
     /// Watch this machine on the terminal: CPUs, interfaces, interrupts, sockets and their queues, with keys as in top
     #[command(after_long_help = crate::top::HELP)]
     Top(crate::top::Arguments),
@@ -62,6 +63,7 @@ pub enum Command {
     Show(crate::kept::Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(crate::kept::Report),
+    #[cfg(feature = "parquet")]
     /// Write kept runs as Parquet files, for DuckDB and others
     #[command(after_long_help = crate::export::HELP)]
     Export(crate::export::Arguments),

@@ -7,6 +7,7 @@ mod arguments;
 mod clog;
 mod compare;
 mod doctor;
+#[cfg(feature = "parquet")]
 mod export;
 mod forget;
 mod gate;
@@ -21,6 +22,7 @@ mod progress;
 mod replay;
 mod run;
 mod serve;
+#[cfg(feature = "top")]
 mod top;
 mod values;
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),
         Command::Serve(one) => serve::serve(&one),
+        #[cfg(feature = "top")]
         Command::Top(one) => top::top(&one),
         Command::Clog(one) => clog::clog(&one),
         Command::Doctor(one) => doctor::doctor(&one),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),
+        #[cfg(feature = "parquet")]
         Command::Export(one) => export::export(&one),
         Command::Forget(forget) => forget::forget(&forget),
         Command::Impair(impair) => impair::impair(&impair),

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod environment;
 pub mod error;
 pub mod experiment;
+#[cfg(feature = "parquet")]
 pub mod export;
 pub mod guard;
 pub mod hosts;

@@ -6,10 +6,13 @@
 mod error;
 mod location;
 mod schema;
+#[cfg(feature = "postgres")]
+mod server;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_server.rs"]
 mod server;
 mod sqlite;
 mod statements;
-mod tls;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -19,10 +22,10 @@ use std::panic::resume_unwind;
 use std::thread::{self, ScopedJoinHandle};
 
 pub use error::StoreError;
-pub use location::{Location, Server, without_password};
+pub use location::{Location, without_password};
+pub use server::Server;
 
 use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, for_tables};
-use server::Postgres;
 use sqlite::Sqlite;
 
 /// Takes the id and the record of a run.
@@ -83,7 +86,7 @@ impl Store {
         let at = Location::from(at);
         let backend: Box<dyn Backend> = match &at {
             Location::File(path) => Box::new(Sqlite::open(path)?),
-            Location::Server(server) => Box::new(Postgres::open(server)?),
+            Location::Server(server) => server.open()?,
         };
         Ok(Self { at, backend })
     }
@@ -97,7 +100,7 @@ impl Store {
     {
         match Location::from(at) {
             Location::File(path) => Ok(Sqlite::is_missing(&path)),
-            Location::Server(server) => Postgres::is_missing(&server),
+            Location::Server(server) => server.is_missing(),
         }
     }
 
@@ -110,7 +113,7 @@ impl Store {
         let at = Location::from(at);
         let backend: Box<dyn Backend> = match &at {
             Location::File(path) => Box::new(Sqlite::open_existing(path)?),
-            Location::Server(server) => Box::new(Postgres::open_existing(server)?),
+            Location::Server(server) => server.open_existing()?,
         };
         Ok(Self { at, backend })
     }

@@ -24,6 +24,7 @@ pub(super) const EXPERIMENTS: &str =
 pub(super) const EXPERIMENT: &str = "SELECT record FROM experiment WHERE id = $1";
 
 /// Parameter: experiment. Columns: id, record.
+#[cfg(feature = "postgres")]
 pub(super) const RUNS: &str =
     "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, id";
 

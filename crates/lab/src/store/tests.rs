@@ -8,8 +8,11 @@ use rusqlite::Connection;
 
 use super::*;
 
+#[cfg(feature = "postgres")]
 mod both;
+#[cfg(feature = "postgres")]
 mod encrypted;
+#[cfg(feature = "postgres")]
 mod test_server;
 
 /// A folder that is gone at the end of a test.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use super::super::tls::Dialer;
+use super::super::server::Dialer;
 use super::test_server::TestServer;
 use super::*;
 

@@ -8,7 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
 };
 
-use super::super::tls::Dialer;
+use super::super::server::Dialer;
 use super::both::{a_lost_connection_loses_no_run, what_was_saved_comes_back_in_order};
 use super::test_server::TestServer;
 use super::*;

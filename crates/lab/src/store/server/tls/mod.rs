@@ -17,8 +17,9 @@ use postgres::error::SqlState;
 use postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::location::Server;
-use super::{Location, StoreError};
+use super::super::location::Environment;
+use super::super::{Location, StoreError};
+use super::address::Server;
 
 pub(super) use failure::explained;
 
@@ -29,9 +30,6 @@ const OPTIONS: [(&str, &str); 4] = [
     ("sslcert", "PGSSLCERT"),
     ("sslkey", "PGSSLKEY"),
 ];
-
-/// A variable of the environment.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// `sslmode`. Each asks for more than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,7 +185,7 @@ fn mode(word: &OsStr) -> Result<Mode, String> {
 }
 
 /// Makes sessions with a server.
-pub(super) struct Dialer {
+pub(in crate::store) struct Dialer {
     plain: Config,
     tls: Option<Tls>,
     mode: Mode,
@@ -200,7 +198,7 @@ struct Tls {
 
 impl Dialer {
     /// Reads the files of certificates; nobody is connected to.
-    pub(super) fn new(server: &Server) -> Result<Self, StoreError> {
+    pub(in crate::store) fn new(server: &Server) -> Result<Self, StoreError> {
         let Options { mode, authorities, identity } = &server.tls;
         let with = |mode| {
             let mut config = server.config.clone();
@@ -230,7 +228,7 @@ impl Dialer {
     }
 
     /// A session, with TLS or without.
-    pub(super) fn dial(&self) -> Result<Client, Error> {
+    pub(in crate::store) fn dial(&self) -> Result<Client, Error> {
         let plain = || self.plain.connect(NoTls);
         let Some(Tls { config, connector }) = &self.tls else { return plain() };
         let encrypted = || config.connect(connector.clone());

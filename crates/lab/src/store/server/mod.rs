@@ -4,6 +4,11 @@
 //! run is one statement, and so one transaction: the server has it on its disk when it answers. A connection that was
 //! lost, as when the server is started anew, is made again once for what is being written.
 
+mod address;
+mod error;
+mod schema;
+mod tls;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +20,11 @@ use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Config, Error, Row};
 
-use super::location::Server;
-use super::tls::Dialer;
-use super::{Backend, Location, StoreError, Summary, Take, schema, statements, summary};
+use super::schema::VERSION;
+use super::{Backend, Location, StoreError, Summary, Take, statements, summary};
 use crate::record::{ExperimentRecord, RunRecord};
+pub use address::Server;
+pub(super) use tls::Dialer;
 
 /// How long an answer to the first words is waited for, and how long a server that has gone is looked for.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,37 +46,39 @@ pub(super) struct Postgres {
     client: RefCell<Client>,
 }
 
-impl Postgres {
-    /// The store there, made when it is missing, and brought up to date.
-    pub(super) fn open(server: &Server) -> Result<Self, StoreError> {
-        let mut opened = Self::connect(server)?;
+impl Server {
+    /// Opens the store there, makes it when it is missing, and brings it up to date.
+    pub(super) fn open(&self) -> Result<Box<dyn Backend>, StoreError> {
+        let mut opened = Postgres::connect(self)?;
         let at = opened.at.clone();
-        schema::migrate_server(&at, opened.client.get_mut())?;
-        Ok(opened)
+        schema::migrate(&at, opened.client.get_mut())?;
+        Ok(Box::new(opened))
     }
 
-    /// The store there; where there is none that is an error, and none is made.
-    pub(super) fn open_existing(server: &Server) -> Result<Self, StoreError> {
-        let mut opened = Self::connect(server)?;
+    /// Opens the store there; where there is none that is an error, and none is made.
+    pub(super) fn open_existing(&self) -> Result<Box<dyn Backend>, StoreError> {
+        let mut opened = Postgres::connect(self)?;
         let at = opened.at.clone();
-        match schema::server_version(&at, opened.client.get_mut())? {
+        match schema::version(&at, opened.client.get_mut())? {
             None => Err(StoreError::Missing { at }),
             // Whoever may only read needs no more than that.
-            Some(schema::VERSION) => Ok(opened),
+            Some(VERSION) => Ok(Box::new(opened)),
             Some(_) => {
-                schema::migrate_server(&at, opened.client.get_mut())?;
-                Ok(opened)
+                schema::migrate(&at, opened.client.get_mut())?;
+                Ok(Box::new(opened))
             }
         }
     }
 
-    /// Whether nothing is kept there yet.
-    pub(super) fn is_missing(server: &Server) -> Result<bool, StoreError> {
-        let mut opened = Self::connect(server)?;
+    /// Returns true where nothing is kept there yet.
+    pub(super) fn is_missing(&self) -> Result<bool, StoreError> {
+        let mut opened = Postgres::connect(self)?;
         let at = opened.at.clone();
-        Ok(schema::server_version(&at, opened.client.get_mut())?.is_none())
+        Ok(schema::version(&at, opened.client.get_mut())?.is_none())
     }
+}
 
+impl Postgres {
     fn connect(server: &Server) -> Result<Self, StoreError> {
         let at = Location::Server(Box::new(server.clone()));
         let mut server = server.clone();

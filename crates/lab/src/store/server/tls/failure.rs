@@ -3,8 +3,8 @@
 use postgres::Error;
 use rustls::CertificateError;
 
+use super::super::error::whole;
 use super::of_rustls;
-use crate::store::error::whole;
 
 /// Whether TLS could not be agreed on.
 pub(super) fn is_of_handshake(error: &Error) -> bool {

@@ -1,0 +1,92 @@
+//! A server's database, and as whom it is used: the URL read.
+
+use nix::unistd::{User, geteuid};
+
+use super::super::StoreError;
+use super::super::location::{Environment, without_password};
+use super::error::whole;
+use super::tls;
+
+/// Where a server's socket is when its URL names no host, as Debian has it.
+const SOCKETS: &str = "/var/run/postgresql";
+
+/// A PostgreSQL server's database, and as whom it is used.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The URL without a password.
+    name: String,
+    pub(super) config: postgres::Config,
+    pub(super) tls: tls::Options,
+}
+
+impl Server {
+    /// Reads a URL of PostgreSQL. Errors: it is none, or an option of it has no such value.
+    pub(in crate::store) fn parse(
+        url: &str,
+        environment: Environment<'_>,
+    ) -> Result<Self, StoreError> {
+        let name = without_password(url);
+        let (rest, given) = tls::taken_from(url);
+        let mut config: postgres::Config = rest.parse().map_err(|error: postgres::Error| {
+            StoreError::BadUrl { url: name.clone(), why: whole(&error) }
+        })?;
+        if config.get_hosts().is_empty() {
+            // A server that is known by its address alone is called that.
+            let addresses = config.get_hostaddrs().to_vec();
+            if addresses.is_empty() {
+                config.host_path(SOCKETS);
+            }
+            for address in &addresses {
+                config.host(&address.to_string());
+            }
+        }
+        let me = User::from_uid(geteuid()).ok().flatten();
+        if let Some(me) = me.filter(|_| config.get_user().is_none()) {
+            config.user(&me.name);
+        }
+        if let Some(password) = environment("PGPASSWORD").and_then(|word| word.into_string().ok())
+            && config.get_password().is_none()
+        {
+            config.password(password);
+        }
+        let tls = tls::Options::new(&given, environment, &config)
+            .map_err(|why| StoreError::BadOption { url: name.clone(), why })?;
+        Ok(Self { name, config, tls })
+    }
+
+    /// Returns the URL without a password.
+    pub(in crate::store) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    use super::super::super::Location;
+
+    fn parsed(text: &str) -> Result<Location, StoreError> {
+        Location::parse(&OsString::from(text))
+    }
+
+    #[test]
+    fn a_url_is_a_server() {
+        let Location::Server(server) = parsed("postgresql:///lab").unwrap() else { panic!() };
+        let host = postgres::config::Host::Unix(SOCKETS.into());
+        assert_eq!(server.config.get_hosts(), [host]);
+        assert_eq!(server.config.get_dbname(), Some("lab"));
+        assert!(server.config.get_user().is_some(), "whoever runs it");
+    }
+
+    #[test]
+    fn a_password_is_never_told() {
+        let wrong = parsed("postgres://ann:secret@db:port/lab").unwrap_err();
+        let said = format!("{wrong} {wrong:?}");
+        assert!(said.contains("ann@db:port") && !said.contains("secret"), "{said}");
+        let right = parsed("postgres://ann:secret@db/lab").unwrap();
+        let said = format!("{right} {right:?}");
+        assert!(!said.contains("secret"), "{said}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors of a server as errors of the store.
+
+use postgres::error::SqlState;
+
+use super::super::error::one_line;
+use super::super::{Location, StoreError};
+use super::tls;
+
+impl StoreError {
+    pub(in crate::store) fn from_postgres(at: &Location, error: &postgres::Error) -> Self {
+        let at = at.clone();
+        if let Some((why, remedy)) = tls::explained(error) {
+            return Self::Unreachable { at, why, remedy };
+        }
+        let why = whole(error);
+        let unreachable = |remedy| Self::Unreachable { at: at.clone(), why: why.clone(), remedy };
+        match error.code() {
+            Some(&SqlState::INVALID_CATALOG_NAME) => {
+                unreachable("make it (createdb), or name another in --db")
+            }
+            Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+                if why.ends_with("no encryption") =>
+            {
+                unreachable("ask for TLS: sslmode=require")
+            }
+            Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+                if why.contains("client certificate") =>
+            {
+                unreachable("name yours: sslcert=FILE and sslkey=FILE")
+            }
+            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+                unreachable(
+                    "put user and password right: postgres://USER@HOST/DATABASE, PGPASSWORD",
+                )
+            }
+            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => {
+                Self::Busy { at }
+            }
+            Some(_) => Self::Io { at, why },
+            None if why.contains("password missing") => {
+                unreachable("put the password into PGPASSWORD")
+            }
+            None if why.contains("connect") => {
+                unreachable("start the server, or put its address in --db right")
+            }
+            None => Self::Io { at, why },
+        }
+    }
+}
+
+/// An error with its causes, as far as it does not name them itself.
+pub(super) fn whole(error: &postgres::Error) -> String {
+    let mut text = match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = std::error::Error::source(error).filter(|_| error.as_db_error().is_none());
+    while let Some(one) = cause {
+        let said = one.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = one.source();
+    }
+    one_line(&text)
+}
