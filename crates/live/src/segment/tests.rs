@@ -75,7 +75,7 @@ fn what_is_published_is_read_and_gone_with_the_engine() {
 
     let mut schema = SchemaText::default();
     schema.line(Kind::Histogram, "us", 3, "sleep_us", &[]);
-    schema.line(Kind::Gauge, "count", 1, "drops", &[("reason", "no route")]);
+    schema.line(Kind::Gauge, "count", 1, "drops", &[("reason", &"no route")]);
     writer.set_schema(schema).expect("room");
     writer.begin();
     (5..9).for_each(|value| writer.push(value));
