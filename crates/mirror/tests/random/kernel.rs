@@ -318,6 +318,20 @@ impl Kernel {
         }
     }
 
+    /// Returns the routes of IPv6 by next-hop objects that may be the one by which a packet went.
+    pub fn listed_by_objects(&self, to: IpAddr, taken: &Answer) -> impl Iterator<Item = &Found> {
+        let hop = match taken {
+            Answer::Route(taken) => taken.hops.first(),
+            _ => None,
+        };
+        let way = hop.map(|hop| (hop.interface, hop.gateway));
+        let is_it = move |route: &&Found| {
+            let mut ways = route.hops.iter().map(|hop| Some((hop.interface, hop.gateway)));
+            route.object.is_some() && route.prefix.contains(to) && ways.any(|has| has == way)
+        };
+        self.routes.iter().filter(move |_| to.is_ipv6()).filter(is_it)
+    }
+
     /// Returns whether a throw covers an address.
     pub fn is_thrown(&self, addr: IpAddr) -> bool {
         let throws = |route: &&Found| route.kind == RouteType::Throw && route.prefix.contains(addr);

@@ -130,6 +130,34 @@ impl Follower {
         (reader.lookup(addr), shares)
     }
 
+    /// Returns whether the engine's routes to an address are as the kernel's one.
+    fn fits(&self, whole: &kernel::Found, first: Option<Route>, shares: &Shares) -> bool {
+        let alive = || whole.hops.iter().filter(|hop| !hop.is_dead);
+        let link = |hop: &kernel::Hop| self.link_of(hop.interface).map(|link| link.0);
+        let ways = alive().filter_map(|hop| Some((link(hop)?, hop.gateway)));
+        let ways: BTreeSet<_> = ways.collect();
+        let has: BTreeSet<_> = shares.keys().copied().collect();
+        let weight = |way: &(u16, Option<IpAddr>)| -> u32 {
+            let same = alive().filter(|hop| (link(hop), hop.gateway) == (Some(way.0), way.1));
+            same.map(|hop| hop.weight).sum()
+        };
+        let all: u32 = ways.iter().map(weight).sum();
+        let is_share = |(way, share): (&_, &u32)| {
+            (weight(way) * HASHES).abs_diff(share * all) <= all * HASHES / 64
+        };
+        let reject = first.and_then(|route| route.reject);
+        match ways.len() {
+            0 => reject == Some(Reject::Unreachable),
+            _ if !whole.is_vague() && first.is_none_or(|route| route.mtu != whole.mtu) => false,
+            // Hops without gateways do not share.
+            2.. if ways.iter().any(|(_, gateway)| gateway.is_none()) => {
+                !has.is_empty() && has.is_subset(&ways)
+            }
+            7.. => has.len() == 6 && has.is_subset(&ways),
+            _ => has == ways && shares.iter().all(is_share),
+        }
+    }
+
     /// Returns what is different from the kernel for an address, if something is.
     fn difference(&mut self, kernel: &mut Kernel, addr: IpAddr) -> Option<String> {
         if self.engine.addresses().any(|(_, own)| own.addr == addr) {
@@ -151,32 +179,9 @@ impl Follower {
             // The host's own, or no single host's.
             Answer::Unforwarded => true,
             Answer::Route(whole) => {
-                let alive = || whole.hops.iter().filter(|hop| !hop.is_dead);
-                let link = |hop: &kernel::Hop| self.link_of(hop.interface).map(|link| link.0);
-                let ways = alive().filter_map(|hop| Some((link(hop)?, hop.gateway)));
-                let ways: BTreeSet<_> = ways.collect();
-                let has: BTreeSet<_> = shares.keys().copied().collect();
-                let weight = |way: &(u16, Option<IpAddr>)| -> u32 {
-                    let same =
-                        alive().filter(|hop| (link(hop), hop.gateway) == (Some(way.0), way.1));
-                    same.map(|hop| hop.weight).sum()
-                };
-                let all: u32 = ways.iter().map(weight).sum();
-                let is_share = |(way, share): (&_, &u32)| {
-                    (weight(way) * HASHES).abs_diff(share * all) <= all * HASHES / 64
-                };
-                match ways.len() {
-                    0 => reject == Some(Reject::Unreachable),
-                    _ if !whole.is_vague() && first.is_none_or(|route| route.mtu != whole.mtu) => {
-                        false
-                    }
-                    // Hops without gateways do not share.
-                    2.. if ways.iter().any(|(_, gateway)| gateway.is_none()) => {
-                        !has.is_empty() && has.is_subset(&ways)
-                    }
-                    7.. => has.len() == 6 && has.is_subset(&ways),
-                    _ => has == ways && shares.iter().all(is_share),
-                }
+                self.fits(whole, first, &shares)
+                    // It may answer with another route by the same object, which it has cached.
+                    || kernel.listed_by_objects(addr, &taken).any(|it| self.fits(it, first, &shares))
             }
         };
         // What the kernel's own list leaves out nobody can follow.
