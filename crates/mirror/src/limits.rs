@@ -38,6 +38,3 @@ pub const STALL_TIME: Duration = Duration::from_millis(100);
 
 /// Prods in vain after which a read is given up, and all is read anew.
 pub const PRODS: u32 = 5;
-
-/// How long [`Mirror::synchronize`](crate::Mirror::synchronize) waits at a time for news.
-pub const SYNCHRONIZE_STEP: Duration = Duration::from_millis(100);

@@ -20,7 +20,7 @@ use crate::config::MirrorConfig;
 use crate::give::{self, Given, Own, Station};
 use crate::host::{self, RouteNews};
 use crate::known::Known;
-use crate::limits::{MESSAGES_A_POLL, SYNCHRONIZE_STEP};
+use crate::limits::{MESSAGES_A_POLL, STALL_TIME};
 use crate::reading::Reading;
 use crate::routes::{HostRoutes, How, Outcome};
 use crate::socket::{Control, Dump, Message, NetlinkSocket, Read};
@@ -56,6 +56,8 @@ pub struct MirrorStats {
     pub reads: u64,
     /// Times that the kernel had no room for a change.
     pub overruns: u64,
+    /// Times that a read stood still and the kernel was prodded.
+    pub stalls: u64,
     /// Routes of other tables.
     pub routes_of_other_tables: u64,
     /// Routes for a type of service, or from a prefix.
@@ -151,6 +153,7 @@ impl Mirror {
         self.begin(now)?;
         let mut more = self.read(now)?;
         if !more && self.reading.is_stalled(now) {
+            self.stats.stalls += 1;
             self.socket.prod()?;
             more = true;
         }
@@ -183,8 +186,7 @@ impl Mirror {
             let left = patience.checked_sub(begun.elapsed());
             let left = left.ok_or(io::ErrorKind::TimedOut)?;
             if !polled.more {
-                // What is read later is read without a sign.
-                self.wait(left.min(SYNCHRONIZE_STEP))?;
+                self.wait(left)?;
             }
         }
     }
@@ -195,6 +197,8 @@ impl Mirror {
     /// What the system refuses.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        // What is missing is read later, or stands still, without a sign.
+        let timeout = if self.reading.is_whole() { timeout } else { timeout.min(STALL_TIME) };
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => Ok(()),

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use millstream::link::{Medium, PairConfig, PairEnd, pair};
@@ -32,14 +32,17 @@ fn ip(command: &str) {
 
 /// Many commands of `ip`, by one process.
 fn ip_batch(commands: impl Iterator<Item = String>) {
+    assert!(start_batch(commands).wait().expect("ip ends").success());
+}
+
+fn start_batch(commands: impl Iterator<Item = String>) -> Child {
     let mut ip = Command::new("ip");
     let mut ip = ip.args(["-force", "-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip runs");
     let mut input = ip.stdin.take().expect("a pipe");
     for command in commands {
         writeln!(input, "{command}").expect("ip reads");
     }
-    drop(input);
-    assert!(ip.wait().expect("ip ends").success());
+    ip
 }
 
 impl Host {
@@ -310,6 +313,39 @@ fn what_is_lost_by_an_overrun_is_found_out_and_nothing_stale_is_left() {
     }
     host.follow(&mut mirror);
     assert_eq!(host.routes(), kernel_routes());
+}
+
+#[test]
+fn a_small_buffer_outlives_a_flood_of_changes() {
+    let Some(mut host) = Host::new() else { return };
+    for n in 0..2 {
+        ip(&format!("addr add 10.{n}.0.1/24 dev d{n}"));
+    }
+    let config = host.config().receive_buffer_bytes(4096);
+    let mut mirror = host.mirror(&config);
+    let change = |n: u32| match n % 4 {
+        0 => format!("link set d1 {}", if n % 8 == 0 { "down" } else { "up" }),
+        1 => format!("link set e2 {}", if n % 8 == 1 { "down" } else { "up" }),
+        _ => format!("route replace 10.5.{}.0/24 via 10.0.0.{}", n % 9, 2 + n % 5),
+    };
+    let mut flood = start_batch((0..4000).map(change));
+    while flood.try_wait().expect("ip ends").is_none() {
+        mirror.poll(&mut host.engine).expect("a poll");
+    }
+    host.follow(&mut mirror);
+    assert_eq!(host.routes(), kernel_routes());
+    let stats = mirror.stats();
+    println!("{stats:?}");
+    assert!(stats.overruns > 0, "{stats:?}");
+    // It is at rest, and asks for no poll.
+    while let Some(due) = mirror.deadline() {
+        assert!(
+            !mirror.poll(&mut host.engine).expect("a poll").more
+                || due <= host.engine.refresh_time()
+        );
+        mirror.wait(Duration::from_millis(100)).expect("waited");
+    }
+    assert!(!mirror.poll(&mut host.engine).expect("a poll").more);
 }
 
 #[test]
