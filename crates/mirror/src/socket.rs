@@ -193,3 +193,38 @@ impl AsFd for NetlinkSocket {
         self.socket.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prod_is_answered_and_answers_to_what_was_asked_before_are_left_out() {
+        let mut socket = NetlinkSocket::open(&[], 1 << 20).expect("a socket");
+        // Returns whether the answer has come, and how many messages before it.
+        let answer = |socket: &mut NetlinkSocket, is_it: fn(Control) -> bool| {
+            let mut before = 0;
+            for _ in 0..1000 {
+                if let Read::Datagram = socket.read().expect("read") {
+                    for message in socket.messages() {
+                        if message.control().is_some_and(is_it) {
+                            return (message.is_answer, before);
+                        }
+                        before += 1;
+                    }
+                }
+            }
+            (false, before)
+        };
+        socket.ask(Dump::Addresses).expect("asked");
+        socket.prod().expect("asked");
+        let is_done = |control| control == Control::Done(0);
+        assert!(answer(&mut socket, is_done).0);
+        socket.prod().expect("asked");
+        let is_acknowledged = |control| control == Control::Refused(0);
+        assert!(answer(&mut socket, is_acknowledged).0);
+        socket.ask(Dump::RoutesV4).expect("asked");
+        socket.sequence += 1;
+        assert_eq!(answer(&mut socket, |_| true), (false, 0));
+    }
+}
