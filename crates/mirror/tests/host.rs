@@ -528,6 +528,7 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
         "-6 route add 2001:db8:5::/48 dev d0",
         "-6 route append 2001:db8:5::/48 via fd00::4",
         "-6 route replace 2001:db8:5::/48 via fd01::4",
+        "link set lo up",
         "-6 nexthop add id 3 blackhole",
         "-6 route add 2001:db8:6::/48 nhid 3",
         "-6 route append 2001:db8:6::/48 nhid 1",
