@@ -1,4 +1,4 @@
-//! Going by an interface's MTU and link address as they are now.
+//! Going by an interface's MTU, link address and carrier as they are now.
 //!
 //! Nobody tells a packet socket, an AF_XDP socket or a TAP device that somebody has set them: they are asked for
 //! ([`Link::refresh`](crate::Link::refresh)).
@@ -21,7 +21,7 @@ pub(crate) struct Follow {
     most: usize,
     /// The link's address is the interface's.
     has_its_address: bool,
-    /// It was down when last looked at; told of one whose address is not asked for.
+    /// It was down, or had no carrier, when last looked at.
     is_down: bool,
 }
 
@@ -44,7 +44,7 @@ impl Follow {
         self.most = most;
     }
 
-    /// Whether the interface was down when last looked at.
+    /// Returns whether the interface was down, or without a carrier, when last looked at.
     pub fn is_down(&self) -> bool {
         self.is_down
     }
@@ -72,12 +72,10 @@ impl Follow {
 
     fn find(&mut self, fd: RawFd) -> Option<Found> {
         let mut interface = Interface::find(fd, self.index).ok()?;
+        self.is_down = !interface.is_running().ok()?;
         let mac = match self.has_its_address {
             true => interface.mac().ok()?,
-            false => {
-                self.is_down = !interface.is_up().ok()?;
-                self.first.mac
-            }
+            false => self.first.mac,
         };
         Some(Found { mtu: interface.mtu().ok()?, mac })
     }

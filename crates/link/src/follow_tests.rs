@@ -185,3 +185,37 @@ fn what_was_noted_otherwise_stays() {
         assert_eq!((noted(&link, "the kernel queues"), link.notes().len()), (1, 2));
     }
 }
+
+/// The other end of the pair goes down, and comes up again.
+fn follows_the_carrier(link: &mut impl Link, namespace: &Namespace) {
+    // The kernel takes its time to tell (`linkwatch`).
+    let mut becomes = |is_down: bool| {
+        (0..1000).any(|_| {
+            link.refresh();
+            let is_so = link.is_down() == is_down;
+            if !is_so {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            is_so
+        })
+    };
+    assert!(becomes(false));
+    set(namespace, || netdev::set_down("ms1"));
+    assert!(becomes(true));
+    set(namespace, || netdev::set_up("ms1"));
+    assert!(becomes(false));
+}
+
+#[test]
+fn a_lost_carrier_is_seen_and_so_is_its_return() {
+    let Some(namespace) = veth() else { return };
+    let netns = Some(namespace.path());
+    for mac in [None, Some(MacAddr([2, 0, 0, 0, 0, 77]))] {
+        let netns = netns.clone();
+        let config = RawConfig { interface: "ms0".into(), netns, mac, ..RawConfig::default() };
+        follows_the_carrier(&mut RawLink::open(&config).unwrap(), &namespace);
+    }
+    let config = XdpConfig { interface: "ms0".into(), netns, ..XdpConfig::default() };
+    let Some(mut link) = permitted(Xdp::open(&config, &pool())) else { return };
+    follows_the_carrier(&mut link, &namespace);
+}

@@ -287,12 +287,13 @@ pub trait Link: Send {
         Share::ALL
     }
 
-    /// Whether its interface is down, as far as the link knows. It may come up again, and the link then goes on.
+    /// Whether its interface is down or has no carrier, as far as the link knows: of the latter it hears by
+    /// [`refresh`](Self::refresh). It may come up again, and the link then goes on.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// Looks whether the interface's MTU or link address has been changed, and goes by it from now on; true when
+    /// Looks whether the interface's MTU, link address or carrier has changed, and goes by it from now on; true when
     /// [`capabilities`](Self::capabilities) are others then. Some system calls: for now and then.
     fn refresh(&mut self) -> bool {
         false

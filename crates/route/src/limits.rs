@@ -14,6 +14,16 @@ pub const WEIGHT_LIMIT: u16 = 256;
 /// Neighbours a [`NeighborTable`](crate::NeighborTable) holds at most, unless told otherwise.
 pub const NEIGHBORS_LIMIT: usize = 4096;
 
+/// Unknown neighbours asked for in a second, beyond [`ASKED_AT_ONCE`]; and as many again of those for which something
+/// came before that had to wait.
+pub const ASKED_PER_S: u32 = 512;
+
+/// Unknown neighbours asked for at once, after a time without.
+pub const ASKED_AT_ONCE: u32 = 1024;
+
+/// Unknown neighbours that could not be asked for and are known again: so many hashes of 16 bits.
+pub const UNASKED: usize = 1 << 18;
+
 /// Slots looked at when a full neighbour table must find an entry that gives way.
 pub const EVICTION_SAMPLE_SLOTS: usize = 16;
 

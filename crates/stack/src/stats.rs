@@ -96,6 +96,9 @@ reasons! {
         NeighborUnreachable = "neighbor_unreachable",
         /// Too much waits for the neighbour's answer already.
         NeighborQueueFull = "neighbor_queue_full",
+        /// A packet for an unknown neighbour, while more of them are asked for than may be in a
+        /// second.
+        NeighborRateLimit = "neighbor_rate_limit",
         /// The link took nothing more.
         TransmitQueueFull = "transmit_queue_full",
         /// The link failed.

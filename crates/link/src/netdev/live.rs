@@ -28,10 +28,19 @@ impl Interface {
 
     /// Whether it is up.
     pub fn is_up(&mut self) -> io::Result<bool> {
+        Ok(self.flags()? & libc::IFF_UP != 0)
+    }
+
+    /// Returns whether it is up and has a carrier, as far as its driver tells (netdevice(7)).
+    pub fn is_running(&mut self) -> io::Result<bool> {
+        const RUNNING: i32 = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(self.flags()? & RUNNING == RUNNING)
+    }
+
+    fn flags(&mut self) -> io::Result<i32> {
         self.ask(libc::SIOCGIFFLAGS as libc::Ioctl)?;
         // SAFETY: SIOCGIFFLAGS filled in this member of the union.
-        let flags = unsafe { self.request.ifr_ifru.ifru_flags };
-        Ok(i32::from(flags) & libc::IFF_UP != 0)
+        Ok(unsafe { self.request.ifr_ifru.ifru_flags }.into())
     }
 
     /// Its MTU.

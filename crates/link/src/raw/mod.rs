@@ -399,7 +399,7 @@ impl Link for RawLink {
     }
 
     fn is_down(&self) -> bool {
-        self.presence.is_down()
+        self.presence.is_down() || self.follow.is_down()
     }
 
     fn refresh(&mut self) -> bool {

@@ -409,7 +409,7 @@ impl Link for Xdp {
     }
 
     fn is_down(&self) -> bool {
-        self.presence.is_down()
+        self.presence.is_down() || self.follow.is_down()
     }
 
     fn refresh(&mut self) -> bool {

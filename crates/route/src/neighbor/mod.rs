@@ -23,6 +23,7 @@
 //!
 //! The table sends nothing itself: it says whom to ask, and the caller builds the question.
 
+mod asking;
 mod deadlines;
 mod hear;
 mod key;
@@ -32,6 +33,7 @@ mod tests;
 mod timer;
 mod types;
 
+use core::hash::BuildHasher;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -41,6 +43,7 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
 use crate::prefix::LinkId;
+use asking::Asking;
 use deadlines::Deadlines;
 use key::{Key, Keyed};
 use pending::{List, PendingStore};
@@ -125,6 +128,7 @@ pub struct NeighborTable {
     deadlines: Deadlines,
     /// Deadlines of entries about which something is to be asked.
     questions: Deadlines,
+    asking: Asking,
     config: NeighborConfig,
     generation: u32,
     /// State of [`Self::draw`].
@@ -154,6 +158,7 @@ impl NeighborTable {
             pending: PendingStore::new(config.pending_packets, config.pending_bytes),
             deadlines: Deadlines::default(),
             questions: Deadlines::default(),
+            asking: Asking::new(config.asked_per_s, config.asked_at_once),
             config,
             generation: 0,
             random: key[0] ^ key[1].rotate_left(32),
@@ -281,8 +286,19 @@ impl NeighborTable {
     /// Removes all entries of a link, as when it goes away, and drops what waited for them; how
     /// many those were.
     pub fn remove_link(&mut self, link: LinkId) -> usize {
+        self.remove_where(|entry| entry.link == link)
+    }
+
+    /// Forgets what was learnt of the neighbours of a link, as when it has no carrier, and drops what waited for them.
+    /// What was set by hand stays.
+    pub fn forget_link(&mut self, link: LinkId) {
+        self.remove_where(|entry| entry.link == link && entry.state != State::Static);
+    }
+
+    fn remove_where(&mut self, is_it: impl Fn(&Entry) -> bool) -> usize {
+        let is_it = |entry: &Option<Entry>| entry.as_ref().is_some_and(&is_it);
         let slots: Vec<u32> =
-            self.index.iter().filter(|(key, _)| key.link == link).map(|(_, slot)| *slot).collect();
+            (0..).zip(&self.entries).filter(|(_, it)| is_it(it)).map(|(slot, _)| slot).collect();
         for &slot in &slots {
             let dropped = self.take_out(slot);
             self.stats.pending_dropped += dropped.len() as u64;
@@ -341,10 +357,16 @@ impl NeighborTable {
         }
         let (slot, mut displaced, solicit) = match self.index.get(&Key::new(link, ip)) {
             Some(&slot) => (slot, 0, false),
-            None => match self.create(now, link, ip, true) {
-                Some((slot, displaced)) => (slot, displaced, true),
-                None => return self.refuse(packet, Refusal::TableFull),
-            },
+            None => {
+                let hash = self.index.hasher().hash_one(Key::new(link, ip));
+                if !self.asking.allow(now, hash) {
+                    return self.refuse(packet, Refusal::RateLimit);
+                }
+                match self.create(now, link, ip, true) {
+                    Some((slot, displaced)) => (slot, displaced, true),
+                    None => return self.refuse(packet, Refusal::TableFull),
+                }
+            }
         };
         let before = displaced;
         // RFC 4861 section 7.2.2: "the new arrival SHOULD replace the oldest entry"; RFC 1122

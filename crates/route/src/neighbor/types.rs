@@ -32,6 +32,10 @@ pub struct NeighborConfig {
     pub multicast_solicits: u8,
     /// Questions to a known neighbour before it is unreachable.
     pub unicast_solicits: u8,
+    /// Unknown neighbours asked for in a second at most, and at once; of those asked for again as many more.
+    pub asked_per_s: u32,
+    /// See [`asked_per_s`](Self::asked_per_s).
+    pub asked_at_once: u32,
     /// Time that an entry stays STALE before it is forgotten.
     pub stale_lifetime_ms: u64,
     /// Time after an answer in which another address is refused, where one may be
@@ -52,6 +56,8 @@ impl Default for NeighborConfig {
             delay_first_probe_ms: limits::DELAY_FIRST_PROBE_MS,
             multicast_solicits: limits::MULTICAST_SOLICITS,
             unicast_solicits: limits::UNICAST_SOLICITS,
+            asked_per_s: limits::ASKED_PER_S,
+            asked_at_once: limits::ASKED_AT_ONCE,
             stale_lifetime_ms: limits::STALE_LIFETIME_MS,
             locktime_ms: limits::LOCKTIME_MS,
         }
@@ -143,6 +149,8 @@ pub enum Resolved {
 pub enum Refusal {
     /// No entry of the table may give way for a new one.
     TableFull,
+    /// Too many unknown neighbours were asked for of late (RFC 6583 section 6.3).
+    RateLimit,
     /// The packet alone holds more memory than may wait.
     TooLarge,
 }

@@ -5,4 +5,5 @@ mod common;
 mod heard;
 mod hub;
 mod own;
+mod scan;
 mod valid;

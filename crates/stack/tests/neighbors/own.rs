@@ -309,6 +309,45 @@ fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
     assert_eq!(hub.engines[0].links().next().unwrap().mac, mac(7));
 }
 
+#[test]
+fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
+    let mut hub = checked(AddressCheck::WhileUsed);
+    let link = hub.engines[0].links().next().unwrap().id;
+    hub.engines[0].remove_link(link).unwrap();
+    let end = hub.port(0, mac(0), shared());
+    let is_down = Arc::new(AtomicBool::new(false));
+    let interface = Interface {
+        capabilities: end.capabilities().clone(),
+        end,
+        is_down: Arc::clone(&is_down),
+        mac: Arc::new(Mutex::new(mac(0))),
+    };
+    let link = hub.engines[0].add_link(Box::new(interface)).unwrap();
+    hub.address(0, "10.9.0.1/24");
+    hub.pass(SECOND * 9);
+    let engine = &mut hub.engines[0];
+    let [learnt, by_hand] = ["10.9.0.77", "10.9.0.78"].map(|text| text.parse().unwrap());
+    engine.suggest_neighbor(link, learnt, mac(7)).unwrap();
+    engine.add_neighbor(link, by_hand, mac(8)).unwrap();
+    let socket = engine.udp_bind("10.9.0.1:9".parse().unwrap()).unwrap();
+    let send = |hub: &mut Hub| {
+        let before = hub.engines[0].stats().neighbor_solicits;
+        hub.engines[0].udp_send(socket, b"x", Some((learnt, 9).into())).unwrap();
+        hub.pass(Duration::from_millis(50));
+        hub.engines[0].stats().neighbor_solicits - before
+    };
+    assert_eq!(send(&mut hub), 0, "known");
+    is_down.store(true, Ordering::Relaxed);
+    hub.pass(Duration::from_millis(200));
+    let known = |hub: &Hub| hub.engines[0].neighbors().map(|it| it.ip).collect::<Vec<_>>();
+    assert_eq!(known(&hub), [by_hand]);
+    assert!(hub.engines[0].links().next().unwrap().is_down);
+    is_down.store(false, Ordering::Relaxed);
+    hub.pass(Duration::from_millis(200));
+    assert!(!hub.engines[0].links().next().unwrap().is_down);
+    assert_eq!(send(&mut hub), 1, "asked for");
+}
+
 /// Engines that share a device have one link address: one speaks for it.
 #[test]
 fn of_engines_that_share_a_device_one_announces() {

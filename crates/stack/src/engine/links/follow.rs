@@ -25,7 +25,7 @@ impl Follow {
 }
 
 impl Engine {
-    /// Looks now and then whether MTU or address of an interface have been changed, and goes by them.
+    /// Looks now and then whether MTU, address or carrier of an interface have changed, and goes by them.
     #[inline]
     pub(in crate::engine) fn follow_links(&mut self, now: Instant) {
         if now >= self.follow.due {
@@ -48,8 +48,13 @@ impl Engine {
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
         // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
-        let is_up_again = was_down && !slot.was_down;
-        if is_up_again && slot.capabilities.multi_access {
+        let (is_up_again, is_lost) = (was_down && !slot.was_down, !was_down && slot.was_down);
+        let is_announced = is_up_again && slot.capabilities.multi_access;
+        if is_lost {
+            // Who is there when it is up again may be another, or elsewhere.
+            self.out.let_neighbors_go(link);
+        }
+        if is_announced {
             self.announce_again(now, link);
         }
         if is_up_again {

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
-use millstream_route::{LinkId, NeighborConfig, NeighborTable, Reject, Resolved, Route, Routes};
+use millstream_route::{
+    LinkId, NeighborConfig, NeighborTable, Refusal, Reject, Resolved, Route, Routes,
+};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -257,6 +259,14 @@ impl Output {
         self.stats.drop_many(why, dropped as u64);
     }
 
+    /// A link has no carrier any more: what was learnt of its neighbours goes, as in Linux. What was set by hand stays.
+    pub fn let_neighbors_go(&mut self, link: LinkId) {
+        let waited = self.neighbors.stats().pending_packets;
+        self.neighbors.forget_link(link);
+        let dropped = waited - self.neighbors.stats().pending_packets;
+        self.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
+    }
+
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
     /// checksum field at `offset`, or leaves it to the link when the link can: not what may be cut before, whose header
     /// says so.
@@ -328,9 +338,12 @@ impl Output {
                     self.ask(now, hop.link, hop.address);
                 }
             }
-            Resolved::Refused(packet, _) => {
+            Resolved::Refused(packet, why) => {
                 drop(packet);
-                self.stats.drop(DropReason::NeighborQueueFull);
+                self.stats.drop(match why {
+                    Refusal::RateLimit => DropReason::NeighborRateLimit,
+                    Refusal::TableFull | Refusal::TooLarge => DropReason::NeighborQueueFull,
+                });
             }
         }
     }
