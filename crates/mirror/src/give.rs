@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use millstream::route::{LinkId, Prefix, Route, RouteTable, State};
 use millstream::wire::ethernet::MacAddr;
-use millstream::{Engine, Error};
+use millstream::{AddressUse, Engine, Error};
 
 use crate::known::Known;
 use crate::mirror::MirrorStats;
@@ -23,7 +23,7 @@ pub(crate) type Given = HashMap<IpAddr, (LinkId, Prefix)>;
 /// Gives and takes addresses, and says which prefixes' routes the engine has added or removed with them.
 pub(crate) fn addresses(
     engine: &mut Engine,
-    known: &mut Known<Own, ()>,
+    known: &mut Known<Own, AddressUse>,
     neighbors: &mut Known<Station, (MacAddr, bool)>,
     links: &Links,
     given: &mut Given,
@@ -31,10 +31,12 @@ pub(crate) fn addresses(
 ) -> Vec<(Prefix, Vec<Route>)> {
     let mut routes = Vec::new();
     let (mut new, mut freed) = (Vec::new(), HashSet::new());
-    for ((interface, own), told, now) in known.take_changed() {
+    let changed: Vec<_> = known.take_changed().collect();
+    for ((interface, own), told, now) in changed {
         match (told, now) {
-            (_, Some(())) if told != now => new.push((interface, own)),
-            (Some(()), None) => {
+            (None, Some(_)) => new.push((interface, own)),
+            (Some(_), Some(_)) => set_use(engine, known, given, links, (interface, own)),
+            (Some(_), None) => {
                 if let Some(&link) = links.get(&interface)
                     && take_back(engine, given, link, own)
                 {
@@ -46,7 +48,7 @@ pub(crate) fn addresses(
         }
     }
     // Another interface, or another prefix of the same, may have it, too.
-    new.extend(known.iter().map(|(own, ())| own).filter(|(_, own)| freed.contains(&own.addr)));
+    new.extend(known.iter().map(|(own, _)| own).filter(|(_, own)| freed.contains(&own.addr)));
     new.sort_unstable();
     if !freed.is_empty() {
         // The engine took no neighbour at an address of its own.
@@ -57,6 +59,7 @@ pub(crate) fn addresses(
         match engine.add_address(link, own) {
             Ok(()) => {
                 given.insert(own.addr, (link, own));
+                set_use(engine, known, given, links, (interface, own));
                 routes.push((own.network(), vec![Route::on_link(link)]));
             }
             // It has it already, as its own link-local one, or as another interface's.
@@ -65,6 +68,23 @@ pub(crate) fn addresses(
         }
     }
     routes
+}
+
+/// Has the engine use an address that it got from here as a source as the kernel does.
+fn set_use(
+    engine: &mut Engine,
+    known: &Known<Own, AddressUse>,
+    given: &Given,
+    links: &Links,
+    (interface, own): Own,
+) {
+    if let Some(&link) = links.get(&interface)
+        && given.get(&own.addr) == Some(&(link, own))
+        && let Some(usage) = known.get((interface, own))
+    {
+        // The link may have failed meanwhile, and its addresses with it.
+        let _ = engine.set_address_use(link, own.addr, usage);
+    }
 }
 
 /// Takes an address back, if the engine got it from here. Returns whether it did.

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
+use millstream::AddressUse;
 use millstream::route::{Prefix, Reject};
 use millstream::wire::ethernet::MacAddr;
 use netlink_packet_core::Nla;
@@ -231,6 +232,8 @@ pub(crate) struct HostAddress {
     pub prefix: Prefix,
     /// Nobody else has it, as far as the kernel has found out.
     pub usable: bool,
+    /// Of IPv4 the kernel looks at no lifetimes: the first of a network comes before the others.
+    pub usage: AddressUse,
 }
 
 pub(crate) fn address(message: &AddressMessage) -> Option<HostAddress> {
@@ -251,7 +254,16 @@ pub(crate) fn address(message: &AddressMessage) -> Option<HostAddress> {
         _ => Prefix::new(own, message.header.prefix_len)?,
     };
     let usable = !flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
-    Some(HostAddress { interface: message.header.index, prefix, usable })
+    let is_v6 = own.is_ipv6();
+    let usage = AddressUse {
+        deprecated: flags.contains(match is_v6 {
+            true => AddressFlags::Deprecated,
+            false => AddressFlags::Secondary,
+        }),
+        // The same bit (`IFA_F_TEMPORARY`).
+        temporary: is_v6 && flags.contains(AddressFlags::Secondary),
+    };
+    Some(HostAddress { interface: message.header.index, prefix, usable, usage })
 }
 
 /// A neighbour as the kernel has it.

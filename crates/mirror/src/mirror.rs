@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use millstream::AddressUse;
 use millstream::clock::Clock;
 use millstream::packet::Instant;
 use millstream::route::{LinkId, Prefix};
@@ -86,7 +87,7 @@ pub struct Mirror {
     reading: Reading,
     table: u32,
     routes: HostRoutes,
-    addresses: Known<Own, ()>,
+    addresses: Known<Own, AddressUse>,
     neighbors: Known<Station, (MacAddr, bool)>,
     given: Given,
     follows_routes: bool,
@@ -219,7 +220,7 @@ impl Mirror {
         if let Some(&former) = self.routes.links().get(&interface)
             && let Some(engine) = to.engine()
         {
-            for ((_, own), ()) in self.addresses.iter().filter(|((of, _), ())| *of == interface) {
+            for ((_, own), _) in self.addresses.iter().filter(|((of, _), _)| *of == interface) {
                 if give::take_back(engine, &mut self.given, former, own) {
                     freed.insert(own.addr);
                 }
@@ -381,7 +382,7 @@ struct Taker<'a> {
     now: Instant,
     reading: &'a mut Reading,
     routes: &'a mut HostRoutes,
-    addresses: &'a mut Known<Own, ()>,
+    addresses: &'a mut Known<Own, AddressUse>,
     neighbors: &'a mut Known<Station, (MacAddr, bool)>,
     stats: &'a mut MirrorStats,
     table: u32,
@@ -516,7 +517,7 @@ impl Taker<'_> {
                     // With the first of an interface its dead hops come alive, and nobody is told.
                     self.reading.want_settled(self.now);
                 }
-                let fits = self.addresses.put(key, (), self.reading.generation());
+                let fits = self.addresses.put(key, address.usage, self.reading.generation());
                 self.stats.addresses_refused += u64::from(!fits);
             }
             Some(_) => self.addresses.remove(key),

@@ -116,6 +116,14 @@ fn shown(table: &RouteTable) -> BTreeSet<String> {
     table.iter().filter(|(_, route)| route.reject.is_none()).map(show).collect()
 }
 
+/// The address from which the kernel sends there.
+fn kernel_source(to: &str) -> String {
+    let shown = Command::new("ip").args(["route", "get", to]).output().expect("ip runs");
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "src");
+    words.nth(1).unwrap_or_else(|| panic!("{to}: {shown}")).to_owned()
+}
+
 /// The same as the kernel has them by interfaces that are mapped, read from what `ip` prints.
 fn kernel_routes() -> BTreeSet<String> {
     let mut routes = BTreeSet::new();
@@ -641,4 +649,72 @@ fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
     host.follow(&mut mirror);
     let six = host.engine.neighbors().find(|neighbor| neighbor.ip == address("10.0.0.6"));
     assert_eq!(six.and_then(|neighbor| neighbor.mac).map(|mac| mac.0[5]), Some(0x16));
+}
+
+/// RFC 6724 section 5, and what Linux makes of it: a ULA and a global address, a deprecated one, scopes, labels, the
+/// first of a network.
+#[test]
+fn the_engine_sends_from_the_address_from_which_the_kernel_does() {
+    let Some(mut host) = Host::new() else { return };
+    for command in [
+        "addr add 10.1.0.2/24 dev d0",
+        "addr add 10.1.0.3/24 dev d0",
+        "addr add 10.2.0.2/24 dev d0",
+        "addr add 10.3.0.2/24 dev d1",
+        "addr add fe80::2/64 dev d0 nodad",
+        "addr add fe80::3/64 dev d1 nodad",
+        "addr add fd00:1::2/64 dev d0 nodad",
+        "addr add 2001:db8:1::2/64 dev d0 nodad",
+        "addr add 2001:db8:2::2/64 dev d1 nodad",
+        "addr add 2001:db8:3::2/64 dev d0 nodad preferred_lft 0",
+        "addr add 2002:c633:6401::2/64 dev d0 nodad",
+        "route add default via 10.2.0.1",
+        "route add 10.77.0.0/16 via 10.1.0.9",
+        "route add 10.78.0.0/16 dev d1",
+        "route add default via fe80::1 dev d0",
+        "route add 2001:db8:9::/48 via fe80::9 dev d1",
+    ] {
+        ip(command);
+    }
+    let config = host.config();
+    let mut mirror = host.mirror(&config);
+    let same = |host: &mut Host, mirror: &mut Mirror| {
+        host.follow(mirror);
+        // Look-ups go by the routes from the next turn on.
+        let now = host.engine.refresh_time();
+        host.engine.turn(now);
+        [
+            "10.1.0.9",
+            "10.2.0.9",
+            "10.3.0.9",
+            "10.77.0.1",
+            "10.78.0.1",
+            "192.0.2.1",
+            "fd00:1::9",
+            "fd00:9::9",
+            "2001:db8:1::9",
+            "2001:db8:2::9",
+            "2001:db8:3::9",
+            "2001:db8:9::9",
+            "2606:2800::1",
+            "2002:c633:6402::1",
+            "2001::1",
+        ]
+        .map(|to| {
+            let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+            let engine = &mut host.engine;
+            let socket = engine.udp_bind(any.parse().expect("an address")).expect("bind");
+            let remote = std::net::SocketAddr::new(to.parse().expect("an address"), 9);
+            engine.udp_connect(socket, remote).unwrap_or_else(|error| panic!("{to}: {error}"));
+            let ours = engine.udp_addresses(socket).expect("a socket").0.ip().to_string();
+            assert_eq!(ours, kernel_source(to), "to {to}");
+            ours
+        })
+    };
+    let before = same(&mut host, &mut mirror);
+    assert_eq!((&*before[6], &*before[12]), ("fd00:1::2", "2001:db8:1::2"));
+    ip("addr change 2001:db8:1::2/64 dev d0 preferred_lft 0");
+    assert_ne!(same(&mut host, &mut mirror), before);
+    ip("addr change 2001:db8:1::2/64 dev d0 preferred_lft forever");
+    assert_eq!(same(&mut host, &mut mirror), before);
 }

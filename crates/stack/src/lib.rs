@@ -47,10 +47,10 @@ pub mod timer;
 pub mod tuning;
 
 pub use engine::{
-    AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramInfo, DatagramToSend, Engine,
-    EngineConfig, Fragmentation, GroupFilter, LiveConfig, PacketTrace, ReceivedDatagram,
-    RemovedLink, ReversePath, SendOptions, TcpSocketOptions, TraceEnd, TracePoint, Turn, Waker,
-    Way, published,
+    AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
+    DatagramToSend, Engine, EngineConfig, Fragmentation, GroupFilter, LiveConfig, PacketTrace,
+    ReceivedDatagram, RemovedLink, ReversePath, SendOptions, TcpSocketOptions, TraceEnd,
+    TracePoint, Turn, Waker, Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

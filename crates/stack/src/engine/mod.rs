@@ -44,6 +44,7 @@ pub use datagram::{DatagramInfo, DatagramToSend, ReceivedDatagram, SendOptions};
 pub use ip::GroupFilter;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use ip::reverse_path::ReversePath;
+pub use ip::source::AddressUse;
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
 pub use live::{LiveConfig, published};

@@ -7,6 +7,7 @@ use millstream_route::{LinkId, Prefix, Route};
 use super::Membership;
 use super::claims::Claims;
 use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
+use super::source::{AddressUse, Candidate, choose};
 use crate::engine::{Engine, NO_PREFIX};
 use crate::error::Error;
 
@@ -94,6 +95,28 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
+    /// deprecated or temporary. Connections and bound sockets keep the address that they have.
+    ///
+    /// # Errors
+    /// [`Error::AddrNotAvailable`] when the link has no such address.
+    pub fn set_address_use(
+        &mut self,
+        link: LinkId,
+        ip: IpAddr,
+        usage: AddressUse,
+    ) -> Result<(), Error> {
+        let addresses = &self.out.addresses;
+        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
+        if !is_there && !addresses.claims.is_tentative(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        self.out.addresses.set_use(ip, usage);
+        // Whoever keeps a way and its source looks it up anew.
+        self.out.routing.note_link_change();
+        Ok(())
+    }
 }
 
 /// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
@@ -115,6 +138,8 @@ pub(crate) struct Addresses {
     pub claims: Claims,
     /// The groups that sockets have joined.
     pub groups: Membership,
+    /// How they are used as sources, of those that are not used as most are.
+    uses: Vec<(IpAddr, AddressUse)>,
     /// The link by which the engine talks to itself, if it has one.
     loopback: Option<LinkId>,
 }
@@ -186,6 +211,7 @@ impl Addresses {
 
     /// It is in the list no more.
     fn disown(&mut self, prefix: Prefix) {
+        self.set_use(prefix.addr, AddressUse::default());
         match prefix.addr {
             IpAddr::V4(ip) => self.own_v4.retain(|&own| own != ip.to_bits()),
             IpAddr::V6(ip) => self.own_v6.retain(|&own| own != ip.to_bits()),
@@ -361,25 +387,38 @@ impl Addresses {
         self.list.iter().filter(move |(of, _)| *of == Some(link)).map(|(_, prefix)| *prefix)
     }
 
-    /// The address to send from: on the outgoing link, of the destination's family and scope; one whose
-    /// prefix covers the next hop or the destination before others (after RFC 6724 section 5, rules 2 and
-    /// 8); else one of another link.
+    /// Returns the address to send from by `link` to `destination`. Link-local ones are of the link alone; those of links
+    /// that are over come last.
     pub fn source(&self, link: LinkId, next_hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
         if self.is_loopback(link) {
             return Some(destination);
         }
-        let scope = is_link_local(destination);
-        let fits = |prefix: &Prefix| {
-            prefix.addr.is_ipv4() == destination.is_ipv4() && is_link_local(prefix.addr) == scope
-        };
-        let on_link = || self.of_link(link).filter(fits);
-        on_link()
-            .find(|prefix| prefix.contains(destination))
-            .or_else(|| on_link().find(|prefix| prefix.contains(next_hop)))
-            .or_else(|| on_link().next())
-            .or_else(|| self.list.iter().map(|(_, prefix)| *prefix).find(fits))
-            .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
-            .map(|prefix| prefix.addr)
+        let is_bound = is_link_local(destination);
+        let in_use = self.list.len() - self.over;
+        let candidates = self.list.iter().enumerate().map(|(at, (of, own))| {
+            let AddressUse { deprecated, temporary } = self.use_of(own.addr);
+            Candidate {
+                own: *own,
+                is_on_link: *of == Some(link),
+                is_deprecated: deprecated || at >= in_use,
+                is_temporary: temporary,
+            }
+        });
+        let may_be = |one: &Candidate| one.is_on_link || !is_bound && !is_link_local(one.own.addr);
+        choose(destination, next_hop, candidates.filter(may_be))
+    }
+
+    fn use_of(&self, ip: IpAddr) -> AddressUse {
+        let found = self.uses.iter().find(|(of, _)| *of == ip);
+        found.map_or(AddressUse::default(), |(_, usage)| *usage)
+    }
+
+    /// From now on `ip` is used so as a source.
+    fn set_use(&mut self, ip: IpAddr, usage: AddressUse) {
+        self.uses.retain(|(of, _)| *of != ip);
+        if usage != AddressUse::default() {
+            self.uses.push((ip, usage));
+        }
     }
 }
 
