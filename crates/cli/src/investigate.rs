@@ -12,6 +12,7 @@ use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
     investigate as find, known_figure, tried,
 };
+use millstream_lab::own_folder::file_name;
 use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::runner::{self, Interrupt, Observer, WorkerProgram};
@@ -271,7 +272,7 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
         }
         Some(path) => {
             output::out(&summary)?;
-            fs::write(path, text + "\n").map_err(Error::file(path.display().to_string()))?;
+            output::write_whole(path, (text + "\n").as_bytes())?;
         }
         None => output::out(&summary)?,
     }
@@ -281,14 +282,9 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
 /// Writes the page into a folder, which is made where it is not there; a page that is there is replaced whole.
 pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error> {
     let name = found.experiments.first().map_or("investigation", String::as_str);
-    let page = folder.join(format!("{name}-investigation.html"));
-    let part = folder.join(format!(".{name}-investigation.part"));
+    let page = folder.join(format!("{}-investigation.html", file_name(name)));
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    let written = fs::write(&part, found.html()).and_then(|()| fs::rename(&part, &page));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written.map_err(Error::file(page.display().to_string())).map(|()| page)
+    output::write_whole(&page, found.html().as_bytes()).map(|()| page)
 }
 
 /// Keeps the runs of a command as those of an experiment.

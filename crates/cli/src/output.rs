@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use millstream_lab::error::Error;
+use millstream_lab::own_folder::{create_anew, file_name, link_of_another};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::report::{Report, json_lines};
 
@@ -17,7 +18,7 @@ pub fn write_page(
 ) -> Result<PathBuf, Error> {
     let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    let path = folder.join(format!("{}.html", experiment.id));
+    let path = folder.join(format!("{}.html", file_name(&experiment.id)));
     write_whole(&path, html.as_bytes())?;
     Ok(path)
 }
@@ -36,8 +37,12 @@ pub fn write_json<'a>(
 
 /// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
 /// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
-/// as it is, and so is a file in a folder that takes no other.
+/// as it is, and so is a file in a folder that takes no other. A link that another user has made is not followed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(user) = link_of_another(path) {
+        let why = format!("{}: it is a link that {user} has made", path.display());
+        return Err(Error::Refused(why));
+    }
     // What a link means is written, and the link stays.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = target.metadata();
@@ -55,7 +60,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     }
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let mut file = match fs::File::create(&part) {
+    let mut file = match create_anew(&part) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
             return in_place();
         }

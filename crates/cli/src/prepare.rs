@@ -1,10 +1,11 @@
 //! Where a run is to be kept: made, and tried out before anything is measured.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use millstream_lab::error::Error;
+use millstream_lab::own_folder::create_anew;
 use millstream_lab::store::{Location, Store};
 
 use crate::kept::stored;
@@ -75,7 +76,7 @@ impl Drop for Made {
 /// Writes something into a folder, and takes it away again.
 fn try_out(folder: &Path) -> io::Result<()> {
     let trial = folder.join(format!(".millstream-{}.part", std::process::id()));
-    let tried = fs::write(&trial, "x");
+    let tried = create_anew(&trial).and_then(|mut file| file.write_all(b"x"));
     let _ = fs::remove_file(&trial);
     tried
 }

@@ -21,7 +21,7 @@ use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
 use serde_json::{Value, json};
 
-use crate::output::{out, say};
+use crate::output::{out, say, write_whole};
 use crate::run::worker_program;
 use crate::values::{seconds, whole};
 
@@ -165,7 +165,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         out(&text(kernel, watched_s))?;
         if let Some(path) = &arguments.flame {
             let drawn = flame_graph("CPU clock", &kernel.profile);
-            std::fs::write(path, drawn).map_err(Error::file(path.display().to_string()))?;
+            write_whole(path, drawn.as_bytes())?;
         }
     }
     out(&cost::text(&cost::costs(&probes, &[("table", table_cpu_s)]), cpus))?;

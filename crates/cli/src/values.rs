@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream_lab::error::Error;
+use millstream_lab::own_folder::of_another;
 use millstream_lab::store::Location;
 
 use crate::kept::stored;
@@ -32,7 +33,7 @@ pub struct Database {
     pub at: Option<OsString>,
 }
 
-/// Where the store is: `--db`, else a file in the user's data folder.
+/// Where the store is: `--db`, else a file in the user's data folder, to root in no other user's.
 pub fn database(database: &Database) -> Result<Location, Error> {
     if let Some(at) = &database.at {
         return Location::parse(at).map_err(stored);
@@ -41,7 +42,14 @@ pub fn database(database: &Database) -> Result<Location, Error> {
     let folder = set("XDG_DATA_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".local/share")))
         .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
-    Ok(folder.join("millstream").join("millstream.sqlite3").into())
+    let file = folder.join("millstream").join("millstream.sqlite3");
+    match of_another(&file) {
+        Some(user) => Err(Error::Refused(format!(
+            "{}: {user} decides where that is; say --db FILE",
+            file.display()
+        ))),
+        None => Ok(file.into()),
+    }
 }
 
 /// `--timeout`: a time that something can take.

@@ -224,7 +224,7 @@ impl Namespace {
 
     fn undo(&self) -> Output {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_millstream"));
-        self.inside(command.arg("undo")).output().unwrap()
+        self.inside(&common::isolated(&self.folder, command.arg("undo"))).output().unwrap()
     }
 }
 
@@ -368,7 +368,7 @@ fn settings_of_a_namespace_that_a_mount_holds_are_put_back_after_a_kill() {
         let undo = |before: &[&str]| {
             let words = [before, &[env!("CARGO_BIN_EXE_millstream"), "undo"]].concat();
             let mut command = std::process::Command::new(words[0]);
-            command.args(&words[1..]).env("XDG_RUNTIME_DIR", &place.folder).output().unwrap()
+            common::isolated(&place.folder, command.args(&words[1..])).output().unwrap()
         };
         // From outside it is said where; again, as it stays to be done.
         for _ in 0..2 {

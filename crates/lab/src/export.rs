@@ -16,6 +16,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
+use crate::own_folder::create_anew;
 use crate::record::RunRecord;
 
 /// The file with a row for each run.
@@ -84,7 +85,7 @@ impl Export<File> {
     pub fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let parts = Parts { folder: folder.to_owned() };
-        let file = |name| File::create(parts.path(name));
+        let file = |name| create_anew(&parts.path(name));
         let export = Self::new(file(RUNS)?, file(VALUES)?)?;
         Ok(Self { parts: Some(parts), ..export })
     }

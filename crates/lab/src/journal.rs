@@ -4,19 +4,26 @@
 //! journal puts all back when it is dropped. Of an owner that was killed the next start puts it back, or `millstream undo`:
 //! [`put_back_of_the_dead`]. A journal of an earlier boot is removed, for its settings have gone with that boot; one of
 //! another network namespace stays as long as anybody is in that.
+//!
+//! A journal is read of its user alone ([`OwnFolder`]). And whatever one says, nothing is written but a file that the kernel
+//! has for the settings that are changed here, and nothing asked of an interface whose name is none.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
 
 use millstream::link::netdev::Rings;
+use nix::sys::statfs::{
+    CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::leftovers::{ProcessIdentity, StateDir};
 use crate::namespace;
 use crate::netlink::set_features;
+use crate::own_folder::OwnFolder;
 
 /// End of a journal's name.
 const ENDING: &str = "undo";
@@ -58,21 +65,64 @@ enum What {
     Rings,
 }
 
+/// Whether it is the file of a setting that is changed here: of the network, of an interface, of the CPUs that take an
+/// interrupt, or of a CPU quota.
+fn is_setting(path: &Path) -> bool {
+    let is_plain = |part: Component| matches!(part, Component::RootDir | Component::Normal(_));
+    let parts: Option<Vec<&str>> = path
+        .components()
+        .map(|part| part.as_os_str().to_str().filter(|_| is_plain(part)))
+        .collect();
+    match parts.as_deref() {
+        Some(["/", "proc", "sys", "net", _, _, ..]) => true,
+        Some(["/", "sys", "class", "net", interface, "mtu"]) => is_interface(interface),
+        Some(["/", "sys", "class", "net", interface, "queues", _, "rps_cpus" | "rps_flow_cnt"]) => {
+            is_interface(interface)
+        }
+        Some(["/", "proc", "irq", _, "smp_affinity_list"]) => true,
+        Some(["/", "sys", "fs", "cgroup", .., "cpu.max" | "cpu.cfs_quota_us"]) => true,
+        _ => false,
+    }
+}
+
+/// Whether an interface can have this name (`dev_valid_name` of Linux).
+pub fn is_interface(name: &str) -> bool {
+    let is_odd = |byte: u8| byte == b'/' || byte == b':' || byte == 0 || byte.is_ascii_whitespace();
+    (1..16).contains(&name.len()) && !matches!(name, "." | "..") && !name.bytes().any(is_odd)
+}
+
+/// Opens the file of a setting for writing: one that the kernel shows, and nobody else.
+fn setting(path: &Path) -> io::Result<File> {
+    let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "no setting of the network");
+    if !is_setting(path) {
+        return Err(refused());
+    }
+    let mut options = File::options();
+    let file = options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let kind = fstatfs(&file)?.filesystem_type();
+    let kernels = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
+    if kernels.contains(&kind) { Ok(file) } else { Err(refused()) }
+}
+
 impl Change {
-    fn put_back(&self) -> std::io::Result<()> {
-        let interface = self.path.to_string_lossy();
+    fn put_back(&self) -> io::Result<()> {
+        if self.what == What::File {
+            return setting(&self.path)?.write_all(self.before.as_bytes());
+        }
+        let interface = self.path.to_str().filter(|name| is_interface(name));
+        let interface = interface.ok_or(io::ErrorKind::InvalidData)?;
         match self.what {
-            What::File => fs::write(&self.path, &self.before),
+            What::File => Ok(()),
             What::Offload => {
                 let features: Vec<&str> = self.before.split_whitespace().collect();
-                set_features(&interface, &features, false)
+                set_features(interface, &features, false)
             }
             What::Rings => {
                 let mut words = self.before.split_whitespace().map(str::parse);
                 let (Some(Ok(receive)), Some(Ok(transmit))) = (words.next(), words.next()) else {
-                    return Err(std::io::ErrorKind::InvalidData.into());
+                    return Err(io::ErrorKind::InvalidData.into());
                 };
-                Rings::set(&interface, receive, transmit).map_err(std::io::Error::other)
+                Rings::set(interface, receive, transmit).map_err(io::Error::other)
             }
         }
     }
@@ -81,7 +131,9 @@ impl Change {
 /// Changes that are in force. Dropping it puts them back.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
+    folder: OwnFolder,
+    /// Its file, without the ending.
+    name: String,
     text: Text,
 }
 
@@ -94,19 +146,20 @@ impl Journal {
         let owner = ProcessIdentity::of(pid).map_err(Error::file("/proc/self/stat"))?;
         let namespace =
             namespace::current_inode().map_err(Error::host("read the network namespace"))?;
-        let path = state.folder().join(format!("{pid}-{number}.{ENDING}"));
-        Ok(Self { path, text: Text { owner, namespace, changes: vec![] } })
+        let (folder, name) = (state.folder().clone(), format!("{pid}-{number}"));
+        Ok(Self { folder, name, text: Text { owner, namespace, changes: vec![] } })
     }
 
     /// Writes `value` to a file of settings, once what it held is on the disk. Where the value is refused what was before is
     /// still in force.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<(), Error> {
         let named = path.display().to_string();
+        let mut file = setting(path).map_err(Error::file(named.clone()))?;
         let before = fs::read_to_string(path).map_err(Error::file(named.clone()))?;
         let before = before.trim_end().to_owned();
         self.text.changes.push(Change { path: path.to_owned(), before, what: What::File });
         self.write()?;
-        fs::write(path, value).map_err(Error::file(named))
+        file.write_all(value.as_bytes()).map_err(Error::file(named))
     }
 
     /// Switches the offload features of an interface on that are off, once those are on the disk.
@@ -135,18 +188,16 @@ impl Journal {
         Rings::set(interface, receive, transmit).map_err(|error| refused(error.to_string()))
     }
 
-    /// Written aside, to the disk, and renamed: whoever finds it finds all of it.
+    fn file(&self, ending: &str) -> String {
+        format!("{}.{ending}", self.name)
+    }
+
     fn write(&self) -> Result<(), Error> {
-        let part = self.path.with_extension(PART);
         let text = serde_json::to_string(&self.text).expect("plain data");
-        let write = || {
-            let mut file = fs::File::create(&part)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&part, &self.path)?;
-            fs::File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
-        };
-        write().map_err(Error::file(self.path.display().to_string()))
+        let name = self.file(ENDING);
+        self.folder
+            .write(&name, &self.file(PART), &text)
+            .map_err(Error::file(self.folder.path().join(name).display().to_string()))
     }
 }
 
@@ -154,10 +205,10 @@ impl Drop for Journal {
     fn drop(&mut self) {
         let (_, failed) = self.text.put_back();
         // One that found no room.
-        let _ = fs::remove_file(self.path.with_extension(PART));
+        let _ = self.folder.remove(&self.file(PART));
         // What could not be put back is tried again by the next start.
         if failed == 0 {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.folder.remove(&self.file(ENDING));
         }
     }
 }
@@ -187,22 +238,21 @@ impl Text {
 
 /// Puts back what killed owners have changed: a line for each thing. Journals of living owners are left alone.
 pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
-    let named = || state.folder().display().to_string();
-    let listed = fs::read_dir(state.folder()).map_err(Error::file(named()))?;
+    let folder = state.folder();
+    let names = folder.names().map_err(Error::file(folder.path().display().to_string()))?;
     let here = namespace::current_inode().map_err(Error::host("read the network namespace"))?;
     let boot = ProcessIdentity::of(std::process::id()).map_err(Error::file("/proc/self/stat"))?;
     let mut lines = Vec::new();
-    let paths = listed.flatten().map(|entry| entry.path());
-    let (parts, paths): (Vec<_>, Vec<_>) =
-        paths.partition(|path| path.extension().is_some_and(|end| end == PART));
-    // Nothing has been changed by what such a file says.
-    parts
-        .iter()
-        .filter(|part| !is_being_written(part))
-        .for_each(|part| drop(fs::remove_file(part)));
-    for path in paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == ENDING)) {
-        let text = fs::read_to_string(&path).ok();
-        let text = text.and_then(|text| serde_json::from_str::<Text>(&text).ok());
+    for (name, ending) in names.iter().filter_map(|name| Some((name, name.rsplit_once('.')?.1))) {
+        // Nothing has been changed by what such a file says.
+        if ending == PART && !is_being_written(name) {
+            let _ = folder.remove(name);
+        }
+        if ending != ENDING {
+            continue;
+        }
+        let text = folder.read(name).ok();
+        let text = text.and_then(|found| serde_json::from_str::<Text>(&found.text).ok());
         // Renamed into its place, so that one that cannot be read is none of ours.
         let Some(text) = text.filter(|text| !text.owner.is_alive()) else { continue };
         let mut failed = 0;
@@ -219,15 +269,14 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
             lines.push("a network namespace is gone, and changed settings with it".to_owned());
         }
         if failed == 0 {
-            let _ = fs::remove_file(&path);
+            let _ = folder.remove(name);
         }
     }
     Ok(lines)
 }
 
 /// Whether the process lives that a file is named after.
-fn is_being_written(part: &Path) -> bool {
-    let name = part.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+fn is_being_written(name: &str) -> bool {
     let pid = name.split_once('-').and_then(|(pid, _)| pid.parse().ok());
     pid.is_none_or(|pid| ProcessIdentity::of(pid).is_ok())
 }
@@ -278,39 +327,56 @@ pub fn sysctl_path(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::Namespace;
+    use crate::privilege;
 
-    fn place(name: &str) -> (StateDir, PathBuf) {
-        let unique = format!("ms-journal-{}-{name}", std::process::id());
-        let folder = std::env::temp_dir().join(unique);
-        let state = StateDir::at(folder.join("state")).unwrap();
-        let setting = folder.join("setting");
-        fs::write(&setting, "first\n").unwrap();
-        (state, setting)
+    /// A setting that each network namespace has for itself, and what it is in a new one.
+    const SETTING: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+    const FIRST: &str = "64\n";
+
+    fn value() -> String {
+        fs::read_to_string(SETTING).unwrap()
     }
 
     fn files(state: &StateDir) -> usize {
-        fs::read_dir(state.folder()).unwrap().count()
+        state.folder().names().unwrap().len()
+    }
+
+    /// Does `work` with a folder of its own, in a network namespace of its own.
+    fn in_a_namespace(name: &str, work: impl FnOnce(&StateDir) + Send + 'static) {
+        if !privilege::may_make_namespaces() {
+            eprintln!("skipped: network namespaces are not permitted here");
+            return;
+        }
+        let unique = format!("ms-journal-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(unique);
+        Namespace::create("ms-journal").unwrap().run(move || {
+            let state = StateDir::at(folder.clone()).unwrap();
+            assert_eq!(value(), FIRST);
+            work(&state);
+            fs::remove_dir_all(folder).unwrap();
+        });
     }
 
     #[test]
     fn what_was_changed_is_put_back_in_the_end_and_nothing_stays() {
-        let (state, setting) = place("dropped");
-        let mut journal = Journal::open(&state).unwrap();
-        journal.set(&setting, "second").unwrap();
-        journal.set(&setting, "third").unwrap();
-        assert_eq!(fs::read_to_string(&setting).unwrap(), "third");
-        // It lives: nobody else touches it.
-        assert_eq!(put_back_of_the_dead(&state).unwrap(), Vec::<String>::new());
-        assert_eq!(fs::read_to_string(&setting).unwrap(), "third");
-        drop(journal);
-        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("first", 0));
-        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+        in_a_namespace("dropped", |state| {
+            let mut journal = Journal::open(state).unwrap();
+            journal.set(Path::new(SETTING), "65").unwrap();
+            journal.set(Path::new(SETTING), "66").unwrap();
+            assert_eq!(value(), "66\n");
+            // It lives: nobody else touches it.
+            assert_eq!(put_back_of_the_dead(state).unwrap(), Vec::<String>::new());
+            assert_eq!(value(), "66\n");
+            drop(journal);
+            assert_eq!((value().as_str(), files(state)), (FIRST, 0));
+        });
     }
 
     /// The journal of an owner that was killed, as the next start finds it.
-    fn of_a_killed_owner(state: &StateDir, setting: &Path, change: impl FnOnce(&mut Text)) {
+    fn of_a_killed_owner(state: &StateDir, change: impl FnOnce(&mut Text)) {
         let mut journal = Journal::open(state).unwrap();
-        journal.set(setting, "second").unwrap();
+        journal.set(Path::new(SETTING), "65").unwrap();
         journal.text.owner.start_ticks += 1;
         change(&mut journal.text);
         journal.write().unwrap();
@@ -319,33 +385,83 @@ mod tests {
 
     #[test]
     fn the_next_start_puts_back_what_a_killed_one_has_changed() {
-        let (state, setting) = place("killed");
-        of_a_killed_owner(&state, &setting, |_| {});
-        let lines = put_back_of_the_dead(&state).unwrap();
-        assert!(lines.len() == 1 && lines[0].ends_with("back to first"), "{lines:?}");
-        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("first", 0));
-        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+        in_a_namespace("killed", |state| {
+            of_a_killed_owner(state, |_| {});
+            let lines = put_back_of_the_dead(state).unwrap();
+            assert!(lines.len() == 1 && lines[0].ends_with("back to 64"), "{lines:?}");
+            assert_eq!((value().as_str(), files(state)), (FIRST, 0));
+        });
     }
 
     #[test]
     fn a_journal_that_found_no_room_or_whose_writer_was_killed_leaves_nothing() {
-        let (state, setting) = place("part");
-        // No process has such a number.
-        let dead = state.folder().join(format!("{}-0.{PART}", u32::MAX));
-        fs::write(&dead, "{").unwrap();
-        let mut journal = Journal::open(&state).unwrap();
-        let part = journal.path.with_extension(PART);
-        fs::write(&part, "{").unwrap();
-        assert_eq!(put_back_of_the_dead(&state).unwrap(), Vec::<String>::new());
-        assert!(!dead.exists() && part.exists(), "who lives may be writing");
-        // As where the disk is full: the journal's own name is taken by what no file replaces.
-        fs::create_dir(&journal.path).unwrap();
-        assert!(journal.set(&setting, "second").is_err());
-        assert_eq!(fs::read_to_string(&setting).unwrap(), "first\n");
-        fs::remove_dir(&journal.path).unwrap();
-        drop(journal);
-        assert_eq!(files(&state), 0);
-        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+        in_a_namespace("part", |state| {
+            // No process has such a number.
+            let dead = format!("{}-0.{PART}", u32::MAX);
+            let mut journal = Journal::open(state).unwrap();
+            let part = journal.file(PART);
+            let at = |name: &str| state.folder().path().join(name);
+            fs::write(at(&dead), "{").unwrap();
+            fs::write(at(&part), "{").unwrap();
+            assert_eq!(put_back_of_the_dead(state).unwrap(), Vec::<String>::new());
+            assert!(!at(&dead).exists() && at(&part).exists(), "who lives may be writing");
+            // As where the disk is full: the journal's own name is taken by what no file replaces.
+            let taken = at(&journal.file(ENDING));
+            fs::create_dir(&taken).unwrap();
+            assert!(journal.set(Path::new(SETTING), "65").is_err());
+            assert_eq!(value(), FIRST);
+            fs::remove_dir(&taken).unwrap();
+            drop(journal);
+            assert_eq!(files(state), 0);
+        });
+    }
+
+    #[test]
+    fn a_forged_journal_writes_no_other_file_and_asks_nothing_of_odd_interfaces() {
+        in_a_namespace("forged", |state| {
+            let place = state.folder().path().join("place");
+            fs::create_dir(&place).unwrap();
+            let victim = place.join("cpu.max");
+            fs::write(&victim, "theirs").unwrap();
+            let below = |root: &str| PathBuf::from(format!("{root}/../../..{}", victim.display()));
+            let mut paths = vec![
+                victim.clone(),
+                below("/proc/sys/net"),
+                below("/sys/fs/cgroup"),
+                below("/sys/class/net"),
+                below("/proc/irq"),
+            ];
+            let odd = [
+                "/proc/sys/kernel/core_pattern",
+                "/proc/sys/net",
+                "/proc/sys/net/../kernel/core_pattern",
+                "/sys/class/net/lo/queues/../../lo/mtu",
+                "/sys/class/net/../net/mtu",
+                "/sys/class/net/lo/ifalias",
+                "/proc/irq/0/../../sysrq-trigger",
+                "proc/sys/net/ipv4/ip_default_ttl",
+                "",
+            ];
+            paths.extend(odd.iter().map(PathBuf::from));
+            for path in paths {
+                assert!(!is_setting(&path) && setting(&path).is_err(), "{path:?}");
+                let of_it = path.clone();
+                of_a_killed_owner(state, |text| text.changes[0].path = of_it);
+                let lines = put_back_of_the_dead(state).unwrap();
+                assert!(lines.len() == 1 && lines[0].starts_with("cannot put"), "{lines:?}");
+                assert!(Journal::open(state).unwrap().set(&path, "ours").is_err(), "{path:?}");
+                let journals = state.folder().names().unwrap();
+                journals.iter().for_each(|name| drop(state.folder().remove(name)));
+            }
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs");
+            for what in [What::Offload, What::Rings] {
+                for name in ["", "..", "a/b", "lo:1", "a b", "lo\n", "longer-than-fifteen"] {
+                    let change = Change { path: name.into(), before: "1 1".to_owned(), what };
+                    let kind = change.put_back().unwrap_err().kind();
+                    assert_eq!(kind, io::ErrorKind::InvalidData, "{name:?}");
+                }
+            }
+        });
     }
 
     #[test]
@@ -358,27 +474,27 @@ mod tests {
 
     #[test]
     fn another_boot_and_another_namespace_have_settings_of_their_own() {
-        let (state, setting) = place("other");
-        of_a_killed_owner(&state, &setting, |text| text.owner.boot.push('x'));
-        of_a_killed_owner(&state, &setting, |text| text.namespace = 1);
-        let lines = put_back_of_the_dead(&state).unwrap();
-        assert!(lines.len() == 1 && lines[0].contains("is gone"), "{lines:?}");
-        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("second", 0));
-        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+        in_a_namespace("other", |state| {
+            of_a_killed_owner(state, |text| text.owner.boot.push('x'));
+            of_a_killed_owner(state, |text| text.namespace = 1);
+            let lines = put_back_of_the_dead(state).unwrap();
+            assert!(lines.len() == 1 && lines[0].contains("is gone"), "{lines:?}");
+            assert_eq!((value().as_str(), files(state)), ("65\n", 0));
+        });
     }
 
     #[test]
     fn what_cannot_be_put_back_is_said_and_kept_for_the_next_start() {
-        let (state, setting) = place("stuck");
-        of_a_killed_owner(&state, &setting, |text| {
-            text.changes[0].path = "/no/such/folder/setting".into();
+        in_a_namespace("stuck", |state| {
+            of_a_killed_owner(state, |text| {
+                text.changes[0].path = "/proc/sys/net/ipv4/no_such_setting".into();
+            });
+            for _ in 0..2 {
+                let lines = put_back_of_the_dead(state).unwrap();
+                assert!(lines.len() == 1 && lines[0].starts_with("cannot put"), "{lines:?}");
+                assert_eq!(files(state), 1);
+            }
         });
-        for _ in 0..2 {
-            let lines = put_back_of_the_dead(&state).unwrap();
-            assert!(lines.len() == 1 && lines[0].starts_with("cannot put"), "{lines:?}");
-            assert_eq!(files(&state), 1);
-        }
-        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
     }
 
     #[test]

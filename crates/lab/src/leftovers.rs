@@ -9,8 +9,8 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::limits;
+use crate::own_folder::{Found, OwnFolder, file_name};
 
 /// A process, distinguishable from a later one with the same number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,62 +72,48 @@ struct Marker {
     workers: Vec<ProcessIdentity>,
 }
 
-/// The directory of marker files; readable and writable by its owner alone.
+/// The directory of marker files and journals.
 #[derive(Clone, Debug)]
-pub struct StateDir {
-    path: PathBuf,
-}
+pub struct StateDir(OwnFolder);
 
 impl StateDir {
-    /// The directory of this user, made when missing: `millstream` under
-    /// `$XDG_RUNTIME_DIR`, else under `/run` for root and under the temporary
-    /// directory for others. Call it before entering a user namespace.
+    /// The directory of this user, made when missing: `/run/millstream` of root, whatever its environment says, which may be
+    /// another user's; of others `millstream` under `$XDG_RUNTIME_DIR`, else under the temporary directory. Call it before
+    /// entering a user namespace.
     pub fn locate() -> Result<Self, Error> {
         let uid = geteuid();
+        // To the root of a user's own namespace `/run` belongs to nobody.
+        let is_roots = fs::metadata("/run").is_ok_and(|run| run.is_dir() && run.uid() == 0);
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let path = match runtime.filter(|dir| dir.is_dir()) {
+        Self::at(match runtime.filter(|dir| dir.is_dir()) {
+            _ if uid.is_root() && is_roots => "/run/millstream".into(),
             Some(dir) => dir.join("millstream"),
-            None if uid.is_root() && Path::new("/run").is_dir() => "/run/millstream".into(),
             None => std::env::temp_dir().join(format!("millstream-{uid}")),
-        };
-        Self::at(path)
+        })
     }
 
     /// The given directory, made when missing.
     pub fn at(path: PathBuf) -> Result<Self, Error> {
-        let named = path.display().to_string();
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(Error::file(named.as_str()))?;
-        let meta = fs::symlink_metadata(&path).map_err(Error::file(named.as_str()))?;
-        if !meta.is_dir() || meta.uid() != geteuid().as_raw() {
-            return Err(Error::Refused(format!(
-                "{named}: belongs to somebody else; remove it or set XDG_RUNTIME_DIR"
-            )));
-        }
-        Ok(Self { path })
+        OwnFolder::open(path).map(Self)
     }
 
-    /// Where it is.
-    pub fn folder(&self) -> &Path {
-        &self.path
+    /// Its files.
+    pub fn folder(&self) -> &OwnFolder {
+        &self.0
     }
 
     /// Ends what dead owners have left, puts back the settings that they have changed, and removes their markers. Returns one
     /// line for each thing removed. Owners that are alive are left alone.
     pub fn sweep(&self) -> Result<Vec<String>, Error> {
-        let listed =
-            fs::read_dir(&self.path).map_err(Error::file(self.path.display().to_string()))?;
+        let named = || self.0.path().display().to_string();
         let mut removed = Vec::new();
-        for entry in listed.flatten() {
-            let path = entry.path();
-            let known = path.extension().is_some_and(|e| e == "json" || e == "part");
-            let text = if known { fs::read_to_string(&path).ok() } else { None };
-            let Some(text) = text else { continue };
+        for name in self.0.names().map_err(Error::file(named()))? {
+            if !name.ends_with(".json") && !name.ends_with(".part") {
+                continue;
+            }
+            let Ok(Found { text, age }) = self.0.read(&name) else { continue };
             let marker = serde_json::from_str::<Marker>(&text).ok();
-            if marker.as_ref().map_or_else(|| is_young(&entry), |marker| marker.owner.is_alive()) {
+            if marker.as_ref().map_or_else(|| is_young(age), |marker| marker.owner.is_alive()) {
                 continue;
             }
             for worker in marker.iter().flat_map(|marker| &marker.workers) {
@@ -134,8 +121,8 @@ impl StateDir {
                     removed.push(format!("ended worker {} of a killed run", worker.pid));
                 }
             }
-            if fs::remove_file(&path).is_ok() {
-                let label = marker.map_or_else(|| path.display().to_string(), |m| m.label);
+            if self.0.remove(&name).is_ok() {
+                let label = marker.map_or(name, |marker| marker.label);
                 removed.push(format!("removed the marker of {label}, whose owner is gone"));
             }
         }
@@ -154,30 +141,27 @@ impl StateDir {
     }
 
     fn alive(&self) -> impl Iterator<Item = Marker> {
-        let listed = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let markers = listed.filter_map(|entry| {
-            let text = fs::read_to_string(entry.path()).ok()?;
-            serde_json::from_str::<Marker>(&text).ok()
-        });
-        markers.filter(|marker| marker.owner.is_alive())
+        let names = self.0.names().unwrap_or_default().into_iter();
+        let markers =
+            names.filter_map(|name| serde_json::from_str(&self.0.read(&name).ok()?.text).ok());
+        markers.filter(|marker: &Marker| marker.owner.is_alive())
     }
 
     /// Opens the marker of a running experiment, owned by this process.
     pub fn claim(&self, label: &str, experiment_id: &str) -> Result<Claim, Error> {
-        let path = self.path.join(format!("{label}.json"));
         let owner =
             ProcessIdentity::of(std::process::id()).map_err(Error::file("/proc/self/stat"))?;
         let (label, experiment) = (label.to_owned(), experiment_id.to_owned());
-        let claim = Claim { path, marker: Marker { label, experiment, owner, workers: vec![] } };
+        let marker = Marker { label, experiment, owner, workers: vec![] };
+        let claim = Claim { folder: self.0.clone(), marker };
         claim.write()?;
         Ok(claim)
     }
 }
 
-/// True for a file that was written a moment ago, or whose age is not to be known.
-fn is_young(entry: &fs::DirEntry) -> bool {
-    let age = entry.metadata().and_then(|meta| meta.modified()).map(|then| then.elapsed());
-    !matches!(age, Ok(Ok(age)) if age >= Duration::from_secs(limits::UNREADABLE_MARKER_S))
+/// True for a file that was written a moment ago, or in the future.
+fn is_young(age: Option<Duration>) -> bool {
+    age.is_none_or(|age| age < Duration::from_secs(limits::UNREADABLE_MARKER_S))
 }
 
 /// Sends SIGKILL to this very process and waits until it is gone.
@@ -196,7 +180,7 @@ fn end(worker: &ProcessIdentity) -> bool {
 /// The marker of a running experiment; dropping it removes the file.
 #[derive(Debug)]
 pub struct Claim {
-    path: PathBuf,
+    folder: OwnFolder,
     marker: Marker,
 }
 
@@ -215,19 +199,22 @@ impl Claim {
         self.write()
     }
 
-    /// Written aside and renamed, so that a reader never sees half of it.
+    fn file(&self, ending: &str) -> String {
+        format!("{}.{ending}", file_name(&self.marker.label))
+    }
+
     fn write(&self) -> Result<(), Error> {
         let text = serde_json::to_string(&self.marker).expect("plain data");
-        let part = self.path.with_extension("part");
-        fs::write(&part, text)
-            .and_then(|()| fs::rename(&part, &self.path))
-            .map_err(Error::file(self.path.display().to_string()))
+        let name = self.file("json");
+        self.folder
+            .write(&name, &self.file("part"), &text)
+            .map_err(Error::file(self.folder.path().join(name).display().to_string()))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.file("json"));
     }
 }
 
@@ -246,13 +233,12 @@ mod tests {
     }
 
     fn marker(state: &StateDir, owner: ProcessIdentity, workers: Vec<ProcessIdentity>) -> PathBuf {
-        let path = state.path.join("ms-x.json");
         let (label, experiment) = ("ms-x".to_owned(), "x".to_owned());
-        let claim =
-            Claim { path: path.clone(), marker: Marker { label, experiment, owner, workers } };
+        let marker = Marker { label, experiment, owner, workers };
+        let claim = Claim { folder: state.0.clone(), marker };
         claim.write().unwrap();
         std::mem::forget(claim);
-        path
+        state.0.path().join("ms-x.json")
     }
 
     #[test]
@@ -268,10 +254,10 @@ mod tests {
         );
         assert!(ProcessIdentity::of(child.id()).unwrap().is_alive());
         drop(claim);
-        assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(state.0.path()).unwrap().count(), 0);
         child.kill().unwrap();
         child.wait().unwrap();
-        fs::remove_dir(&state.path).unwrap();
+        fs::remove_dir(state.0.path()).unwrap();
     }
 
     #[test]
@@ -286,14 +272,14 @@ mod tests {
         assert_eq!(removed.len(), 2, "{removed:?}");
         assert!(!worker.is_alive() && !path.exists());
         child.wait().unwrap();
-        fs::remove_dir(&state.path).unwrap();
+        fs::remove_dir(state.0.path()).unwrap();
     }
 
     /// Another runner writes its marker aside and renames it: a reader may see half of it.
     #[test]
     fn a_marker_in_the_middle_of_being_written_is_left_alone() {
         let state = state("half");
-        let half = state.path.join("ms-y.part");
+        let half = state.0.path().join("ms-y.part");
         fs::write(&half, "{\"label\": \"ms-").unwrap();
         assert_eq!(state.sweep().unwrap(), Vec::<String>::new());
         assert!(half.exists());
@@ -302,7 +288,7 @@ mod tests {
         file.set_modified(std::time::SystemTime::now() - old).unwrap();
         assert_eq!(state.sweep().unwrap().len(), 1);
         assert!(!half.exists());
-        fs::remove_dir(&state.path).unwrap();
+        fs::remove_dir(state.0.path()).unwrap();
     }
 
     #[test]
@@ -322,6 +308,6 @@ mod tests {
         assert!(real.is_alive());
         child.kill().unwrap();
         child.wait().unwrap();
-        fs::remove_dir(&state.path).unwrap();
+        fs::remove_dir(state.0.path()).unwrap();
     }
 }

@@ -22,6 +22,7 @@ pub mod leftovers;
 pub mod limits;
 pub mod namespace;
 pub mod netlink;
+pub mod own_folder;
 pub mod player;
 mod priority;
 pub mod privilege;

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,7 @@ impl Place {
         if arguments[0] == "run" && !arguments.contains(&"--steady-cpus") {
             command.args(["--steady-cpus", "false"]);
         }
-        command.env("XDG_RUNTIME_DIR", &self.folder);
-        command
+        isolated(&self.folder, &command)
     }
 
     /// The runs of the only kept experiment.
@@ -67,6 +67,39 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The command with the state folder of the place: that of root is always `/run/millstream`, so that root has another
+/// folder there, in mounts of its own. The process that is started becomes the command.
+pub fn isolated(folder: &Path, command: &Command) -> Command {
+    let mut all = Command::new("sh");
+    let script = match may_mount() {
+        true => {
+            "mkdir -pm 700 \"$0\" /run/millstream && mount --bind \"$0\" /run/millstream && exec \"$@\""
+        }
+        false => "exec \"$@\"",
+    };
+    if may_mount() {
+        all = Command::new("unshare");
+        all.args(["-m", "sh"]);
+    }
+    all.args(["-c", script]).arg(folder.join("millstream"));
+    all.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        value.map(|value| all.env(name, value));
+    }
+    command.get_current_dir().map(|folder| all.current_dir(folder));
+    all.env("XDG_RUNTIME_DIR", folder);
+    all
+}
+
+/// Whether this process is root and has mounts of its own where it likes.
+fn may_mount() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let tried = Command::new("unshare").args(["-m", "true"]).status();
+        nix::unistd::geteuid().is_root() && tried.is_ok_and(|status| status.success())
+    })
 }
 
 /// True where hosts can be made; else says that the test is skipped.

@@ -11,7 +11,7 @@ use millstream::link::netdev::Rings;
 use super::quota::no_quota;
 use super::subject::KEEP;
 use crate::error::Error;
-use crate::journal::{Journal, sysctl_path};
+use crate::journal::{Journal, is_interface, sysctl_path};
 use crate::netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 
 /// Where the kernel tells of interfaces. Those of the namespace that `/sys` was mounted in.
@@ -46,7 +46,7 @@ impl Setting {
     /// The setting that is this factor.
     pub fn named(factor: &str) -> Option<Self> {
         let of = |prefix: &str| factor.strip_prefix(prefix).map(str::to_owned);
-        let interface = |prefix: &str| of(prefix).filter(|name| is_interface_name(name));
+        let interface = |prefix: &str| of(prefix).filter(|name| is_interface(name));
         Some(match factor {
             "rps" => Self::Rps,
             "rfs" => Self::Rfs,
@@ -140,11 +140,6 @@ impl Setting {
         };
         if files.is_empty() { Err(none) } else { Ok(files) }
     }
-}
-
-/// Whether it can be part of a path as one name.
-fn is_interface_name(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains('/')
 }
 
 fn may_write(path: &Path) -> Result<(), String> {
