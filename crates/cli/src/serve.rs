@@ -22,7 +22,8 @@ On the near host, with the same token:
 
 It does what a run of the laboratory needs and nothing else: it sends and receives by the kernel's sockets, on ports that are
 free, and looks at the host meanwhile. One run at a time; the load ends when its control connection does. The messages of that
-connection are authenticated by the token and not encrypted.";
+connection are authenticated by the token and not encrypted. However many strangers connect, a runner that knows the token is let
+in; the connections of a run begin with a ticket that only the two ends know.";
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Token;
 use super::message::{Answer, FarJob, FarSide, Request, longest_s};
@@ -15,6 +15,8 @@ use crate::workload::monotonic_ns;
 /// Times that the clocks of both hosts are compared; the quickest answer counts.
 const CLOCK_LOOKS: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Until it is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// How long the far side may take to tell what it saw.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -54,6 +56,21 @@ pub(crate) struct FarSeat {
 }
 
 impl FarHost {
+    /// Asks it; again for a while where the connection ends before a word: so it does where very many others connect.
+    pub(super) fn ask(&self) -> io::Result<(Sender, Receiver)> {
+        let until = Instant::now() + CONNECT_TIMEOUT;
+        loop {
+            let stream = TcpStream::connect_timeout(&self.control, CONNECT_TIMEOUT)?;
+            let asked = wire::ask(stream, &self.token);
+            let ended = matches!(&asked, Err(error) if matches!(error.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe));
+            if !ended || Instant::now() >= until {
+                return asked;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
     /// Begins a run there that lasts so long at most. What its worker says goes to `replies`, with the times of our clock.
     pub(crate) fn begin(
         &self,
@@ -64,8 +81,7 @@ impl FarHost {
             Error::Worker(format!("millstream serve at {}: {error}", self.control))
         };
         let joined = || {
-            let stream = TcpStream::connect_timeout(&self.control, CONNECT_TIMEOUT)?;
-            let (mut sender, mut receiver) = wire::ask(stream, &self.token)?;
+            let (mut sender, mut receiver) = self.ask()?;
             let clock = compare(&mut sender, &mut receiver)?;
             Ok((sender, receiver, clock))
         };

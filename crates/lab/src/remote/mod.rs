@@ -6,6 +6,7 @@
 //! everything that belongs to it when the connection ends, falls silent or is asked for too long.
 
 mod client;
+mod door;
 mod message;
 mod server;
 mod session;

@@ -1,36 +1,34 @@
 //! `millstream serve`: waits for runners, one run at a time.
 
-use std::collections::VecDeque;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Token;
+use super::door::Door;
 use super::session::session;
-use super::{Token, wire};
+use super::wire::{Receiver, Sender};
 use crate::error::Error;
 use crate::runner::{Interrupt, WorkerProgram};
+use crate::worker::may_open_files;
 
-/// Connections that have proved nothing yet. One more, and the oldest of them is ended.
-const STRANGERS: usize = 8;
 /// How often the end is looked for while nobody connects.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What every connection shares.
+/// What every run shares.
 struct Shared {
-    token: Token,
     program: WorkerProgram,
     interrupt: Interrupt,
     /// A run is going.
     busy: AtomicBool,
-    /// By their number, the oldest first.
-    strangers: Mutex<VecDeque<(u64, TcpStream)>>,
-    /// Told of each run and each refusal, in one line.
+    /// Told of each run and of refusals, in one line.
     tell: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// Serves runners until it is interrupted. `tell` hears of each run and each refusal, in one line.
+/// Serves runners until it is interrupted. `tell` hears of each run and of refusals, in one line; of many refusals it hears
+/// how many they were.
 pub fn serve(
     listener: &TcpListener,
     token: Token,
@@ -39,24 +37,21 @@ pub fn serve(
     tell: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let failed = |error| Error::host("wait for runners")(error);
+    may_open_files();
     listener.set_nonblocking(true).map_err(failed)?;
     let shared = Arc::new(Shared {
-        token,
         program,
         interrupt: interrupt.clone(),
         busy: AtomicBool::new(false),
-        strangers: Mutex::default(),
         tell: Box::new(tell),
     });
-    let mut number = 0;
+    let mut door = Door::new(listener, &shared.tell).map_err(failed)?;
     while !interrupt.is_raised() {
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                number += 1;
-                shared.welcome(number, stream, peer);
+        for (unproved, peer) in door.wait(LOOK).map_err(failed)? {
+            match unproved.judge(&token, || shared.take()) {
+                Ok(ends) => shared.begin(ends, peer),
+                Err(error) => door.refused(peer, &error.to_string()),
             }
-            // Whoever goes before it is accepted, or no file left for it: the next one may come later.
-            Err(_) => std::thread::sleep(LOOK),
         }
     }
     // The load of a run ends with its session.
@@ -67,52 +62,25 @@ pub fn serve(
 }
 
 impl Shared {
-    /// Has a thread of its own hear one out.
-    fn welcome(self: &Arc<Self>, number: u64, stream: TcpStream, peer: SocketAddr) {
-        // What a listener accepts on Linux blocks, whatever the listener does; other systems differ.
-        let _ = stream.set_nonblocking(false);
-        let Ok(copy) = stream.try_clone() else { return };
-        {
-            let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-            strangers.push_back((number, copy));
-            if strangers.len() > STRANGERS
-                && let Some((_, oldest)) = strangers.pop_front()
-            {
-                let _ = oldest.shutdown(Shutdown::Both);
-            }
-        }
+    fn take(&self) -> bool {
+        let taken = self.busy.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok()
+    }
+
+    /// Has a thread of its own do the run of one for whom the place was taken.
+    fn begin(self: &Arc<Self>, ends: (Sender, Receiver), peer: SocketAddr) {
         let shared = self.clone();
-        let thread = std::thread::Builder::new().name("ms-serve".to_owned());
-        let spawned = thread.spawn(move || shared.hear(number, stream, peer));
-        if spawned.is_err() {
-            self.is_no_stranger(number);
-        }
-    }
-
-    fn is_no_stranger(&self, number: u64) {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        strangers.retain(|(other, _)| *other != number);
-    }
-
-    fn hear(&self, number: u64, stream: TcpStream, peer: SocketAddr) {
-        let take = || self.busy.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
-        let mut is_ours = false;
-        let known = wire::receive(stream, &self.token, || {
-            self.is_no_stranger(number);
-            is_ours = take().is_ok();
-            is_ours
-        });
-        self.is_no_stranger(number);
-        let _ends = is_ours.then(|| Busy(&self.busy));
-        match known {
-            Ok(ends) => {
-                (self.tell)(format!("{peer}: a run begins"));
-                match session(ends, &self.program, &self.interrupt) {
-                    Ok(()) => (self.tell)(format!("{peer}: gone")),
-                    Err(why) => (self.tell)(format!("{peer}: ended: {why}")),
-                }
+        let run = move || {
+            let _ends = Busy(&shared.busy);
+            (shared.tell)(format!("{peer}: a run begins"));
+            match session(ends, &shared.program, &shared.interrupt) {
+                Ok(()) => (shared.tell)(format!("{peer}: gone")),
+                Err(why) => (shared.tell)(format!("{peer}: ended: {why}")),
             }
-            Err(error) => (self.tell)(format!("{peer}: refused: {}", in_words(&error))),
+        };
+        let spawned: io::Result<_> = std::thread::Builder::new().name("ms-serve".into()).spawn(run);
+        if spawned.is_err() {
+            drop(Busy(&self.busy));
         }
     }
 }
@@ -123,13 +91,5 @@ struct Busy<'a>(&'a AtomicBool);
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
-    }
-}
-
-fn in_words(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it went without a proof".to_owned(),
-        io::ErrorKind::TimedOut => "no proof in time".to_owned(),
-        _ => error.to_string(),
     }
 }

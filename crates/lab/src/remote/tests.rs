@@ -1,18 +1,20 @@
 //! Whoever may come to `millstream serve`.
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::door::UNPROVED;
 use super::message::{Answer, FarJob, Request};
 use super::wire::{self, Receiver, Sender};
-use super::{Token, serve};
+use super::{FarHost, Token, serve};
 use crate::runner::{Interrupt, WorkerProgram};
 use crate::worker::Reply;
 use crate::workload::{Task, Workload};
@@ -121,7 +123,7 @@ fn strangers_neither_get_in_nor_keep_others_out() {
     assert!(wire::ask(server.stream(), &token("some other token, long")).is_err());
     until("the wrong token is refused", || server.has_told("another token"));
     // More silent ones than have room: the oldest goes, and who knows the token comes in.
-    let mut silent: Vec<TcpStream> = (0..20).map(|_| server.stream()).collect();
+    let mut silent: Vec<TcpStream> = (0..UNPROVED + 20).map(|_| server.stream()).collect();
     let (mut sender, mut receiver) = server.join();
     sender.send(&Request::Now).unwrap();
     assert!(matches!(receiver.receive().unwrap(), Answer::Now { .. }));
@@ -130,6 +132,44 @@ fn strangers_neither_get_in_nor_keep_others_out() {
     // What it was told, and then the end.
     let _ = silent[0].read_to_end(&mut left);
     assert!(left.len() <= 42, "{}", left.len());
+}
+
+/// A thread that connects as quickly as it can, and never says a word.
+#[test]
+fn a_flood_of_strangers_keeps_nobody_out_and_few_lines_tell_of_it() {
+    const RIGHT_ONES: usize = 30;
+    const FLOOD: usize = 20_000;
+    let server = Server::start();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (at, over, made) = (server.at, is_over.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = made.clone();
+    let flood = spawn(move || {
+        let mut open = VecDeque::new();
+        while !over.load(Ordering::Relaxed) && count.load(Ordering::Relaxed) < FLOOD {
+            open.extend(TcpStream::connect(at));
+            count.fetch_add(1, Ordering::Relaxed);
+            // Its own files are bounded, too: what the server has closed goes first.
+            if open.len() > 500 {
+                open.pop_front();
+            }
+        }
+    });
+    until("the flood is there", || made.load(Ordering::Relaxed) > 100);
+    let host = FarHost { control: server.at, token: token(RIGHT) };
+    for _ in 0..RIGHT_ONES {
+        until("one that knows the token is let in", || match host.ask() {
+            Ok((sender, _receiver)) => {
+                sender.close();
+                true
+            }
+            Err(error) => error.kind() != ErrorKind::ResourceBusy && panic!("{error}"),
+        });
+    }
+    is_over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+    let lines = server.told.lock().unwrap();
+    let refused = lines.iter().filter(|line| line.contains("refused")).count();
+    assert!(refused < 100, "{refused} lines");
 }
 
 #[test]

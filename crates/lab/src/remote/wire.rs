@@ -91,6 +91,10 @@ fn bad(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
+fn no_serve() -> io::Error {
+    bad("it is no `millstream serve`")
+}
+
 /// Fills `buffer` before `deadline`, however slowly the peer sends.
 fn read_by(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buffer.is_empty() {
@@ -123,7 +127,7 @@ fn hello(nonce: &Code) -> [u8; HELLO_BYTES] {
 /// The version and nonce of a hello.
 fn heard(hello: &[u8; HELLO_BYTES]) -> io::Result<(u16, Code)> {
     if hello[..8] != MAGIC {
-        return Err(bad("it is no `millstream serve`"));
+        return Err(no_serve());
     }
     let mut nonce = Code::default();
     nonce.copy_from_slice(&hello[10..]);
@@ -161,42 +165,94 @@ pub(super) fn ask(mut stream: TcpStream, token: &Token) -> io::Result<(Sender, R
     }
 }
 
-/// Has a client prove that it knows the token. `take` says whether there is room for it, once it did.
-pub(super) fn receive(
-    mut stream: TcpStream,
-    token: &Token,
-    take: impl FnOnce() -> bool,
-) -> io::Result<(Sender, Receiver)> {
-    let deadline = Instant::now() + PROOF_TIMEOUT;
-    let server = nonce()?;
-    stream.set_write_timeout(Some(PROOF_TIMEOUT))?;
-    stream.write_all(&hello(&server))?;
-    let mut theirs = [0; HELLO_BYTES];
-    read_by(&mut stream, &mut theirs, deadline)?;
-    let (version, client) = heard(&theirs)?;
-    let mut proof = Code::default();
-    read_by(&mut stream, &mut proof, deadline)?;
-    let (key, nonces) = (token.bytes(), [&server[..], &client[..]].concat());
-    let refuse = |stream: &mut TcpStream, verdict: Verdict, why: &str| {
-        let mut answer = [0; 33];
-        answer[0] = verdict as u8;
-        let _ = stream.write_all(&answer);
-        bad(why)
-    };
-    if version != VERSION {
-        return Err(refuse(&mut stream, Verdict::OtherVersion, "another version"));
+/// What the server asks clients to prove themselves by: nonces of which none comes twice, and that nobody foresees.
+pub(super) struct Challenges {
+    secret: Code,
+    count: u64,
+}
+
+impl Challenges {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { secret: nonce()?, count: 0 })
     }
-    if code(key, &[b"client", &nonces]).verify_slice(&proof).is_err() {
-        return Err(refuse(&mut stream, Verdict::WrongToken, "another token"));
+
+    pub(super) fn next(&mut self) -> Code {
+        self.count += 1;
+        bytes(code(&self.secret, &[&self.count.to_be_bytes()]))
     }
-    let verdict = if take() { Verdict::Welcome } else { Verdict::Busy };
-    let mut answer = vec![verdict as u8];
-    answer.extend(bytes(code(key, &[b"server", &[verdict as u8], &nonces])));
-    stream.write_all(&answer)?;
-    if verdict == Verdict::Busy {
-        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another run is going"));
+}
+
+/// A connection whose client has proved nothing yet.
+pub(super) struct Unproved {
+    stream: TcpStream,
+    nonce: Code,
+    said: [u8; HELLO_BYTES + 32],
+    len: usize,
+}
+
+impl Unproved {
+    /// Sends the challenge. Reading does not wait from now on.
+    pub(super) fn greet(mut stream: TcpStream, nonce: Code) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.write_all(&hello(&nonce))?;
+        Ok(Self { stream, nonce, said: [0; HELLO_BYTES + 32], len: 0 })
     }
-    ends(stream, bytes(code(key, &[b"session", &nonces])), Side::Server)
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Reads what there is, and returns whether the client has said all. What no client says is an error at once.
+    pub(super) fn read(&mut self) -> io::Result<bool> {
+        while self.len < self.said.len() {
+            match self.stream.read(&mut self.said[self.len..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.len += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            let begun = self.len.min(MAGIC.len());
+            if self.said[..begun] != MAGIC[..begun] {
+                return Err(no_serve());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks at the proof of a client that has said all. `take` says whether there is room for it, once it knows the token.
+    pub(super) fn judge(
+        self,
+        token: &Token,
+        take: impl FnOnce() -> bool,
+    ) -> io::Result<(Sender, Receiver)> {
+        let Self { mut stream, nonce: server, said, .. } = self;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(PROOF_TIMEOUT))?;
+        let (theirs, proof) = said.split_at(HELLO_BYTES);
+        let (version, client) = heard(theirs.try_into().expect("so long"))?;
+        let (key, nonces) = (token.bytes(), [&server[..], &client[..]].concat());
+        let refuse = |stream: &mut TcpStream, verdict: Verdict, why: &str| {
+            let mut answer = [0; 33];
+            answer[0] = verdict as u8;
+            let _ = stream.write_all(&answer);
+            bad(why)
+        };
+        if version != VERSION {
+            return Err(refuse(&mut stream, Verdict::OtherVersion, "another version"));
+        }
+        if code(key, &[b"client", &nonces]).verify_slice(proof).is_err() {
+            return Err(refuse(&mut stream, Verdict::WrongToken, "another token"));
+        }
+        let verdict = if take() { Verdict::Welcome } else { Verdict::Busy };
+        let mut answer = vec![verdict as u8];
+        answer.extend(bytes(code(key, &[b"server", &[verdict as u8], &nonces])));
+        stream.write_all(&answer)?;
+        if verdict == Verdict::Busy {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another run is going"));
+        }
+        ends(stream, bytes(code(key, &[b"session", &nonces])), Side::Server)
+    }
 }
 
 /// Both directions of a connection whose sides know each other. A peer that is gone without a word is noticed in some ten seconds.
@@ -280,6 +336,15 @@ mod tests {
     }
 
     type Ends = io::Result<(Sender, Receiver)>;
+
+    /// The server's side, which waits for its client.
+    fn receive(server: TcpStream, token: &Token, take: impl FnOnce() -> bool) -> Ends {
+        let mut unproved = Unproved::greet(server, Challenges::new()?.next())?;
+        while !unproved.read()? {
+            thread::sleep(Duration::from_millis(1));
+        }
+        unproved.judge(token, take)
+    }
 
     fn meet(ours: &str, theirs: &'static str, has_room: bool) -> (Ends, Ends) {
         let (client, server) = joined();

@@ -18,7 +18,9 @@ use nix::sys::socket::{
 };
 
 use super::datagrams::DATAGRAMS;
-use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
+use super::{
+    Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
+};
 use crate::netlink::{self, TcpSocket};
 
 /// Events taken from epoll in one call.
@@ -180,9 +182,15 @@ impl Network for KernelNetwork {
         Ok((self.listeners.len() - 1, taken))
     }
 
-    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId> {
-        let (stream, _) = self.listeners[listener].accept()?;
-        Ok(self.add(stream))
+    fn accept(&mut self, listener: ListenerId) -> io::Result<(ConnId, SocketAddr)> {
+        let (stream, peer) = self.listeners[listener].accept()?;
+        Ok((self.add(stream), peer))
+    }
+
+    fn accept_now(&mut self, listener: ListenerId) -> io::Result<Option<(ConnId, SocketAddr)>> {
+        let listener = &mut self.listeners[listener];
+        let accepted = without_waiting(listener, TcpListener::set_nonblocking, |one| one.accept())?;
+        Ok(accepted.map(|(stream, peer)| (self.add(stream), peer)))
     }
 
     fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
@@ -196,6 +204,11 @@ impl Network for KernelNetwork {
 
     fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection(conn)?.stream.read(buffer)
+    }
+
+    fn read_now(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let stream = &mut self.connection(conn)?.stream;
+        without_waiting(stream, TcpStream::set_nonblocking, |stream| stream.read(buffer))
     }
 
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
@@ -402,7 +415,7 @@ mod tests {
         let mut network = KernelNetwork::new().unwrap();
         let (listener, address) = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let near = network.connect(address).unwrap();
-        let far = network.accept(listener).unwrap();
+        let far = network.accept(listener).unwrap().0;
         let data: Vec<u8> = (0..10_000).map(|at| (at % 251) as u8).collect();
         for _ in 0..2 {
             assert_eq!(network.write_shared(near, &data).unwrap(), data.len());
@@ -420,7 +433,7 @@ mod tests {
         network.set_congestion("reno").unwrap();
         let (listener, address) = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let near = network.connect(address).unwrap();
-        let far = network.accept(listener).unwrap();
+        let far = network.accept(listener).unwrap().0;
         let told = network.tcp_info(&[near, 7, far]);
         let controls = told.iter().map(|info| info.as_ref()?.congestion.as_deref());
         assert!(controls.eq([Some("reno"), None, Some("reno")]));

@@ -67,14 +67,20 @@ pub trait Network {
         backlog: usize,
     ) -> io::Result<(ListenerId, SocketAddr)>;
 
-    /// The next connection of a listener; blocks.
-    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId>;
+    /// The next connection of a listener, and whose it is; blocks.
+    fn accept(&mut self, listener: ListenerId) -> io::Result<(ConnId, SocketAddr)>;
+
+    /// As `accept`, and `None` where there is none now.
+    fn accept_now(&mut self, listener: ListenerId) -> io::Result<Option<(ConnId, SocketAddr)>>;
 
     /// Connects; blocks until the handshake is over.
     fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId>;
 
     /// Reads some bytes; 0 is the orderly end of the stream.
     fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// As `read` of a connection that blocks, and `None` where there is nothing now.
+    fn read_now(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
     /// Writes some bytes, at least one.
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize>;
@@ -200,6 +206,22 @@ pub trait Network {
     /// Remarks of the stack for the record.
     fn notes(&mut self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// Does a call on a socket that blocks, and must not now: `None` where it would have.
+fn without_waiting<S, T>(
+    socket: &mut S,
+    set_nonblocking: fn(&S, bool) -> io::Result<()>,
+    call: impl FnOnce(&mut S) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    set_nonblocking(socket, true)?;
+    let done = call(socket);
+    set_nonblocking(socket, false)?;
+    match done {
+        // One that went before it was accepted.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
+        done => unless_late(done),
     }
 }
 

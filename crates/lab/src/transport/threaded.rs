@@ -1,7 +1,7 @@
 //! Millstream with its engine in a thread of its own, as a [`Network`].
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use super::datagrams::{DATAGRAMS, datagram_calls};
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::message::Message;
 use super::slots::Slots;
-use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
+use super::{
+    Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
+};
 use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
 
@@ -91,9 +93,15 @@ impl Network for ThreadedNetwork {
         Ok((self.listeners.len() - 1, taken))
     }
 
-    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId> {
-        let (stream, _) = self.listeners[listener].accept()?;
-        Ok(self.connections.add(stream))
+    fn accept(&mut self, listener: ListenerId) -> io::Result<(ConnId, SocketAddr)> {
+        let (stream, peer) = self.listeners[listener].accept()?;
+        Ok((self.connections.add(stream), peer))
+    }
+
+    fn accept_now(&mut self, listener: ListenerId) -> io::Result<Option<(ConnId, SocketAddr)>> {
+        let listener = &mut self.listeners[listener];
+        let accepted = without_waiting(listener, TcpListener::set_nonblocking, |one| one.accept())?;
+        Ok(accepted.map(|(stream, peer)| (self.connections.add(stream), peer)))
     }
 
     fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
@@ -103,6 +111,11 @@ impl Network for ThreadedNetwork {
 
     fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
         self.connections.read(conn, buffer)
+    }
+
+    fn read_now(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let stream = self.connections.stream(conn)?;
+        without_waiting(stream, TcpStream::set_nonblocking, |stream| stream.read(buffer))
     }
 
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {

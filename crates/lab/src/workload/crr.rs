@@ -4,7 +4,7 @@
 //! are free again. A connection that ends before its first byte ends the workload.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::kind::{Kind, Plan};
 use super::rr::{read_exact, write_all};
@@ -26,14 +26,13 @@ pub(super) const KIND: Kind = Kind {
         let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
         match part.calls {
             Calls::To(peer) => ask(network, peer, request, response, progress),
-            Calls::At(listener) => answer(network, listener, request, response, progress),
+            Calls::At(listener, from) => {
+                answer(network, (listener, from), request, response, progress)
+            }
             Calls::None => Err(io::ErrorKind::NotConnected.into()),
         }
     },
 };
-
-/// Connections that may wait to be accepted; one does at most, beside those that ended meanwhile.
-pub(super) const BACKLOG: usize = 128;
 
 /// The asking end. A transaction's latency is from before the call that connects until the end of the stream is read.
 pub(super) fn ask(
@@ -63,10 +62,10 @@ pub(super) fn ask(
     Ok(transactions.finish())
 }
 
-/// The answering end: until the asking end is done.
+/// The answering end: until the asking end is done. Connections from another address are closed.
 pub(super) fn answer(
     network: &mut dyn Network,
-    listener: ListenerId,
+    (listener, from): (ListenerId, IpAddr),
     request_bytes: usize,
     response_bytes: usize,
     progress: &Progress,
@@ -75,7 +74,11 @@ pub(super) fn answer(
     let mut request = vec![0; request_bytes];
     let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     loop {
-        let conn = network.accept(listener)?;
+        let (conn, peer) = network.accept(listener)?;
+        if peer.ip() != from {
+            network.close(conn);
+            continue;
+        }
         let asked = read_exact(network, conn, &mut request)?;
         transactions.look();
         if !asked {

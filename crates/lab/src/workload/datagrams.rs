@@ -8,12 +8,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::admission::{GREETING_BYTES, Ticket};
 use super::{Outcome, Progress, Tracker, monotonic_ns};
 use crate::limits;
 use crate::transport::{Another, DatagramId, Network};
 
-/// What both ends say once to know each other; longer than the smallest datagrams.
-pub(super) const GREETING: &[u8] = b"\xffmillstream-datagrams";
 /// Datagrams of one call.
 pub(super) const BATCH: usize = 32;
 /// How often a greeting is said again, and how often a receiver without news looks whether it is to stop.
@@ -42,32 +41,43 @@ pub(super) fn bound_to(network: &mut dyn Network, peer: SocketAddr) -> io::Resul
 }
 
 /// A socket of the near end that is known to `peer`: both have heard of each other.
-pub(super) fn greet(network: &mut dyn Network, peer: SocketAddr) -> io::Result<DatagramId> {
+pub(super) fn greet(
+    network: &mut dyn Network,
+    peer: SocketAddr,
+    ticket: &Ticket,
+) -> io::Result<DatagramId> {
+    let greeting = ticket.greeting();
     let socket = bound_to(network, peer)?;
     let mut buffer = [0; 64];
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(limits::STEP_TIMEOUT_MS) {
-        network.send_datagrams(socket, &[GREETING])?;
+        network.send_datagrams(socket, &[&greeting])?;
         match network.receive_datagram(socket, &mut buffer, LOOK)? {
-            Some(bytes) if buffer[..bytes] == *GREETING => return Ok(socket),
+            Some(bytes) if buffer[..bytes] == greeting => return Ok(socket),
             _ => {}
         }
     }
     Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to a datagram"))
 }
 
-/// Waits for the greeting on a socket of the far end, and answers.
-pub(super) fn await_greeting(network: &mut dyn Network, socket: DatagramId) -> io::Result<()> {
+/// Waits for the greeting with the ticket on a socket of the far end, and answers. From then on the socket takes
+/// datagrams of that peer alone.
+pub(super) fn await_greeting(
+    network: &mut dyn Network,
+    socket: DatagramId,
+    ticket: &Ticket,
+) -> io::Result<()> {
+    let greeting = ticket.greeting();
     let mut buffer = [0; 64];
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(limits::STEP_TIMEOUT_MS) {
         let Some((bytes, from)) = network.receive_datagram_from(socket, &mut buffer, LOOK)? else {
             continue;
         };
-        if buffer[..bytes] == *GREETING {
+        if buffer[..bytes.min(buffer.len())] == greeting {
             network.connect_datagrams(socket, from)?;
             // Of a path that loses some: those that come twice are no harm.
-            return network.send_datagrams(socket, &[GREETING, GREETING, GREETING]).map(drop);
+            return network.send_datagrams(socket, &[&greeting, &greeting, &greeting]).map(drop);
         }
     }
     Err(io::Error::new(io::ErrorKind::TimedOut, "no datagram came"))
@@ -146,7 +156,7 @@ fn work(
 /// The bytes of those of `count` datagrams, with `bytes` in all, that are not late greetings.
 fn payload(count: usize, bytes: usize, datagram_bytes: usize) -> u64 {
     let [count, bytes, each, greeting] =
-        [count, bytes, datagram_bytes, GREETING.len()].map(|n| n as i64);
+        [count, bytes, datagram_bytes, GREETING_BYTES].map(|n| n as i64);
     let own = (bytes - count * greeting).checked_div(each - greeting).unwrap_or(count);
     (own.clamp(0, count) * each) as u64
 }
@@ -192,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_late_greeting_is_no_payload() {
-        let greeting = GREETING.len();
+        let greeting = GREETING_BYTES;
         for each in [1, 20, 1000, 65_507] {
             assert_eq!(payload(5, 3 * each + 2 * greeting, each), 3 * each as u64);
             assert_eq!(payload(0, 0, each) + payload(1, greeting, each), 0);

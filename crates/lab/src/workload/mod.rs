@@ -1,5 +1,6 @@
 //! Workloads: what the two workers do over a [`crate::transport::Network`].
 
+mod admission;
 mod crr;
 mod datagrams;
 mod forward;
@@ -26,6 +27,8 @@ use crate::limits;
 use crate::record::TcpInfoRecord;
 use crate::transport::{ConnId, ConnInfo, DatagramId, ListenerId, Network};
 
+pub use admission::Ticket;
+use admission::{Admission, BACKLOG};
 pub use kind::{ALL, Kind, Plan, Task, Workload};
 use whereabouts::Tracker;
 pub use whereabouts::Whereabouts;
@@ -75,7 +78,7 @@ pub enum End {
     Far,
 }
 
-/// Ports the far end listens on.
+/// Ports the far end listens on, and what is to be shown there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
     /// Connections on which the near host sends; also request/response.
@@ -85,6 +88,8 @@ pub struct Ports {
     /// Sockets for datagrams, one for each of the near host. Of flows two: one for the greeting, and the one for all.
     #[serde(default)]
     pub datagrams: Vec<u16>,
+    /// What connections and datagrams begin with there.
+    pub ticket: Ticket,
 }
 
 /// What the data thread tells while it works. It alone writes the counters;
@@ -245,7 +250,8 @@ pub struct Session {
 enum Calls {
     None,
     To(SocketAddr),
-    At(ListenerId),
+    /// From this address alone.
+    At(ListenerId, IpAddr),
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, the same for all processes of the machine.
@@ -312,8 +318,8 @@ impl Task {
     /// Starts to listen on fresh ports.
     pub fn listen(self, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
         let plan = self.plan();
-        let mut listening =
-            Listening { task: self, listeners: None, sockets: vec![], ports: Ports::default() };
+        let ports = Ports { ticket: Ticket::fresh()?, ..Ports::default() };
+        let mut listening = Listening { task: self, listeners: None, sockets: vec![], ports };
         if let Some(count) = plan.far_sockets() {
             for _ in 0..count {
                 let (socket, taken) = network.bind_datagrams((address, 0).into())?;
@@ -323,9 +329,8 @@ impl Task {
             return Ok(listening);
         }
         let (near, far) = plan.lanes();
-        let backlog = if plan.joined == Joined::Calls { crr::BACKLOG } else { near.max(1) };
-        let (near_sends, first) = network.listen((address, 0).into(), backlog)?;
-        let (far_sends, second) = network.listen((address, 0).into(), far.max(1))?;
+        let (near_sends, first) = network.listen((address, 0).into(), near.max(BACKLOG))?;
+        let (far_sends, second) = network.listen((address, 0).into(), far.max(BACKLOG))?;
         listening.listeners = Some((near_sends, far_sends));
         listening.ports.near_sends = first.port();
         listening.ports.far_sends = second.port();
@@ -343,16 +348,16 @@ impl Task {
         let (near, far) = plan.lanes();
         let mut session = Session::new(self, End::Near);
         for _ in 0..near {
-            let conn = network.connect((address, ports.near_sends).into())?;
+            let conn = ports.ticket.connect(network, (address, ports.near_sends).into())?;
             session.lanes.push(Lane { conn, sends: true });
         }
         for _ in 0..far {
-            let conn = network.connect((address, ports.far_sends).into())?;
+            let conn = ports.ticket.connect(network, (address, ports.far_sends).into())?;
             session.lanes.push(Lane { conn, sends: false });
         }
         match (plan.joined, ports.datagrams.as_slice()) {
             (Joined::Flows(count), &[greeting, port]) => {
-                datagrams::greet(network, (address, greeting).into())?;
+                datagrams::greet(network, (address, greeting).into(), &ports.ticket)?;
                 for _ in 0..count {
                     let socket = datagrams::bound_to(network, (address, port).into())?;
                     session.sockets.push(socket);
@@ -360,32 +365,38 @@ impl Task {
             }
             (_, all) => {
                 for &port in all {
-                    session.sockets.push(datagrams::greet(network, (address, port).into())?);
+                    let to = (address, port).into();
+                    session.sockets.push(datagrams::greet(network, to, &ports.ticket)?);
                 }
             }
         }
         if plan.joined == Joined::Calls {
-            session.calls = Calls::To((address, ports.near_sends).into());
+            let to = (address, ports.near_sends).into();
+            ports.ticket.announce(network, to)?;
+            session.calls = Calls::To(to);
         }
         session.ready(network)
     }
 }
 
 impl Listening {
-    /// Takes all connections.
+    /// Takes all connections, of those that show the ticket.
     pub fn accept(self, network: &mut dyn Network) -> io::Result<Session> {
         let plan = self.task.plan();
         let (near, far) = plan.lanes();
         let mut session = Session::new(self.task, End::Far);
         if let Some((near_sends, far_sends)) = self.listeners {
-            for _ in 0..near {
-                session.lanes.push(Lane { conn: network.accept(near_sends)?, sends: false });
-            }
-            for _ in 0..far {
-                session.lanes.push(Lane { conn: network.accept(far_sends)?, sends: true });
+            for (count, listener, sends) in [(near, near_sends, false), (far, far_sends, true)] {
+                let mut admission = Admission::new(&self.ports.ticket, listener);
+                for _ in 0..count {
+                    session.lanes.push(Lane { conn: admission.accept(network)?, sends });
+                }
+                admission.end(network);
             }
             if plan.joined == Joined::Calls {
-                session.calls = Calls::At(near_sends);
+                let mut admission = Admission::new(&self.ports.ticket, near_sends);
+                session.calls = Calls::At(near_sends, admission.announced(network)?);
+                admission.end(network);
             }
         }
         session.sockets = self.sockets;
@@ -394,7 +405,7 @@ impl Listening {
             _ => session.sockets.clone(),
         };
         for socket in greeted {
-            datagrams::await_greeting(network, socket)?;
+            datagrams::await_greeting(network, socket, &self.ports.ticket)?;
         }
         session.ready(network)
     }

@@ -424,7 +424,13 @@ mod tests {
         fn listen(&mut self, _: SocketAddr, _: usize) -> io::Result<(ListenerId, SocketAddr)> {
             unreachable!("{NOT_ASKED}")
         }
-        fn accept(&mut self, _: ListenerId) -> io::Result<ConnId> {
+        fn accept(&mut self, _: ListenerId) -> io::Result<(ConnId, SocketAddr)> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn accept_now(&mut self, _: ListenerId) -> io::Result<Option<(ConnId, SocketAddr)>> {
+            unreachable!("{NOT_ASKED}")
+        }
+        fn read_now(&mut self, _: ConnId, _: &mut [u8]) -> io::Result<Option<usize>> {
             unreachable!("{NOT_ASKED}")
         }
         fn connect(&mut self, _: SocketAddr) -> io::Result<ConnId> {

@@ -54,7 +54,26 @@ fn over_memory(task: &Task) -> ((Counts, Outcome), (Counts, Outcome)) {
     over(task, Ipv4Addr::new(10, 9, 0, 2).into(), near, host(far, "10.9.0.2/24"))
 }
 
-/// Runs a task for a moment and gives what both ends counted at the very end.
+/// Those who come before the other end does, and stay: one says nothing, one too little, one something else, one goes.
+fn strangers(network: &mut dyn Network, address: IpAddr, ports: &Ports) {
+    let wrong = Ticket::fresh().unwrap();
+    for port in [ports.near_sends, ports.far_sends].into_iter().filter(|&port| port != 0) {
+        let to = SocketAddr::new(address, port);
+        let [_silent, short, gone] = [(); 3].map(|()| network.connect(to).unwrap());
+        rr::write_all(network, short, &[0; 3]).unwrap();
+        network.close(gone);
+        wrong.connect(network, to).unwrap();
+    }
+    for &port in ports.datagrams.iter().take(1) {
+        let socket = datagrams::bound_to(network, (address, port).into()).unwrap();
+        let long = [0xff; 2000];
+        network
+            .send_datagrams(socket, &[&wrong.greeting(), &wrong.greeting()[..20], &long])
+            .unwrap();
+    }
+}
+
+/// Runs a task for a moment and gives what both ends counted at the very end; strangers come first.
 fn over<N: Network>(
     task: &Task,
     address: IpAddr,
@@ -77,6 +96,7 @@ fn over<N: Network>(
     let progress = near.clone();
     let client = thread::spawn(move || {
         let mut network = near_network();
+        strangers(&mut network, address, &ports);
         let session = at_near.connect(&mut network, address, &ports).unwrap();
         let outcome = session.run(&mut network, &progress);
         network.finish(Duration::from_millis(100));

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::datagrams::GREETING;
+use super::admission::{GREETING_BYTES, is_greeting};
 use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
 use super::{End, Joined, Measure, Outcome, Progress, monotonic_ns};
@@ -79,13 +79,13 @@ pub(super) fn answer(
     progress: &Progress,
 ) -> io::Result<Outcome> {
     let mut response = vec![0xa5; response_bytes];
-    let mut request = vec![0; request_bytes.max(GREETING.len()) + 1];
+    let mut request = vec![0; request_bytes.max(GREETING_BYTES) + 1];
     let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     loop {
         match network.receive_datagram(socket, &mut request, LOOK)? {
             None if progress.stopping() => break,
             None => continue,
-            Some(bytes) if request[..bytes] == *GREETING => continue,
+            Some(bytes) if is_greeting(&request[..bytes]) => continue,
             Some(_) => {}
         }
         transactions.look();
