@@ -48,16 +48,16 @@ pub struct Swept {
 
 impl Directory {
     /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the first that is in
-    /// memory of `$XDG_RUNTIME_DIR/millstream`, `/run/millstream` (of root) and `/dev/shm/millstream-UID`. It is made
-    /// where it is not there.
+    /// memory, and that nobody else has taken, of `/run/millstream` (of root), `$XDG_RUNTIME_DIR/millstream` (of others),
+    /// `/run/user/UID/millstream` and `/dev/shm/millstream-UID`. It is made where it is not there.
     ///
     /// # Errors
-    /// When there is none, or it is not this user's alone.
+    /// When there is none, or it is not this user's alone: why each of them is not.
     pub fn of_user(uid: u32) -> Result<Self, LiveError> {
         if let Some(path) = set(VARIABLE) {
             return Self::at(path, uid);
         }
-        let mut refused = String::from("none of them is on a file system in memory");
+        let mut refused = Vec::new();
         for path in candidates(uid) {
             let parent = path.parent().unwrap_or(&path);
             if !is_in_memory(parent) {
@@ -65,10 +65,13 @@ impl Directory {
             }
             match Self::at(&path, uid) {
                 Ok(directory) => return Ok(directory),
-                Err(error) => refused = error.to_string(),
+                Err(error) => refused.push(error.to_string()),
             }
         }
-        Err(LiveError::NoDirectory(refused))
+        if refused.is_empty() {
+            refused.push("none of them is on a file system in memory".to_owned());
+        }
+        Err(LiveError::NoDirectory(refused.join("; ")))
     }
 
     /// This directory, which is made where it is not there. A directory on a disk would have engines wait for the disk.
@@ -92,17 +95,29 @@ impl Directory {
         paths.into_iter().filter_map(|path| Self::existing(path, uid).ok()).collect()
     }
 
-    /// A directory that is there and user `uid`'s alone.
+    /// A directory that is there and user `uid`'s alone, and that nobody else can put another in the place of.
     fn existing(path: PathBuf, uid: u32) -> Result<Self, LiveError> {
-        let meta = fs::symlink_metadata(&path).map_err(LiveError::file(&path))?;
-        let why = match &meta {
-            meta if !meta.is_dir() => Some("it is no directory"),
-            meta if meta.uid() != uid => Some("it belongs to another user"),
-            meta if meta.mode() & 0o077 != 0 => Some("others may read or change it; chmod 700"),
-            _ => None,
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        let meta = match options.open(&path).map(|opened| opened.metadata()) {
+            // A link, or no directory.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => {
+                return Err(LiveError::Unsafe { path, why: "it is no directory".to_owned() });
+            }
+            opened => opened.and_then(|meta| meta).map_err(LiveError::file(&path))?,
         };
-        why.map_or(Ok(()), |why| Err(LiveError::Unsafe { path: path.clone(), why }))?;
-        Ok(Self { path, uid })
+        let whole = fs::canonicalize(&path).map_err(LiveError::file(&path))?;
+        let why = match &meta {
+            meta if meta.uid() != uid => Some(format!("it belongs to user {}", meta.uid())),
+            meta if meta.mode() & 0o077 != 0 => {
+                Some("others may read or change it; chmod 700".to_owned())
+            }
+            _ => exchanged_by(&whole, uid),
+        };
+        match why {
+            Some(why) => Err(LiveError::Unsafe { path, why }),
+            None => Ok(Self { path: whole, uid }),
+        }
     }
 
     /// Its path.
@@ -189,14 +204,40 @@ fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
+/// Whether root of the host sees this, to whom a user's environment may come by `su` or `sudo -E`, and not root of a user's
+/// own namespace, to whom nothing above belongs to anybody.
+fn is_of_the_host() -> bool {
+    fs::metadata("/").is_ok_and(|root| root.uid() == 0)
+}
+
 fn candidates(uid: u32) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    paths.extend(set("XDG_RUNTIME_DIR").map(|path| path.join("millstream")));
-    if uid == 0 {
-        paths.push("/run/millstream".into());
+    let is_root = uid == 0 && is_of_the_host();
+    match set("XDG_RUNTIME_DIR").filter(|_| !is_root) {
+        Some(path) => paths.push(path.join("millstream")),
+        None if uid == 0 => paths.push("/run/millstream".into()),
+        None => {}
     }
+    paths.push(format!("/run/user/{uid}/millstream").into());
     paths.push(format!("/dev/shm/millstream-{uid}").into());
+    paths.dedup();
     paths
+}
+
+/// Who besides user `uid` can put another directory in the place of this one, which has no links in its path.
+fn exchanged_by(path: &Path, uid: u32) -> Option<String> {
+    let above = path.ancestors().skip(1).filter(|_| is_of_the_host());
+    above.filter_map(|folder| Some((folder, fs::metadata(folder).ok()?))).find_map(
+        |(folder, meta)| {
+            let folder = folder.display();
+            if meta.uid() != 0 && meta.uid() != uid {
+                return Some(format!("{folder} belongs to user {}", meta.uid()));
+            }
+            // In a sticky one everybody exchanges his own alone.
+            let is_open = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
+            is_open.then(|| format!("others may write {folder}"))
+        },
+    )
 }
 
 fn is_segment(path: &Path) -> bool {
@@ -245,6 +286,36 @@ pub(crate) fn open_regular(path: &Path, uid: u32) -> Result<File, Damage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_another_user_can_exchange_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let uid = fs::metadata("/proc/self").expect("itself").uid();
+        let above = std::env::temp_dir().join(format!("millstream-above-{}", std::process::id()));
+        let inner = above.join("inner");
+        fs::create_dir(&above).expect("made");
+        assert!(Directory::at(&inner, uid).is_ok());
+        let why = || match Directory::at(&inner, uid) {
+            Err(LiveError::Unsafe { why, .. }) => why,
+            other => panic!("{other:?}"),
+        };
+        let chmod = |mode| fs::set_permissions(&above, fs::Permissions::from_mode(mode));
+        for mode in [0o777, 0o770, 0o702] {
+            chmod(mode).expect("set");
+            assert!(why().contains("others may write"), "{mode:o}");
+        }
+        chmod(0o1777).expect("set");
+        assert!(Directory::at(&inner, uid).is_ok(), "as /tmp and /dev/shm are");
+        if uid == 0 {
+            chown(&above, Some(65_534), None).expect("given away");
+            assert!(why().contains("belongs to user 65534"));
+            chown(&above, Some(0), None).expect("taken back");
+            // As of who was there first, in /dev/shm.
+            chown(&inner, Some(65_534), None).expect("given away");
+            assert_eq!(why(), "it belongs to user 65534");
+        }
+        fs::remove_dir_all(above).expect("removed");
+    }
 
     #[test]
     fn a_mount_in_memory_is_told_from_others() {

@@ -17,7 +17,7 @@ pub enum LiveError {
         /// Which.
         path: PathBuf,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// A file could not be made or written.
     File {

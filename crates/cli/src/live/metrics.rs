@@ -20,7 +20,9 @@ pub const HELP: &str = "\
 The text format of Prometheus, version 0.0.4. Each name begins with `millstream_`, that of a counter ends with `_total`;
 times are in seconds and sizes in bytes. Labels are `engine`, `pid`, `number` and the engine's own. A value that the engine
 has not measured is left out: stages where none is timed, rings whose size a link does not know, the sums of histograms. With --listen every request
-for /metrics looks anew; there is no password, so only this machine is served unless --any-address is said.";
+for /metrics looks anew; there is no password, so only this machine is served unless --any-address is said. Clients are served
+side by side, and have to call this host by an address, as localhost, or by a name that --host says: pages of other names,
+which a browser was led here by, are told nothing.";
 
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
@@ -31,6 +33,9 @@ pub struct Metrics {
     /// Let --listen be an address that other machines reach
     #[arg(long, requires = "listen")]
     any_address: bool,
+    /// A name that clients of --listen may call this host by; may be repeated
+    #[arg(long = "host", value_name = "NAME", requires = "listen")]
+    hosts: Vec<String>,
 }
 
 /// Writes or serves them.
@@ -49,7 +54,8 @@ pub fn metrics(arguments: &Metrics) -> Result<ExitCode, Error> {
         TcpListener::bind(address).map_err(Error::host(format!("listen on {address}")))?;
     let address = listener.local_addr().map_err(Error::host("ask for the address"))?;
     say(format_args!("serving http://{address}/metrics"));
-    http::serve(&listener, || text().map_err(|error| error.to_string()))
+    let page = || text().map_err(|error| error.to_string());
+    http::serve(&listener, &arguments.hosts, &page)
 }
 
 /// What the command itself tells of each engine.
