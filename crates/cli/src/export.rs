@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_lab::error::Error;
 use millstream_lab::export::{Export, RUNS, VALUES};
+use millstream_lab::own_folder::behind_no_link_of_another;
 use millstream_lab::store::Store;
 
 use crate::kept::stored;
@@ -40,6 +41,7 @@ pub fn export(arguments: &Arguments) -> Result<ExitCode, Error> {
             found.collect::<Result<_, _>>().map_err(stored)?
         }
     };
+    behind_no_link_of_another(&arguments.out)?;
     let failed = |error| Error::file(format!("--out {}", arguments.out.display()))(error);
     let mut export = Export::create(&arguments.out).map_err(failed)?;
     let (mut count, mut seen) = (0, Vec::new());

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use millstream_lab::error::Error;
-use millstream_lab::own_folder::{create_anew, file_name, link_of_another};
+use millstream_lab::own_folder::{behind_no_link_of_another, create_anew, file_name};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::report::{Report, json_lines};
 
@@ -39,10 +39,7 @@ pub fn write_json<'a>(
 /// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
 /// as it is, and so is a file in a folder that takes no other. A link that another user has made is not followed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    if let Some(user) = link_of_another(path) {
-        let why = format!("{}: it is a link that {user} has made", path.display());
-        return Err(Error::Refused(why));
-    }
+    behind_no_link_of_another(path)?;
     // What a link means is written, and the link stays.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = target.metadata();

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use millstream_lab::error::Error;
-use millstream_lab::own_folder::create_anew;
+use millstream_lab::own_folder::{behind_no_link_of_another, create_anew};
 use millstream_lab::store::{Location, Store};
 
 use crate::kept::stored;
@@ -19,6 +19,7 @@ impl Made {
     /// Makes the folder of the page and tries out that something can be written there: what is wrong is better known
     /// before the measuring than after it.
     pub fn page_folder(&mut self, folder: &Path) -> Result<(), Error> {
+        behind_no_link_of_another(folder)?;
         let named = || format!("--out {}", folder.display());
         self.tried_out(folder).map_err(Error::file(named()))
     }

@@ -138,21 +138,35 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns who has a link of this path, if that is neither this user nor root: it may lead anywhere.
-pub fn link_of_another(path: &Path) -> Option<String> {
-    let meta = path.symlink_metadata().ok().filter(fs::Metadata::is_symlink)?;
-    let is_ours = [0, geteuid().as_raw()].contains(&meta.uid());
-    (!is_ours).then(|| user(meta.uid()))
+/// Refuses a path that is a link, or has one in it, of neither this user nor root: it may lead anywhere.
+pub fn behind_no_link_of_another(path: &Path) -> Result<(), Error> {
+    let of_another = |path: &Path| {
+        let meta = path.symlink_metadata().ok().filter(|meta| meta.is_symlink() && sees_host())?;
+        let is_ours = [0, geteuid().as_raw()].contains(&meta.uid());
+        (!is_ours).then(|| (path.display().to_string(), user(meta.uid())))
+    };
+    match path.ancestors().find_map(of_another) {
+        None => Ok(()),
+        Some((link, user)) => {
+            let why = "name what it leads to if that is meant";
+            Err(Error::Refused(format!("{link}: it is a link that {user} has made; {why}")))
+        }
+    }
 }
 
 /// Returns who else has one of the folders of this path, of those that are there, and so decides where it leads; to the
 /// host's root alone, who can be told to write anywhere.
 pub fn of_another(path: &Path) -> Option<String> {
-    let owner = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
-    if !geteuid().is_root() || owner(Path::new("/")) != Some(0) {
+    if !geteuid().is_root() || !sees_host() {
         return None;
     }
+    let owner = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
     path.ancestors().filter_map(owner).find(|&uid| uid != 0).map(user)
+}
+
+/// Whether root is root: in a user's own namespace what is root's belongs to nobody.
+fn sees_host() -> bool {
+    fs::metadata("/").is_ok_and(|root| root.uid() == 0)
 }
 
 /// Returns a user's number and name, as far as it has one.
@@ -204,7 +218,7 @@ mod tests {
         let (victim, file) = (place.join("victim"), place.join("file"));
         fs::write(&victim, "theirs").unwrap();
         symlink(&victim, &file).unwrap();
-        assert_eq!(link_of_another(&file), None, "our own");
+        behind_no_link_of_another(&file).expect("our own");
         create_anew(&file).unwrap().write_all(b"ours").unwrap();
         create_anew(&file).unwrap().write_all(b"again").unwrap();
         let read = |path| fs::read_to_string(path).unwrap();
@@ -213,7 +227,10 @@ mod tests {
             let link = place.join("link");
             symlink(&victim, &link).unwrap();
             std::os::unix::fs::lchown(&link, Some(STRANGER), None).unwrap();
-            assert!(link_of_another(&link).unwrap().starts_with("user 65534"));
+            for path in [link.clone(), link.join("a/b")] {
+                let why = behind_no_link_of_another(&path).unwrap_err().to_string();
+                assert!(why.contains("a link that user 65534"), "{why}");
+            }
             chown(&place, Some(STRANGER), None).unwrap();
             assert!(of_another(&place.join("a/b")).unwrap().starts_with("user 65534"));
             assert_eq!(of_another(Path::new("/run/millstream/x")), None);

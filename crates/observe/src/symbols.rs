@@ -1,6 +1,8 @@
 //! Names of addresses, in the kernel and in programs.
 
 use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use blazesym::Pid;
 use blazesym::symbolize::source::{Kernel, Process, Source};
@@ -70,7 +72,7 @@ impl Symbols {
         // Files are found by their names: the links in map_files need more rights.
         source.map_files = false;
         source.debug_syms = true;
-        source.perf_map = true;
+        source.perf_map = has_own_map(pid);
         let source = Source::Process(source);
         let addresses = stacks.concat();
         let found = self.symbolizer.symbolize(&source, Input::AbsAddr(&addresses));
@@ -94,6 +96,22 @@ impl Symbols {
     }
 }
 
+/// Whether a process has told names of what it compiled while it ran, in a file of its own user's or root's: anybody can
+/// make one of that name in `/tmp`, or a pipe that nobody writes.
+fn has_own_map(pid: u32) -> bool {
+    let map = || {
+        let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+        let status = String::from_utf8_lossy(&status);
+        let ids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
+        // As the process is called where it runs, and in its own view of /tmp.
+        let inner = ids.split_whitespace().last()?;
+        let map = fs::symlink_metadata(format!("/proc/{pid}/root/tmp/perf-{inner}.map")).ok()?;
+        let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+        Some(map.is_file() && [0, owner].contains(&map.uid()))
+    };
+    map().unwrap_or(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +129,26 @@ mod tests {
         assert!(names[2][0].contains("here_it_is"), "{names:?}");
         assert_eq!(names[2][1], "[unknown]");
         assert_eq!(symbols.kernel(1), "0x1");
+    }
+
+    #[test]
+    fn names_are_believed_of_a_process_own_user_alone() {
+        use std::os::unix::fs::{chown, symlink};
+        let pid = std::process::id();
+        let map = std::path::PathBuf::from(format!("/tmp/perf-{pid}.map"));
+        assert!(!has_own_map(pid) && !has_own_map(u32::MAX));
+        symlink("/etc/hostname", &map).unwrap();
+        assert!(!has_own_map(pid), "a link");
+        fs::remove_file(&map).unwrap();
+        fs::create_dir(&map).unwrap();
+        assert!(!has_own_map(pid), "no file, as a pipe is none");
+        fs::remove_dir(&map).unwrap();
+        fs::write(&map, "0 1 name").unwrap();
+        let own = has_own_map(pid);
+        // Where nothing may be given away this is root's no more than another's.
+        let is_given = chown(&map, Some(65_534), None).is_ok();
+        let given = has_own_map(pid);
+        fs::remove_file(&map).unwrap();
+        assert!(own && !(is_given && given));
     }
 }

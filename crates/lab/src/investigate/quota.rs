@@ -63,6 +63,10 @@ fn folders(text: &str) -> Vec<PathBuf> {
         else {
             continue;
         };
+        // A group beyond those that this process sees: nothing above the root is one.
+        if path.split('/').any(|part| part == "..") {
+            continue;
+        }
         let roots: &[&str] = match controllers {
             "" => &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
             _ if controllers.split(',').any(|one| one == "cpu") => {
@@ -129,5 +133,14 @@ mod tests {
         assert_eq!(no_quota(Path::new("/x/cpu.max")), "max");
         assert_eq!(no_quota(Path::new("/x/cpu.cfs_quota_us")), "-1");
         assert!(folders("nonsense\n3:memory:/\n").is_empty());
+        // Of a group outside, whose name another user may have chosen.
+        let outside = std::env::temp_dir().join(format!("ms-group-{}", std::process::id()));
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("cpu.max"), "1000 100000").unwrap();
+        let path = format!("/sys/fs/cgroup/../../../{}", outside.display());
+        assert!(Path::new(&path).exists());
+        let found = folders(&format!("0::/../../../{}\n", outside.display()));
+        fs::remove_dir_all(outside).unwrap();
+        assert_eq!(found, Vec::<PathBuf>::new());
     }
 }
