@@ -35,9 +35,10 @@ pub fn write_json<'a>(
     write_whole(path, lines.as_bytes())
 }
 
-/// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
-/// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
-/// as it is, and so is a file in a folder that takes no other. A link that another user has made is not followed.
+/// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk
+/// has all of it: neither a full disk nor whoever ends the program meanwhile leaves half of it
+/// under its name. A pipe or a device is written as it is, and so is a file in a folder that takes
+/// no other. A link that another user has made is not followed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     behind_no_link_of_another(path)?;
     // What a link means is written, and the link stays.

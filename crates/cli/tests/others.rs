@@ -1,4 +1,5 @@
-//! What other users have made, or may write, decides nothing of what root does; and no name of a store is a path.
+//! What other users have made, or may write, decides nothing of what root does; and no name of a
+//! store is a path.
 
 mod common;
 

@@ -5,8 +5,9 @@
 //! [`put_back_of_the_dead`]. A journal of an earlier boot is removed, for its settings have gone with that boot; one of
 //! another network namespace stays as long as anybody is in that.
 //!
-//! A journal is read of its user alone ([`OwnFolder`]). And whatever one says, nothing is written but a file that the kernel
-//! has for the settings that are changed here, and nothing asked of an interface whose name is none.
+//! A journal is read of its user alone ([`OwnFolder`]). And whatever one says, nothing is written
+//! but a file that the kernel has for the settings that are changed here, and nothing asked of an
+//! interface whose name is none.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -65,8 +66,8 @@ enum What {
     Rings,
 }
 
-/// Whether it is the file of a setting that is changed here: of the network, of an interface, of the CPUs that take an
-/// interrupt, or of a CPU quota.
+/// Returns whether it is the file of a setting that is changed here: of the network, of an
+/// interface, of the CPUs that take an interrupt, or of a CPU quota.
 fn is_setting(path: &Path) -> bool {
     let is_plain = |part: Component| matches!(part, Component::RootDir | Component::Normal(_));
     let parts: Option<Vec<&str>> = path
@@ -85,7 +86,7 @@ fn is_setting(path: &Path) -> bool {
     }
 }
 
-/// Whether an interface can have this name (`dev_valid_name` of Linux).
+/// Returns whether an interface can have this name (`dev_valid_name` of Linux).
 pub fn is_interface(name: &str) -> bool {
     let is_odd = |byte: u8| byte == b'/' || byte == b':' || byte == 0 || byte.is_ascii_whitespace();
     (1..16).contains(&name.len()) && !matches!(name, "." | "..") && !name.bytes().any(is_odd)

@@ -77,9 +77,10 @@ struct Marker {
 pub struct StateDir(OwnFolder);
 
 impl StateDir {
-    /// The directory of this user, made when missing: `/run/millstream` of root, whatever its environment says, which may be
-    /// another user's; of others `millstream` under `$XDG_RUNTIME_DIR`, else under the temporary directory. Call it before
-    /// entering a user namespace.
+    /// The directory of this user, made when missing: `/run/millstream` of root, whatever its
+    /// environment says, which may be another user's; of others `millstream` under
+    /// `$XDG_RUNTIME_DIR`, else under the temporary directory. Call it before entering a user
+    /// namespace.
     pub fn locate() -> Result<Self, Error> {
         let uid = geteuid();
         // To the root of a user's own namespace `/run` belongs to nobody.

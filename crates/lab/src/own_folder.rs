@@ -1,7 +1,8 @@
 //! A folder of which this user alone decides what is in it.
 //!
-//! It is opened once, and looked at by its descriptor; every file in it is reached from there. So nobody who may change a part of its
-//! path decides later which folder is meant, and no file is believed that another user has made or may write.
+//! It is opened once, and looked at by its descriptor; every file in it is reached from there. So
+//! nobody who may change a part of its path decides later which folder is meant, and no file is
+//! believed that another user has made or may write.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,8 +21,9 @@ use crate::error::Error;
 /// Longest file that is read.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Makes of any text the name of a file, of one folder and no other: letters, digits, `-`, `_` and dots behind another
-/// character stay, each other byte becomes `%` and its two digits. Different texts have different names.
+/// Makes of any text the name of a file, of one folder and no other: letters, digits, `-`, `_` and
+/// dots behind another character stay, each other byte becomes `%` and its two digits. Different
+/// texts have different names.
 pub fn file_name(text: &str) -> String {
     if text.is_empty() {
         return "%".to_owned();
@@ -48,14 +50,15 @@ pub struct OwnFolder {
 /// A file of an [`OwnFolder`] that was read.
 #[derive(Debug)]
 pub struct Found {
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// Since it was written; `None` for one of the future.
     pub age: Option<Duration>,
 }
 
 impl OwnFolder {
-    /// Opens the folder, which is made where it is missing. One that another user has, or may change, is refused.
+    /// Opens the folder, which is made where it is missing. One that another user has, or may
+    /// change, is refused.
     pub fn open(path: PathBuf) -> Result<Self, Error> {
         let named = path.display().to_string();
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -106,7 +109,8 @@ impl OwnFolder {
         Ok(Found { text, age: meta.modified()?.elapsed().ok() })
     }
 
-    /// Writes a file of it aside, under the name `part`, to the disk, and renames it: whoever finds it finds all of it.
+    /// Writes a file of it aside, under the name `part`, to the disk, and renames it: whoever finds
+    /// it finds all of it.
     pub fn write(&self, name: &str, part: &str, text: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -133,12 +137,13 @@ fn one(name: &str) -> io::Result<&str> {
 /// Creates a file that was not there; what was there under its name, a link too, goes.
 pub fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => File::options().write(true).create_new(true).open(path),
     }
 }
 
-/// Refuses a path that is a link, or has one in it, of neither this user nor root: it may lead anywhere.
+/// Refuses a path that is a link, or has one in it, of neither this user nor root: it may lead
+/// anywhere.
 pub fn behind_no_link_of_another(path: &Path) -> Result<(), Error> {
     let of_another = |path: &Path| {
         let meta = path.symlink_metadata().ok().filter(|meta| meta.is_symlink() && sees_host())?;
@@ -154,8 +159,8 @@ pub fn behind_no_link_of_another(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns who else has one of the folders of this path, of those that are there, and so decides where it leads; to the
-/// host's root alone, who can be told to write anywhere.
+/// Returns who else has one of the folders of this path, of those that are there, and so decides
+/// where it leads; to the host's root alone, who can be told to write anywhere.
 pub fn of_another(path: &Path) -> Option<String> {
     if !geteuid().is_root() || !sees_host() {
         return None;
@@ -164,7 +169,7 @@ pub fn of_another(path: &Path) -> Option<String> {
     path.ancestors().filter_map(owner).find(|&uid| uid != 0).map(user)
 }
 
-/// Whether root is root: in a user's own namespace what is root's belongs to nobody.
+/// Returns whether root is root: in a user's own namespace what is root's belongs to nobody.
 fn sees_host() -> bool {
     fs::metadata("/").is_ok_and(|root| root.uid() == 0)
 }
@@ -294,7 +299,8 @@ mod tests {
         fs::remove_dir_all(place).unwrap();
     }
 
-    /// The step at which an attacker has to come: after the folder was opened, before it is read and written.
+    /// The step at which an attacker has to come: after the folder was opened, before it is read
+    /// and written.
     #[test]
     fn a_folder_that_is_exchanged_after_it_was_opened_stays_the_one_that_was_opened() {
         let place = place("exchanged");

@@ -48,7 +48,8 @@ pub struct Swept {
 
 impl Directory {
     /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the first that is in
-    /// memory, and that nobody else has taken, of `/run/millstream` (of root), `$XDG_RUNTIME_DIR/millstream` (of others),
+    /// memory, and that nobody else has taken, of `/run/millstream` (of root),
+    /// `$XDG_RUNTIME_DIR/millstream` (of others),
     /// `/run/user/UID/millstream` and `/dev/shm/millstream-UID`. It is made where it is not there.
     ///
     /// # Errors
@@ -95,7 +96,8 @@ impl Directory {
         paths.into_iter().filter_map(|path| Self::existing(path, uid).ok()).collect()
     }
 
-    /// A directory that is there and user `uid`'s alone, and that nobody else can put another in the place of.
+    /// A directory that is there and user `uid`'s alone, and that nobody else can put another in
+    /// the place of.
     fn existing(path: PathBuf, uid: u32) -> Result<Self, LiveError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -204,8 +206,8 @@ fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Whether root of the host sees this, to whom a user's environment may come by `su` or `sudo -E`, and not root of a user's
-/// own namespace, to whom nothing above belongs to anybody.
+/// Returns whether root of the host sees this, to whom a user's environment may come by `su` or
+/// `sudo -E`, and not root of a user's own namespace, to whom nothing above belongs to anybody.
 fn is_of_the_host() -> bool {
     fs::metadata("/").is_ok_and(|root| root.uid() == 0)
 }
@@ -224,7 +226,8 @@ fn candidates(uid: u32) -> Vec<PathBuf> {
     paths
 }
 
-/// Who besides user `uid` can put another directory in the place of this one, which has no links in its path.
+/// Returns why somebody besides user `uid` can put another directory in the place of this one,
+/// which has no links in its path.
 fn exchanged_by(path: &Path, uid: u32) -> Option<String> {
     let above = path.ancestors().skip(1).filter(|_| is_of_the_host());
     above.filter_map(|folder| Some((folder, fs::metadata(folder).ok()?))).find_map(

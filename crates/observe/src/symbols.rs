@@ -96,8 +96,8 @@ impl Symbols {
     }
 }
 
-/// Whether a process has told names of what it compiled while it ran, in a file of its own user's or root's: anybody can
-/// make one of that name in `/tmp`, or a pipe that nobody writes.
+/// Returns whether a process has told names of what it compiled while it ran, in a file of its own
+/// user's or root's: anybody can make one of that name in `/tmp`, or a pipe that nobody writes.
 fn has_own_map(pid: u32) -> bool {
     let map = || {
         let status = fs::read(format!("/proc/{pid}/status")).ok()?;

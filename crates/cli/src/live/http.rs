@@ -1,7 +1,7 @@
 //! As much of HTTP as one page takes that is asked for again and again.
 //!
-//! Each client has a thread, so that none waits for another. There are `CLIENTS` at most, each for `PATIENCE`; one more, and the oldest
-//! goes that has not asked yet.
+//! Each client has a thread, so that none waits for another. There are `CLIENTS` at most, each for
+//! `PATIENCE`; one more, and the oldest goes that has not asked yet.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ const CLIENTS: usize = 64;
 
 type Page<'a> = &'a (dyn Fn() -> Result<String, String> + Sync);
 
-/// Those that are being served, by their number, the oldest first.
+/// The clients that are being served, by their number, the oldest first.
 #[derive(Default)]
 struct Clients(Mutex<VecDeque<(u64, TcpStream)>>);
 
@@ -47,8 +47,8 @@ impl Clients {
     }
 }
 
-/// Serves `page` as `/metrics`, until the program is interrupted. Besides addresses and `localhost` a client may call this
-/// host by these `names`.
+/// Serves `page` as `/metrics`, until the program is interrupted. Besides addresses and `localhost`
+/// a client may call this host by these `names`.
 pub fn serve(listener: &TcpListener, names: &[String], page: Page<'_>) -> Result<ExitCode, Error> {
     serve_for(listener, names, page, PATIENCE);
     Ok(ExitCode::SUCCESS)
@@ -164,8 +164,8 @@ fn asked(request: &[u8], names: &[String]) -> Result<(), &'static str> {
     if path == "/metrics" { Ok(()) } else { Err("404 Not Found") }
 }
 
-/// Whether a client means this server by a `Host` (RFC 9110 section 7.2): by an address, which nobody else can have lead
-/// here, or by a name that is known.
+/// Returns whether a client means this server by a `Host` (RFC 9110 section 7.2): by an address,
+/// which nobody else can have lead here, or by a name that is known.
 fn is_this(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => (address, port),
@@ -235,7 +235,8 @@ mod tests {
         }
     }
 
-    /// More silent clients than have a thread, and one that asks: what it is told comes whoever else is there.
+    /// More silent clients than have a thread, and one that asks: what it is told comes whoever
+    /// else is there.
     #[test]
     fn silent_clients_keep_nobody_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -69,8 +69,9 @@ impl Drop for Place {
     }
 }
 
-/// The command with the state folder of the place: that of root is always `/run/millstream`, so that root has another
-/// folder there, in mounts of its own. The process that is started becomes the command.
+/// The command with the state folder of the place: that of root is always `/run/millstream`, so
+/// that root has another folder there, in mounts of its own. The process that is started becomes
+/// the command.
 pub fn isolated(folder: &Path, command: &Command) -> Command {
     let mut all = Command::new("sh");
     let script = match may_mount() {
@@ -93,7 +94,7 @@ pub fn isolated(folder: &Path, command: &Command) -> Command {
     all
 }
 
-/// Whether this process is root and has mounts of its own where it likes.
+/// Returns whether this process is root and has mounts of its own where it likes.
 fn may_mount() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     *MAY.get_or_init(|| {

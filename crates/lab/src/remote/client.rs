@@ -56,7 +56,8 @@ pub(crate) struct FarSeat {
 }
 
 impl FarHost {
-    /// Asks it; again for a while where the connection ends before a word: so it does where very many others connect.
+    /// Asks it; again for a while where the connection ends before a word: so it does where very
+    /// many others connect.
     pub(super) fn ask(&self) -> io::Result<(Sender, Receiver)> {
         let until = Instant::now() + CONNECT_TIMEOUT;
         loop {

@@ -1,8 +1,10 @@
-//! Whoever connects, until it has proved that it knows the token: one thread, bounded memory, and nobody waits for another.
+//! Whoever connects, until it has proved that it knows the token: one thread, bounded memory, and
+//! nobody waits for another.
 //!
-//! A stranger costs an accepted connection and 42 bytes sent. Of those that have proved nothing there are `UNPROVED` at most; beyond
-//! that the source that has most of them loses its oldest. So strangers from one place displace only each other, and a client that
-//! answers as quickly as the network lets it is heard before its place is taken.
+//! A stranger costs an accepted connection and 42 bytes sent. Of those that have proved nothing
+//! there are `UNPROVED` at most; beyond that the source that has most of them loses its oldest. So
+//! strangers from one place displace only each other, and a client that answers as quickly as the
+//! network lets it is heard before its place is taken.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,7 +19,8 @@ use super::wire::{Challenges, PROOF_TIMEOUT, Unproved};
 pub(super) const UNPROVED: usize = 1024;
 /// Connections that are accepted before those that wait are looked at.
 const ACCEPTED: usize = 64;
-/// Lines about refusals in each stretch of `TOLD_EVERY`; the others are summed up in one at its end.
+/// Lines about refusals in each stretch of `TOLD_EVERY`; the others are summed up in one at its
+/// end.
 const TOLD: u64 = 8;
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// The listener's number in the set of events.
@@ -37,7 +40,7 @@ pub(super) struct Door<'a> {
     number: u64,
     /// By their number, the oldest first.
     waiting: BTreeMap<u64, Waiting>,
-    /// How many of each source wait.
+    /// The number of each source that wait.
     sources: HashMap<IpAddr, usize>,
     refusals: Refusals<'a>,
 }
@@ -58,7 +61,8 @@ impl<'a> Door<'a> {
         })
     }
 
-    /// Waits so long at most, and hands out those that have said all that there is to say, whatever that was.
+    /// Waits so long at most, and hands out those that have said all that there is to say, whatever
+    /// that was.
     pub(super) fn wait(&mut self, most: Duration) -> io::Result<Vec<(Unproved, SocketAddr)>> {
         let mut events = [EpollEvent::empty(); 64];
         let timeout = EpollTimeout::try_from(most).unwrap_or(EpollTimeout::ZERO);
@@ -162,7 +166,7 @@ impl<'a> Door<'a> {
     }
 }
 
-/// What counts as one source: an address, of IPv6 its /64.
+/// Returns the source that a peer counts for: an address, of IPv6 its /64.
 fn source(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),

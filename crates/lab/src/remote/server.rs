@@ -17,7 +17,7 @@ use crate::worker::may_open_files;
 /// How often the end is looked for while nobody connects.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What every run shares.
+/// The state that every run shares.
 struct Shared {
     program: WorkerProgram,
     interrupt: Interrupt,
@@ -27,8 +27,8 @@ struct Shared {
     tell: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// Serves runners until it is interrupted. `tell` hears of each run and of refusals, in one line; of many refusals it hears
-/// how many they were.
+/// Serves runners until it is interrupted. `tell` hears of each run and of refusals, in one line;
+/// of many refusals it hears how many they were.
 pub fn serve(
     listener: &TcpListener,
     token: Token,

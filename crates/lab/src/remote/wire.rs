@@ -165,7 +165,7 @@ pub(super) fn ask(mut stream: TcpStream, token: &Token) -> io::Result<(Sender, R
     }
 }
 
-/// What the server asks clients to prove themselves by: nonces of which none comes twice, and that nobody foresees.
+/// The nonces that clients prove themselves by. None comes twice, and nobody foresees one.
 pub(super) struct Challenges {
     secret: Code,
     count: u64,
@@ -202,7 +202,8 @@ impl Unproved {
         &self.stream
     }
 
-    /// Reads what there is, and returns whether the client has said all. What no client says is an error at once.
+    /// Reads what there is, and returns whether the client has said all. What no client says is an
+    /// error at once.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         while self.len < self.said.len() {
             match self.stream.read(&mut self.said[self.len..]) {
@@ -220,7 +221,8 @@ impl Unproved {
         Ok(true)
     }
 
-    /// Looks at the proof of a client that has said all. `take` says whether there is room for it, once it knows the token.
+    /// Looks at the proof of a client that has said all. `take` says whether there is room for it,
+    /// once it knows the token.
     pub(super) fn judge(
         self,
         token: &Token,

@@ -209,6 +209,36 @@ pub trait Network {
     }
 }
 
+/// Writes all of `data` to a connection that blocks.
+pub(crate) fn write_all(
+    network: &mut dyn Network,
+    conn: ConnId,
+    mut data: &[u8],
+) -> io::Result<()> {
+    while !data.is_empty() {
+        let written = network.write(conn, data)?;
+        data = &data[written..];
+    }
+    Ok(())
+}
+
+/// Fills the buffer; false when the stream ended before its first byte.
+pub(crate) fn read_exact(
+    network: &mut dyn Network,
+    conn: ConnId,
+    buffer: &mut [u8],
+) -> io::Result<bool> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match network.read(conn, &mut buffer[filled..])? {
+            0 if filled == 0 => return Ok(false),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            taken => filled += taken,
+        }
+    }
+    Ok(true)
+}
+
 /// Does a call on a socket that blocks, and must not now: `None` where it would have.
 fn without_waiting<S, T>(
     socket: &mut S,

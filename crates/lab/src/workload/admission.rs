@@ -1,7 +1,9 @@
-//! Which connections and datagrams are the other end's: those that begin with the ticket of the task.
+//! Admission: which connections and datagrams are the other end's: those that begin with the ticket
+//! of the task.
 //!
-//! The listening end makes it up, and the connecting one hears of it from the runner, with the ports. Whoever else connects, or stays
-//! silent, is never taken for the other end, and keeps nobody waiting. Who sees the traffic sees the ticket, too.
+//! The listening end makes it up, and the connecting one hears of it from the runner, with the
+//! ports. Whoever else connects, or stays silent, is never taken for the other end, and keeps
+//! nobody waiting. Who sees the traffic sees the ticket, too.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -10,10 +12,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::rr::write_all;
-use crate::transport::{ConnId, ListenerId, Network};
+use crate::transport::{ConnId, ListenerId, Network, write_all};
 
-/// How a datagram begins that has a ticket: with a byte that no other datagram of a workload begins with.
+/// How a datagram begins that has a ticket: with a byte that no other datagram of a workload begins
+/// with.
 const GREETING: [u8; 6] = *b"\xffmstrm";
 const TICKET_BYTES: usize = 16;
 /// Length of a datagram that has a ticket; it is longer than the smallest datagrams.
@@ -25,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Connections that may wait to be accepted, at least.
 pub(super) const BACKLOG: usize = 128;
 
-/// What both ends of a task know, and nobody who does not see their traffic.
+/// A secret of both ends of a task, which nobody knows who does not see their traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket([u8; TICKET_BYTES]);
 
@@ -44,7 +46,8 @@ impl Ticket {
         Ok(conn)
     }
 
-    /// Connects, shows it, and hears that it was seen: later connections from this address are taken without.
+    /// Connects, shows it, and hears that it was seen: later connections from this address are
+    /// taken without.
     pub(super) fn announce(&self, network: &mut dyn Network, to: SocketAddr) -> io::Result<()> {
         let conn = self.connect(network, to)?;
         while network.read(conn, &mut [0; 16])? > 0 {}
@@ -61,7 +64,7 @@ impl Ticket {
     }
 }
 
-/// Whether it is such a datagram, of whatever ticket.
+/// Returns whether it is such a datagram, of whatever ticket.
 pub(super) fn is_greeting(datagram: &[u8]) -> bool {
     datagram.len() == GREETING_BYTES && datagram.starts_with(&GREETING)
 }

@@ -7,11 +7,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use super::kind::{Kind, Plan};
-use super::rr::{read_exact, write_all};
 use super::transactions::Transactions;
 use super::{Calls, Joined, Measure, Outcome, Progress, monotonic_ns};
 use crate::record::keys;
-use crate::transport::{ListenerId, Network};
+use crate::transport::{ListenerId, Network, read_exact, write_all};
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {

@@ -60,8 +60,8 @@ pub(super) fn greet(
     Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to a datagram"))
 }
 
-/// Waits for the greeting with the ticket on a socket of the far end, and answers. From then on the socket takes
-/// datagrams of that peer alone.
+/// Waits for the greeting with the ticket on a socket of the far end, and answers. From then on the
+/// socket takes datagrams of that peer alone.
 pub(super) fn await_greeting(
     network: &mut dyn Network,
     socket: DatagramId,

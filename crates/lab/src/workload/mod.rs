@@ -88,7 +88,7 @@ pub struct Ports {
     /// Sockets for datagrams, one for each of the near host. Of flows two: one for the greeting, and the one for all.
     #[serde(default)]
     pub datagrams: Vec<u16>,
-    /// What connections and datagrams begin with there.
+    /// Connections and datagrams begin with it.
     pub ticket: Ticket,
 }
 

@@ -6,7 +6,7 @@ use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
 use super::{End, Joined, Lane, Measure, Outcome, Progress, describe, monotonic_ns};
 use crate::record::keys;
-use crate::transport::{ConnId, Network};
+use crate::transport::{ConnId, Network, read_exact, write_all};
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {
@@ -78,33 +78,4 @@ pub(super) fn answer(
     let tcp_info = describe(network, End::Far, &[Lane { conn, sends: true }]);
     network.close(conn);
     Ok(Outcome { tcp_info, sending: 1, ..outcome })
-}
-
-pub(super) fn write_all(
-    network: &mut dyn Network,
-    conn: ConnId,
-    mut data: &[u8],
-) -> io::Result<()> {
-    while !data.is_empty() {
-        let written = network.write(conn, data)?;
-        data = &data[written..];
-    }
-    Ok(())
-}
-
-/// Fills the buffer; false when the stream ended before its first byte.
-pub(super) fn read_exact(
-    network: &mut dyn Network,
-    conn: ConnId,
-    buffer: &mut [u8],
-) -> io::Result<bool> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match network.read(conn, &mut buffer[filled..])? {
-            0 if filled == 0 => return Ok(false),
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            taken => filled += taken,
-        }
-    }
-    Ok(true)
 }

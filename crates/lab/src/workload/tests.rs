@@ -54,13 +54,14 @@ fn over_memory(task: &Task) -> ((Counts, Outcome), (Counts, Outcome)) {
     over(task, Ipv4Addr::new(10, 9, 0, 2).into(), near, host(far, "10.9.0.2/24"))
 }
 
-/// Those who come before the other end does, and stay: one says nothing, one too little, one something else, one goes.
+/// Strangers come before the other end does, and stay: one says nothing, one too little, one
+/// something else, one goes.
 fn strangers(network: &mut dyn Network, address: IpAddr, ports: &Ports) {
     let wrong = Ticket::fresh().unwrap();
     for port in [ports.near_sends, ports.far_sends].into_iter().filter(|&port| port != 0) {
         let to = SocketAddr::new(address, port);
         let [_silent, short, gone] = [(); 3].map(|()| network.connect(to).unwrap());
-        rr::write_all(network, short, &[0; 3]).unwrap();
+        crate::transport::write_all(network, short, &[0; 3]).unwrap();
         network.close(gone);
         wrong.connect(network, to).unwrap();
     }
