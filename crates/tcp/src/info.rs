@@ -106,8 +106,8 @@ pub struct TcpInfo {
     /// The longest that an ACK is held back.
     pub delayed_ack_us: u64,
     pub cwnd_bytes: u64,
-    /// `u64::MAX` before the first congestion.
-    pub ssthresh_bytes: u64,
+    /// `None` before the first congestion.
+    pub ssthresh_bytes: Option<u64>,
     pub in_flight_bytes: u64,
     pub unacked_bytes: u64,
     pub sacked_bytes: u64,
@@ -275,7 +275,7 @@ impl Connection {
             last_ack_received_us: us(since_tick(self.clock, ack_at)),
             delayed_ack_us: u64::from(self.config.delayed_ack_ms) * 1000,
             cwnd_bytes: window.cwnd_bytes,
-            ssthresh_bytes: window.ssthresh_bytes,
+            ssthresh_bytes: (window.ssthresh_bytes != u64::MAX).then_some(window.ssthresh_bytes),
             in_flight_bytes: board.pipe(snd.una(), snd.nxt()),
             unacked_bytes: snd.outstanding(),
             sacked_bytes: board.sacked_bytes(),

@@ -15,8 +15,7 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
     // What has no value yet, or no limit, is absent.
     let pacing = (info.pacing_rate_bytes_per_s > 0)
         .then_some(("pacing_rate_bits_per_s", info.pacing_rate_bytes_per_s as f64 * 8.0));
-    let ssthresh =
-        (info.ssthresh_bytes != u64::MAX).then_some(("ssthresh_bytes", info.ssthresh_bytes as f64));
+    let ssthresh = info.ssthresh_bytes.map(|bytes| ("ssthresh_bytes", bytes as f64));
     let all = path(info).into_iter().chain(queues(info)).chain(traffic(info)).chain(loss(info));
     let fields = all.chain(pacing).chain(ssthresh);
     let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();

@@ -42,7 +42,7 @@ pub(in crate::engine) enum What {
     Change { from: &'static str, to: &'static str },
     /// So much more of this was counted.
     Counted { trigger: &'static str, count: u64 },
-    /// What the connection reckons with; `u64::MAX` is no limit.
+    /// What the connection reckons with.
     Metrics(Metrics),
 }
 
@@ -50,7 +50,7 @@ pub(in crate::engine) enum What {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Metrics {
     pub cwnd_bytes: u64,
-    pub ssthresh_bytes: u64,
+    pub ssthresh_bytes: Option<u64>,
     pub in_flight_bytes: u64,
     pub pacing_rate_bytes_per_s: u64,
     pub srtt_us: u64,

@@ -319,7 +319,7 @@ fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
     lost.options.sack.push(lost.ack + 548, lost.ack + 4 * 548).expect("room");
     connection.on_segment(now, &lost, Payload::None, 0, &pool);
     assert_eq!(drain(&mut connection, now, &pool).len(), 1);
-    assert_eq!(connection.info().ssthresh_bytes, 2 * 548);
+    assert_eq!(connection.info().ssthresh_bytes, Some(2 * 548));
     connection.set_link_mtu(now, 1500);
     let mut all = header(1, 1 + 4 * 548, TcpFlags::ACK);
     // It answers what was sent again.

@@ -80,7 +80,6 @@ fn show(event: &Event, page: &mut String) {
         What::Metrics(metrics) => {
             let numbers = [
                 ("congestion_window", metrics.cwnd_bytes),
-                ("ssthresh", metrics.ssthresh_bytes),
                 ("bytes_in_flight", metrics.in_flight_bytes),
                 ("pacing_rate", metrics.pacing_rate_bytes_per_s),
                 ("smoothed_rtt_us", metrics.srtt_us),
@@ -90,8 +89,11 @@ fn show(event: &Event, page: &mut String) {
                 ("send_window", metrics.snd_wnd_bytes),
                 ("receive_window", metrics.rcv_wnd_bytes),
             ];
-            for (key, number) in numbers.into_iter().filter(|&(_, number)| number != u64::MAX) {
+            for (key, number) in numbers {
                 line.put(key, number);
+            }
+            if let Some(ssthresh) = metrics.ssthresh_bytes {
+                line.put("ssthresh", ssthresh);
             }
         }
     }

@@ -302,7 +302,7 @@ fn tables_are_walked_a_few_slots_at_a_time() {
     let all = pages(&mut engine, "ss");
     assert_eq!(lines(&all, "socket").count(), 1000);
     assert!(pages(&mut engine, "links")[0].contains("rx_ring="));
-    assert!(pages(&mut engine, "pool")[0].contains("holder name=tcp-send"));
+    assert!(pages(&mut engine, "pool").concat().contains("holder name=tcp-send"));
     for wrong in ["", "x", "queue", "queue tcp", "queue tcp9.9.9", "queue tcp-1.0", "queue tcp5.1"]
     {
         let all = pages(&mut engine, wrong);

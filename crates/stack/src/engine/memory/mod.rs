@@ -1,24 +1,23 @@
 //! Who of this engine holds the pool's frames, and giving memory back when all is idle.
 
 pub(in crate::engine) mod account;
+pub(in crate::engine) mod held;
 pub(in crate::engine) mod reclaim;
 
 use std::time::Duration;
 
-use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats, QueueStats};
+use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats};
 
 use super::Engine;
 use crate::stats::MemoryUse;
 use crate::tuning::{IDLE_RELEASE, RESERVE_FRAMES, RESERVE_PART};
+use held::{HeldSums, Holders};
 
 /// The engine's names in the pool's books, and since when it has had no work.
 pub(super) struct Memory {
     /// Says only whether there is traffic.
     engine: Holder,
-    tcp_send: Holder,
-    tcp_receive: Holder,
-    datagrams: Holder,
-    neighbors: Holder,
+    holders: Holders,
     worked: Instant,
     /// Memory was given back since there was work.
     idle: bool,
@@ -30,16 +29,7 @@ impl Memory {
     pub fn new(pool: &Pool, now: Instant) -> Self {
         let engine = pool.holder("engine");
         engine.set_busy(true);
-        Self {
-            engine,
-            tcp_send: pool.holder("tcp-send"),
-            tcp_receive: pool.holder("tcp-receive"),
-            datagrams: pool.holder("datagrams"),
-            neighbors: pool.holder("neighbours"),
-            worked: now,
-            idle: false,
-            reserve: Vec::new(),
-        }
+        Self { engine, holders: Holders::new(pool), worked: now, idle: false, reserve: Vec::new() }
     }
 
     /// A turn begins: where the pool has nothing, it has the reserve.
@@ -111,48 +101,24 @@ impl Engine {
     ///
     /// [`PoolStats::unclaimed_bytes`] are in no socket: on links, or in the application's hands.
     pub fn memory(&self) -> PoolStats {
-        let (mut send, mut receive) = (QueueStats::default(), QueueStats::default());
-        for (_, socket) in self.tcp.sockets.iter() {
-            let (sending, mut receiving) = socket.conn.queue_stats();
-            // With what came out of order, which waits beside the queue.
-            let info = socket.conn.info();
-            receiving.held_bytes = info.recv_queue_held_bytes;
-            receiving.bytes += info.out_of_order_bytes as usize;
-            send += sending;
-            receive += receiving;
+        let mut sums = HeldSums::default();
+        self.tcp.sockets.iter().for_each(|(_, socket)| sums.add_connection(&socket.conn));
+        for (_, socket) in self.udp.sockets.iter() {
+            let bytes = socket.queue.iter().map(|datagram| datagram.packet.len()).sum();
+            sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
         }
-        let mut datagrams = QueueStats::default();
-        let udp = self.udp.sockets.iter().map(|(_, socket)| {
-            let bytes: usize = socket.queue.iter().map(|datagram| datagram.packet.len()).sum();
-            (bytes, socket.held_bytes, socket.limit_bytes)
-        });
-        let icmp = self.icmp.sockets.iter().map(|(_, socket)| {
-            let bytes: usize = socket.queue.iter().map(|echo| echo.packet.len()).sum();
-            (bytes, socket.held_bytes, socket.limit_bytes)
-        });
-        for (bytes, held_bytes, limit_bytes) in udp.chain(icmp) {
-            datagrams += QueueStats {
-                queues: 1,
-                bytes,
-                held_bytes,
-                high_water_bytes: held_bytes,
-                limit_bytes,
-                ..QueueStats::default()
-            };
+        for (_, socket) in self.icmp.sockets.iter() {
+            let bytes = socket.queue.iter().map(|echo| echo.packet.len()).sum();
+            sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
         }
-        let waiting = self.out.neighbors.stats();
-        let memory = &self.memory;
-        memory.tcp_send.publish(send);
-        memory.tcp_receive.publish(receive);
-        memory.datagrams.publish(datagrams);
-        memory.neighbors.publish(QueueStats {
-            queues: 1,
-            held_bytes: waiting.pending_bytes,
-            high_water_bytes: waiting.pending_bytes,
-            refused: waiting.refused,
-            ..QueueStats::default()
-        });
+        self.publish_held(sums);
         self.out.pool.stats()
+    }
+
+    /// Says in the pool's books what this engine holds: `sums` of its sockets, and the rest.
+    pub(in crate::engine) fn publish_held(&self, mut sums: HeldSums) {
+        sums.set_rest(&self.out.neighbors.stats(), self.reassembly.held_bytes());
+        self.memory.holders.publish(&sums);
     }
 }
 

@@ -73,7 +73,9 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
             let mut line = page.line("socket");
             line.put("state", State::TimeWait.name());
             line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
-            line.put("due_us", due.map_or(0, |due| us(engine.time, due)));
+            if let Some(due) = due {
+                line.put("due_us", us(engine.time, due));
+            }
             line.end();
             Some(())
         }
@@ -107,7 +109,9 @@ pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<(
     }
     line.put("age_us", us(request.open.since(), engine.time));
     line.put("timeouts", request.open.timeouts());
-    line.put("due_us", due.map_or(0, |due| us(engine.time, due)));
+    if let Some(due) = due {
+        line.put("due_us", us(engine.time, due));
+    }
     line.end();
     Some(())
 }
@@ -125,13 +129,9 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
     }
     let numbers = [
         ("rto_us", info.rto_us),
-        ("srtt_us", info.srtt_us),
-        ("rttvar_us", info.rttvar_us),
-        ("min_rtt_us", info.min_rtt_us),
         ("snd_mss_bytes", u64::from(info.snd_mss_bytes)),
         ("rcv_mss_bytes", u64::from(info.rcv_mss_bytes)),
         ("cwnd_bytes", info.cwnd_bytes),
-        ("ssthresh_bytes", info.ssthresh_bytes),
         ("in_flight_bytes", info.in_flight_bytes),
         ("lost_bytes", info.lost_bytes),
         ("notsent_bytes", info.notsent_bytes),
@@ -146,8 +146,6 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
         ("segments_in", info.segments_in),
         ("retransmits", u64::from(info.retransmits)),
         ("timeouts", u64::from(info.timeouts)),
-        ("delivery_rate_bytes_per_s", info.delivery_rate_bytes_per_s),
-        ("pacing_rate_bytes_per_s", info.pacing_rate_bytes_per_s),
         ("busy_us", info.busy_us),
         ("rwnd_limited_us", info.rwnd_limited_us),
         ("sndbuf_limited_us", info.sndbuf_limited_us),
@@ -155,6 +153,19 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
         ("last_data_received_us", info.last_data_received_us),
     ];
     for (key, number) in numbers {
+        line.put(key, number);
+    }
+    // What has no value yet, or no limit, is absent.
+    let measured = |number: u64| (number != 0).then_some(number);
+    let more = [
+        ("srtt_us", measured(info.srtt_us)),
+        ("rttvar_us", measured(info.rttvar_us)),
+        ("min_rtt_us", measured(info.min_rtt_us)),
+        ("ssthresh_bytes", info.ssthresh_bytes),
+        ("delivery_rate_bytes_per_s", measured(info.delivery_rate_bytes_per_s)),
+        ("pacing_rate_bytes_per_s", measured(info.pacing_rate_bytes_per_s)),
+    ];
+    for (key, number) in more.into_iter().filter_map(|(key, number)| Some((key, number?))) {
         line.put(key, number);
     }
 }

@@ -159,6 +159,49 @@ fn the_pool_is_told_holder_by_holder_and_sums_are_those_of_all() {
     assert_eq!(all_lines(&all, "thread").len(), stats.caches.len());
 }
 
+/// Held memory by holder, once what a peer that does not read and an application have left there is known.
+#[test]
+fn the_pool_is_told_with_what_the_queues_hold() {
+    let (mut near, mut far) = joined();
+    let listener = far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 4).expect("room");
+    let id = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+    settle(&mut near, &mut far);
+    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let mut written = 0;
+    while let Ok(count @ 1..) = near.tcp_write(id, &[7; 60_000]) {
+        written += count;
+        settle(&mut near, &mut far);
+    }
+    let talking = near.udp_bind("10.9.0.1:9".parse().expect("an address")).expect("a socket");
+    let from = far.udp_bind("10.9.0.2:9".parse().expect("an address")).expect("a socket");
+    for _ in 0..5 {
+        let to = "10.9.0.1:9".parse().expect("an address");
+        far.udp_send(from, &[7; 700], Some(to)).expect("room");
+        settle(&mut near, &mut far);
+    }
+    let packet = Packet::from_slice(&near.out.pool, 0, &[7; 100]).expect("frames");
+    let (now, link) = (near.now(), LinkId(0));
+    let _ = near.out.neighbors.resolve(now, link, host(77), packet);
+    let held = |engine: &mut Engine, name: &str, key: &str| {
+        let all = all_lines(&pages_within_bounds(engine, "pool"), "holder");
+        let mut found = all.iter().filter(|one| one.get("name") == Some(name));
+        found.find_map(|one| one.number(key).filter(|number| *number != 0)).unwrap_or(0)
+    };
+    let (sends, receives) = (
+        near.tcp_info(id).expect("open").send_queue_bytes,
+        far.tcp_info(server).expect("open").recv_queue_bytes,
+    );
+    assert_eq!(held(&mut near, "tcp-send", "payload_bytes"), sends);
+    assert_eq!(held(&mut far, "tcp-receive", "payload_bytes"), receives);
+    assert!(sends > 0 && receives > 0 && sends + receives >= written as u64);
+    assert!(held(&mut near, "tcp-send", "held_bytes") >= sends);
+    assert!(held(&mut far, "tcp-receive", "held_bytes") >= receives);
+    assert!(held(&mut near, "datagrams", "held_bytes") >= 5 * 700);
+    assert!(held(&mut near, "neighbours", "held_bytes") >= 100);
+    assert_eq!(near.tcp_state(id), Ok(millstream_tcp::State::Established));
+    assert!(near.udp_recv(talking, &mut [0; 999]).is_ok());
+}
+
 #[test]
 fn groups_are_told_with_who_listens_to_which_sources() {
     let (mut engine, link, _other) = alone();
