@@ -63,9 +63,9 @@ fn reasons(now: &Snapshot) -> Vec<Reason> {
 
 /// Shows them.
 pub fn drops(arguments: &Drops) -> Result<ExitCode, Error> {
-    let mut segment = engines::one(arguments.which.engine.as_deref())?;
-    let id = engines::id(&segment);
-    arguments.again.look(&mut segment, |before, now| {
+    let segments = engines::meant(arguments.which.engine())?;
+    let several = segments.len() > 1;
+    arguments.again.look(segments, |id, before, now| {
         let old = before.map(reasons);
         let mut all = reasons(now);
         if let Some(old) = &old {
@@ -102,6 +102,7 @@ pub fn drops(arguments: &Drops) -> Result<ExitCode, Error> {
         if all.is_empty() {
             text = "nothing was dropped\n".to_owned();
         }
-        out(&text)
+        let heading = if several { engines::heading(id) } else { String::new() };
+        out(&(heading + &text))
     })
 }

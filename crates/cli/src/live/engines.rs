@@ -1,10 +1,13 @@
 //! The engines that there are, and which one is meant.
 
+use std::process::ExitCode;
+
 use millstream::link::sys::effective_uid;
 use millstream::live::{Directory, Segment};
 use millstream_lab::error::Error;
 
-use crate::output::say;
+use super::ask::ask_all;
+use crate::output::{out, say};
 
 /// What an engine is called here: its name, its process, and its number there.
 pub fn id(segment: &Segment) -> String {
@@ -27,24 +30,76 @@ pub fn all() -> Result<Vec<Segment>, Error> {
     Ok(segments)
 }
 
-/// The engine that is meant by `text`, or the only one.
-pub fn one(text: Option<&str>) -> Result<Segment, Error> {
+/// Returns the engines that are meant by `text`, one at least; without it all, by their IDs.
+pub fn meant(text: Option<&str>) -> Result<Vec<Segment>, Error> {
     let is_meant = |segment: &Segment| {
         text.is_none_or(|text| {
             let header = segment.header();
-            header.name == text || header.pid.to_string() == text || id(segment) == text
+            let numbers = [header.pid, header.number].map(|number| number.to_string());
+            header.name == text || numbers.iter().any(|one| one == text) || id(segment) == text
         })
     };
     let mut found: Vec<Segment> = all()?.into_iter().filter(is_meant).collect();
-    match (found.len(), text) {
-        (1, _) => Ok(found.remove(0)),
-        (0, None) => Err(Error::Refused(
+    found.sort_by_key(id);
+    match (found.is_empty(), text) {
+        (false, _) => Ok(found),
+        (true, None) => Err(Error::Refused(
             "no engine of this user is published; see `millstream ps --help`".into(),
         )),
-        (0, Some(text)) => Err(Error::Refused(format!("no engine '{text}'; see `millstream ps`"))),
-        _ => {
-            let ids: Vec<String> = found.iter().map(id).collect();
-            Err(Error::Refused(format!("several engines; name one: {}", ids.join(", "))))
+        (true, Some(text)) => {
+            Err(Error::Refused(format!("no engine '{text}'; see `millstream ps`")))
         }
     }
+}
+
+/// Returns the engine that is meant by `text`, or the only one: for what can be of one alone.
+pub fn one(text: Option<&str>) -> Result<Segment, Error> {
+    only(meant(text)?)
+}
+
+/// The same; of several engines the one that has this socket.
+pub fn with_socket(text: Option<&str>, socket: &str) -> Result<Segment, Error> {
+    let (have, others): (Vec<_>, Vec<_>) = meant(text)?
+        .into_iter()
+        .partition(|segment| ask_all(segment, &format!("queue {socket}")).is_ok());
+    only(if have.is_empty() { others } else { have })
+}
+
+fn only(mut found: Vec<Segment>) -> Result<Segment, Error> {
+    if found.len() == 1 {
+        return Ok(found.remove(0));
+    }
+    let ids: Vec<String> = found.iter().map(id).collect();
+    Err(Error::Refused(format!("several engines; name one: {}", ids.join(", "))))
+}
+
+/// Shows each engine that is meant by `text`, below its ID where there are several and text is written. What fails for
+/// some of several is a note; for all of them it is the error.
+pub fn each(
+    text: Option<&str>,
+    json: bool,
+    mut show: impl FnMut(&mut Segment) -> Result<(), Error>,
+) -> Result<ExitCode, Error> {
+    let mut found = meant(text)?;
+    let several = found.len() > 1;
+    let (mut failed, mut shown) = (None, false);
+    for segment in &mut found {
+        if several && !json {
+            out(&heading(&id(segment)))?;
+        }
+        match show(segment) {
+            Ok(()) => shown = true,
+            Err(error) if several => {
+                say(format_args!("note: {}: {error}", id(segment)));
+                failed = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    failed.filter(|_| !shown).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// The line above what is shown of one of several engines.
+pub fn heading(id: &str) -> String {
+    format!("engine {id}\n")
 }

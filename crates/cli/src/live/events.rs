@@ -46,7 +46,7 @@ pub fn events(arguments: &Events) -> Result<ExitCode, Error> {
     if !(0.0..=SECONDS_MOST).contains(&arguments.seconds) {
         return Err(Error::Refused(format!("--seconds is 0 to {SECONDS_MOST}")));
     }
-    let mut segment = engines::one(arguments.engine.as_deref())?;
+    let mut segment = engines::with_socket(arguments.engine.as_deref(), &arguments.id)?;
     let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
     let mut watch = Watch {
         id: &arguments.id,

@@ -39,14 +39,25 @@ use crate::values::{seconds, whole};
 /// For `--help` of all of them.
 pub const HELP: &str = "\
 An engine is seen here when its program gives it a name (docs/live.md), and by the user alone whose program it is.
-ENGINE is its name, its process, or the ID that `millstream ps` shows.";
+ENGINE is its name, its process, its number there, or the ID that `millstream ps` shows; where several are meant each is
+shown below a line with its ID, as JSON in a line of its own.";
 
-/// Which engine.
+/// Which engines.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Name, process or ID of the engine [default: the only one]
+    /// Name, process, number in its process, or ID of the engine [default: all]
     #[arg(value_name = "ENGINE")]
-    pub engine: Option<String>,
+    named: Option<String>,
+    /// The same
+    #[arg(long, value_name = "ENGINE", conflicts_with = "named")]
+    engine: Option<String>,
+}
+
+impl Which {
+    /// Returns what the engines are named by; `None`: all are meant.
+    pub fn engine(&self) -> Option<&str> {
+        self.named.as_deref().or(self.engine.as_deref())
+    }
 }
 
 /// Arguments of a command that asks one engine, and takes no other option.
@@ -76,11 +87,12 @@ const INTERVAL_LEAST: Duration = Duration::from_millis(10);
 const INTERVAL_MOST: Duration = Duration::from_secs(86_400);
 
 impl Again {
-    /// Shows what is there, and then, as often as asked for, what it has become: `show` gets the snapshot before, too.
+    /// Shows what is there of each engine, and then, as often as asked for, what it has become: `show` gets its ID, and
+    /// the snapshot before, too. One that has ended is shown for the last time, and looking ends with the last one.
     fn look(
         &self,
-        segment: &mut Segment,
-        mut show: impl FnMut(Option<&Snapshot>, &Snapshot) -> Result<(), Error>,
+        segments: Vec<Segment>,
+        mut show: impl FnMut(&str, Option<&Snapshot>, &Snapshot) -> Result<(), Error>,
     ) -> Result<ExitCode, Error> {
         let interval = match self.interval {
             None => Duration::from_secs(1),
@@ -90,23 +102,27 @@ impl Again {
                 .ok_or_else(|| Error::Refused("an interval is 0.01 to 86400 seconds".into()))?,
         };
         let times = self.count.unwrap_or(if self.interval.is_some() { u64::MAX } else { 1 });
-        let mut before = None;
+        let mut looked: Vec<(Segment, Option<Snapshot>)> =
+            segments.into_iter().map(|segment| (segment, None)).collect();
         for time in 0..times {
             if time != 0 {
                 sleep(interval);
             }
-            let ended = !segment.is_running();
-            let now = segment.read().map_err(|damage| unreadable(segment, &damage))?;
-            show(before.as_ref(), &now)?;
-            if ended {
-                let text = format!("the engine {} has ended", engines::id(segment));
-                return if time == 0 {
-                    Err(Error::Refused(text))
-                } else {
-                    Err(Error::Worker(text))
-                };
+            let mut left = Vec::new();
+            let mut ended = String::new();
+            for (mut segment, before) in looked {
+                let runs = segment.is_running();
+                let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
+                show(&engines::id(&segment), before.as_ref(), &now)?;
+                match runs {
+                    true => left.push((segment, Some(now))),
+                    false => ended = format!("the engine {} has ended", engines::id(&segment)),
+                }
             }
-            before = Some(now);
+            looked = left;
+            if looked.is_empty() {
+                return Err(if time == 0 { Error::Refused(ended) } else { Error::Worker(ended) });
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

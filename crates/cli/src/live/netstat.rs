@@ -130,10 +130,10 @@ fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
 
 /// Shows them.
 pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
-    let mut segment = engines::one(arguments.which.engine.as_deref())?;
-    let id = engines::id(&segment);
+    let segments = engines::meant(arguments.which.engine())?;
+    let several = segments.len() > 1;
     if arguments.json {
-        return arguments.again.look(&mut segment, |before, now| {
+        return arguments.again.look(segments, |id, before, now| {
             let (rows, total, drops) = grown(before, now);
             let rows: Vec<Value> = rows.iter().map(Row::json).collect();
             let line = json!({
@@ -143,9 +143,12 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
         });
     }
     if arguments.again.interval.is_none() && arguments.again.count.is_none() {
-        return arguments.again.look(&mut segment, |_, now| out(&table(now)));
+        return arguments.again.look(segments, |id, _, now| {
+            let heading = if several { engines::heading(id) } else { String::new() };
+            out(&(heading + &table(now)))
+        });
     }
-    intervals(arguments, &mut segment)
+    intervals(arguments, segments)
 }
 
 /// A line for each link, and one for all.
@@ -164,10 +167,10 @@ fn table(now: &Snapshot) -> String {
     columns(&[Left, Right, Right, Right, Right, Right], &lines)
 }
 
-/// A line for each interval.
-fn intervals(arguments: &Netstat, segment: &mut Segment) -> Result<ExitCode, Error> {
-    let mut line = 0;
-    arguments.again.look(segment, |before, now| {
+/// A line for each interval, of several engines one for each, with its ID.
+fn intervals(arguments: &Netstat, segments: Vec<Segment>) -> Result<ExitCode, Error> {
+    let (mut line, several) = (0, segments.len() > 1);
+    arguments.again.look(segments, |id, before, now| {
         let (rows, total, drops) = grown(before, now);
         let wanted = arguments.link.as_deref();
         let shown = rows.iter().find(|row| wanted.is_none_or(|name| row.link.1 == name));
@@ -186,7 +189,8 @@ fn intervals(arguments: &Netstat, segment: &mut Segment) -> Result<ExitCode, Err
             let [rx, rx_errors, tx, tx_errors] = row.numbers();
             format!("{rx:>10} {rx_errors:>6} {tx:>10} {tx_errors:>6}")
         };
-        text += &format!("{}   {} {drops:>7}\n", half(shown), half(&total));
+        text += &format!("{}   {} {drops:>7}", half(shown), half(&total));
+        text += &if several { format!("  {id}\n") } else { "\n".to_owned() };
         out(&text)
     })
 }

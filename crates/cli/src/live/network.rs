@@ -22,7 +22,7 @@ pub struct RouteTable {
     /// The route that packets to this address take, and the neighbour that it leads to
     #[arg(long, value_name = "ADDRESS")]
     get: Option<String>,
-    /// The engine [default: the only one]
+    /// The engine [default: all]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// As JSON, one object a line
@@ -45,7 +45,10 @@ pub struct Timers {
 
 /// Shows the neighbours.
 pub fn neigh(arguments: &One) -> Result<ExitCode, Error> {
-    let Some(lines) = answer(arguments, "neigh")? else { return Ok(ExitCode::SUCCESS) };
+    answer(&arguments.which, arguments.json, "neigh", neighbors)
+}
+
+fn neighbors(lines: &[Record]) -> Result<(), Error> {
     let heads =
         ["address", "link", "lladdr", "state", "used", "confirmed", "probes", "waiting", "held"];
     let mut rows = vec![row(heads)];
@@ -57,57 +60,58 @@ pub fn neigh(arguments: &One) -> Result<ExitCode, Error> {
     }));
     let sides = [Left, Left, Left, Left, Right, Right, Right, Right, Right];
     out(&columns(&sides, &rows))?;
-    lines.iter().filter(|line| line.kind == "neighbors").try_for_each(|line| out(&plain(line)))?;
-    Ok(ExitCode::SUCCESS)
+    lines.iter().filter(|line| line.kind == "neighbors").try_for_each(|line| out(&plain(line)))
 }
 
 /// Shows the routes. There may be a million: each is written as it comes.
 pub fn route(arguments: &RouteTable) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.engine.as_deref())?;
     let question = match (&arguments.get, &arguments.prefix) {
         (Some(address), _) => format!("route get {address}"),
         (None, Some(prefix)) => format!("route {prefix}"),
         (None, None) => "route".to_owned(),
     };
-    ask(&segment, &question, |route| {
-        if arguments.json {
-            return out(&format!("{}\n", object(&route)));
-        }
-        let to = route.get("prefix").or(route.get("destination")).unwrap_or("-");
-        let words =
-            [("via", "gateway"), ("dev", "name"), ("lladdr", "lladdr"), ("mtu", "mtu_bytes")];
-        let words = words.into_iter().chain([("metric", "metric")]);
-        let words = words.filter_map(|(word, key)| Some(format!(" {word} {}", route.get(key)?)));
-        let others = if route.number("place").is_some_and(|place| place != 0) {
-            " (not in force)"
-        } else {
-            ""
-        };
-        let kind = route.get("type").map_or_else(String::new, |kind| format!("{kind} "));
-        out(&format!("{kind}{to}{}{others}\n", words.collect::<String>()))
-    })?;
-    Ok(ExitCode::SUCCESS)
+    let (json, engine) = (arguments.json, arguments.engine.as_deref());
+    engines::each(engine, json, |segment| {
+        let id = engines::id(segment);
+        ask(segment, &question, |route| {
+            if !json {
+                return out(&route_line(&route));
+            }
+            let mut object = object(&route);
+            object["engine"] = id.as_str().into();
+            out(&format!("{object}\n"))
+        })
+    })
+}
+
+fn route_line(route: &Record) -> String {
+    let to = route.get("prefix").or(route.get("destination")).unwrap_or("-");
+    let words = [("via", "gateway"), ("dev", "name"), ("lladdr", "lladdr"), ("mtu", "mtu_bytes")];
+    let words = words.into_iter().chain([("metric", "metric")]);
+    let words = words.filter_map(|(word, key)| Some(format!(" {word} {}", route.get(key)?)));
+    let others =
+        if route.number("place").is_some_and(|place| place != 0) { " (not in force)" } else { "" };
+    let kind = route.get("type").map_or_else(String::new, |kind| format!("{kind} "));
+    format!("{kind}{to}{}{others}\n", words.collect::<String>())
 }
 
 /// Shows the multicast groups.
 pub fn groups(arguments: &One) -> Result<ExitCode, Error> {
-    let Some(lines) = answer(arguments, "groups")? else { return Ok(ExitCode::SUCCESS) };
-    let keys = ["group", "name", "socket", "mode", "sources"];
-    let mut rows = vec![row(["group", "link", "socket", "mode", "sources"])];
-    rows.extend(lines.iter().map(|line| keys.map(|key| shown(line, key)).into()));
-    out(&columns(&[Left; 5], &rows))?;
-    Ok(ExitCode::SUCCESS)
+    answer(&arguments.which, arguments.json, "groups", |lines| {
+        let keys = ["group", "name", "socket", "mode", "sources"];
+        let mut rows = vec![row(["group", "link", "socket", "mode", "sources"])];
+        rows.extend(lines.iter().map(|line| keys.map(|key| shown(line, key)).into()));
+        out(&columns(&[Left; 5], &rows))
+    })
 }
 
 /// Shows the timers.
 pub fn timers(arguments: &Timers) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.which.engine.as_deref())?;
     let question = if arguments.verbose { "timers -v" } else { "timers" };
-    let lines = ask_all(&segment, question)?;
-    if arguments.json {
-        out(&format!("{}\n", all(&engines::id(&segment), "timers", &lines)))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    answer(&arguments.which, arguments.json, question, |lines| armed(lines, arguments.verbose))
+}
+
+fn armed(lines: &[Record], verbose: bool) -> Result<(), Error> {
     let of = |kind: &'static str| lines.iter().filter(move |line| line.kind == kind);
     let mut rows = vec![row(["kind", "armed", "first due in"])];
     rows.extend(
@@ -115,15 +119,14 @@ pub fn timers(arguments: &Timers) -> Result<ExitCode, Error> {
             .map(|line| vec![shown(line, "kind"), shown(line, "armed"), time(line, "first_us")]),
     );
     out(&columns(&[Left, Right, Right], &rows))?;
-    if !arguments.verbose {
-        return Ok(ExitCode::SUCCESS);
+    if !verbose {
+        return Ok(());
     }
     let mut rows = vec![row(["kind", "of", "due in"])];
     rows.extend(
         of("timer").map(|line| vec![shown(line, "kind"), shown(line, "of"), time(line, "due_us")]),
     );
-    out(&format!("\n{}", columns(&[Left, Left, Right], &rows)))?;
-    Ok(ExitCode::SUCCESS)
+    out(&format!("\n{}", columns(&[Left, Left, Right], &rows)))
 }
 
 /// Shows the links.
@@ -138,20 +141,26 @@ pub fn pool(arguments: &One) -> Result<ExitCode, Error> {
 
 /// Each line of an answer with all its fields, those of 0 left out.
 fn listed(arguments: &One, question: &str) -> Result<ExitCode, Error> {
-    let Some(lines) = answer(arguments, question)? else { return Ok(ExitCode::SUCCESS) };
-    lines.iter().try_for_each(|line| out(&plain(line)))?;
-    Ok(ExitCode::SUCCESS)
+    answer(&arguments.which, arguments.json, question, |lines| {
+        lines.iter().try_for_each(|line| out(&plain(line)))
+    })
 }
 
-/// The lines of an answer; `None` where they were written as JSON.
-fn answer(arguments: &One, question: &str) -> Result<Option<Vec<Record>>, Error> {
-    let segment = engines::one(arguments.which.engine.as_deref())?;
-    let lines = ask_all(&segment, question)?;
-    if arguments.json {
-        out(&format!("{}\n", all(&engines::id(&segment), question, &lines)))?;
-        return Ok(None);
-    }
-    Ok(Some(lines))
+/// Asks each engine, and has `show` write the lines of its answer, unless they are wanted as JSON.
+pub fn answer(
+    which: &Which,
+    json: bool,
+    question: &str,
+    mut show: impl FnMut(&[Record]) -> Result<(), Error>,
+) -> Result<ExitCode, Error> {
+    engines::each(which.engine(), json, |segment| {
+        let lines = ask_all(segment, question)?;
+        if !json {
+            return show(&lines);
+        }
+        let name = question.split(' ').next().unwrap_or(question);
+        out(&format!("{}\n", all(&engines::id(segment), name, &lines)))
+    })
 }
 
 /// An engine and the lines of its answer as one object.

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::Record;
+use millstream::live::{Record, Segment};
 use millstream_lab::error::Error;
 
 use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
-use super::network::all;
+use super::network::{all, answer};
 use super::stages::{histogram, set_count};
 use super::{One, Which, engines};
 use crate::output::out;
@@ -17,7 +17,8 @@ use crate::output::out;
 /// For `ss --help` and others.
 pub const HELP: &str = "\
 The engine answers between two turns, so much at a time that none is long: what changes meanwhile is shown as it is when its
-turn comes. Only its own user is answered. ENGINE is its name, its process, or the ID that `millstream ps` shows.";
+turn comes. Only its own user is answered. ENGINE is its name, its process, its number there, or the ID that
+`millstream ps` shows; where several are meant each is shown below a line with its ID, as JSON in a line of its own.";
 
 /// Arguments of `ss`.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub struct Ss {
 pub struct Queue {
     /// The socket, as `millstream ss` names it
     id: String,
-    /// The engine [default: the only one]
+    /// The engine [default: all that have such a socket]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Each segment: where it is in the stream, its payload, and the memory that it holds
@@ -53,21 +54,24 @@ pub struct Queue {
 
 /// Lists the sockets.
 pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.which.engine.as_deref())?;
-    let sockets = ask_all(&segment, if arguments.all { "ss -a" } else { "ss" })?;
-    if arguments.json {
-        out(&format!("{}\n", all(&engines::id(&segment), "sockets", &sockets)))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    engines::each(arguments.which.engine(), arguments.json, |segment| {
+        let sockets = ask_all(segment, if arguments.all { "ss -a" } else { "ss" })?;
+        match arguments.json {
+            true => out(&format!("{}\n", all(&engines::id(segment), "sockets", &sockets))),
+            false => table(&sockets, arguments.info),
+        }
+    })
+}
+
+fn table(sockets: &[Record], info: bool) -> Result<(), Error> {
     let mut rows = vec![row(["id", "state", "recv-q", "send-q", "local", "remote", "held"])];
     let keys = ["id", "state", "recv_q", "send_q", "local", "remote", "held_bytes"];
     rows.extend(sockets.iter().map(|socket| keys.map(|key| shown(socket, key)).into()));
     let text = columns(&[Left, Left, Right, Right, Left, Left, Right], &rows);
-    if !arguments.info {
-        out(&text)?;
-        return Ok(ExitCode::SUCCESS);
+    if !info {
+        return out(&text);
     }
-    for (line, socket) in text.lines().zip(std::iter::once(&Record::default()).chain(&sockets)) {
+    for (line, socket) in text.lines().zip(std::iter::once(&Record::default()).chain(sockets)) {
         let more = socket.fields.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
         let more: Vec<String> = more.map(|(key, value)| format!("{key}:{value}")).collect();
         out(&format!("{line}\n"))?;
@@ -75,15 +79,19 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
             out(&format!("    {}\n", more.join(" ")))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Shows the queues of a socket.
 pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.engine.as_deref())?;
+    let text = arguments.engine.as_deref();
+    engines::each(text, arguments.json, |segment| queue_of(segment, arguments))
+}
+
+fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
     let verbose = if arguments.verbose { " -v" } else { "" };
     let mut sizes = Sizes::default();
-    ask(&segment, &format!("queue {}{verbose}", arguments.id), |line| match &line.kind[..] {
+    ask(segment, &format!("queue {}{verbose}", arguments.id), |line| match &line.kind[..] {
         _ if arguments.json => out(&format!("{}\n", object(&line))),
         "queue" => {
             let fields = line.fields.iter().filter(|(key, _)| key != "side");
@@ -110,24 +118,16 @@ pub fn queue(arguments: &Queue) -> Result<ExitCode, Error> {
             Ok(())
         }
     })?;
-    if !arguments.json {
-        out(&sizes.text())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if arguments.json { Ok(()) } else { out(&sizes.text()) }
 }
 
 /// Shows the sizes of all that is queued.
 pub fn census(arguments: &One) -> Result<ExitCode, Error> {
-    let segment = engines::one(arguments.which.engine.as_deref())?;
-    let lines = ask_all(&segment, "census")?;
-    if arguments.json {
-        out(&format!("{}\n", all(&engines::id(&segment), "census", &lines)))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut sizes = Sizes::default();
-    lines.iter().for_each(|line| sizes.take(line));
-    out(&sizes.text())?;
-    Ok(ExitCode::SUCCESS)
+    answer(&arguments.which, arguments.json, "census", |lines| {
+        let mut sizes = Sizes::default();
+        lines.iter().for_each(|line| sizes.take(line));
+        out(&sizes.text())
+    })
 }
 
 /// How many pieces are of which size.

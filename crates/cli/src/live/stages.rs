@@ -69,8 +69,8 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
-    let mut segment = engines::one(arguments.which.engine.as_deref())?;
     if let Some(flow) = &arguments.flow {
+        let segment = engines::with_socket(arguments.which.engine(), flow)?;
         let sampling = Sampling {
             flow: Some(flow.clone()),
             seconds: arguments.seconds,
@@ -83,15 +83,14 @@ pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
-    match arguments.json {
-        true => out(&format!("{}\n", as_json(&engines::id(&segment), &now)))?,
-        false => {
-            let histograms = all_histograms(&now).map(|one| one.text());
-            out(&(times(&now) + &histograms.collect::<String>()))?;
+    engines::each(arguments.which.engine(), arguments.json, |segment| {
+        let now = segment.read().map_err(|damage| unreadable(segment, &damage))?;
+        if arguments.json {
+            return out(&format!("{}\n", as_json(&engines::id(segment), &now)));
         }
-    }
-    Ok(ExitCode::SUCCESS)
+        let histograms = all_histograms(&now).map(|one| one.text());
+        out(&(times(&now) + &histograms.collect::<String>()))
+    })
 }
 
 fn as_json(id: &str, now: &Snapshot) -> Value {

@@ -156,6 +156,47 @@ fn each_command_shows_the_engine_as_text_and_as_json() {
     is_plain_prometheus(&metrics);
 }
 
+#[test]
+fn each_command_shows_all_engines_or_the_one_that_is_meant() {
+    let world = World::new("several");
+    let mut second = start(&world.directory);
+    let pids = [world.program.id(), second.id()].map(|pid| pid.to_string());
+    let engine = |line: &str| line.starts_with("engine looked-at-");
+    for command in
+        ["ss", "ss -i", "ss -a", "census", "links", "pool", "neigh", "route", "groups", "timers"]
+            .into_iter()
+            .chain(["timers -v", "drops", "netstat", "stages", "queue udp0.0", "queue udp0.0 -v"])
+    {
+        let words: Vec<&str> = command.split(' ').collect();
+        let text = world.text(&words);
+        assert_eq!(text.lines().filter(|line| engine(line)).count(), 2, "{command}: {text}");
+        // What is not set or never happens is absent, not the largest number.
+        assert!(!text.contains(&u64::MAX.to_string()), "{command}: {text}");
+        assert!(!text.contains(&u32::MAX.to_string()), "{command}: {text}");
+        for pid in &pids {
+            let one = world.text(&[&words[..], &["--engine", pid]].concat());
+            assert!(!one.lines().any(engine), "{command}: {one}");
+            if !["queue", "route"].contains(&words[0]) {
+                let json = world.json(&[&words[..], &["--engine", pid, "--json"]].concat());
+                let id = json["engine"].as_str().unwrap();
+                assert!(id.contains(pid.as_str()), "{command}: {json}");
+            }
+        }
+        let json = world.text(&[&words[..], &["--json"]].concat());
+        assert!(json.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{json}");
+    }
+    let text = world.text(&["netstat", "-i", "0.02", "-n", "2"]);
+    assert_eq!(text.lines().filter(|line| line.contains("looked-at-")).count(), 4, "{text}");
+    // Both have it: one must be named.
+    assert_eq!(world.run(&["events", "tcp0.0", "--seconds", "0"]).status.code(), Some(2));
+    world.text(&["events", "tcp0.0", "--seconds", "0", "--engine", &pids[1]]);
+    assert_eq!(world.run(&["ss", "--engine", "nobody"]).status.code(), Some(2));
+    second.kill().unwrap();
+    second.wait().unwrap();
+    // One that has ended without a word is there no more.
+    assert!(!world.text(&["ss"]).lines().any(engine));
+}
+
 /// Each name is of Prometheus' base units, has its meaning, and one type before its samples; each sample is a number.
 fn is_plain_prometheus(text: &str) {
     let mut family = String::new();
@@ -187,6 +228,7 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     let sockets = world.json(&["ss", "--json"]);
     let connection = &sockets["sockets"][1];
     assert_eq!(connection["remote"], "10.9.0.2:80", "{sockets}");
+    assert!(connection["ssthresh_bytes"].is_null() && connection["srtt_us"].is_null());
     let id = connection["id"].as_str().unwrap();
     assert!(world.text(&["ss", "-i"]).contains("cwnd_bytes:"));
     let text = world.text(&["queue", id, "-v"]);
