@@ -27,7 +27,7 @@ pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
     CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
     IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Measured, Pressure, Probes,
-    QdiscCounters, RUNNER, SoftnetCpu, StageRecord, Throttling, WorkerActivity,
+    QdiscCounters, RUNNER, SoftnetCpu, StageRecord, Throttling, WorkerActivity, WrongBytes,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,

@@ -82,6 +82,9 @@ pub struct Probes {
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,
+    /// Of `soak`, where bytes were wrong: the first places of each end, filled in from what the workers report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrong_bytes: Vec<WrongBytes>,
     /// Engines of Millstream, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineRecord>,
@@ -91,6 +94,38 @@ pub struct Probes {
     /// Queues of the kernel's TCP sockets over time, by host, where the run is one that is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeMap<String, QueueSeries>>,
+}
+
+/// Bytes of `soak` that were not those sent, which follow each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WrongBytes {
+    /// Its number, from 1; another one of each direction.
+    pub connection: u64,
+    /// `near to far`, or `far to near`.
+    pub direction: String,
+    /// Bytes of the direction before the first wrong one.
+    pub offset: u64,
+    /// When it was read: seconds, as those of the window.
+    pub at_s: f64,
+    /// The bytes from there on that were to come, a few.
+    pub expected: Vec<u8>,
+    /// As many that came.
+    pub seen: Vec<u8>,
+}
+
+impl std::fmt::Display for WrongBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { connection, direction, offset, at_s, expected, seen } = self;
+        let hex = |bytes: &[u8]| {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+        };
+        write!(
+            f,
+            "connection {connection} {direction}, offset {offset}, at {at_s:.3} s: expected {}, seen {}",
+            hex(expected),
+            hex(seen)
+        )
+    }
 }
 
 /// A number of a probe.

@@ -92,8 +92,9 @@ pub(super) fn text(model: &Model<'_>) -> String {
 }
 
 fn sentences<'a>(all: impl Iterator<Item = &'a RunRecord>, run: &RunRecord) -> Vec<String> {
-    let mut sum = (0.0, 0.0, 0);
+    let (mut sum, mut places) = ((0.0, 0.0, 0), Vec::new());
     for one in all {
+        places.extend(one.probes.wrong_bytes.iter().map(|place| format!("wrong: {place}")));
         sum.0 += one.result(keys::CHECKED_BYTES).unwrap_or(0.0);
         sum.1 += one.result(keys::WRONG_BYTES).unwrap_or(0.0);
         sum.2 += 1;
@@ -110,6 +111,7 @@ fn sentences<'a>(all: impl Iterator<Item = &'a RunRecord>, run: &RunRecord) -> V
     if runs > 1 {
         said[0].push_str(&format!(" ({runs} runs)"));
     }
+    said.extend(places);
     let of = |key: &str| run.result(key);
     if let (Some(ratio), Some(low), Some(high)) =
         (of(keys::LAST_OVER_FIRST), of(keys::LAST_OVER_FIRST_LOW), of(keys::LAST_OVER_FIRST_HIGH))

@@ -188,7 +188,7 @@ pub(super) fn fill(
             request_response(record, &growth, ends, busy_share);
         }
     }
-    counters(record, ends);
+    counters(record, ends, origin_ns);
 }
 
 /// How many datagrams arrived, and how many did not.
@@ -223,9 +223,9 @@ pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
 }
 
 /// Fills in what the workload counted beside payload and transactions.
-fn counters(record: &mut RunRecord, ends: &[EndReport]) {
+fn counters(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     if ends.iter().any(|end| end.counters.contains_key("checked_bytes")) {
-        soak::fill(record, ends);
+        soak::fill(record, ends, origin_ns);
     }
     for (name, value) in ends.iter().flat_map(|end| &end.counters) {
         if !matches!(name.as_str(), "checked_bytes" | "wrong_bytes" | "written_bytes") {
@@ -379,6 +379,7 @@ pub(super) mod tests {
         EndReport {
             whereabouts: crate::workload::Whereabouts::default(),
             counters: Default::default(),
+            wrong: Vec::new(),
             end,
             samples,
             totals,

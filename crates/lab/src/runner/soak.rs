@@ -3,11 +3,12 @@
 use millstream_diagnose::stats::{Bootstrap, Interval, poisson_bound};
 
 use super::results::set;
-use crate::record::{IntervalSeries, RunRecord, keys};
+use crate::record::{IntervalSeries, RunRecord, WrongBytes, keys};
 use crate::worker::EndReport;
+use crate::workload::{End, Wrong};
 
-/// Fills in both.
-pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport]) {
+/// Fills in both. Times are of a clock that showed `origin_ns` when the run began.
+pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     let sum = |name: &str| ends.iter().filter_map(|end| end.counters.get(name)).sum::<f64>();
     let (checked, wrong, written) =
         (sum("checked_bytes"), sum("wrong_bytes"), sum("written_bytes"));
@@ -17,7 +18,15 @@ pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport]) {
         set(record, keys::WRONG_BOUND, poisson_bound(wrong) / checked);
     }
     if wrong > 0.0 {
-        record.validity.reject(format!("{wrong} bytes of {checked} were not those that were sent"));
+        record.probes.wrong_bytes = places(ends, origin_ns);
+        let first = record
+            .probes
+            .wrong_bytes
+            .first()
+            .map_or_else(String::new, |place| format!("; {place}"));
+        record
+            .validity
+            .reject(format!("{wrong} bytes of {checked} were not those that were sent{first}"));
     }
     if written != checked {
         record.validity.reject(format!("{written} bytes were sent, and {checked} arrived"));
@@ -31,6 +40,25 @@ pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport]) {
         set(record, keys::LAST_OVER_FIRST_LOW, low);
         set(record, keys::LAST_OVER_FIRST_HIGH, high);
     }
+}
+
+/// Returns where bytes were wrong, the first place in time first.
+fn places(ends: &[EndReport], origin_ns: u64) -> Vec<WrongBytes> {
+    let of = |end: &EndReport| {
+        let direction = if end.end == End::Far { "near to far" } else { "far to near" };
+        let place = |wrong: &Wrong| WrongBytes {
+            connection: wrong.connection,
+            direction: direction.to_owned(),
+            offset: wrong.offset,
+            at_s: wrong.at_ns.saturating_sub(origin_ns) as f64 / 1e9,
+            expected: wrong.expected.clone(),
+            seen: wrong.seen.clone(),
+        };
+        end.wrong.iter().map(place).collect::<Vec<_>>()
+    };
+    let mut all: Vec<WrongBytes> = ends.iter().flat_map(of).collect();
+    all.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
+    all
 }
 
 /// Blocks that a quarter of a soak is cut into: what happens within one counts once, however long it lasts.
@@ -59,7 +87,6 @@ mod tests {
     use super::super::results;
     use super::super::results::tests::{BUSY, end, plan};
     use super::*;
-    use crate::workload::End;
 
     #[test]
     fn a_soak_says_its_bound_and_whether_it_went_slower() {
@@ -77,10 +104,22 @@ mod tests {
         assert!((record.results[keys::WRONG_BOUND] * checked - 2.9957).abs() < 1e-3);
         for (wrong, written) in [(1.0, checked), (0.0, checked + 1.0)] {
             far.counters.insert("wrong_bytes".into(), wrong);
+            far.wrong = vec![Wrong {
+                connection: 2,
+                offset: 77,
+                at_ns: 1_500_000_000,
+                expected: vec![0x0a, 0xff],
+                seen: vec![0x0b, 0xff],
+            }];
             near.counters.insert("written_bytes".into(), written);
             let mut record = RunRecord::default();
             results::fill(&mut record, task, &[near.clone(), far.clone()], Some(BUSY), 0);
             assert!(!record.validity.valid && record.results[keys::WRONG_BYTES] == wrong);
+            let reasons = format!("{:?}", record.validity);
+            let place =
+                "connection 2 near to far, offset 77, at 1.500 s: expected 0a ff, seen 0b ff";
+            assert_eq!(reasons.contains(place), wrong > 0.0, "{reasons}");
+            assert_eq!(record.probes.wrong_bytes.len(), wrong as usize);
         }
     }
 

@@ -176,6 +176,7 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
             sending: finished.outcome.sending,
             whereabouts: finished.outcome.whereabouts,
             counters: finished.outcome.counters,
+            wrong: finished.outcome.wrong,
             link: finished.link,
             engine: finished.engine,
             notes: finished.notes,

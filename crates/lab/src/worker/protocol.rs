@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{EngineRecord, TcpInfoRecord};
-use crate::workload::{Counts, End, Ports, Task, Whereabouts};
+use crate::workload::{Counts, End, Ports, Task, Whereabouts, Wrong};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -265,6 +265,9 @@ pub struct EndReport {
     /// What the workload counted beside payload and transactions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
+    /// Where bytes were wrong, the first of them.
+    #[serde(default)]
+    pub wrong: Vec<Wrong>,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
     /// What Millstream's engine counted and timed.

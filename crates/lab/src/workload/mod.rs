@@ -200,6 +200,23 @@ pub struct Outcome {
     pub whereabouts: Whereabouts,
     /// What the workload counts beside payload and transactions, over its whole life.
     pub counters: BTreeMap<String, f64>,
+    /// The first bytes that were not those sent, as `soak` checks them.
+    pub wrong: Vec<Wrong>,
+}
+
+/// Where bytes were wrong that this end has read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrong {
+    /// The connection, from 1.
+    pub connection: u64,
+    /// Bytes of it before the first wrong one.
+    pub offset: u64,
+    /// When it was read, of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// The bytes from there on that were to come, a few.
+    pub expected: Vec<u8>,
+    /// As many that came.
+    pub seen: Vec<u8>,
 }
 
 /// A connection and what this end does on it.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::kind::{Kind, Plan};
-use super::{End, Lane, Outcome, Progress, Tracker, describe};
+use super::{End, Lane, Outcome, Progress, Tracker, Wrong, describe, monotonic_ns};
 use crate::experiment::{Factor, Levels};
 use crate::record::keys;
 use crate::transport::Network;
@@ -49,6 +49,9 @@ pub(super) const KIND: Kind = Kind {
 const LOOK: Duration = Duration::from_millis(50);
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;
+/// Places with wrong bytes that an end tells of, and bytes of each.
+const PLACES: usize = 8;
+const PLACE_BYTES: usize = 8;
 /// Memory that connections are read into while they are waited for.
 const WAIT_BYTES: usize = 256 * 1024;
 
@@ -72,9 +75,9 @@ fn fill(stream: u64, at: u64, out: &mut [u8]) {
     }
 }
 
-/// How many bytes of `data` are not those of `stream` from `at` on.
-fn wrong(stream: u64, at: u64, data: &[u8]) -> u64 {
-    let (mut done, mut wrong) = (0, 0);
+/// Returns how many bytes of `data` are not those of `stream` from `at` on, and where in it the first is.
+fn wrong(stream: u64, at: u64, data: &[u8]) -> (u64, Option<usize>) {
+    let (mut done, mut wrong, mut first) = (0, 0, None);
     while done < data.len() {
         let now = at + done as u64;
         let right = &word(stream, now / 8)[(now % 8) as usize..];
@@ -82,10 +85,13 @@ fn wrong(stream: u64, at: u64, data: &[u8]) -> u64 {
         let found = &data[done..done + count];
         if found != &right[..count] {
             wrong += found.iter().zip(right).filter(|(a, b)| a != b).count() as u64;
+            first = first.or_else(|| {
+                found.iter().zip(right).position(|(a, b)| a != b).map(|within| done + within)
+            });
         }
         done += count;
     }
-    wrong
+    (wrong, first)
 }
 
 /// One connection of an end.
@@ -94,12 +100,23 @@ struct Stream {
     name: u64,
     at: u64,
     wrong: u64,
+    /// Where, of the first reads that brought any.
+    places: Vec<Wrong>,
     ended: bool,
 }
 
 impl Stream {
     fn check(&mut self, data: &[u8]) {
-        self.wrong += wrong(self.name, self.at, data);
+        let (count, first) = wrong(self.name, self.at, data);
+        self.wrong += count;
+        if let Some(first) = first.filter(|_| self.places.len() < PLACES) {
+            let seen = data[first..].iter().take(PLACE_BYTES).copied().collect::<Vec<u8>>();
+            let mut expected = vec![0; seen.len()];
+            let offset = self.at + first as u64;
+            fill(self.name, offset, &mut expected);
+            let (connection, at_ns) = (self.name, monotonic_ns());
+            self.places.push(Wrong { connection, offset, at_ns, expected, seen });
+        }
         self.at += data.len() as u64;
     }
 }
@@ -149,7 +166,8 @@ fn streams(
         network.watch(lane.conn, !lane.sends, lane.sends)?;
         by_conn.insert(lane.conn, at);
         // The lanes of both ends are in one order: their number is the connection.
-        all.push(Stream { lane, name: at as u64 + 1, at: 0, wrong: 0, ended: false });
+        let name = at as u64 + 1;
+        all.push(Stream { lane, name, at: 0, wrong: 0, places: Vec::new(), ended: false });
     }
     let receives = lanes.iter().any(|lane| !lane.sends);
     progress.open_receivers(lanes.iter().filter(|lane| !lane.sends).count());
@@ -181,6 +199,10 @@ fn streams(
         }
     }
     let wrong: u64 = soak.streams.iter().map(|stream| stream.wrong).sum();
+    let mut places: Vec<Wrong> =
+        soak.streams.iter_mut().flat_map(|stream| stream.places.drain(..)).collect();
+    places.sort_by_key(|place| place.at_ns);
+    places.truncate(PLACES);
     let checked = soak.received;
     let counters = [
         ("checked_bytes".to_owned(), checked as f64),
@@ -189,7 +211,8 @@ fn streams(
     ];
     let sending = lanes.iter().filter(|lane| lane.sends).count();
     let whereabouts = tracker.finish();
-    Ok(Outcome { tcp_info, sending, whereabouts, counters: counters.into(), ..Outcome::default() })
+    let counters = counters.into();
+    Ok(Outcome { tcp_info, sending, whereabouts, counters, wrong: places, ..Outcome::default() })
 }
 
 impl Soak<'_> {
@@ -354,12 +377,12 @@ mod tests {
         let mut data = vec![0; 1000];
         for at in [0, 3, 8, 1 << 40] {
             fill(2, at, &mut data);
-            assert_eq!(wrong(2, at, &data), 0);
-            assert!(wrong(2, at + 1, &data) > 900, "shifted by one");
-            assert!(wrong(3, at, &data) > 900, "of another connection");
+            assert_eq!(wrong(2, at, &data), (0, None));
+            assert!(wrong(2, at + 1, &data).0 > 900, "shifted by one");
+            assert!(wrong(3, at, &data).0 > 900, "of another connection");
             for place in [0, 1, 7, 500, 999] {
                 data[place] ^= 4;
-                assert_eq!(wrong(2, at, &data), 1);
+                assert_eq!(wrong(2, at, &data), (1, Some(place)));
                 data[place] ^= 4;
             }
         }
@@ -502,6 +525,20 @@ mod tests {
             let sent: u64 = network.at.iter().sum();
             assert_eq!(outcome.counters["checked_bytes"], sent as f64);
             assert_eq!(outcome.counters["wrong_bytes"], f64::from(u8::from(spoil.is_some())));
+            // The third piece of the seventh wait is the fourteenth of its connection; its second byte is wrong.
+            let Some(place) = outcome.wrong.first() else {
+                assert!(spoil.is_none());
+                continue;
+            };
+            assert_eq!(
+                (outcome.wrong.len(), place.connection, place.offset),
+                (1, 1, 13 * 1448 + 1)
+            );
+            let mut right = [0; PLACE_BYTES];
+            fill(1, place.offset, &mut right);
+            assert_eq!(place.expected, right);
+            right[0] ^= 1;
+            assert_eq!(place.seen, right);
         }
     }
 }
