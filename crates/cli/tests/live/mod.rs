@@ -238,7 +238,9 @@ fn an_engine_that_runs_answers_about_its_sockets_and_queues() {
     assert!(world.text(&["pool"]).contains("holder name tcp-send"));
     let text = world.text(&["neigh"]);
     assert!(text.contains("10.9.0.2") && text.contains("INCOMPLETE"), "{text}");
-    assert_eq!(world.json(&["neigh", "--json"])["neigh"][0]["pending_packets"], 1);
+    // The SYN, and those that came after it on a busy machine.
+    let neighbors = world.json(&["neigh", "--json"]);
+    assert!(neighbors["neigh"][0]["pending_packets"].as_u64() >= Some(1), "{neighbors}");
     assert!(world.text(&["route"]).contains("10.9.0.0/24 dev "));
     assert!(world.text(&["route", "10.9.0.0/16", "--json"]).contains("\"metric\":0"));
     assert!(world.text(&["route", "--get", "10.9.0.9"]).starts_with("10.9.0.9 dev "));
