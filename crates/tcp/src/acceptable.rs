@@ -140,14 +140,9 @@ impl Connection {
             self.challenge(now);
             return;
         }
-        let error = match self.state {
-            // RFC 9293 3.10.7.4: an active opener that got as far as SYN-RECEIVED is refused
-            State::SynReceived if !self.passive => ConnError::Refused,
-            // RFC 9293 3.9.1 (MUST-12), as in Linux: in CLOSING and LAST-ACK, too, our FIN and what was written before it
-            // may not have arrived
-            _ => ConnError::Reset,
-        };
-        self.finish(Some(error));
+        // RFC 9293 3.9.1 (MUST-12), as in Linux: in CLOSING and LAST-ACK, too, our FIN and what was written before it may
+        // not have arrived
+        self.finish(Some(ConnError::Reset));
     }
 
     /// Counts a segment that is thrown away.

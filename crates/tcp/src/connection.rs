@@ -166,10 +166,7 @@ impl Connection {
             |most: usize, tuned| if tuned { most.min(tuning::BUFFER_START_BYTES) } else { most };
         let recv = start(recv_max, config.recv_auto_tune);
         let send = start(send_max, config.send_auto_tune);
-        let default_mss = match tuple.remote.is_ipv6() {
-            true => limits::DEFAULT_MSS_V6_BYTES,
-            false => limits::DEFAULT_MSS_V4_BYTES,
-        };
+        let default_mss = limits::default_mss(tuple.remote.is_ipv6());
         let mss = u32::from(config.mss.min(default_mss));
         Connection {
             tuple,
@@ -240,6 +237,9 @@ impl Connection {
         match self.state {
             State::Closed => self.discard(TcpDrop::Closed),
             State::SynSent => {
+                self.on_segment_syn_sent(now, header, payload.into_packet(pool), pool);
+            }
+            State::SynReceived if self.is_to_our_syn(header) => {
                 self.on_segment_syn_sent(now, header, payload.into_packet(pool), pool);
             }
             State::TimeWait => self.on_segment_time_wait(now, header, payload.len()),

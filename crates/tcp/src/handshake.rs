@@ -6,7 +6,7 @@ use millstream_wire::tcp::TcpHeader;
 use crate::config::MtuProbing;
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
-use crate::limits::MIN_MSS_BYTES;
+use crate::limits::{MIN_MSS_BYTES, default_mss};
 use crate::payload::Payload;
 use crate::state::State;
 use crate::stats::TcpDrop;
@@ -16,7 +16,7 @@ impl Connection {
     /// Learns the peer's sequence number and options from its SYN.
     pub(crate) fn take_syn(&mut self, now: Instant, syn: &TcpHeader) {
         let options = &syn.options;
-        let Self { config, snd, rcv, negotiated, .. } = self;
+        let Self { config, snd, rcv, negotiated, tuple, .. } = self;
         *negotiated = Negotiated {
             timestamps: config.timestamps && options.timestamps.is_some(),
             sack: config.sack && options.sack_permitted,
@@ -31,7 +31,9 @@ impl Connection {
         if let Some(timestamps) = options.timestamps.filter(|_| negotiated.timestamps) {
             rcv.set_ts_recent(now, timestamps.value);
         }
-        snd.on_peer_syn(options.mss.map(|mss| mss.max(MIN_MSS_BYTES)), syn.window);
+        let mss =
+            options.mss.map_or(default_mss(tuple.remote.is_ipv6()), |mss| mss.max(MIN_MSS_BYTES));
+        snd.on_peer_syn(mss, syn.window);
         self.ecn.take_syn(syn.flags, self.config.ecn, self.passive);
         self.set_mss();
         self.rcv.suppose_mss(self.snd.mss());
@@ -54,7 +56,16 @@ impl Connection {
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(self.window.minimum());
     }
 
-    /// RFC 9293 3.10.7.3.
+    /// Returns whether a segment is judged by our SYN alone, although a SYN without an ACK came before it: that one may
+    /// have been a stranger's (RFC 9293 3.5 figure 7 lets anybody send it), and the peer's own SYN-ACK, or its reset of
+    /// what we answered the stranger, is still to come.
+    pub(crate) fn is_to_our_syn(&self, header: &TcpHeader) -> bool {
+        let flags = header.flags;
+        !self.passive
+            && (flags.rst() || flags.syn() && flags.ack() && self.rcv.offset_of(header.seq) != 0)
+    }
+
+    /// RFC 9293 3.10.7.3, and SYN-RECEIVED as far as [`is_to_our_syn`](Self::is_to_our_syn) says.
     pub(crate) fn on_segment_syn_sent(
         &mut self,
         now: Instant,
@@ -77,9 +88,16 @@ impl Connection {
         }
         if flags.rst() {
             // second: with an acceptable ACK the peer refuses, without it nobody knows who sent it
-            match flags.ack() {
-                true => self.finish(Some(ConnError::Refused)),
-                false => self.discard(TcpDrop::NotSynAck),
+            if flags.ack() {
+                self.finish(Some(ConnError::Refused));
+                return;
+            }
+            self.discard(TcpDrop::NotSynAck);
+            if self.state == State::SynReceived && header.seq == self.rcv.next_seq() {
+                // the peer did not send the SYN that was answered: its own answer is waited for again
+                self.set_state(State::SynSent);
+                self.snd.set_syn_due(false);
+                self.rcv.set_ts_recent(now, 0);
             }
             return;
         }

@@ -85,7 +85,7 @@ pub use sender::Widened;
 pub use state::{Events, State};
 pub use stats::{TcpDrop, TcpStats};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
-pub use time_wait::TimeWait;
+pub use time_wait::{TimeWait, Wait};
 pub use timers::TimerKind;
 pub use transmit::{PayloadSource, Segment, TransmitLimits};
 

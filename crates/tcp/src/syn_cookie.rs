@@ -23,7 +23,7 @@ use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::isn::hash_tuple;
-use crate::limits::{DEFAULT_MSS_V4_BYTES, DEFAULT_MSS_V6_BYTES, MIN_MSS_BYTES};
+use crate::limits::{MIN_MSS_BYTES, default_mss};
 
 /// A cookie is good in the period it was made in and in the next.
 const PERIOD_S: u64 = 64;
@@ -67,11 +67,7 @@ impl SynCookies {
         syn: &TcpHeader,
         now: Instant,
     ) -> TcpHeader {
-        let default_mss = match tuple.remote.is_ipv6() {
-            true => DEFAULT_MSS_V6_BYTES,
-            false => DEFAULT_MSS_V4_BYTES,
-        };
-        let mss = syn.options.mss.unwrap_or(default_mss);
+        let mss = syn.options.mss.unwrap_or(default_mss(tuple.remote.is_ipv6()));
         let index = SIZES.iter().rposition(|&size| size <= mss).unwrap_or(0);
         let mut syn = TcpHeader { ..*syn };
         if syn.options.timestamps.is_none() || !config.timestamps {

@@ -39,19 +39,45 @@ enum Effect {
     Fin,
     /// It is answered, within limits (RFC 5961 section 7).
     Challenge,
+    /// The peer knows nothing of the connection any more: the wait is over.
+    Reset,
 }
 
-/// In TIME-WAIT only a retransmitted FIN has an effect; a RST has none (RFC 1337).
-fn effect(header: &TcpHeader, payload_len: usize, rcv_nxt: SeqNumber) -> Effect {
+/// What becomes of the wait by a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It goes on.
+    GoesOn,
+    /// It begins anew.
+    BeginsAnew,
+    /// It is over: a reset came.
+    Over,
+}
+
+/// In TIME-WAIT a retransmitted FIN has an effect, and a RST at exactly `rcv_nxt`, as one is that answers our ACK to a
+/// new SYN (RFC 9293 3.10.7.4). Old duplicates (RFC 1337) have other numbers, or a timestamp before `ts_recent`.
+fn effect(
+    header: &TcpHeader,
+    payload_len: usize,
+    rcv_nxt: SeqNumber,
+    ts_recent: Option<u32>,
+) -> Effect {
     if header.flags.rst() {
-        return Effect::None;
+        let is_old = match (header.options.timestamps, ts_recent) {
+            (Some(timestamps), Some(recent)) => (timestamps.value.wrapping_sub(recent) as i32) < 0,
+            _ => false,
+        };
+        return if header.seq == rcv_nxt && !is_old { Effect::Reset } else { Effect::None };
     }
     let end = header.seq + payload_len + usize::from(header.flags.fin());
     // fifth: one without ACK is nobody's FIN again
     if header.flags.fin() && header.flags.ack() && end == rcv_nxt {
         return Effect::Fin;
     }
-    let acceptable = header.seq == rcv_nxt && payload_len == 0 && !header.flags.syn();
+    // what is new to it is answered, be it a FIN; without an ACK it is nobody's
+    let is_empty = payload_len == 0 && !header.flags.syn();
+    let acceptable =
+        header.seq == rcv_nxt && is_empty && !(header.flags.fin() && header.flags.ack());
     if acceptable { Effect::None } else { Effect::Challenge }
 }
 
@@ -73,18 +99,20 @@ fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>, gran
 }
 
 impl TimeWait {
-    /// A segment between the two ends arrived: the answer, if it gets one, and whether the wait of `duration`
-    /// begins anew.
+    /// Takes a segment between the two ends. Returns the answer, if it gets one, and what becomes of the wait of
+    /// [`duration`](Self::duration).
     pub fn on_segment(
         &mut self,
         now: Instant,
         tuple: FourTuple,
         header: &TcpHeader,
         payload_len: usize,
-    ) -> (Option<TcpHeader>, bool) {
-        match effect(header, payload_len, self.rcv_nxt) {
-            Effect::None => (None, false),
-            Effect::Fin => (Some(self.ack(now, tuple)), true),
+    ) -> (Option<TcpHeader>, Wait) {
+        let recent = self.timestamps.then_some(self.ts_recent);
+        match effect(header, payload_len, self.rcv_nxt, recent) {
+            Effect::None => (None, Wait::GoesOn),
+            Effect::Reset => (None, Wait::Over),
+            Effect::Fin => (Some(self.ack(now, tuple)), Wait::BeginsAnew),
             Effect::Challenge => {
                 let second = (now.as_nanos() / 1_000_000_000) as u32;
                 if self.challenge_second != second {
@@ -92,7 +120,7 @@ impl TimeWait {
                 }
                 let allowed = self.challenges < CHALLENGE_ACKS_PER_S;
                 self.challenges += u8::from(allowed);
-                (allowed.then(|| self.ack(now, tuple)), false)
+                (allowed.then(|| self.ack(now, tuple)), Wait::GoesOn)
             }
         }
     }
@@ -179,10 +207,12 @@ impl Connection {
         payload_len: usize,
     ) {
         self.counters.segments_in += 1;
-        let effect = effect(header, payload_len, self.rcv.next_seq());
         self.discard(TcpDrop::TimeWait);
-        match effect {
+        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent());
+        match effect(header, payload_len, self.rcv.next_seq(), recent) {
             Effect::None => {}
+            // nothing was under way: no error
+            Effect::Reset => self.finish(None),
             Effect::Fin => {
                 self.timers.arm_close(now + self.config.time_wait());
                 self.ack.send_at_once();

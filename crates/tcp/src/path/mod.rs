@@ -11,7 +11,7 @@ use millstream_wire::tcp::SeqNumber;
 
 use crate::config::MtuProbing;
 use crate::connection::Connection;
-use crate::limits::{DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES, MIN_PATH_MTU_V6_BYTES};
+use crate::limits::{DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES, path_mtu_told};
 use crate::tuning::{BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, MTU_RAISE_S};
 use search::Search;
 pub(crate) use search::{ProbeChoice, ProbeLoss};
@@ -94,21 +94,18 @@ impl Connection {
     /// most `mtu_bytes` (RFC 1191, RFC 8201). Believed only while that segment is outstanding (RFC 5927 4.1): then
     /// segments shrink and what is outstanding is sent again. Once a path may have carried full segments, which it
     /// may as soon as the bytes of one have arrived, the message waits until the segment is found missing, and is
-    /// dropped when that is acknowledged (RFC 5927 7.2). IPv4 packets do not become smaller than 552 bytes, IPv6
-    /// packets not smaller than 1,280; who asks for smaller IPv4 packets, and is believed, may fragment those of the
-    /// next ten minutes.
+    /// dropped when that is acknowledged (RFC 5927 7.2). IPv4 packets do not become smaller than 552 bytes: who asks for
+    /// smaller ones, of 68 bytes at least, and is believed, may fragment those of the next ten minutes. Who asks for IPv6
+    /// packets of less than 1,280 bytes is not heard.
     pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
         self.set_clock(now);
         if !self.is_about_outstanding(seq) {
             return;
         }
-        let (headers, least) = match self.tuple.remote.is_ipv6() {
-            // RFC 8201 section 4
-            true => (60, MIN_PATH_MTU_V6_BYTES),
-            false => (40, MIN_PATH_MTU_V4_BYTES),
-        };
-        let is_fragmentable = mtu_bytes < least && self.tuple.remote.is_ipv4();
-        let mss = mtu_bytes.max(least) - headers;
+        let is_ipv6 = self.tuple.remote.is_ipv6();
+        let Some(mtu) = path_mtu_told(is_ipv6, usize::from(mtu_bytes)) else { return };
+        let is_fragmentable = !is_ipv6 && mtu_bytes < MIN_PATH_MTU_V4_BYTES;
+        let mss = mtu as u16 - if is_ipv6 { 60 } else { 40 };
         self.mtu_probe_refused(now, seq, mss);
         let asks_to_fragment = is_fragmentable && !self.may_be_fragmented();
         if mss >= self.config.mss.min(self.snd.peer_mss()) && !asks_to_fragment {

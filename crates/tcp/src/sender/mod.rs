@@ -209,8 +209,8 @@ impl Sender {
     }
 
     /// The peer's SYN names a segment size and a window, which is never scaled (RFC 7323 2.2).
-    pub(crate) fn on_peer_syn(&mut self, mss: Option<u16>, window: u16) {
-        self.peer_mss = mss.unwrap_or(self.peer_mss);
+    pub(crate) fn on_peer_syn(&mut self, mss: u16, window: u16) {
+        self.peer_mss = mss;
         self.max_window = window.into();
         self.edge = 1 + self.max_window;
         (self.wl1, self.wl2) = (0, 0);

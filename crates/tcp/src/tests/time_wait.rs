@@ -61,7 +61,7 @@ fn answers_like_the_whole_connection() {
                 TcpFlags::FIN,
                 TcpFlags::SYN,
                 TcpFlags::SYN_ACK,
-                TcpFlags::RST,
+                TcpFlags::FIN | TcpFlags::SYN,
             ];
             let mut header = TcpHeader {
                 seq: SeqNumber(ours.0.wrapping_sub(2).wrapping_add(random.next() as u32 % 4)),
@@ -83,7 +83,8 @@ fn answers_like_the_whole_connection() {
             assert_eq!(answer, expected, "{header:?}");
             answered += u32::from(answer.is_some());
             let restarted = whole.timers.close_at() == Some(now + wait.duration());
-            assert!(!again || restarted);
+            assert!(again != Wait::BeginsAnew || restarted);
+            assert_ne!(again, Wait::Over);
         }
         assert!(answered > 100);
     }
@@ -97,9 +98,9 @@ fn a_fin_without_ack_does_not_begin_the_wait_anew() {
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
     let mut fin =
         TcpHeader { seq: whole.rcv.next_seq() - 1, flags: TcpFlags::FIN, ..TcpHeader::default() };
-    assert!(!wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
+    assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::GoesOn);
     fin.flags = TcpFlags::FIN | TcpFlags::ACK;
-    assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
+    assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::BeginsAnew);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn our_own_new_connection_waits_a_second_and_begins_above() {
         flags: TcpFlags::FIN | TcpFlags::ACK,
         ..TcpHeader::default()
     };
-    assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
+    assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::BeginsAnew);
     assert!(!wait.may_connect(at(5999)) && wait.may_connect(at(6000)));
     let old = whole.snd.seq(whole.snd.nxt());
     assert_eq!(wait.next_isn(old + 5), old + 5);
@@ -151,6 +152,54 @@ fn a_syn_that_may_not_begin_anew_is_challenged() {
         assert!(!wait.may_reuse(&syn, true), "{above}");
         let (answer, again) = wait.on_segment(at(2000), tuple(0, false), &syn, 0);
         let answer = answer.expect("a challenge");
-        assert_eq!((answer.flags, answer.ack, again), (TcpFlags::ACK, whole.rcv.next_seq(), false));
+        assert_eq!(
+            (answer.flags, answer.ack, again),
+            (TcpFlags::ACK, whole.rcv.next_seq(), Wait::GoesOn)
+        );
     }
+}
+
+/// RFC 9293 3.10.7.4: the answer to our ACK of a SYN that may not begin anew ends the wait; nothing else that resets does.
+#[test]
+fn only_a_reset_of_the_exact_number_and_no_older_ends_the_wait() {
+    let pool = pool();
+    for timestamps in [true, false] {
+        let config = Config { timestamps, ..Config::default() };
+        for (above, behind, is_over) in [
+            (0, None, true),
+            (1, None, false),
+            (-1, None, false),
+            (70_000, None, false),
+            (0, Some(0), true),
+            // what was overtaken is of the old connection
+            (0, Some(1), !timestamps),
+        ] {
+            let (mut whole, _) = closed(&config, false, &pool);
+            let mut reset = TcpHeader { flags: TcpFlags::RST, ..TcpHeader::default() };
+            let next = whole.rcv.next_seq();
+            reset.seq = SeqNumber(next.0.wrapping_add_signed(above));
+            reset.options.timestamps = behind.map(|behind| Timestamps {
+                value: whole.rcv.ts_recent().wrapping_sub(behind),
+                echo: 0,
+            });
+            let (mut wait, _) = whole.time_wait().expect("nothing is owed");
+            let (answer, what) = wait.on_segment(at(2000), tuple(0, false), &reset, 0);
+            let expected = if is_over { Wait::Over } else { Wait::GoesOn };
+            assert_eq!((answer, what), (None, expected), "{reset:?}");
+            whole.on_segment(at(2000), &reset, None.into(), 0, &pool);
+            assert_eq!((whole.is_closed(), whole.error()), (is_over, None), "{reset:?}");
+        }
+    }
+}
+
+#[test]
+fn a_second_fin_is_answered_and_begins_nothing_anew() {
+    let pool = pool();
+    let (whole, _) = closed(&Config::default(), false, &pool);
+    let (mut wait, _) = whole.time_wait().expect("nothing is owed");
+    let flags = TcpFlags::FIN | TcpFlags::ACK;
+    let fin = TcpHeader { seq: whole.rcv.next_seq(), flags, ..TcpHeader::default() };
+    let (answer, what) = wait.on_segment(at(2000), tuple(0, false), &fin, 0);
+    let answer = answer.expect("an ACK");
+    assert_eq!((answer.flags, answer.ack, what), (TcpFlags::ACK, fin.seq, Wait::GoesOn));
 }

@@ -1,7 +1,7 @@
 //! TIME-WAIT without a connection: what meets it, and its end.
 
 use millstream_packet::Instant;
-use millstream_tcp::TcpDrop;
+use millstream_tcp::{TcpDrop, Wait};
 
 use super::input::Segment;
 use crate::engine::Engine;
@@ -31,10 +31,12 @@ impl Engine {
         }
         self.out.stats.tcp_rx_segments += 1;
         self.out.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
-        let (answer, again) = wait.on_segment(now, *tuple, header, segment.len());
-        if again {
-            let until = now + wait.duration();
-            self.tcp.arm_time_wait(entry, until);
+        let (answer, what) = wait.on_segment(now, *tuple, header, segment.len());
+        let until = now + wait.duration();
+        match what {
+            Wait::GoesOn => {}
+            Wait::BeginsAnew => self.tcp.arm_time_wait(entry, until),
+            Wait::Over => drop(self.tcp.time_wait.remove(entry)),
         }
         let Some(answer) = answer else { return };
         let scope = self.out.links[link.index()].serial;
