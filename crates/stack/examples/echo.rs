@@ -7,30 +7,39 @@
 //! One thread serves all connections: the application runs in the engine's thread. Received packets are
 //! sent back without copying their bytes. With `--engines 2` two engines in two threads share the device,
 //! each with its own part of the connections; `--packet eth0` or `--xdp eth0` takes the place of `--tap`.
+//! A connection over which nothing goes for ten minutes is closed, and datagrams from ports of services are not answered.
 
 mod support;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv6Addr, Shutdown, SocketAddr};
+use std::time::{Duration, Instant};
 
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 use millstream::{Error, SocketId};
-use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, parsed};
+use support::{
+    ECHO_PORT, Interrupted, LAST_MOMENT, Options, StatsLine, Sweep, announce, may_echo, parsed,
+};
 
 const READ_BYTES: usize = 65_536;
+/// A connection may be silent for so long.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// A connection, and what it could not take back yet.
 struct Client {
     stream: TcpStream,
     waiting: Option<Packet>,
     ended: bool,
+    /// When it was last served.
+    served: Instant,
 }
 
 impl Client {
     /// Sends back what has arrived; false when the connection is over.
     fn serve(&mut self) -> bool {
+        self.served = Instant::now();
         loop {
             if let Some(packet) = self.waiting.take() {
                 match self.stream.try_write_packet(packet) {
@@ -58,13 +67,15 @@ impl Client {
     }
 }
 
-fn answer_datagrams(socket: &UdpSocket) {
+fn answer_datagrams(socket: &UdpSocket, port: u16) {
     let (mut bytes, mut list) = ([0; 65_536], Vec::new());
     while socket.recv_many(&mut bytes, &mut list).is_ok() {
         let mut rest = &bytes[..];
         for datagram in &list {
             let (data, behind) = rest.split_at(datagram.len);
-            let _ = socket.send_to(data, datagram.from);
+            if may_echo(datagram.from, port) {
+                let _ = socket.send_to(data, datagram.from);
+            }
             rest = behind;
         }
     }
@@ -81,22 +92,27 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
     let mut clients: HashMap<SocketId, Client> = HashMap::new();
     let mut events = Vec::new();
     let interrupted = Interrupted::of(stack);
+    let mut sweep = Sweep::new();
     while !interrupted.is_set() {
         events.clear();
-        stack.wait(stats.patience(), &mut events)?;
+        stack.wait(stats.patience_with(clients.len()), &mut events)?;
         stats.tick(stack)?;
+        if let Some(now) = sweep.due() {
+            clients.retain(|_, client| now.saturating_duration_since(client.served) < SILENCE);
+        }
         for event in &events {
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
                     stream.set_nodelay(true)?;
-                    let mut client = Client { stream, waiting: None, ended: false };
+                    let mut client =
+                        Client { stream, waiting: None, ended: false, served: Instant::now() };
                     if client.serve() {
                         clients.insert(client.stream.id(), client);
                     }
                 }
             } else if event.id == datagrams.id() {
-                answer_datagrams(&datagrams);
+                answer_datagrams(&datagrams, port);
             } else if clients.get_mut(&event.id).is_some_and(|client| !client.serve()) {
                 clients.remove(&event.id);
             }
@@ -108,7 +124,7 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
 }
 
 fn main() {
-    let mut port = 7007;
+    let mut port = ECHO_PORT;
     let own = "  --port N               of TCP and UDP [default: 7007]";
     let options = Options::parse(include_str!("echo.rs"), own, |option, value| {
         let known = option == "--port";

@@ -5,7 +5,8 @@
 //!     --host-address 10.70.0.1/24 --root .
 //! curl http://10.70.0.2:8070/
 //! ```
-//! One thread serves all connections; each is a small state machine that never blocks.
+//! One thread serves all connections; each is a small state machine that never blocks. Who does not send a whole request
+//! within 30 s, or takes nothing of an answer for as long, is closed.
 
 mod support;
 
@@ -15,10 +16,11 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use millstream::SocketId;
 use millstream::local::{Stack, TcpListener, TcpStream};
-use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, fail, parsed};
+use support::{Interrupted, LAST_MOMENT, Options, StatsLine, Sweep, announce, fail, parsed};
 
 /// A request's header must fit.
 const REQUEST_BYTES: usize = 16 * 1024;
@@ -26,6 +28,9 @@ const REQUEST_BYTES: usize = 16 * 1024;
 const CHUNK_BYTES: usize = 128 * 1024;
 /// Open connections; further ones are closed at once.
 const CLIENTS: usize = 4096;
+
+/// A request, from its beginning or the end of the response before, and each part of a response may take so long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is left to send of a response.
 struct Response {
@@ -75,6 +80,8 @@ struct Client {
     chunk: Vec<u8>,
     /// Sent of `chunk`.
     sent: usize,
+    /// When it is closed, unless it gets on.
+    until: Instant,
 }
 
 /// Why a client is not served on for now.
@@ -87,7 +94,8 @@ enum Pause {
 
 impl Client {
     fn new(stream: TcpStream) -> Self {
-        Self { stream, request: Vec::new(), response: None, chunk: Vec::new(), sent: 0 }
+        let until = Instant::now() + PATIENCE;
+        Self { stream, request: Vec::new(), response: None, chunk: Vec::new(), sent: 0, until }
     }
 
     /// Goes on until it would block; false when the connection is over.
@@ -130,7 +138,10 @@ impl Client {
     fn send(&mut self) -> Result<(), Pause> {
         while self.sent < self.chunk.len() {
             match self.stream.write(&self.chunk[self.sent..]) {
-                Ok(len) => self.sent += len,
+                Ok(len) => {
+                    self.sent += len;
+                    self.until = Instant::now() + PATIENCE;
+                }
                 Err(error) => return Err(pause(&error)),
             }
         }
@@ -343,10 +354,14 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
     let mut clients: HashMap<SocketId, Client> = HashMap::new();
     let mut events = Vec::new();
     let interrupted = Interrupted::of(stack);
+    let mut sweep = Sweep::new();
     while !interrupted.is_set() {
         events.clear();
-        stack.wait(stats.patience(), &mut events)?;
+        stack.wait(stats.patience_with(clients.len()), &mut events)?;
         stats.tick(stack)?;
+        if let Some(now) = sweep.due() {
+            clients.retain(|_, client| client.until > now);
+        }
         for event in &events {
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {

@@ -1,5 +1,6 @@
 //! Answers every UDP datagram with its own contents, in the sender's port and address; the engine has a
-//! thread of its own, or each of several (`--engines`).
+//! thread of its own, or each of several (`--engines`). What comes from the port of a service is not answered: it may
+//! answer, too.
 //!
 //! ```text
 //! cargo run --release --example udp_responder -- --tap ms0 --address 10.70.0.2/24 \
@@ -14,7 +15,9 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use millstream::net::{Placement, Stack, UdpSocket};
-use support::{Interrupted, Options, announce, fail, parsed, show_counters};
+use support::{
+    Interrupted, Options, RESPONDER_PORT, announce, fail, may_echo, parsed, show_counters,
+};
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let has_stats = options.stats;
@@ -74,9 +77,13 @@ fn link_error(stack: &Stack) -> Option<String> {
 
 fn respond(stack: &Stack, socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {
     let mut bytes = vec![0; 65_536];
+    let port = socket.local_addr()?.port();
     loop {
         let answered = socket.recv_from(&mut bytes).and_then(|(len, from)| {
             let answer = &bytes[..len];
+            if !may_echo(from, port) {
+                return Ok(0);
+            }
             // What is told first may be of the answer before.
             socket.send_to(answer, from).or_else(|_| socket.send_to(answer, from))
         });
@@ -94,7 +101,7 @@ fn respond(stack: &Stack, socket: &UdpSocket, interrupted: &Interrupted) -> io::
 }
 
 fn main() {
-    let (mut port, mut cpu) = (7008, None);
+    let (mut port, mut cpu) = (RESPONDER_PORT, None);
     let own = "  --port N               of UDP [default: 7008]
   --cpu N                of the first engine's thread; the next one's is the next";
     let options = Options::parse(include_str!("udp_responder.rs"), own, |option, value| {
@@ -141,7 +148,14 @@ mod tests {
         let to: SocketAddr = "10.9.0.2:7008".parse().expect("an address");
         let socket = UdpSocket::bind(&far, to).expect("bind");
         std::thread::spawn(move || respond(&far, &socket, &Interrupted::default()));
-        for (from, has_answer) in [("192.0.2.7:5", false), ("10.9.0.1:5", true)] {
+        for (from, has_answer) in [
+            ("192.0.2.7:5000", false),
+            // Whoever answers there would be answered for ever.
+            ("10.9.0.1:7", false),
+            ("10.9.0.1:7007", false),
+            ("10.9.0.1:7008", false),
+            ("10.9.0.1:5000", true),
+        ] {
             let client = UdpSocket::bind(&near, from.parse().expect("an address")).expect("bind");
             let patience = Duration::from_millis(if has_answer { 10_000 } else { 50 });
             client.set_read_timeout(Some(patience)).expect("a timeout");

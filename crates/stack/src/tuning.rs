@@ -184,11 +184,8 @@ pub const FRAGMENTED_DATAGRAMS: usize = 4_096;
 /// Pieces with gaps between them that fragments of one datagram make at most.
 pub const FRAGMENT_RUNS: usize = 64;
 
-/// How long the fragments of a datagram are kept: of IPv4 (RFC 791, 3.2: 15 s. RFC 1122, 3.3.2, would have a minute,
-/// within which its 16 bits of identification come again), of IPv6 (RFC 8200, 4.5).
-pub const REASSEMBLY_TIME_V4: Duration = Duration::from_secs(15);
-/// See [`REASSEMBLY_TIME_V4`].
-pub const REASSEMBLY_TIME_V6: Duration = Duration::from_secs(60);
+/// The fragments of a datagram are kept for so long (RFC 1122, 3.3.2; RFC 8200, 4.5).
+pub const REASSEMBLY_TIME: Duration = Duration::from_secs(60);
 
 /// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
 /// one in five is counted together with another.
@@ -404,8 +401,11 @@ pub const LINGER_LOOK: Duration = Duration::from_millis(20);
 /// How long it waits, when all is delivered, for peers to end their sides, and for datagrams to leave.
 pub const GOODBYE: Duration = Duration::from_millis(500);
 
-/// Destinations whose path MTU is remembered for datagrams; the one told of longest ago gives way.
-pub const PATH_MTUS: usize = 256;
+/// Destinations whose path MTU is remembered for datagrams, and as many for echo replies.
+pub const PATH_MTUS: usize = 512;
+
+/// Of these, so many share places: of them one gives way by chance.
+pub const PATH_MTUS_TOGETHER: usize = 4;
 
 /// How long it is (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).
 pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);

@@ -81,12 +81,18 @@ fn the_second_connection_brings_its_data_with_the_syn() {
 
 /// Two hosts, a listener at `addr` that has one connection open early at most, and its cookie known.
 fn with_room_for_one(addr: &str) -> (Engine, Engine, SocketId) {
+    with_room_for(addr, 1, 8)
+}
+
+/// The same with so many.
+fn with_room_for(addr: &str, count: usize, backlog: usize) -> (Engine, Engine, SocketId) {
     let pool = pool();
     let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let limits = Limits::default().tune(|t| t.fast_open_pending = 1);
+    let limits = Limits::default().tune(|t| t.fast_open_pending = count);
     let mut near = engine(config(&pool, 1), near, &common::NEAR);
     let mut far = engine(config(&pool, 2).limits(limits), far, &common::FAR);
-    let listener = listen(&mut far, addr);
+    let at = addr.parse().expect("an address");
+    let listener = far.tcp_listen_with(at, backlog, &fast()).expect("a listener");
     learn(&mut near, &mut far, listener, addr);
     (near, far, listener)
 }
@@ -113,6 +119,21 @@ fn beyond_the_limit_the_handshake_comes_first() {
     assert_eq!(near.tcp_write(client, b"question"), Ok(8));
     settle(&mut near, &mut far);
     assert_eq!(far.stats().tcp_fast_opens, 2);
+}
+
+/// Who knew the limit would see by the last place whether somebody else has one.
+#[test]
+fn the_limit_is_met_by_chance() {
+    let (mut near, mut far, _) = with_room_for(SERVERS[0], 32, 64);
+    for _ in 0..32 {
+        let client = connect(&mut near, SERVERS[0]);
+        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        near.flush();
+    }
+    let now = far.refresh_time();
+    far.turn(now);
+    let (opened, refused) = (far.stats().tcp_fast_opens, far.stats().tcp_fast_open_refused);
+    assert!((16..32).contains(&opened) && opened + refused == 32, "{opened} {refused}");
 }
 
 #[test]

@@ -106,7 +106,11 @@ fn jumbograms_and_fragments_that_are_none_are_told() {
     // RFC 7112, 5: TCP's header is not all in the first fragment.
     assert_eq!(problem(US, 44, &[[6, 0, 0, 1, 0, 0, 0, 1], [0; 8]].concat()), Some((3, 0)));
     assert_eq!(problem("ff02::1", 44, &fragment(9)), None);
-    assert_eq!(problem(US, 44, &[[17, 0, 0xff, 0xf8, 0, 0, 0, 1], [0; 8]].concat()), Some((0, 42)));
+    // What it holds is no header, be it that of an error or what looks like one.
+    for (next, data) in [(17, [0; 8]), (58, [0; 8]), (58, [1, 0, 0, 0, 0, 0, 0, 0])] {
+        let beyond = [[next, 0, 0xff, 0xf8, 0, 0, 0, 1], data].concat();
+        assert_eq!(problem(US, 44, &beyond), Some((0, 42)), "{beyond:?}");
+    }
 }
 
 /// RFC 1122, 3.2.2.5.

@@ -11,7 +11,9 @@ use common::{NEAR, config, engine, pool};
 use icmp_error::{Bytes, about};
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
-use millstream::wire::ip::{self, Version};
+use millstream::wire::checksum::Accumulator;
+use millstream::wire::icmp::{self, Icmp};
+use millstream::wire::ip::{self, IpHeader, Version};
 use millstream::{DatagramToSend, Engine, Error, Fragmentation, SocketId};
 
 struct World {
@@ -22,7 +24,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let link = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
+        Self::with(false)
+    }
+
+    fn with(offload: bool) -> Self {
+        let link = PairConfig { offload, medium: Medium::Ip, ..PairConfig::default() };
         let (near, wire) = pair(link).expect("a pair");
         let mut engine = engine(config(&pool(), 1), near, &NEAR);
         let now = engine.refresh_time();
@@ -43,12 +49,40 @@ impl World {
             Version::V4 => (3, 4),
             Version::V6 => (2, 0),
         };
-        let bytes = about(packet, (kind, code, mtu.into()));
+        self.give(&about(packet, (kind, code, mtu.into())));
+    }
+
+    /// A packet comes.
+    fn give(&mut self, bytes: &[u8]) {
         let mut batch = PacketBatch::new();
-        let packet = Packet::from_slice(self.engine.pool(), 0, &bytes).expect("frames");
+        let packet = Packet::from_slice(self.engine.pool(), 0, bytes).expect("frames");
         assert!(batch.push(packet).is_ok());
         self.wire.transmit(self.now, self.engine.pool(), &mut batch).expect("sent");
         while self.engine.turn(self.now).progress {}
+    }
+
+    /// Datagrams by the long way, by that to find headers, by those, one of many and several as one; and an echo.
+    fn sent_in_every_way(&mut self, to: SocketAddr) -> Vec<Bytes> {
+        let socket = self.engine.udp_bind("[::]:4000".parse().expect("any")).expect("bind");
+        let echo = self.engine.icmp_bind(77).expect("a socket");
+        let mut sent = Vec::new();
+        for way in 0..6 {
+            let list = [DatagramToSend { data: &[8; 1400], to: Some(to) }];
+            let engine = &mut self.engine;
+            match way {
+                3 => assert_eq!(engine.udp_send_many(socket, &list), Ok(1)),
+                4 => {
+                    engine.udp_send_segmented(socket, &[9; 2000], 1300, Some(to)).expect("sent");
+                }
+                5 => engine.icmp_send_echo(echo, to.ip(), 1, &[7; 1400]).expect("sent"),
+                _ => engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent"),
+            }
+            // Of those that the link does not take as one, the first.
+            sent.extend(self.sent().into_iter().take(1));
+            self.now += Duration::from_millis(60);
+            self.engine.turn(self.now);
+        }
+        sent
     }
 
     fn socket(&mut self, peer: Option<SocketAddr>) -> SocketId {
@@ -159,9 +193,196 @@ fn what_no_socket_has_sent_or_was_not_too_big_says_nothing() {
     impossible[2..4].copy_from_slice(&2000_u16.to_be_bytes());
     world.too_big(&impossible, 1400);
     assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
-    // No path carries less than 552 bytes, or 1,280 of IPv6.
-    world.too_big(&sent, 60);
+    // No path carries less than 552 bytes, or 1,280 of IPv6; who says less than 68 is wrong.
+    world.too_big(&sent, 67);
+    assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+    world.too_big(&sent, 68);
     assert_eq!(world.engine.path_mtu(to.ip()), Ok(552));
+}
+
+/// A packet of UDP or echo with another byte behind its IP header, whose sum is right for that.
+fn forged(sent: &Bytes, at: usize) -> Bytes {
+    let mut forged = sent.clone();
+    let header_len = ip::parse_quoted(sent).expect("an IP packet").header_len;
+    forged[header_len + at] ^= 1;
+    forged
+}
+
+/// The first datagram of `len` bytes that a link makes of a super-segment.
+fn first_part(whole: &Bytes, len: usize) -> Bytes {
+    let ip = ip::parse_quoted(whole).expect("an IP packet");
+    let (at, len) = (ip.header_len, 8 + len);
+    let mut part = whole[..at + len].to_vec();
+    IpHeader { payload_len: len, ..ip }.emit(&mut part);
+    part[at + 4..at + 6].copy_from_slice(&(len as u16).to_be_bytes());
+    part[at + 6..at + 8].fill(0);
+    let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, ip::Protocol::UDP, len);
+    let mut sum = Accumulator::new(pseudo);
+    sum.add(&part[at..]);
+    part[at + 6..at + 8].copy_from_slice(&sum.finish());
+    part
+}
+
+#[test]
+fn only_who_saw_a_datagram_is_believed_about_its_path_and_not_for_long() {
+    for which in 0..6 {
+        for (is_v6, offload) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut world = World::with(offload);
+            let to = peer(is_v6, 2);
+            let sent = world.sent_in_every_way(to).swap_remove(which);
+            let sent = if sent.len() > 1500 { first_part(&sent, 1300) } else { sent };
+            for at in 0..8 {
+                world.too_big(&forged(&sent, at), 1280);
+                assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "{at}");
+            }
+            // Said to have gone where nothing went.
+            let mut elsewhere = sent.clone();
+            elsewhere[if is_v6 { 39 } else { 19 }] ^= 1;
+            world.too_big(&elsewhere, 1280);
+            for last in [2, 3] {
+                assert_eq!(world.engine.path_mtu(peer(is_v6, last).ip()), Ok(1500));
+            }
+            world.too_big(&sent, 1280);
+            assert_eq!(world.engine.path_mtu(to.ip()), Ok(1280), "{which} {is_v6} {offload}");
+            let mut world = World::with(offload);
+            world.sent_in_every_way(to);
+            world.now += Duration::from_secs(5);
+            world.too_big(&sent, 1280);
+            assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "five seconds ago");
+        }
+    }
+}
+
+/// Words about others, be they thousands, take nothing away from what is known.
+#[test]
+fn words_of_strangers_displace_no_path() {
+    for is_v6 in [false, true] {
+        let mut world = World::new();
+        let to = peer(is_v6, 2);
+        let socket = world.socket(None);
+        world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+        let sent = world.sent().remove(0);
+        world.too_big(&sent, 1300);
+        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1300));
+        let last = if is_v6 { 38 } else { 18 };
+        for number in 0..2000_u16 {
+            let mut forged = sent.clone();
+            forged[last..last + 2].copy_from_slice(&number.to_be_bytes());
+            if forged != sent {
+                world.too_big(&forged, 1290);
+            }
+        }
+        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1300));
+        assert!(
+            world
+                .engine
+                .stats()
+                .drops_by_name()
+                .any(|(name, count)| { name == "icmp_no_socket" && count >= 1999 })
+        );
+    }
+}
+
+#[test]
+fn who_finds_out_the_path_himself_is_not_told_of_it() {
+    for (is_v6, how) in [false, true]
+        .into_iter()
+        .flat_map(|v6| [(v6, Fragmentation::Probe), (v6, Fragmentation::Omit)])
+    {
+        let mut world = World::new();
+        let to = peer(is_v6, 2);
+        let (socket, other) = (world.socket(None), world.socket(None));
+        world.engine.udp_set_fragmentation(socket, how).expect("a socket");
+        for _ in 0..4 {
+            world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+        }
+        for sent in world.sent() {
+            let ip = ip::parse(&sent, sent.len()).expect("a packet");
+            assert_eq!(ip.dont_fragment, is_v6 || how == Fragmentation::Probe);
+            world.too_big(&sent, 1280);
+        }
+        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "{how:?}");
+        // What another socket's datagram has proven holds for that one alone.
+        world.engine.udp_send(other, &[7; 1400], Some(to)).expect("sent");
+        let sent = world.sent().remove(0);
+        world.too_big(&sent, 1280);
+        assert_eq!(world.engine.udp_send(other, &[7; 1400], Some(to)), Err(Error::MessageTooLong));
+        for _ in 0..3 {
+            world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+            assert_eq!(world.sent().len(), 1);
+        }
+        // Longer than the link takes: cut, or refused.
+        let long = world.engine.udp_send(socket, &[7; 1600], Some(to));
+        match how {
+            Fragmentation::Probe => assert_eq!(long, Err(Error::MessageTooLong)),
+            _ => assert_eq!((long, world.sent().len()), (Ok(()), 2)),
+        }
+    }
+}
+
+/// An echo request of `len` bytes of data from a peer.
+fn ping(is_v6: bool, len: usize, traffic_class: u8) -> Bytes {
+    let (from, us) = match is_v6 {
+        true => (peer(true, 2).ip(), "fd09::1"),
+        false => (peer(false, 2).ip(), "10.9.0.1"),
+    };
+    let us: IpAddr = us.parse().expect("an address");
+    let version = Version::of(&us);
+    let mut message = vec![0; icmp::HEADER_LEN + len];
+    Icmp::EchoRequest { id: 1, seq: 2 }.emit(version, &mut message);
+    let mut sum = Accumulator::new(icmp::pseudo_sum(from, us, message.len()));
+    sum.add(&message);
+    message[2..4].copy_from_slice(&sum.finish());
+    let header = IpHeader::new(from, us, icmp::protocol(version), message.len());
+    let header = IpHeader { traffic_class, ..header };
+    let mut bytes = vec![0; header.emit_len()];
+    header.emit(&mut bytes);
+    bytes.extend(message);
+    bytes
+}
+
+/// RFC 8201, 4; RFC 1191, 3; RFC 1122, 3.2.2.6.
+#[test]
+fn echo_replies_know_their_path_and_nobody_else_goes_by_it() {
+    for is_v6 in [false, true] {
+        let mut world = World::new();
+        let to = peer(is_v6, 2);
+        let request = ping(is_v6, 1400, 0);
+        let answers = |world: &mut World| {
+            world.give(&request);
+            world.sent()
+        };
+        let reply = answers(&mut world).remove(0);
+        let ip = ip::parse(&reply, reply.len()).expect("a reply");
+        // Routers cut what they cannot pass on whole, where they can.
+        assert_eq!((ip.dont_fragment, ip.identification != 0), (is_v6, !is_v6));
+        for at in [2, 4, 6] {
+            world.too_big(&forged(&reply, at), 1280);
+        }
+        assert_eq!(answers(&mut world).len(), 1);
+        world.too_big(&reply, 1280);
+        let parts = answers(&mut world);
+        assert!(parts.len() == 2 && parts.iter().all(|part| part.len() <= 1280), "{parts:?}");
+        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+        // Small ones are as they were.
+        world.give(&ping(is_v6, 100, 0));
+        let small = world.sent().remove(0);
+        assert!(ip::parse(&small, small.len()).expect("a reply").dont_fragment);
+        world.now += Duration::from_secs(600);
+        world.engine.turn(world.now);
+        world.too_big(&reply, 1280);
+        assert_eq!(answers(&mut world).len(), 1, "that reply was ten minutes ago");
+    }
+}
+
+#[test]
+fn an_echo_comes_back_with_its_traffic_class() {
+    for is_v6 in [false, true] {
+        let mut world = World::new();
+        world.give(&ping(is_v6, 10, 0xb9));
+        let reply = world.sent().remove(0);
+        assert_eq!(ip::parse(&reply, reply.len()).expect("a reply").traffic_class, 0xb9);
+    }
 }
 
 /// The hop limits of what a socket sends to a host and to a group, three times each.

@@ -3,13 +3,13 @@
 
 mod words;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream::link::{
     FlowMatch, Link, LinkError, MacvtapConfig, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig,
@@ -45,6 +45,36 @@ const XDP_FRAMES: usize = 65_536;
 
 /// A link for an engine, which may be made in another thread.
 type AnyLink = Box<dyn Link>;
+
+/// Ports of the examples that answer datagrams.
+pub const ECHO_PORT: u16 = 7007;
+pub const RESPONDER_PORT: u16 = 7008;
+
+/// Returns whether a server at the port `own` answers a datagram from `from` with its own bytes: not what may come from
+/// another that does so, or answers whatever it gets (RFC 862 to 865, and all services below 1024), as the two would
+/// go on for ever once somebody has sent the first in the name of one.
+pub fn may_echo(from: SocketAddr, own: u16) -> bool {
+    from.port() >= 1024 && ![own, ECHO_PORT, RESPONDER_PORT].contains(&from.port())
+}
+
+/// When clients that say nothing are looked for.
+pub struct Sweep(Instant);
+
+impl Sweep {
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Returns the time, once a second.
+    pub fn due(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let is_due = now >= self.0;
+        if is_due {
+            self.0 = now + Duration::from_secs(1);
+        }
+        is_due.then_some(now)
+    }
+}
 
 /// Which device.
 #[derive(Default)]
@@ -386,6 +416,11 @@ impl StatsLine {
     /// Prints nothing unless it is `on`.
     fn new(on: bool) -> Self {
         Self { on, last: std::time::Instant::now() }
+    }
+
+    /// Returns how long a wait may last where clients that say nothing are looked for.
+    pub fn patience_with(&self, clients: usize) -> Option<std::time::Duration> {
+        if clients == 0 { self.patience() } else { Some(std::time::Duration::from_secs(1)) }
     }
 
     /// How long a wait may last.

@@ -319,6 +319,8 @@ impl Engine {
                     neighbors: [key0, key1],
                     identifications: (answers[1] ^ key1, answers[0] ^ key0),
                     flows: (answers[2] ^ key0) | 1,
+                    path_mtus: (answers[3] ^ key1, answers[1] ^ key0),
+                    sent: (answers[0] ^ key1, answers[3] ^ key0),
                     icmp_errors: (answers[0], answers[1]),
                     resets: (answers[2], answers[3]),
                 },

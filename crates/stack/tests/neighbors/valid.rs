@@ -102,6 +102,21 @@ fn what_is_no_valid_message_does_nothing() {
             assert_eq!(effect(&sealed(frame)), (false, false), "{name}");
         }
     }
+    // RFC 6980, 5: also where the fragment is the whole message (RFC 6946), and behind other headers.
+    for (name, headers) in [
+        ("an atomic fragment", vec![44, 58, 0, 0, 0, 0, 0, 0, 7]),
+        ("one behind options", vec![60, 44, 0, 1, 4, 0, 0, 0, 0, 58, 0, 0, 0, 0, 0, 0, 7]),
+        ("options behind one", vec![44, 60, 0, 0, 0, 0, 0, 0, 7, 58, 0, 1, 4, 0, 0, 0, 0]),
+        ("two of them", vec![44, 44, 0, 0, 0, 0, 0, 0, 7, 58, 0, 0, 0, 0, 0, 0, 8]),
+    ] {
+        for frame in [solicitation(8), advert()] {
+            let mut frame = sealed(frame);
+            frame[IP + 6] = headers[0];
+            frame.splice(BODY..BODY, headers[1..].iter().copied());
+            frame[IP + 5] += headers.len() as u8 - 1;
+            assert_eq!(effect(&frame), (false, false), "{name}");
+        }
+    }
     for mut frame in [solicitation(8), advert()] {
         frame[BODY + icmp::CHECKSUM_OFFSET] ^= 1;
         assert_eq!(effect(&frame), (false, false), "a wrong checksum");

@@ -31,6 +31,8 @@ pub enum QuotedTransport {
         /// Sequence number.
         seq: u16,
     },
+    /// An ICMP echo reply.
+    EchoReply,
     /// Another protocol, a later fragment, or one extension header too many.
     Other,
 }
@@ -42,6 +44,9 @@ pub struct Quote {
     pub ip: IpHeader,
     /// Its transport header.
     pub transport: QuotedTransport,
+    /// The first 8 bytes behind its IP header: of UDP and ICMP they have the checksum, which only who saw the packet
+    /// knows. Of later fragments they say nothing.
+    pub first: [u8; 8],
 }
 
 impl Quote {
@@ -54,10 +59,11 @@ impl Quote {
             return Err(Malformed::IcmpQuote);
         }
         if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
-            return Ok(Self { ip, transport: QuotedTransport::Other });
+            return Ok(Self { ip, transport: QuotedTransport::Other, first: [0; 8] });
         }
         let start: Option<&[u8; 8]> = bytes.get(ip.header_len..).and_then(<[u8]>::first_chunk);
-        let &[a, b, c, d, e, f, g, h] = start.ok_or(Malformed::IcmpQuote)?;
+        let &first = start.ok_or(Malformed::IcmpQuote)?;
+        let [a, b, c, d, e, f, g, h] = first;
         let (src_port, dst_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let transport = match (ip.protocol, a) {
             (Protocol::TCP, _) => {
@@ -69,8 +75,9 @@ impl Quote {
                 id: u16::from_be_bytes([e, f]),
                 seq: u16::from_be_bytes([g, h]),
             },
+            (Protocol::ICMP, 0) | (Protocol::ICMPV6, 129) => QuotedTransport::EchoReply,
             _ => QuotedTransport::Other,
         };
-        Ok(Self { ip, transport })
+        Ok(Self { ip, transport, first })
     }
 }

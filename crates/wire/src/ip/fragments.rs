@@ -46,6 +46,21 @@ pub fn make_whole(head: &mut [u8], header_len: usize, payload_len: usize) -> Opt
     }
 }
 
+/// Returns whether there is a fragment header among the extension headers of the IPv6 packet at `head`, `header_len`
+/// bytes as [`parse`](super::parse) told it: also one that says that the fragment is the whole packet (RFC 6946).
+pub fn has_fragment_header(head: &[u8], header_len: usize) -> bool {
+    let Some(header) = head.get(..header_len) else { return false };
+    let (mut field, mut at) = (6, V6_HEADER_LEN);
+    while let (true, Some(&next)) = (at < header_len, header.get(field)) {
+        if Protocol(next) == Protocol::FRAGMENT {
+            return true;
+        }
+        field = at;
+        at += header.get(at + 1).map_or(header_len, |&units| usize::from(units) * 8 + 8);
+    }
+    false
+}
+
 /// Whether the payload of a first IPv6 fragment, of which `payload` is the start and `len` bytes are all, holds every
 /// header up to the transport's, and that itself (RFC 7112, 5). `protocol` is what follows its fragment header.
 pub fn holds_header_chain(mut protocol: Protocol, payload: &[u8], len: usize) -> bool {
@@ -124,6 +139,31 @@ mod tests {
             let expected = header(v6, None, 65_000);
             assert_eq!(IpHeader { identification: 0, ..found }, expected);
             assert_eq!(make_whole(&mut bytes, len, 65_536), None, "longer than a packet may be");
+        }
+    }
+
+    #[test]
+    fn a_fragment_header_is_found_wherever_it_stands() {
+        let padding = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+        let whole = |next: u8| [next, 0, 0, 0, 0, 0, 0, 9];
+        for (first, headers, is_there) in [
+            (58, vec![], false),
+            (0, vec![padding(60), padding(58)], false),
+            (44, vec![whole(58)], true),
+            (0, vec![padding(44), whole(60), padding(58)], true),
+            // The first byte of the message is no header.
+            (60, vec![padding(58)], false),
+        ] {
+            let mut bytes = [0; 128];
+            header(true, None, 80).emit(&mut bytes);
+            bytes[6] = first;
+            bytes[40..].fill(44);
+            for (at, header) in headers.iter().enumerate() {
+                bytes[40 + at * 8..48 + at * 8].copy_from_slice(header);
+            }
+            let header_len = parse(&bytes, 120).expect("a packet").header_len;
+            assert_eq!(header_len, 40 + headers.len() * 8);
+            assert_eq!(has_fragment_header(&bytes, header_len), is_there, "{headers:?}");
         }
     }
 

@@ -9,7 +9,7 @@ mod v6;
 
 use core::net::IpAddr;
 
-pub use fragments::{decrement_hop_limit, holds_header_chain, make_whole};
+pub use fragments::{decrement_hop_limit, has_fragment_header, holds_header_chain, make_whole};
 pub use problem::{Problem, problem};
 pub use protocol::Protocol;
 pub use transit::Transit;

@@ -89,6 +89,7 @@ impl Engine {
         })
         .map_err(|_| Error::Exhausted)?;
         self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.sent.note(now, &header, packet.head());
         self.out.send_ip(now, hop, &header, packet);
         Ok(())
     }

@@ -52,7 +52,7 @@ impl Engine {
     fn send_run(&mut self, id: SocketId, list: &[DatagramToSend<'_>]) -> Result<usize, Error> {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
-        let Some(route) = socket.route.as_ref().filter(|_| socket.error.is_none()) else {
+        let Some(route) = socket.route.as_mut().filter(|_| socket.error.is_none()) else {
             return Ok(0);
         };
         if route.generations != self.out.datagram_generations() {
@@ -71,7 +71,7 @@ impl Output {
     fn write_run(
         &mut self,
         now: Instant,
-        route: &DatagramRoute,
+        route: &mut DatagramRoute,
         list: &[DatagramToSend<'_>],
     ) -> usize {
         let (link, checksum) = (route.hop.link, self.checksum_on(route));

@@ -86,7 +86,7 @@ impl Output {
     fn write_known(
         &mut self,
         now: Instant,
-        route: &DatagramRoute,
+        route: &mut DatagramRoute,
         data: &[u8],
     ) -> Result<bool, Error> {
         let checksum = self.checksum_on(route);
@@ -103,11 +103,15 @@ impl Output {
     fn known_datagram(
         &mut self,
         now: Instant,
-        route: &DatagramRoute,
+        route: &mut DatagramRoute,
         data: &[u8],
-        checksum: TransportChecksum,
+        mut checksum: TransportChecksum,
     ) -> Result<Option<Packet>, Error> {
-        let DatagramRoute { hop, template, .. } = route;
+        let is_noted = route.is_to_note(now, data.len());
+        if is_noted {
+            checksum = TransportChecksum::Compute;
+        }
+        let DatagramRoute { hop, template, remote, .. } = route;
         let len = template.header_len() + data.len();
         if len - template.link_header_len() > hop.mtu {
             return Err(Error::MessageTooLong);
@@ -118,6 +122,10 @@ impl Output {
         let mut packet = self.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
         let Some(room) = packet.append(len) else { return Ok(None) };
         let Some(checksum) = template.write_datagram(room, data, checksum) else { return Ok(None) };
+        if is_noted {
+            let version = ip::Version::of(&remote.ip());
+            self.sent.note_packet(now, version, &room[template.link_header_len()..]);
+        }
         let meta = packet.meta_mut();
         meta.checksum = checksum;
         meta.l3_offset = template.link_header_len() as u16;
@@ -153,21 +161,28 @@ impl Output {
     fn send_known(
         &mut self,
         now: Instant,
-        route: &DatagramRoute,
+        route: &mut DatagramRoute,
         mut packet: Packet,
     ) -> Result<Option<Packet>, Error> {
-        let DatagramRoute { hop, template, .. } = route;
         if !route.fits(packet.len()) {
             return Err(Error::MessageTooLong);
         }
-        if self.room(now, hop.link) == 0 {
+        if self.room(now, route.hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let checksum = self.checksum_on(route);
+        let is_noted = route.is_to_note(now, packet.len());
+        let checksum = match is_noted {
+            true => TransportChecksum::Compute,
+            false => self.checksum_on(route),
+        };
+        let DatagramRoute { hop, template, remote, .. } = route;
         // RFC 6864, 4.1: what is not fragmented needs no identification.
         let stamp = Stamp { checksum, ..Stamp::default() };
         if template.apply(&mut packet, stamp).is_err() {
             return Ok(Some(packet));
+        }
+        if is_noted && let Some(ip) = packet.head().get(template.link_header_len()..) {
+            self.sent.note_packet(now, ip::Version::of(&remote.ip()), ip);
         }
         self.stats.udp_tx += 1;
         self.enqueue(now, hop.link, packet);
@@ -191,7 +206,7 @@ impl Output {
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
         self.stats.templates_built += 1;
-        Some(DatagramRoute { remote, hop, generations, template })
+        Some(DatagramRoute { remote, hop, generations, template, note_at: now })
     }
 }
 
@@ -327,8 +342,8 @@ impl Engine {
 
     /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be: the MTU of its link or
     /// route, or less where a router has said so in the last ten minutes, of a packet that one of this engine's sockets
-    /// may have sent. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP connections
-    /// know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
+    /// sent in the seconds before. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP
+    /// connections know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
         let to = destination.to_canonical();
         let hop = self.out.datagram_next_hop(self.time, to, None);
@@ -361,16 +376,17 @@ impl Engine {
     ) -> Result<(), Error> {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
-        if let (Some(route), None) = (&socket.route, &socket.error)
+        if let (Some(route), None) = (&mut socket.route, &socket.error)
             && route.generations == self.out.datagram_generations()
             && to.is_none_or(|to| to == route.remote)
             && (to.is_some() || socket.remote == Some(route.remote))
         {
+            let remote = route.remote.ip();
             match self.out.write_known(now, route, data) {
                 Ok(true) => return Ok(()),
-                Err(Error::MessageTooLong) if socket.fragmentation != Fragmentation::Never => {}
+                Err(Error::MessageTooLong) if !socket.fragmentation.refuses() => {}
                 // What was said of the path may be too old: then it is looked up anew.
-                Err(Error::MessageTooLong) if self.out.path_mtus.expire(now) => {}
+                Err(Error::MessageTooLong) if self.out.path_mtus.expire(now, remote) => {}
                 Err(error) => return Err(error),
                 Ok(false) => {}
             }
@@ -427,8 +443,8 @@ impl Engine {
                     && route.remote == remote
                     && route.generations == generations
                     && (route.fits(packet.len())
-                        || socket.fragmentation == Fragmentation::Never
-                            && !self.out.path_mtus.expire(now)) =>
+                        || socket.fragmentation.refuses()
+                            && !self.out.path_mtus.expire(now, remote.ip())) =>
             {
                 match self.out.send_known(now, route, packet)? {
                     Some(packet) => packet,
@@ -462,6 +478,7 @@ impl Engine {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
         }
         let (local, last, may_broadcast) = (socket.local.ip(), socket.scope, socket.broadcast);
+        let heeds_path = socket.fragmentation.heeds_path();
         let (out, local) = (&self.out, options.from.unwrap_or(local));
         if out.addresses.lacks_loopback_to(remote) {
             return Err(Error::Invalid(TO_ITSELF));
@@ -470,7 +487,10 @@ impl Engine {
             return Err(Error::Invalid("a source of the other version of IP than the peer's"));
         }
         let scope = named.or_else(|| out.datagram_scope(local, remote, last));
-        let hop = out.datagram_next_hop(now, remote, scope);
+        let hop = match heeds_path {
+            true => out.datagram_next_hop(now, remote, scope),
+            false => out.next_hop(remote, scope),
+        };
         let hop = hop.ok_or_else(|| out.why_no_hop(remote))?;
         if options.link.is_some_and(|link| link != hop.link) {
             return Err(Error::NetworkUnreachable);
@@ -512,10 +532,13 @@ impl Engine {
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
         // Headers kept ready have no ECN field and no identification of their own.
-        let is_plain = is_as_usual && marks.is_plain() && fragmentation != Fragmentation::Anybody;
+        let is_plain = is_as_usual && marks.is_plain() && !fragmentation.is_by_routers();
         if again && !is_scoped(remote.ip()) && is_plain {
             let local = SocketAddr::new(src, local.port());
-            let found = self.out.datagram_route(now, hop, local, remote, marks);
+            let mut found = self.out.datagram_route(now, hop, local, remote, marks);
+            if let (Some(route), false) = (&mut found, fragmentation.heeds_path()) {
+                route.note_at = Instant::MAX;
+            }
             // The memory of one to another peer, which is of no use any more.
             match (found, &mut socket.route) {
                 (Some(found), Some(route)) => **route = found,
@@ -527,15 +550,10 @@ impl Engine {
         let mut ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
         marks.write(&mut ip);
         let is_long = ip.packet_len() > hop.mtu;
-        if packet.len() > longest_payload(ip.version())
-            || is_long && fragmentation == Fragmentation::Never
-        {
+        if packet.len() > longest_payload(ip.version()) || is_long && fragmentation.refuses() {
             return Err(Error::MessageTooLong);
         }
-        ip.dont_fragment = match fragmentation {
-            Fragmentation::Anybody => remote.is_ipv6() && !is_long,
-            Fragmentation::Never | Fragmentation::Sender => !is_long,
-        };
+        ip.dont_fragment = !is_long && (remote.is_ipv6() || !fragmentation.is_by_routers());
         if !ip.dont_fragment && remote.is_ipv4() {
             let id = self.out.identifications.next(src, remote.ip(), Protocol::UDP);
             ip.identification = id as u16;
@@ -546,6 +564,9 @@ impl Engine {
         }
         let mut packet = self.out.with_udp_header(packet, &header)?;
         self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        if fragmentation.heeds_path() {
+            self.out.sent.note(now, &ip, packet.head());
+        }
         self.out.stats.udp_tx += 1;
         self.out.send_ip(now, hop, &ip, packet);
         Ok(())

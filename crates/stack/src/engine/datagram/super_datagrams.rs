@@ -75,6 +75,16 @@ impl Engine {
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
             return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link), options);
         }
+        if self.udp.by_id(id)?.fragmentation.heeds_path() {
+            // Of those that the link makes, the first one's sum is known here.
+            let first = packet.view(&self.out.pool, 0, size).map_err(|_| Error::Exhausted)?;
+            let header = UdpHeader::new(local.port(), remote.port(), size);
+            let mut first = self.out.with_udp_header(first, &header)?;
+            first.meta_mut().segmentation = None;
+            let ip = ip_len(size);
+            self.out.seal(&mut first, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+            self.out.sent.note(now, &ip, first.head());
+        }
         self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::Packet;
+use millstream_packet::{Instant, Packet};
 use millstream_route::{Generations, HeaderTemplate, LinkId};
 use millstream_wire::ip::IpHeader;
 
 use super::info::DatagramInfo;
 use super::udp_flows::Flows;
 use super::udp_ports::{Members, Ports};
+use crate::engine::ip::sent_lately::{NOTE_EVERY, least_path_mtu};
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
 use crate::slab::Slab;
@@ -35,6 +36,29 @@ pub enum Fragmentation {
     Sender,
     /// Anybody (`IP_PMTUDISC_DONT`): routers, too, cut what they cannot pass on whole.
     Anybody,
+    /// Nobody, and what routers say of the path is not heeded (`IP_PMTUDISC_PROBE`): a datagram longer than its link or
+    /// route takes is refused. For applications that find out themselves what arrives (RFC 8899).
+    Probe,
+    /// Anybody, and what routers say of the path is not heeded (`IP_PMTUDISC_OMIT`): for servers that would not be made
+    /// to send fragments.
+    Omit,
+}
+
+impl Fragmentation {
+    /// Returns whether a datagram that is too long is refused.
+    pub(crate) fn refuses(self) -> bool {
+        matches!(self, Self::Never | Self::Probe)
+    }
+
+    /// Returns whether routers may cut.
+    pub(crate) fn is_by_routers(self) -> bool {
+        matches!(self, Self::Anybody | Self::Omit)
+    }
+
+    /// Returns whether what routers say of the path counts.
+    pub(crate) fn heeds_path(self) -> bool {
+        !matches!(self, Self::Probe | Self::Omit)
+    }
 }
 
 /// What the application chose for the IP header of a datagram.
@@ -94,6 +118,9 @@ pub(crate) struct DatagramRoute {
     /// It holds while these are the present ones.
     pub generations: Generations,
     pub template: HeaderTemplate,
+    /// From when on the next datagram is remembered that some path may not carry
+    /// ([`sent_lately`](crate::engine::ip::sent_lately)).
+    pub note_at: Instant,
 }
 
 impl DatagramRoute {
@@ -101,6 +128,17 @@ impl DatagramRoute {
     #[inline]
     pub fn fits(&self, len: usize) -> bool {
         self.template.header_len() - self.template.link_header_len() + len <= self.hop.mtu
+    }
+
+    /// Returns whether a datagram with so many bytes of data is to be remembered; then the next one is some time later.
+    #[inline]
+    pub fn is_to_note(&mut self, now: Instant, len: usize) -> bool {
+        let ip_len = self.template.header_len() - self.template.link_header_len() + len;
+        let is_to = now >= self.note_at && ip_len > least_path_mtu(self.remote.ip());
+        if is_to {
+            self.note_at = now + NOTE_EVERY;
+        }
+        is_to
     }
 }
 

@@ -7,7 +7,7 @@ use millstream_route::{ALL_NODES, LinkId, Prefix, solicited_node};
 use millstream_wire::arp::{ArpOperation, ArpPacket};
 use millstream_wire::ethernet::MacAddr;
 use millstream_wire::icmp;
-use millstream_wire::ip::IpHeader;
+use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation};
 
 use super::claims::{AddressState, Dispute, Due};
@@ -88,7 +88,10 @@ impl Engine {
         let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
         let pseudo = icmp::pseudo_sum(src, dst, payload_len);
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) else { return };
-        if !checksum_holds(arrival, pseudo) {
+        // RFC 6980, 5: what is behind a fragment header claims nothing.
+        if !checksum_holds(arrival, pseudo)
+            || ip::has_fragment_header(arrival.packet.head(), header_len)
+        {
             return;
         }
         let body = arrival.packet.head().get(header_len..).unwrap_or_default();

@@ -11,6 +11,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 
 use super::addresses::Destination;
 use super::icmp_meaning;
+use super::sent_lately::least_path_mtu;
 use crate::engine::Engine;
 use crate::engine::rx::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
 use crate::engine::tcp::api::conn_error;
@@ -37,6 +38,12 @@ impl Engine {
         match message {
             Icmp::EchoRequest { id, seq } => self.answer_echo(now, arrival, id, seq),
             Icmp::EchoReply { id, seq } => self.echo_reply_input(arrival, id, seq),
+            // RFC 6980, 5, whatever the fragment header says.
+            Icmp::NeighborDiscovery { .. }
+                if ip::has_fragment_header(arrival.packet.head(), ip.header_len) =>
+            {
+                self.out.stats.drop(DropReason::FragmentInvalid);
+            }
             Icmp::NeighborDiscovery { .. } => {
                 self.ndp_input(now, arrival.link, &arrival.packet, &ip);
             }
@@ -69,9 +76,10 @@ impl Engine {
             return self.out.stats.drop(DropReason::IcmpIgnored);
         }
         let scope = self.out.links[link.index()].serial;
-        let Some(hop) = self.out.datagram_next_hop(now, ip.src, Some(scope)) else {
+        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
+        let hop = hop.within(self.out.reply_mtus.get(now, ip.src));
         let source = match destination {
             Destination::Own => Some(ip.dst),
             _ => self.out.addresses.source(hop.link, hop.address, ip.src),
@@ -86,9 +94,18 @@ impl Engine {
         }
         *packet.meta_mut() = Default::default();
         let mut header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
-        // RFC 1122, 3.2.2.6: all of the data come back, cut like those that came.
-        header.dont_fragment = header.packet_len() <= hop.mtu;
+        // RFC 1349, 5.1; IPv6 as Linux has it.
+        header.traffic_class = ip.traffic_class;
+        // RFC 1122, 3.2.2.6: all of the data come back; those that some path does not carry whole may be cut on theirs.
+        let is_for_any_path = header.packet_len() <= least_path_mtu(ip.src);
+        header.dont_fragment =
+            is_for_any_path || ip.src.is_ipv6() && header.packet_len() <= hop.mtu;
+        if !is_for_any_path && ip.src.is_ipv4() {
+            let id = self.out.identifications.next(source, ip.src, header.protocol);
+            header.identification = id as u16;
+        }
         self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.sent.note(now, &header, packet.head());
         self.out.stats.icmp_echo_answered += 1;
         self.out.send_ip(now, hop, &header, packet);
     }
@@ -123,11 +140,7 @@ impl Engine {
         if self.out.addresses.is_martian(link, ip.src, destination) {
             return;
         }
-        // RFC 1122, 3.2.2: of IPv4, only the first fragment is told of, for what it says itself.
-        let is_later = ip.src.is_ipv4() && ip.fragment.is_some_and(|part| part.offset != 0);
-        if !is_later {
-            self.tell_headers(now, &Arrival { packet, ip, link, destination, to_all });
-        }
+        self.tell_headers(now, &Arrival { packet, ip, link, destination, to_all });
     }
 
     /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
@@ -167,7 +180,14 @@ impl Engine {
             Protocol::AUTHENTICATION => ip::parse_quoted(packet.head()).unwrap_or(*ip),
             _ => *ip,
         };
+        let is_later = ip.fragment.is_some_and(|part| part.offset != 0);
+        // RFC 1122, 3.2.2: of IPv4, only the first fragment is told of.
+        if is_later && version == Version::V4 {
+            return;
+        }
+        // What is in a later fragment is no header, whatever it looks like.
         let about_error = seen.protocol == icmp::protocol(version)
+            && !is_later
             && packet
                 .head()
                 .get(seen.header_len..)
@@ -239,31 +259,32 @@ impl Engine {
                 let remote = SocketAddr::new(quote.ip.dst, dst_port);
                 let told = icmp_meaning::of(quote.ip.version(), error)
                     .map(|meaning| conn_error(meaning.error));
-                let is_ours = self.udp.icmp_error(&mut self.events, local, remote, told);
-                if is_ours {
-                    self.learn_path_mtu(now, error, &quote.ip);
-                }
-                is_ours
+                self.udp.icmp_error(&mut self.events, local, remote, told)
+                    && self.learn_path_mtu(now, error, quote)
             }
             QuotedTransport::Echo { id, .. } => {
-                let is_ours = self.icmp.find(id).is_some();
-                if is_ours {
-                    self.learn_path_mtu(now, error, &quote.ip);
-                }
-                is_ours
+                self.icmp.find(id).is_some() && self.learn_path_mtu(now, error, quote)
             }
+            QuotedTransport::EchoReply => self.learn_path_mtu(now, error, quote),
             QuotedTransport::Other => false,
         }
     }
 
-    /// What a router says of the size of a datagram that a socket of ours may have sent: the next one that is too long is
-    /// refused.
-    fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, sent: &IpHeader) {
-        if let Icmp::PacketTooBig { mtu } = *error
-            && let Some(hop) = self.out.next_hop(sent.dst, None)
-            && sent.packet_len() <= hop.mtu
-        {
-            self.out.path_mtus.learn(now, sent.dst, mtu as usize, sent.packet_len());
+    /// Takes in what a router says of the size of a datagram, if it is one that was sent lately: the next one that is too
+    /// long is cut or refused. Returns whether it was; where it is about something else than sizes, true.
+    fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, quote: &Quote) -> bool {
+        let Icmp::PacketTooBig { mtu } = *error else { return true };
+        if !self.out.sent.holds(now, quote) {
+            return false;
         }
+        let (to, len) = (quote.ip.dst, quote.ip.packet_len());
+        if self.out.next_hop(to, None).is_some_and(|hop| len <= hop.mtu) {
+            let mtus = match quote.transport {
+                QuotedTransport::EchoReply => &mut self.out.reply_mtus,
+                _ => &mut self.out.path_mtus,
+            };
+            mtus.learn(now, to, mtu as usize, len);
+        }
+        true
     }
 }

@@ -20,6 +20,7 @@ pub(in crate::engine) mod reassembly;
 pub(in crate::engine) mod reserved;
 pub(in crate::engine) mod reverse_path;
 pub(in crate::engine) mod routing;
+pub(in crate::engine) mod sent_lately;
 pub(in crate::engine) mod source;
 
 pub(super) use forward::Runs;

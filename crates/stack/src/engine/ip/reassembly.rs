@@ -5,9 +5,10 @@
 //! is put together starts at its IP header, which is that of its first fragment, and takes the way of any other packet.
 //!
 //! What a stranger can make it hold is bounded, in memory really held: [`Limits::fragments_bytes`] for all, and one part
-//! in [`SOURCE_PART`] of it for one source. Beyond that the oldest datagram gives way, of the same source or of all: one
-//! that is being received is complete within milliseconds, and is old only under a flood. Each takes part in three
-//! lists, so that no step looks at more than a constant number of them.
+//! in [`SOURCE_PART`] of it for one source. Beyond that a datagram gives way, of the same source or of all: of two drawn
+//! by chance the one with fewer fragments. Who floods in somebody's name has one of each: the oldest would give way
+//! while the rest of a true one is still to come, and for certain once the flood is fast enough. Each takes part in
+//! three lists, so that no step looks at more than a constant number of them.
 //!
 //! Fragments that overlap end their datagram (RFC 5722, 3; RFC 8200, 4.5; for IPv4 the same is done). What comes of it
 //! later finds its entry, which holds nothing any more, until its time is over. Bytes that have come before, the very
@@ -24,9 +25,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::engine::links::Serial;
 use crate::engine::memory::account::{Account, Held};
+use crate::engine::random::Random;
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::stats::DropReason;
-use crate::tuning::{FRAGMENT_RUNS, FRAGMENTED_DATAGRAMS, REASSEMBLY_TIME_V4, REASSEMBLY_TIME_V6};
+use crate::tuning::{FRAGMENT_RUNS, FRAGMENTED_DATAGRAMS, REASSEMBLY_TIME};
 
 /// No entry, no run.
 const NONE: u32 = u32::MAX;
@@ -36,6 +38,9 @@ const PLACES: usize = 1024;
 
 /// One source has this part of the memory at most.
 const SOURCE_PART: usize = 4;
+
+/// So many draws find a datagram of one source, or its oldest gives way.
+const DRAWS: usize = 16;
 
 /// A fragment of no more than this is copied behind the one before it, where that has room: it does not hold a frame.
 const COPIED_BYTES: usize = 512;
@@ -72,7 +77,7 @@ struct Entry {
     name: Name,
     /// The next in the same place of the table.
     same_place: u32,
-    /// Older and newer ones: of all of its version, and of its source.
+    /// Older and newer ones: of all, and of its source.
     age: Links,
     kin: Links,
     source: u32,
@@ -153,8 +158,8 @@ pub(in crate::engine) struct Reassembly {
     sources: Box<[(List, usize)]>,
     entries: Slab<Entry>,
     runs: Slab<Run>,
-    /// By version, as they last differently long.
-    ages: [List; 2],
+    ages: List,
+    random: Random,
     held: usize,
     limit: usize,
     /// Fragments of datagrams that gave way since this was last asked.
@@ -169,7 +174,8 @@ impl Reassembly {
             sources: vec![(EMPTY, 0); PLACES].into(),
             entries: Slab::new(FRAGMENTED_DATAGRAMS),
             runs: Slab::new(FRAGMENTED_DATAGRAMS * 4),
-            ages: [EMPTY; 2],
+            ages: EMPTY,
+            random: Random::new((key.1, key.0)),
             held: 0,
             limit: limit_bytes,
             displaced: 0,
@@ -183,8 +189,7 @@ impl Reassembly {
 
     /// When the next datagram's time is over.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let ends = |list: &List| self.entries.get(list.oldest).map(|entry| entry.ends);
-        self.ages.iter().filter_map(ends).min()
+        self.entries.get(self.ages.oldest).map(|entry| entry.ends)
     }
 
     /// Fragments of datagrams that gave way since this was last called.
@@ -194,9 +199,8 @@ impl Reassembly {
 
     /// Takes a datagram out whose time is over.
     pub fn expire(&mut self, now: Instant, account: &mut Account) -> Option<Expired> {
-        let oldest = |list: &List| Some(list.oldest).filter(|&oldest| oldest != NONE);
-        let is_due = |&index: &u32| self.entries.get(index).is_some_and(|entry| entry.ends <= now);
-        let index = self.ages.iter().filter_map(oldest).find(is_due)?;
+        let index = self.ages.oldest;
+        self.entries.get(index).filter(|entry| entry.ends <= now)?;
         let (_, fragments) = self.forget(index, account);
         fragments
     }
@@ -414,8 +418,7 @@ impl Reassembly {
         true
     }
 
-    /// Makes room for `more` bytes of the datagram at `index`, by those that are older than it. False when there is
-    /// none.
+    /// Makes room for `more` bytes of the datagram at `index`, by others. False when there is none.
     fn has_room(&mut self, index: u32, more: usize, account: &mut Account) -> bool {
         let Some(entry) = self.entries.get(index) else { return false };
         let source = entry.source as usize;
@@ -423,37 +426,40 @@ impl Reassembly {
         let share = account.share(self.sources[source].1, false);
         let of_source = (self.limit / SOURCE_PART).min(share);
         while self.sources[source].1 + more > of_source {
-            if !self.displace(self.sources[source].0.oldest, index, account) {
+            if !self.displace(Some(source), index, account) {
                 return false;
             }
         }
         while self.held + more > self.limit {
-            if !self.displace(self.oldest(), index, account) {
+            if !self.displace(None, index, account) {
                 return false;
             }
         }
         true
     }
 
-    /// The oldest of all.
-    fn oldest(&self) -> u32 {
-        let ends = |index| self.entries.get(index).map_or(Instant::MAX, |entry| entry.ends);
-        let [v4, v6] = self.ages.map(|list| list.oldest);
-        // Of IPv6 it has lasted for as much longer as it may.
-        let longer = REASSEMBLY_TIME_V6 - REASSEMBLY_TIME_V4;
-        match (v4, v6) {
-            (NONE, v6) => v6,
-            (v4, NONE) => v4,
-            (v4, v6) if ends(v4) + longer <= ends(v6) => v4,
-            (_, v6) => v6,
+    /// Returns which datagram of a source, or of all, gives way, but not the one at `keep`.
+    fn victim(&mut self, source: Option<usize>, keep: u32) -> Option<u32> {
+        let mut found: Option<(u32, u32)> = None;
+        for _ in 0..DRAWS {
+            let index = self.random.below(self.entries.slots() as u64) as u32;
+            let entry = self.entries.get(index).filter(|entry| {
+                index != keep && source.is_none_or(|source| entry.source as usize == source)
+            });
+            let Some(entry) = entry else { continue };
+            match found {
+                None => found = Some((entry.fragments, index)),
+                Some(first) => return Some(first.min((entry.fragments, index)).1),
+            }
         }
+        let list = source.map_or(self.ages, |source| self.sources[source].0);
+        let oldest = Some(list.oldest).filter(|&oldest| oldest != NONE && oldest != keep);
+        found.map(|(_, index)| index).or(oldest)
     }
 
-    /// Has a datagram give way, but not the one at `keep`.
-    fn displace(&mut self, index: u32, keep: u32, account: &mut Account) -> bool {
-        if index == NONE || index == keep {
-            return false;
-        }
+    /// Has a datagram of a source, or of all, give way, but not the one at `keep`. False when there is none.
+    fn displace(&mut self, source: Option<usize>, keep: u32, account: &mut Account) -> bool {
+        let Some(index) = self.victim(source, keep) else { return false };
         let (_, expired) = self.forget(index, account);
         self.displaced += expired.map_or(0, |expired| expired.fragments.into());
         true
@@ -510,20 +516,18 @@ impl Reassembly {
         account: &mut Account,
     ) -> Option<u32> {
         while self.entries.is_full() || self.held + ENTRY_BYTES > self.limit {
-            if !self.displace(self.oldest(), NONE, account) {
+            if !self.displace(None, NONE, account) {
                 return None;
             }
         }
         let source = self.source(name.src);
-        let version = usize::from(name.src.is_ipv6());
-        let time = [REASSEMBLY_TIME_V4, REASSEMBLY_TIME_V6][version];
         let index = self.entries.insert(Entry {
             name,
             same_place: self.places[place],
-            age: Links { older: self.ages[version].newest, newer: NONE },
+            age: Links { older: self.ages.newest, newer: NONE },
             kin: Links { older: self.sources[source].0.newest, newer: NONE },
             source: source as u32,
-            ends: now + time,
+            ends: now + REASSEMBLY_TIME,
             runs: NONE,
             run_count: 0,
             header_len: 0,
@@ -539,7 +543,7 @@ impl Reassembly {
         let index = index.ok()?;
         self.places[place] = index;
         for (list, links) in [
-            (&mut self.ages[version], (|entry| &mut entry.age) as fn(&mut Entry) -> &mut Links),
+            (&mut self.ages, (|entry| &mut entry.age) as fn(&mut Entry) -> &mut Links),
             (&mut self.sources[source].0, |entry| &mut entry.kin),
         ] {
             match self.entries.get_mut(list.newest) {
@@ -570,14 +574,9 @@ impl Reassembly {
                 at = other.same_place;
             }
         }
-        let version = usize::from(entry.name.src.is_ipv6());
         let source = entry.source as usize;
         for (list, own, links) in [
-            (
-                &mut self.ages[version],
-                entry.age,
-                (|entry| &mut entry.age) as fn(&mut Entry) -> &mut Links,
-            ),
+            (&mut self.ages, entry.age, (|entry| &mut entry.age) as fn(&mut Entry) -> &mut Links),
             (&mut self.sources[source].0, entry.kin, |entry| &mut entry.kin),
         ] {
             match self.entries.get_mut(own.older) {

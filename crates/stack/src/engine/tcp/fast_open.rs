@@ -15,6 +15,7 @@ use millstream_wire::tcp::{SeqNumber, TcpHeader};
 use siphasher::sip::SipHasher24;
 
 use crate::engine::Engine;
+use crate::engine::random::Random;
 use crate::engine::tcp::listener::Listener;
 use crate::engine::tcp::table::TcpTable;
 use crate::tuning::{
@@ -101,14 +102,15 @@ fn derived(secret: &[u8; 16], period: u64) -> [u8; 16] {
 }
 
 impl Listener {
-    /// Whether another connection may be open early. Those that were reset while they were count for a while: a
-    /// reset with a false source would else free the place at once (RFC 7413 section 5.1).
-    fn takes_early(&mut self, now: Instant, limit: usize) -> bool {
+    /// Returns whether another connection may be open early, from half of the limit on by chance: the last place would
+    /// tell who asks for it whether somebody else has one. Those that were reset while they were open count for a while:
+    /// a reset with a false source would else free the place at once (RFC 7413 section 5.1).
+    fn takes_early(&mut self, now: Instant, limit: usize, random: &mut Random) -> bool {
         let past = |at: &Instant| now.saturating_duration_since(*at) > FAST_OPEN_RESET_MEMORY;
         while self.early_resets.front().is_some_and(past) {
             self.early_resets.pop_front();
         }
-        self.early + self.early_resets.len() < limit
+        random.has_room(self.early + self.early_resets.len(), limit)
     }
 }
 
@@ -172,7 +174,7 @@ impl Engine {
         if validity == FastOpenValidity::Invalid {
             return None;
         }
-        if !listener.takes_early(now, self.limits.tuning.fast_open_pending) {
+        if !listener.takes_early(now, self.limits.tuning.fast_open_pending, &mut self.random) {
             // RFC 7413, 5.1: for now as if the option were unknown.
             self.out.stats.tcp_fast_open_refused += 1;
             return None;

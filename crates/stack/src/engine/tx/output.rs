@@ -18,6 +18,7 @@ use crate::engine::ip::path_mtus::PathMtus;
 use crate::engine::ip::rate::AnswerLimit;
 use crate::engine::ip::reserved::is_no_destination;
 use crate::engine::ip::routing::Routing;
+use crate::engine::ip::sent_lately::{SentLately, least_path_mtu};
 use crate::engine::ip::{Identifications, Membership};
 use crate::engine::links::{Links, RemovedLink, Serial};
 use crate::engine::packet_trace::PacketTraces;
@@ -34,6 +35,13 @@ pub(crate) struct NextHop {
     pub mtu: usize,
 }
 
+impl NextHop {
+    /// Returns the same with no more than the path behind it carries, as far as that is known.
+    pub fn within(self, path_mtu: Option<usize>) -> Self {
+        Self { mtu: path_mtu.map_or(self.mtu, |mtu| mtu.min(self.mtu)), ..self }
+    }
+}
+
 /// Everything a packet needs on its way out.
 pub(crate) struct Output {
     pub pool: Pool,
@@ -41,8 +49,12 @@ pub(crate) struct Output {
     pub routing: Routing,
     pub neighbors: NeighborTable,
     pub addresses: Addresses,
-    /// Of datagrams.
+    /// Of datagrams and echo requests.
     pub path_mtus: PathMtus,
+    /// Of echo replies: who asks knows what is in them, so that others do not go by what is told of these.
+    pub reply_mtus: PathMtus,
+    /// What of these was sent.
+    pub sent: SentLately,
     /// Of what may be fragmented.
     pub identifications: Identifications,
     pub stats: EngineStats,
@@ -61,6 +73,8 @@ pub(in crate::engine) struct Keys {
     pub neighbors: [u64; 2],
     pub identifications: (u64, u64),
     pub flows: u64,
+    pub path_mtus: (u64, u64),
+    pub sent: (u64, u64),
     pub icmp_errors: (u64, u64),
     pub resets: (u64, u64),
 }
@@ -87,7 +101,9 @@ impl Output {
             routing: Routing::new(keys.flows, routes),
             neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
             addresses: Addresses::new(claims, groups),
-            path_mtus: Default::default(),
+            path_mtus: PathMtus::new(keys.path_mtus),
+            reply_mtus: PathMtus::new((keys.path_mtus.1, keys.path_mtus.0)),
+            sent: SentLately::new(keys.sent),
             identifications: Identifications::new(keys.identifications),
             stats,
             traces: PacketTraces::default(),
@@ -178,8 +194,7 @@ impl Output {
         scope: Option<Serial>,
     ) -> Option<NextHop> {
         let hop = self.next_hop(destination, scope)?;
-        let mtu = self.path_mtus.get(now, destination).map_or(hop.mtu, |mtu| mtu.min(hop.mtu));
-        Some(NextHop { mtu, ..hop })
+        Some(hop.within(self.path_mtus.get(now, destination)))
     }
 
     /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
@@ -279,6 +294,9 @@ impl Output {
         let can = self.links[link.index()].capabilities.tx_checksum;
         let offload = if header.src.is_ipv4() { can.v4 } else { can.v6 }
             && header.dont_fragment
+            // Of what a router may tell us of, the sum is to be known.
+            && (header.packet_len() <= least_path_mtu(header.dst)
+                || packet.meta().segmentation.is_some())
             && matches!(header.protocol, Protocol::TCP | Protocol::UDP);
         let field = if offload {
             packet.meta_mut().checksum = Checksum::Partial { start: 0, offset };

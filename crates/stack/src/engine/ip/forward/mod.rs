@@ -197,9 +197,6 @@ impl Engine {
         ip: IpHeader,
         error: Icmp,
     ) {
-        if ip.src.is_ipv4() && ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
-            return;
-        }
         let destination = Destination::Forwarded;
         let arrival = Arrival { packet, ip, link, destination, to_all: false };
         self.send_icmp_error(now, &arrival, error);
