@@ -318,16 +318,19 @@ impl Kernel {
         }
     }
 
-    /// Returns the routes of IPv6 by next-hop objects that may be the one by which a packet went.
+    /// Returns the routes of IPv6 by next-hop objects that may be the one by which a packet went. The
+    /// kernel answers for them as for another route by the same object, which it has cached; where
+    /// that one is gone meanwhile, it answers that there is none.
     pub fn listed_by_objects(&self, to: IpAddr, taken: &Answer) -> impl Iterator<Item = &Found> {
-        let hop = match taken {
-            Answer::Route(taken) => taken.hops.first(),
+        let is_gone = *taken == Answer::Refused(-libc::ENETUNREACH);
+        let way = match taken {
+            Answer::Route(taken) => taken.hops.first().map(|hop| (hop.interface, hop.gateway)),
             _ => None,
         };
-        let way = hop.map(|hop| (hop.interface, hop.gateway));
         let is_it = move |route: &&Found| {
             let mut ways = route.hops.iter().map(|hop| Some((hop.interface, hop.gateway)));
-            route.object.is_some() && route.prefix.contains(to) && ways.any(|has| has == way)
+            let is_way = is_gone || ways.any(|has| has == way);
+            is_way && route.object.is_some() && route.prefix.contains(to)
         };
         self.routes.iter().filter(move |_| to.is_ipv6()).filter(is_it)
     }

@@ -178,12 +178,10 @@ impl Follower {
             },
             // The host's own, or no single host's.
             Answer::Unforwarded => true,
-            Answer::Route(whole) => {
-                self.fits(whole, first, &shares)
-                    // It may answer with another route by the same object, which it has cached.
-                    || kernel.listed_by_objects(addr, &taken).any(|it| self.fits(it, first, &shares))
-            }
+            Answer::Route(whole) => self.fits(whole, first, &shares),
         };
+        let is_right = is_right
+            || kernel.listed_by_objects(addr, &taken).any(|it| self.fits(it, first, &shares));
         // What the kernel's own list leaves out nobody can follow.
         if is_right || kernel.is_hidden(addr, &whole) {
             return None;
