@@ -516,14 +516,20 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
         ip(&format!("addr add 10.{n}.0.1/24 dev d{n}"));
         ip(&format!("addr add fd0{n}::1/64 dev d{n} nodad"));
     }
+    for command in [
+        "link set lo up",
+        "nexthop add id 1 via fd00::4 dev d0",
+        "nexthop add id 2 via fd01::2 dev d1",
+        "-6 nexthop add id 3 blackhole",
+    ] {
+        ip(command);
+    }
     let config = host.config();
     let mut followed = host.mirror(&config);
     for command in [
         // Of IPv6 the last to come is the last of equals, even where it is to be the first.
         "-6 route add blackhole 2001:db8:1::/48",
         "-6 route append 2001:db8:1::/48 via fd00::4",
-        "nexthop add id 1 via fd00::4 dev d0",
-        "nexthop add id 2 via fd01::2 dev d1",
         "-6 route add 2001:db8:2::/48 nhid 1",
         "-6 route prepend 2001:db8:2::/48 nhid 2",
         "-6 route add 2001:db8:3::/48 via fd00::4",
@@ -536,8 +542,6 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
         "-6 route add 2001:db8:5::/48 dev d0",
         "-6 route append 2001:db8:5::/48 via fd00::4",
         "-6 route replace 2001:db8:5::/48 via fd01::4",
-        "link set lo up",
-        "-6 nexthop add id 3 blackhole",
         "-6 route add 2001:db8:6::/48 nhid 3",
         "-6 route append 2001:db8:6::/48 nhid 1",
         "route add unreachable 10.9.0.0/16",
@@ -563,6 +567,7 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
         assert_eq!(ways(host, "10.9.0.7"), [(0, gateway("10.0.0.4"))].into());
     };
     check(&mut host);
+    assert_eq!(followed.stats().reads, 1);
     followed.withdraw(&mut host.engine);
     let mut read = host.mirror(&config);
     check(&mut host);
