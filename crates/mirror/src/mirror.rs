@@ -216,6 +216,9 @@ impl Mirror {
     /// From now on the host's interface is this link of the target, or none. What the former link had from here is taken
     /// back. To be called with none before the link is removed from its engine, as its number may become another's.
     pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
+        // What has been told of it is the former link's.
+        self.give(to);
+        self.give_neighbors(to);
         let mut freed = HashSet::new();
         if let Some(&former) = self.routes.links().get(&interface)
             && let Some(engine) = to.engine()

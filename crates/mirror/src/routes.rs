@@ -48,12 +48,18 @@ struct Held {
     route: HostRoute,
     /// When it was last heard of.
     generation: u32,
+    /// It was read then, rather than told as news.
+    is_read: bool,
 }
 
 impl Held {
     /// What it counts as against the limit.
     fn size(&self) -> usize {
         self.route.hops.len().max(1)
+    }
+
+    fn is_read_in(&self, generation: u32) -> bool {
+        self.is_read && self.generation == generation
     }
 }
 
@@ -126,8 +132,9 @@ impl HostRoutes {
         // Mostly there is one, which is read again.
         if let [only] = held
             && only.route == route
+            && !(how == How::Read && only.is_read_in(generation))
         {
-            only.generation = generation;
+            (only.generation, only.is_read) = (generation, how == How::Read);
             return Outcome::Done;
         }
         if how != How::Replace && self.len + grows > self.limit {
@@ -143,9 +150,13 @@ impl HostRoutes {
         self.touch(prefix);
         let held = self.by_prefix.entry(prefix).or_default();
         let before = size(held);
-        let outcome = match prefix.addr.is_ipv4() {
-            true => add_v4(held, route, how, generation),
-            false => add_v6(held, route, how, generation),
+        let outcome = match (how, prefix.addr.is_ipv4()) {
+            (How::Read, true) => read(held, route, generation),
+            (How::Read, false) => {
+                split(&route).fold(Outcome::Done, |_, route| read(held, route, generation))
+            }
+            (_, true) => add_v4(held, route, how, generation),
+            (_, false) => add_v6(held, route, how, generation),
         };
         self.len = self.len + size(held) - before;
         outcome
@@ -298,7 +309,7 @@ fn is_same(one: &HostRoute, other: &HostRoute) -> bool {
         one.hops.len() == other.hops.len() && one.hops.iter().zip(&other.hops).all(same)
     };
     if one.prefix.addr.is_ipv6() {
-        return one.object.is_some() || same_hops();
+        return one.object.is_some() || one.reject == other.reject && same_hops();
     }
     let same_weights = || one.hops.iter().zip(&other.hops).all(|(a, b)| a.weight == b.weight);
     (one.reject, one.mtu, one.apart) == (other.reject, other.mtu, other.apart)
@@ -310,10 +321,15 @@ fn find(held: &[Held], route: &HostRoute) -> Option<usize> {
     held.iter().position(|held| is_same(&held.route, route))
 }
 
-/// Returns the place behind the equals that have been read in this generation.
-fn place_read(held: &[Held], metric: u32, generation: u32) -> usize {
-    let Range { start, end } = class(held, metric);
-    start + held[start..end].iter().filter(|held| held.generation == generation).count()
+/// Takes a route in as a dump has it, behind the equals that came before it. The same may come
+/// twice: the kernel replaces a route by one that it has already.
+fn read(held: &mut Vec<Held>, route: HostRoute, generation: u32) -> Outcome {
+    let is_it = |held: &Held| !held.is_read_in(generation) && is_same(&held.route, &route);
+    held.iter().position(is_it).map(|at| held.remove(at));
+    let Range { start, end } = class(held, route.metric);
+    let before = held[start..end].iter().filter(|held| held.generation == generation).count();
+    held.insert(start + before, Held { route, generation, is_read: true });
+    Outcome::Done
 }
 
 /// Adds a route as fib_table_insert of the kernel does.
@@ -321,16 +337,12 @@ fn add_v4(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> 
     let metric = route.metric;
     let Range { start, end } = class(held, metric);
     let known = find(held, &route);
-    let route = Held { route, generation };
+    let route = Held { route, generation, is_read: false };
     match (how, known) {
-        (How::Read, _) => {
-            known.map(|at| held.remove(at));
-            held.insert(place_read(held, metric, generation), route);
-        }
         (_, Some(at)) => held[at] = route,
         (How::Replace, None) if start < end => held[start] = route,
         (How::Last, None) => held.insert(end, route),
-        (How::First | How::Replace, None) => held.insert(start, route),
+        (_, None) => held.insert(start, route),
     }
     Outcome::Done
 }
@@ -351,15 +363,8 @@ fn remove_v4(held: &mut Vec<Held>, route: &HostRoute) -> Outcome {
 /// all that share flows in one message.
 fn add_v6(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> Outcome {
     let (metric, shares) = (route.metric, route.shares);
-    let parts = || split(&route).map(|route| Held { route, generation });
+    let parts = || split(&route).map(|route| Held { route, generation, is_read: false });
     let mut outcome = Outcome::Done;
-    if how == How::Read {
-        for part in parts() {
-            find(held, &part.route).map(|at| held.remove(at));
-            held.insert(place_read(held, metric, generation), part);
-        }
-        return outcome;
-    }
     let equals = class(held, metric);
     let first_like = held[equals.clone()].iter().position(|held| held.route.shares == shares);
     let mut at = None;
@@ -371,7 +376,7 @@ fn add_v6(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> 
             && known != replaced
         {
             // It is this one, of which the object has changed, or that one became the same.
-            held[known] = Held { route, generation };
+            held[known] = Held { route, generation, is_read: false };
             return Outcome::Unclear;
         }
         if held[replaced].route.shares {
@@ -388,11 +393,12 @@ fn add_v6(held: &mut Vec<Held>, route: HostRoute, how: How, generation: u32) -> 
         held.retain(|held| held.route.metric != metric || !held.route.shares || is_told(held));
     }
     for (place, part) in parts().enumerate() {
-        match find(held, &part.route) {
+        match (at.take(), find(held, &part.route)) {
+            (Some(at), _) => held.insert(at, part),
             // The rest of what the message says is the first one's.
-            Some(known) if place > 0 => held[known].route.hops = part.route.hops,
-            Some(known) => held[known] = part,
-            None => held.insert(at.take().unwrap_or(class(held, metric).end), part),
+            (None, Some(known)) if place > 0 => held[known].route.hops = part.route.hops,
+            (None, Some(known)) => held[known] = part,
+            (None, None) => held.insert(class(held, metric).end, part),
         }
     }
     outcome

@@ -425,10 +425,16 @@ fn addresses_and_neighbors_are_followed() {
     let fd01 = host.engine.neighbors().find(|n| n.ip.is_ipv6()).expect("known");
     assert_eq!((fd01.state, fd01.mac.expect("known").0[5]), (State::Stale, 0x19));
     assert!(!states(&host).iter().any(|(ip, _)| ip == "10.0.0.9"));
+    // What went before it is another link's goes from the former.
+    ip("addr add 10.0.0.3/24 dev d0");
+    host.follow(&mut mirror);
+    assert!(has(&host, 0, "10.0.0.3/24"));
+    ip("addr del 10.0.0.3/24 dev d0");
+    mirror.poll(&mut host.engine).expect("a poll");
     // The interface is another link from now on, then none.
     let d0 = nix::net::if_::if_nametoindex("d0").expect("d0");
     mirror.map(&mut host.engine, d0, Some(LinkId(1)));
-    assert!(has(&host, 1, "10.0.0.1/24"));
+    assert!(has(&host, 1, "10.0.0.1/24") && !has(&host, 0, "10.0.0.3/24"));
     assert_eq!(host.lookup("10.0.0.77").map(|route| route.link), Some(LinkId(1)));
     mirror.map(&mut host.engine, d0, None);
     assert!(!has(&host, 1, "10.0.0.1/24"));
@@ -544,6 +550,13 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
         "-6 route replace 2001:db8:5::/48 via fd01::4",
         "-6 route add 2001:db8:6::/48 nhid 3",
         "-6 route append 2001:db8:6::/48 nhid 1",
+        // It replaces the first by one that it has already, and so it has two.
+        "-6 route add 2001:db8:7::/48 dev d0",
+        "-6 route append 2001:db8:7::/48 dev d1",
+        "-6 route replace 2001:db8:7::/48 dev d1",
+        "-6 route add 2001:db8:8::/48 dev d0",
+        "-6 route append prohibit 2001:db8:8::/48",
+        "-6 route replace blackhole 2001:db8:8::/48",
         "route add unreachable 10.9.0.0/16",
         "route prepend throw 10.9.0.0/16",
         "route prepend 10.9.0.0/16 via 10.0.0.4",
@@ -555,7 +568,7 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
     host.follow(&mut followed);
     let gateway = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
     let check = |host: &mut Host| {
-        for to in ["2001:db8:1::7", "2001:db8:6::7"] {
+        for to in ["2001:db8:1::7", "2001:db8:6::7", "2001:db8:8::7"] {
             let reject = host.lookup(to).and_then(|route| route.reject);
             assert_eq!(reject, Some(Reject::Blackhole), "{to}");
         }
@@ -571,6 +584,9 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
     followed.withdraw(&mut host.engine);
     let mut read = host.mirror(&config);
     check(&mut host);
+    ip("-6 route del 2001:db8:7::/48 dev d1");
+    host.follow(&mut read);
+    assert_eq!(ways(&mut host, "2001:db8:7::7"), [(1, None)].into());
     // A route that the kernel's list has left out until now: it lay between those that share flows.
     ip("-6 route del 2001:db8:3::/48 via fd00::4 dev d0");
     host.follow(&mut read);
