@@ -6,7 +6,8 @@ use millstream_wire::ethernet::MacAddr;
 use crate::netdev::{self, Namespace};
 use crate::testing::{MAC_A, Shape, permitted, pool};
 use crate::{
-    DropCause, Link, LinkError, RawConfig, RawLink, Tap, TapConfig, TapKind, Xdp, XdpConfig,
+    DropCause, Link, LinkError, MacvtapConfig, RawConfig, RawLink, Tap, TapConfig, TapKind, Xdp,
+    XdpConfig,
 };
 
 /// Two ends of a virtual pair, both up.
@@ -215,7 +216,13 @@ fn a_lost_carrier_is_seen_and_so_is_its_return() {
         let config = RawConfig { interface: "ms0".into(), netns, mac, ..RawConfig::default() };
         follows_the_carrier(&mut RawLink::open(&config).unwrap(), &namespace);
     }
+    let over =
+        MacvtapConfig { interface: "ms0".into(), netns: netns.clone(), ..MacvtapConfig::default() };
+    if let Some(mut link) = permitted(Tap::open_over(&over)) {
+        follows_the_carrier(&mut link, &namespace);
+    }
+    let pool = Pool::new(PoolConfig::fixed(1024)).unwrap();
     let config = XdpConfig { interface: "ms0".into(), netns, ..XdpConfig::default() };
-    let Some(mut link) = permitted(Xdp::open(&config, &pool())) else { return };
+    let Some(mut link) = permitted(Xdp::open(&config, &pool)) else { return };
     follows_the_carrier(&mut link, &namespace);
 }

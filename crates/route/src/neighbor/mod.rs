@@ -289,10 +289,12 @@ impl NeighborTable {
         self.remove_where(|entry| entry.link == link)
     }
 
-    /// Forgets what was learnt of the neighbours of a link, as when it has no carrier, and drops what waited for them.
-    /// What was set by hand stays.
-    pub fn forget_link(&mut self, link: LinkId) {
+    /// Forgets the neighbours of a link but those set by hand, as when it has no carrier, and drops the packets that
+    /// waited for them. Returns the number of these.
+    pub fn forget_link(&mut self, link: LinkId) -> usize {
+        let waited = self.pending.packets();
         self.remove_where(|entry| entry.link == link && entry.state != State::Static);
+        waited - self.pending.packets()
     }
 
     fn remove_where(&mut self, is_it: impl Fn(&Entry) -> bool) -> usize {

@@ -443,6 +443,28 @@ impl Engine {
         self.udp.flows.forget();
     }
 
+    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
+    /// deprecated or temporary. Connections and bound sockets keep the address that they have.
+    ///
+    /// # Errors
+    /// [`Error::AddrNotAvailable`] when the link has no such address.
+    pub fn set_address_use(
+        &mut self,
+        link: LinkId,
+        ip: std::net::IpAddr,
+        usage: AddressUse,
+    ) -> Result<(), Error> {
+        let addresses = &self.out.addresses;
+        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
+        if !is_there && !addresses.claims.is_tentative(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        self.out.addresses.set_use(ip, usage);
+        // Whoever keeps a way and its source looks it up anew.
+        self.out.routing.note_link_change();
+        Ok(())
+    }
+
     /// Which part of the flows of its shared links is this engine's.
     pub fn share(&self) -> Share {
         self.share

@@ -95,28 +95,6 @@ impl Engine {
         }
         Ok(())
     }
-
-    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
-    /// deprecated or temporary. Connections and bound sockets keep the address that they have.
-    ///
-    /// # Errors
-    /// [`Error::AddrNotAvailable`] when the link has no such address.
-    pub fn set_address_use(
-        &mut self,
-        link: LinkId,
-        ip: IpAddr,
-        usage: AddressUse,
-    ) -> Result<(), Error> {
-        let addresses = &self.out.addresses;
-        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
-        if !is_there && !addresses.claims.is_tentative(ip) {
-            return Err(Error::AddrNotAvailable);
-        }
-        self.out.addresses.set_use(ip, usage);
-        // Whoever keeps a way and its source looks it up anew.
-        self.out.routing.note_link_change();
-        Ok(())
-    }
 }
 
 /// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
@@ -414,7 +392,7 @@ impl Addresses {
     }
 
     /// From now on `ip` is used so as a source.
-    fn set_use(&mut self, ip: IpAddr, usage: AddressUse) {
+    pub fn set_use(&mut self, ip: IpAddr, usage: AddressUse) {
         self.uses.retain(|(of, _)| *of != ip);
         if usage != AddressUse::default() {
             self.uses.push((ip, usage));

@@ -6,6 +6,7 @@ use millstream_route::LinkId;
 
 use crate::engine::Engine;
 use crate::engine::links::capabilities_of;
+use crate::stats::DropReason;
 use crate::tuning::LINK_LOOK_PAUSE;
 
 /// When they are looked at.
@@ -52,7 +53,8 @@ impl Engine {
         let is_announced = is_up_again && slot.capabilities.multi_access;
         if is_lost {
             // Who is there when it is up again may be another, or elsewhere.
-            self.out.let_neighbors_go(link);
+            let dropped = self.out.neighbors.forget_link(link);
+            self.out.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
         }
         if is_announced {
             self.announce_again(now, link);

@@ -274,14 +274,6 @@ impl Output {
         self.stats.drop_many(why, dropped as u64);
     }
 
-    /// A link has no carrier any more: what was learnt of its neighbours goes, as in Linux. What was set by hand stays.
-    pub fn let_neighbors_go(&mut self, link: LinkId) {
-        let waited = self.neighbors.stats().pending_packets;
-        self.neighbors.forget_link(link);
-        let dropped = waited - self.neighbors.stats().pending_packets;
-        self.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
-    }
-
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
     /// checksum field at `offset`, or leaves it to the link when the link can: not what may be cut before, whose header
     /// says so.
