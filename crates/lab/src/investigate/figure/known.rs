@@ -1,0 +1,175 @@
+//! The programs whose figure is known, and the command in which one of them is.
+
+use std::fs;
+
+use regex::Regex;
+
+use super::{Figure, Place, Prefixes};
+use crate::record::keys;
+
+/// How the figure of a known program is read.
+pub(super) struct Known {
+    names: &'static [&'static str],
+    /// Words one of which is in the command, too; any command where there are none.
+    only_with: &'static [&'static str],
+    key: &'static str,
+    higher_is_better: bool,
+    /// Paths of a JSON document, tried before the patterns.
+    json: &'static [&'static str],
+    /// Patterns with what their number, `#`, is multiplied by, tried in turn.
+    patterns: &'static [(&'static str, f64, Prefixes)],
+}
+
+/// A number as `#` of a known pattern takes it: with its sign and its exponent.
+const NUMBER: &str = r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)";
+
+use Prefixes::{Binary, Decimal};
+
+const KNOWN: &[Known] = &[
+    Known {
+        names: &["iperf3"],
+        only_with: &[],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf 3.10.
+        json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
+        // With several streams the sum of all; the prefix may be missing or be bytes (-f).
+        patterns: &[
+            // Of both directions at once (--bidir) that from the client, as in JSON.
+            (r"(?m)^\[SUM\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[[^\]]*\]\[TX-C\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
+            (r"# ([KMGT]?)bits/sec.*receiver", 1.0, Decimal),
+            (r"# ([KMGT]?)Bytes/sec.*receiver", 8.0, Binary),
+        ],
+    },
+    Known {
+        names: &["iperf"],
+        only_with: &[],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[
+            // Of UDP the client tells what it sent, and then what the server had of it.
+            (r"(?m)^\[.*Server Report:\n.*?\s# ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s# ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"(?m)^\[SUM\].*\s# ([KMGT]?)Bytes/sec", 8.0, Binary),
+            (r"# ([KMGT]?)bits/sec", 1.0, Decimal),
+            (r"# ([KMGT]?)Bytes/sec", 8.0, Binary),
+        ],
+    },
+    Known {
+        names: &["netperf"],
+        only_with: &[],
+        key: "figure",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[],
+    },
+    Known {
+        names: &["tcp_stream", "udp_stream"],
+        only_with: &[],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"(?m)^throughput=#", 1e6, Decimal)],
+    },
+    Known {
+        names: &["tcp_rr", "tcp_crr", "udp_rr"],
+        only_with: &[],
+        key: keys::TRANSACTIONS,
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"(?m)^throughput=#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["wrk", "wrk2"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"Requests/sec:[ \t]*#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["ab"],
+        only_with: &[],
+        key: "requests_per_s",
+        higher_is_better: true,
+        json: &[],
+        patterns: &[(r"Requests per second:[ \t]*#", 1.0, Decimal)],
+    },
+    Known {
+        names: &["sockperf"],
+        only_with: &["throughput", "tp"],
+        key: keys::THROUGHPUT,
+        higher_is_better: true,
+        json: &[],
+        // Its Mbps are 2^20 bits.
+        patterns: &[(r"BandWidth is .*\(# Mbps\)", 1_048_576.0, Decimal)],
+    },
+    Known {
+        names: &["sockperf"],
+        only_with: &[],
+        key: "latency_us",
+        higher_is_better: false,
+        json: &[],
+        patterns: &[(r"(?:Latency is|avg-latency=)[ \t]*#", 1.0, Decimal)],
+    },
+];
+
+/// Bytes of a script that are looked through for a known program.
+const SCRIPT_LIMIT: u64 = 64 << 10;
+
+/// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c 1 iperf3`), in the words
+/// of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its words.
+pub fn known_figure(command: &[String]) -> Option<Figure> {
+    let in_words = named_in(&command.join(" "));
+    let in_scripts =
+        || command.iter().filter_map(|word| script(word)).find_map(|text| named_in(&text));
+    in_words.or_else(in_scripts).map(Known::figure)
+}
+
+/// The first known program that is a word of `text`, as a shell parts words, with the words beside it.
+fn named_in(text: &str) -> Option<&'static Known> {
+    let parts = |letter: char| letter.is_whitespace() || "\"'`$(){};|&<>".contains(letter);
+    let words: Vec<&str> = text.split(parts).collect();
+    words.iter().find_map(|word| Known::of(word.rsplit('/').next()?, &words))
+}
+
+/// The text of a file that begins as a script does.
+fn script(path: &str) -> Option<String> {
+    use std::io::Read;
+    // A pipe or a device is read by whom it is for.
+    let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    let mut text = String::new();
+    let file = is_file.then(|| fs::File::open(path).ok()).flatten()?;
+    file.take(SCRIPT_LIMIT).read_to_string(&mut text).ok()?;
+    text.starts_with("#!").then_some(text)
+}
+
+impl Known {
+    pub(super) fn of(name: &str, beside: &[&str]) -> Option<&'static Self> {
+        let is_meant = |known: &&Self| {
+            known.names.contains(&name)
+                && (known.only_with.is_empty()
+                    || known.only_with.iter().any(|word| beside.contains(word)))
+        };
+        KNOWN.iter().find(is_meant)
+    }
+
+    pub(super) fn figure(&self) -> Figure {
+        let pattern = |(pattern, factor, prefixes): &(&str, f64, Prefixes)| {
+            let pattern = Regex::new(&pattern.replace('#', NUMBER)).expect("a known pattern");
+            Place::Pattern(pattern, *factor, *prefixes)
+        };
+        let json = self.json.iter().map(|path| Place::Json((*path).to_owned()));
+        let own = self.names.contains(&"netperf").then_some(Place::Netperf);
+        Figure {
+            key: self.key.to_owned(),
+            higher_is_better: self.higher_is_better,
+            places: json.chain(self.patterns.iter().map(pattern)).chain(own).collect(),
+            is_rate_or_time: true,
+        }
+    }
+}
