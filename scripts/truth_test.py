@@ -66,7 +66,7 @@ class Truth(unittest.TestCase):
             commands = []
             for pid in filter(str.isdigit, os.listdir("/proc")):
                 with contextlib.suppress(OSError):
-                    commands.append(open("/proc/%s/cmdline" % pid).read().split("\0"))
+                    commands.append(open("/proc/%s/cmdline" % pid, errors="backslashreplace").read().split("\0"))
             return ["sleep", mark, ""] in commands
 
         def becomes(wanted):

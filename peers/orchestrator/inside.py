@@ -122,7 +122,7 @@ class Holder:
 
     def counters(self, device):
         """Bytes received and sent by a device of this namespace."""
-        with open(f"/proc/{self.pid}/net/dev", encoding="ascii") as file:
+        with open(f"/proc/{self.pid}/net/dev", encoding="ascii", errors="backslashreplace") as file:
             for line in file:
                 name, _, rest = line.strip().partition(":")
                 if name == device:
@@ -157,7 +157,7 @@ def up(device, mtu, address=None, enter=()):
 def lengthen(device, size, enter=()):
     """Has a device pass super-segments of IPv4 of `size` bytes. The `ip` of many distributions has no word for it."""
     done = subprocess.run([*enter, sys.executable, "-c", SUPER_SEGMENTS, device, str(size)], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, check=False)
+                          capture_output=True, text=True, errors="backslashreplace", check=False)
     if done.returncode or done.stdout.strip() != "0":
         why = done.stdout.strip() or done.stderr.strip().splitlines()[-1]
         raise Failed(f"{device} passes no super-segments of {size} bytes (it takes Linux 6.3): {why}")
@@ -176,7 +176,7 @@ with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
 
 def command(*words):
     """Runs a command that must succeed."""
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="backslashreplace", check=False)
     if done.returncode:
         raise Failed(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
 
@@ -185,7 +185,7 @@ def start(words, cpu, enter=()):
     """Starts an end on a CPU."""
     pinned = ["taskset", "--cpu-list", str(cpu % (os.cpu_count() or 1))] if cpu is not None else []
     return subprocess.Popen([*enter, *pinned, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+                            stderr=subprocess.PIPE, text=True, errors="backslashreplace")
 
 
 def finish(process, patience, what):
@@ -309,7 +309,7 @@ def memory(job):
 def busy_seconds(path="/proc/stat"):
     """Processor time of the whole machine that was not idle, as `peer-kernel` counts it: without what a hypervisor
     took (column 7)."""
-    with open(path, encoding="ascii") as file:
+    with open(path, encoding="ascii", errors="backslashreplace") as file:
         ticks = [int(field) for field in file.readline().split()[1:]]
     return sum(ticks[column] for column in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
 
@@ -368,7 +368,7 @@ def user_mode(job, holder):
     payload = result["gbps"] / 8 * 1e9 * job["window"]
     if carried < payload:
         raise Failed(f"{device} carried {carried} bytes, less than the {payload:.0f} of payload: another path")
-    with open(f"/proc/{tool.pid}/stat", encoding="ascii") as file:
+    with open(f"/proc/{tool.pid}/stat", encoding="ascii", errors="backslashreplace") as file:
         ticks = sum(int(field) for field in file.read().rsplit(")", 1)[1].split()[11:13])
     result["path"] = {"device": device, "bytes": carried, "tool_cpu_s": ticks / os.sysconf("SC_CLK_TCK")}
     tool.kill()

@@ -136,7 +136,7 @@ pub enum Command {
         of: Option<u32>,
         /// The command.
         #[arg(last = true)]
-        command: Vec<String>,
+        command: Vec<std::ffi::OsString>,
     },
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]

@@ -1,11 +1,13 @@
 //! `millstream investigate`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
+use millstream_foreign::command;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::{Definition, Overrides, shuffle_seed};
 use millstream_lab::investigate::{
@@ -106,7 +108,7 @@ pub struct Arguments {
     database: Database,
     /// The command, behind `--`
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// Observes, forces, and tells what was found.
@@ -147,7 +149,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             let server = arguments.server.as_deref().map(words).transpose()?;
             let mut subject = CommandSubject {
                 name: "command".to_owned(),
-                question: format!("Why do runs of {} differ?", arguments.command.join(" ")),
+                question: format!("Why do runs of {} differ?", command(&arguments.command)),
                 command: arguments.command.clone(),
                 server,
                 watch: arguments.watch,
@@ -215,14 +217,14 @@ pub fn look_by_bpf(histograms: bool) {
 
 /// Where the figure of a command is: as it was said, or as it is known of the program.
 pub fn figure_of(
-    command: &[String],
+    words: &[OsString],
     said: Option<&str>,
     lower_is_better: bool,
 ) -> Result<Figure, Error> {
-    let program = command.first().map_or("", String::as_str);
+    let program = command(words.get(..1).unwrap_or_default());
     match said {
         Some(text) => Figure::parse(text, !lower_is_better),
-        None => known_figure(command).ok_or_else(|| {
+        None => known_figure(words).ok_or_else(|| {
             Error::Refused(format!("where is the figure of {program}? Say it with --figure"))
         }),
     }
@@ -241,6 +243,7 @@ pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     files.sort();
     for path in files {
         let name = path.display().to_string();
+        #[expect(clippy::disallowed_methods, reason = "TOML is UTF-8")]
         let text = fs::read_to_string(&path).map_err(Error::file(name.clone()))?;
         let cause = Cause::parse(&name, &text).map_err(|bad| Error::Refused(bad.to_string()))?;
         causes.retain(|known| known.id != cause.id);

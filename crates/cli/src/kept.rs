@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use millstream_foreign::shown;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
@@ -151,7 +152,7 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
         let invalid = one.runs - one.valid_runs;
         let invalid = if invalid > 0 { format!(", {invalid} invalid") } else { String::new() };
         let runs = format!("{} of {} runs{invalid}, {state}", one.runs, one.planned_runs);
-        text.push_str(&format!("  {:<40} {runs}\n", one.id));
+        text.push_str(&format!("  {:<40} {runs}\n", shown(&one.id)));
     }
     out(&text).map(|()| ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //! forgets what was kept, writes reports, makes paths bad on purpose, and replays captures.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 mod arguments;
 mod clog;

@@ -1,10 +1,12 @@
 //! What the commands write: to the standard output and error, and to files, whole or not at all.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use millstream_foreign::lines;
 use millstream_lab::error::Error;
 use millstream_lab::own_folder::{behind_no_link_of_another, create_anew, file_name};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
@@ -56,8 +58,10 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if there.as_ref().is_ok_and(|meta| !meta.is_file()) {
         return in_place();
     }
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut part = OsString::from(".");
+    part.push(target.file_name().unwrap_or_default());
+    part.push(format!(".{}.part", std::process::id()));
+    let part = target.with_file_name(part);
     let mut file = match create_anew(&part) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
             return in_place();
@@ -77,11 +81,11 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     written.map_err(failed)
 }
 
-/// Writes to the standard output. A reader who has seen enough (`| head`) is no
+/// Writes to the standard output, as [`lines`] has it. A reader who has seen enough (`| head`) is no
 /// error.
 pub fn out(text: &str) -> Result<(), Error> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(lines(text.as_bytes()).as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::File { path: "standard output".to_owned(), source: error })
         }
@@ -89,8 +93,8 @@ pub fn out(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes a line to the standard error. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
+/// Writes a line to the standard error, likewise. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
 /// `eprintln` would end the program, and a run with it.
 pub fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", lines(line.to_string().as_bytes()));
 }

@@ -1,5 +1,6 @@
 //! `millstream probe`: watches this machine, and a command where one is given, and changes nothing.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -8,6 +9,7 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use millstream_foreign::shown;
 use millstream_lab::error::Error;
 use millstream_lab::guard::Watchdog;
 use millstream_lab::probe::{
@@ -72,7 +74,7 @@ pub struct Arguments {
     no_bpf: bool,
     /// A command to watch; it ends with `probe`
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 fn function(text: &str) -> Result<(PathBuf, String), String> {
@@ -129,7 +131,9 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut command = match arguments.command.split_first() {
         Some((program, words)) => {
             let child = Command::new(program).args(words).spawn();
-            let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
+            let child = child.map_err(|error| {
+                Error::Refused(format!("{}: {error}", shown(program.as_encoded_bytes())))
+            })?;
             let mut watched = Watched { child, watchdog: None };
             let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
             watched.watchdog = Some(Watchdog::start(&guard, watched.child.id())?);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use millstream_foreign::shown;
 use millstream_lab::experiment::PlannedRun;
 use millstream_lab::record::{RunRecord, keys};
 use millstream_lab::workload::Workload;
@@ -88,7 +89,8 @@ impl Progress {
         let configuration = &run.configuration;
         let levels: Vec<&str> = configuration.named.values().map(String::as_str).collect();
         let workload = configuration.workload.name();
-        self.bar.set_message(format!("{} {workload} {}", configuration.stack, levels.join(" ")));
+        let message = format!("{} {workload} {}", configuration.stack, levels.join(" "));
+        self.bar.set_message(shown(message));
     }
 
     /// A run has ended.
@@ -101,7 +103,7 @@ impl Progress {
         }
         if !run.validity.valid {
             let why = run.validity.reasons.join("; ");
-            let line = format!("invalid: {} {}: {why}", run.stack, run.configuration());
+            let line = shown(format!("invalid: {} {}: {why}", run.stack, run.configuration()));
             self.bar.suspend(|| say(line));
         } else if self.bar.is_hidden() {
             let (done, total) = (self.done, self.total);

@@ -191,7 +191,7 @@ pub fn setting() -> Result<Setting, Error> {
         places: Places::Made,
         interrupt: Interrupt::from_signals()?,
         command_line: std::env::args_os()
-            .map(|word| without_password(&word.to_string_lossy()))
+            .map(|word| without_password(&millstream_foreign::shown(word.as_encoded_bytes())))
             .collect(),
     })
 }
@@ -229,6 +229,7 @@ pub fn load(name: &str) -> Result<Definition, Error> {
         )));
     }
     let bytes = fs::read(name).map_err(|error| Error::Refused(format!("{name}: {error}")))?;
+    #[expect(clippy::disallowed_methods, reason = "TOML is UTF-8")]
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Refused(format!("{name}: no TOML file, it is not text (UTF-8)")))?;
     Definition::parse(name, &text)

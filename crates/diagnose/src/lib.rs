@@ -15,6 +15,7 @@
 //! seeded: equal input gives equal output.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod causes;
 pub mod compare;

@@ -5,6 +5,7 @@
 //!
 //! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`] beside it.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -27,7 +28,11 @@ const NOT_STARTED: u8 = 127;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The guard's whole life; its exit status is the command's, 128 and the signal where one ended it.
-pub fn main(words: &[String]) -> ExitCode {
+#[expect(
+    clippy::disallowed_macros,
+    reason = "who started it reads the standard error, and shows it"
+)]
+pub fn main(words: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else {
         return ExitCode::from(NOT_STARTED);
     };
@@ -39,6 +44,7 @@ pub fn main(words: &[String]) -> ExitCode {
     let mut child = match started {
         Ok(child) => child,
         Err(error) => {
+            let program = millstream_foreign::shown(program.as_encoded_bytes());
             eprintln!("millstream guard: {program}: {error}");
             return ExitCode::from(NOT_STARTED);
         }

@@ -313,7 +313,7 @@ fn await_local_route(address: IpAddr) -> io::Result<()> {
     let route = format!("{:032x} 80 ", address.to_bits());
     let deadline = Instant::now() + Duration::from_millis(limits::STEP_TIMEOUT_MS);
     while Instant::now() < deadline {
-        let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route")?;
+        let routes = millstream_foreign::read("/proc/thread-self/net/ipv6_route")?;
         if routes.lines().any(|line| line.starts_with(&route)) {
             return Ok(());
         }

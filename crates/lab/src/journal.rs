@@ -9,6 +9,11 @@
 //! but a file that the kernel has for the settings that are changed here, and nothing asked of an
 //! interface whose name is none.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what is put back is what was there, to the byte, or nothing"
+)]
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -286,7 +291,7 @@ fn is_being_written(name: &str) -> bool {
 fn way_into(namespace: u64) -> Option<String> {
     let of_process = inside(namespace).map(|pid| format!("nsenter -t {pid} -n -m"));
     of_process.or_else(|| {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = millstream_foreign::read("/proc/self/mountinfo").unwrap_or_default();
         let path = mounted(namespace, &mounts)?;
         // That command shows the settings of the namespace's own interfaces in /sys, too.
         let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|at| path.strip_prefix(at));

@@ -35,7 +35,7 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     /// The identity of a living process.
     pub fn of(pid: u32) -> io::Result<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let boot = millstream_foreign::read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         Ok(Self { pid, start_ticks: start_ticks(pid)?, boot })
     }
 
@@ -47,7 +47,7 @@ impl ProcessIdentity {
 
 /// State and start time stand after the name, which may hold any character.
 fn stat_after_name(pid: u32) -> io::Result<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = millstream_foreign::read(format!("/proc/{pid}/stat"))?;
     Ok(stat.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned()).unwrap_or_default())
 }
 
@@ -310,5 +310,25 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         fs::remove_dir(state.0.path()).unwrap();
+    }
+
+    /// proc_pid_comm(5): any bytes, of which the kernel keeps fifteen, the last letter cut in two.
+    #[test]
+    fn a_process_is_known_by_its_identity_whatever_its_name() {
+        for name in
+            [r"\320\270\320\267\320\274\320\265\321\200\320\270\321\202\320", r"a\n) Z \033[31m"]
+        {
+            let script = format!("printf '{name}' >/proc/$$/comm; echo; exec 1>&-; read x");
+            let mut command = Command::new("bash");
+            command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let said = std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new());
+            said.unwrap();
+            let identity = ProcessIdentity::of(child.id());
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            let identity = identity.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(identity.start_ticks > 0 && !identity.is_alive());
+        }
     }
 }

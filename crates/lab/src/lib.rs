@@ -1,6 +1,7 @@
 //! The laboratory: workloads on hosts in namespaces, probes, runs, records, statistics, reports.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod record;
 

@@ -18,7 +18,7 @@ pub fn raise(pid: Option<u32>) -> Result<(), String> {
 /// Whether this process may, and it would help; else why not. Where sessions are groups of the scheduler a nice value counts
 /// inside its session alone (sched(7), autogroup): against others it would seem to make no difference.
 pub fn may_raise() -> Result<(), String> {
-    let grouped = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+    let grouped = millstream_foreign::read("/proc/sys/kernel/sched_autogroup_enabled");
     let grouped = grouped.is_ok_and(|text| is_on(&text));
     if grouped {
         return Err(

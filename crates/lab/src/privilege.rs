@@ -35,7 +35,7 @@ impl Privilege {
 /// True when this process can make network namespaces and links in them.
 pub fn may_make_namespaces() -> bool {
     let needed = CAP_NET_ADMIN | CAP_SYS_ADMIN;
-    fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+    millstream_foreign::read("/proc/self/status").is_ok_and(|status| {
         status
             .lines()
             .find_map(|line| line.strip_prefix("CapEff:"))

@@ -69,7 +69,7 @@ impl Segment {
             if read.map_err(AskError::Socket)? == 0 || line.last() != Some(&b'\n') {
                 return Err(AskError::Unfinished);
             }
-            let record = Record::parse(&String::from_utf8_lossy(&line));
+            let record = Record::parse(&millstream_foreign::lines(&line));
             if record.kind == "end" {
                 return Ok(());
             }

@@ -260,7 +260,7 @@ fn is_in_memory(path: &Path) -> bool {
     let major = (device >> 8 & 0xfff) | (device >> 32 & 0xffff_f000);
     let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);
     let device = format!("{major}:{minor}");
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = millstream_foreign::read("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| is_memory_mount(line, &device))
 }
 

@@ -12,6 +12,8 @@
 //!
 //! All numbers are little-endian. Snapshot `n` is in slot `n mod 2`: while one is written the one before stands.
 
+use millstream_foreign::shown;
+
 use crate::error::Damage;
 
 /// The first eight bytes.
@@ -125,7 +127,7 @@ impl Header {
         let name = &bytes[56..56 + NAME_BYTES];
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
         Ok(Self {
-            name: String::from_utf8_lossy(&name[..end]).into_owned(),
+            name: shown(&name[..end]),
             pid: u32_at(bytes, 16),
             number: u32_at(bytes, 20),
             began_ns: u64_at(bytes, 24),

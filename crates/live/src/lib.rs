@@ -11,6 +11,7 @@
 //! whether the engine lives, and is asked for without waiting.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 #![warn(missing_debug_implementations)]
 
 mod ask;

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Write};
 
+use millstream_foreign::shown;
+
 /// Fields that one line has at most; what follows is not read.
 const FIELDS_MOST: usize = 256;
 
@@ -70,9 +72,9 @@ impl Record {
     /// Reads a line. Any text is one: words without a key are left out, and so is what follows the 256th field.
     pub fn parse(line: &str) -> Self {
         let mut words = line.split_ascii_whitespace();
-        let kind = words.next().unwrap_or_default().to_owned();
+        let kind = shown(words.next().unwrap_or_default());
         let fields = words.filter_map(|word| word.split_once('='));
-        let fields = fields.map(|(key, value)| (key.to_owned(), unescape(value)));
+        let fields = fields.map(|(key, value)| (shown(key), unescape(value)));
         Self { kind, fields: fields.take(FIELDS_MOST).collect() }
     }
 
@@ -88,19 +90,19 @@ impl Record {
     }
 }
 
-/// Takes the escapes out.
+/// Takes the escapes out: a label is whatever an application calls its links and sockets.
 fn unescape(value: &str) -> String {
     if !value.contains('%') {
-        return value.to_owned();
+        return shown(value);
     }
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
         let escaped = (byte == b'%').then(|| behind.first_chunk::<2>()).flatten();
-        let digits = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        match escaped.and_then(|[high, low]| Some(digit(*high)? * 16 + digit(*low)?)) {
             Some(decoded) => {
-                bytes.push(decoded);
+                bytes.push(decoded as u8);
                 rest = &behind[2..];
             }
             None => {
@@ -109,7 +111,7 @@ fn unescape(value: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    shown(bytes)
 }
 
 #[cfg(test)]
@@ -130,7 +132,8 @@ mod tests {
             let record = Record::parse(&text);
             prop_assert_eq!(record.kind.as_str(), "kind");
             let read: Vec<&String> = record.fields.iter().map(|(_, value)| value).collect();
-            prop_assert_eq!(read, values.iter().collect::<Vec<_>>());
+            let expected: Vec<String> = values.iter().map(shown).collect();
+            prop_assert_eq!(read, expected.iter().collect::<Vec<_>>());
         }
 
         #[test]

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Write};
 
+use millstream_foreign::shown;
+
 use crate::error::Damage;
 use crate::record::{Fields, Record};
 
@@ -111,7 +113,7 @@ pub(crate) fn parse(text: &str, values: usize) -> Result<Vec<Entry>, Damage> {
         let width = width.ok_or(Damage::Broken("a width in its schema"))?;
         let Record { kind: name, fields: labels } = Record::parse(rest);
         if let Some(kind) = Kind::parse(kind) {
-            entries.push(Entry { kind, unit: unit.to_owned(), name, labels, at, width });
+            entries.push(Entry { kind, unit: shown(unit), name, labels, at, width });
         }
         at += width;
     }

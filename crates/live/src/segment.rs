@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_foreign::lines;
+
 use crate::directory::{SOCKET, open_regular};
 use crate::error::Damage;
 use crate::layout::{HEADER_USED_BYTES, Header, SLOT_HEAD_BYTES, SlotHead, sum, u64_at};
@@ -189,8 +191,7 @@ impl Segment {
         if sum(0, &text) != head.schema_sum {
             return Ok(None);
         }
-        let text = String::from_utf8(text).map_err(|_| Damage::Broken("its schema is no text"))?;
-        Ok(Some(parse(&text, head.values)?.into()))
+        Ok(Some(parse(&lines(&text), head.values)?.into()))
     }
 }
 

@@ -5,6 +5,7 @@
 //! descriptors of this process and are gone with it, whatever ends it.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod bpf;
 pub mod doctor;

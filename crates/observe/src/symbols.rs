@@ -8,6 +8,8 @@ use blazesym::Pid;
 use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolizer};
 
+use millstream_foreign::shown;
+
 use crate::exports::Beside;
 
 /// Names that are remembered; beyond, all are forgotten and looked up again.
@@ -84,15 +86,15 @@ impl Symbols {
             .collect();
         let mut beside = self.beside.names(pid, &nameless).into_iter();
         let mut names = (0..addresses.len()).map(|at| match named(at) {
-            Some(symbol) => symbol.name.clone().into_owned(),
-            None => beside.next().flatten().unwrap_or_else(|| "[unknown]".to_owned()),
+            Some(symbol) => shown(symbol.name.as_bytes()),
+            None => beside.next().flatten().map(shown).unwrap_or_else(|| "[unknown]".to_owned()),
         });
         stacks.iter().map(|stack| names.by_ref().take(stack.len()).collect()).collect()
     }
 
     fn look_up(&self, source: &Source<'_>, address: u64) -> Option<String> {
         let found = self.symbolizer.symbolize_single(source, Input::AbsAddr(address)).ok()?;
-        found.as_sym().map(|symbol| symbol.name.clone().into_owned())
+        found.as_sym().map(|symbol| shown(symbol.name.as_bytes()))
     }
 }
 

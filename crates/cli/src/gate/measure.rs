@@ -40,7 +40,7 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
     let mut subject = CommandSubject {
         name: if arguments.standard { arguments.first.clone() } else { JUDGED.to_owned() },
-        question: format!("Is {} as good as it was?", command.join(" ")),
+        question: format!("Is {} as good as it was?", millstream_foreign::command(command)),
         command: command.clone(),
         server: None,
         watch: None,

@@ -3,6 +3,7 @@
 mod measure;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -79,7 +80,7 @@ pub struct Arguments {
     database: Database,
     /// The command, behind `--`
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

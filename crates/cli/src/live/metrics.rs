@@ -10,6 +10,7 @@ use clap::Args;
 use millstream::live::{Entry, Kind, Segment, Snapshot};
 use millstream::packet::Counter;
 use millstream::published;
+use millstream_foreign::label;
 use millstream_lab::error::Error;
 
 use super::{engines, http};
@@ -243,7 +244,7 @@ fn line(
     let pairs = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let pairs = pairs.chain(most.map(|most| ("le", most)));
     let pairs: Vec<String> =
-        pairs.map(|(key, value)| format!("{}=\"{}\"", plain(key), escaped(value))).collect();
+        pairs.map(|(key, value)| format!("{}=\"{}\"", plain(key), label(value))).collect();
     let _ = writeln!(lines, "{name}{{{}}} {value}", pairs.join(","));
 }
 
@@ -251,10 +252,6 @@ fn line(
 fn plain(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     name.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect()
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -266,7 +263,7 @@ mod tests {
         let mut lines = String::new();
         let labels = [("na-me".to_owned(), "a\"b\\c\nd".to_owned())];
         line(&mut lines, "x", &labels, Some("7"), "5");
-        assert_eq!(lines, "x{na_me=\"a\\\"b\\\\c\\nd\",le=\"7\"} 5\n");
+        assert_eq!(lines, "x{na_me=\"a\\\"b\\\\c\\\\u{a}d\",le=\"7\"} 5\n");
     }
 
     #[test]

@@ -285,9 +285,9 @@ impl Clog {
 
 /// Keeps of the profile what was met in this process: all of a run is in it, and other programs are no part of what it shows.
 fn own_stacks_alone(run: &mut RunRecord) {
-    let own = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let own = millstream_foreign::read_name("/proc/self/comm").unwrap_or_default();
     if let Some(kernel) = &mut run.probes.kernel {
-        kernel.profile.retain(|one| one.stack.first().is_some_and(|name| name == own.trim()));
+        kernel.profile.retain(|one| one.stack.first().is_some_and(|name| *name == own));
     }
 }
 

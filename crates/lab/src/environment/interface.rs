@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::probe::NetSource;
 use crate::record::Environment;
+use millstream_foreign::shown;
 
 /// Records `interface.HOST.NAME.*` for the named interfaces of a host. What the namespace's
 /// counters and netlink do not show (offloads) the caller may add with [`Environment::set`].
@@ -34,7 +35,7 @@ fn describe(folder: &Path, name: &str) -> Facts {
     let path = folder.join(name);
     let file = |file: &str| {
         let path = path.join(file);
-        let text = std::fs::read_to_string(&path);
+        let text = millstream_foreign::read(&path);
         text.map(|text| text.trim().to_owned())
             .map_err(|error| format!("{}: {error}", path.display()))
     };
@@ -42,14 +43,13 @@ fn describe(folder: &Path, name: &str) -> Facts {
         let entries = std::fs::read_dir(path.join("queues")).map_err(|error| error.to_string())?;
         let count = entries
             .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(kind))
+            .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(kind.as_bytes()))
             .count();
         Ok(count.to_string())
     };
     let driver = std::fs::read_link(path.join("device/driver"));
     let driver = driver.map_err(|_| "no device behind it".to_owned());
-    let driver =
-        driver.map(|link| link.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let driver = driver.map(|link| shown(link.file_name().unwrap_or_default().as_encoded_bytes()));
     Facts::from([
         ("mtu_bytes", file("mtu")),
         ("tx_queue_packets", file("tx_queue_len")),

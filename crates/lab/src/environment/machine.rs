@@ -5,6 +5,7 @@ use std::fs;
 
 use super::{text, value_of};
 use crate::record::Environment;
+use millstream_foreign::shown;
 
 /// Settings of the kernel that change network results.
 const SYSCTLS: &[&str] = &[
@@ -81,8 +82,8 @@ fn mitigations() -> Result<String, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{folder}: {error}"))?;
     let mut found = BTreeMap::new();
     for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        match fs::read_to_string(entry.path()) {
+        let name = shown(entry.file_name().as_encoded_bytes());
+        match millstream_foreign::read(entry.path()) {
             Ok(state) if state.trim() != "Not affected" => {
                 drop(found.insert(name, state.trim().to_owned()))
             }

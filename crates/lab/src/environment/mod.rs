@@ -24,7 +24,7 @@ pub fn capture() -> Environment {
 
 /// The trimmed text of a small file, or why not.
 fn text(path: &str) -> Result<String, String> {
-    match std::fs::read_to_string(path) {
+    match millstream_foreign::read(path) {
         Ok(text) => Ok(text.trim().to_owned()),
         Err(error) => Err(format!(
             "{path}: {}",

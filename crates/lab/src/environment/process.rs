@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use super::{text, value_of};
 use crate::record::Environment;
 use crate::store::without_password;
+use millstream_foreign::shown;
 
 pub(super) fn capture(env: &mut Environment) {
     env.set("millstream.version", env!("CARGO_PKG_VERSION"));
@@ -18,7 +19,7 @@ pub(super) fn capture(env: &mut Environment) {
         option_env!("MILLSTREAM_TARGET").unwrap_or(std::env::consts::ARCH),
     );
     // A word that is no text counts as far as it is one.
-    let words = std::env::args_os().map(|word| without_password(&word.to_string_lossy()));
+    let words = std::env::args_os().map(|word| without_password(&shown(word.as_encoded_bytes())));
     env.set("process.command_line", words.collect::<Vec<_>>().join(" "));
     env.set("process.environment_bytes", environment_bytes().to_string());
     match text("/proc/self/status") {

@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use millstream_foreign::shown;
 use toml::{Table, Value};
 
 use super::factor::{FACTORS, Factor, ROUTERS, STACKS};
@@ -385,7 +386,7 @@ fn workload_names() -> String {
 }
 
 fn words(key: &str, value: &Value) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("key '{key}' is {value}, not a text"))
+    value.as_str().map(shown).ok_or_else(|| format!("key '{key}' is {value}, not a text"))
 }
 
 /// Whether an experiment may have this name.

@@ -35,7 +35,7 @@ impl Settings {
 
     fn of(root: &Path) -> Self {
         let tcp = fs::read_dir(root.join("ipv4")).into_iter().flatten().flatten();
-        let tcp = tcp.filter_map(|entry| entry.file_name().into_string().ok());
+        let tcp = tcp.map(|entry| millstream_foreign::shown(entry.file_name().as_encoded_bytes()));
         let tcp = tcp.filter(|name| name.starts_with("tcp_")).map(|name| format!("ipv4/{name}"));
         let names = tcp.chain(OTHERS.iter().map(|&name| name.to_owned()));
         let set = names.filter_map(|name| {
@@ -81,7 +81,7 @@ fn dotted(name: &str) -> String {
 
 /// The value of a setting, one blank between its words.
 fn value(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = millstream_foreign::read(path).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 

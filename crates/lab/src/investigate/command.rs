@@ -1,11 +1,13 @@
 //! An outside command as the thing that is investigated: run again and again beside the probes.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
+use millstream_foreign::shown;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -48,7 +50,7 @@ pub struct CommandSubject<'a> {
     /// What they are to answer.
     pub question: String,
     /// Its words.
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// The words of the other end, started before each run and ended after it.
     pub server: Option<Vec<String>>,
     /// A process whose threads are watched, too, as the other end.
@@ -115,8 +117,9 @@ impl Binding {
 impl CommandSubject<'_> {
     /// What cannot be started or watched, before an experiment of it is kept.
     fn check(&self) -> Result<(), Error> {
-        for words in [Some(&self.command), self.server.as_ref()].into_iter().flatten() {
-            may_be_started(words.first().map_or("", String::as_str))?;
+        may_be_started(self.command.first().map_or(OsStr::new(""), OsString::as_os_str))?;
+        if let Some(server) = &self.server {
+            may_be_started(OsStr::new(server.first().map_or("", String::as_str)))?;
         }
         match self.watch {
             Some(pid) if !is_process(pid) => {
@@ -133,7 +136,8 @@ impl CommandSubject<'_> {
         experiment.workloads = vec!["command".to_owned()];
         experiment.stacks = vec!["host".to_owned()];
         experiment.repeats = runs;
-        experiment.command_line = self.command.clone();
+        experiment.command_line =
+            self.command.iter().map(|word| shown(word.as_encoded_bytes())).collect();
         let levels = match factor {
             Some(force) => force.levels.clone(),
             None => vec!["free".to_owned()],
@@ -297,7 +301,7 @@ impl CommandSubject<'_> {
 
 impl Subject for CommandSubject<'_> {
     fn name(&self) -> String {
-        self.command.join(" ")
+        millstream_foreign::command(&self.command)
     }
 
     fn result(&self) -> (String, bool) {
@@ -390,7 +394,7 @@ mod tests {
         CommandSubject {
             name: "command".to_owned(),
             question: String::new(),
-            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            command: command.iter().map(OsString::from).collect(),
             server: None,
             watch: None,
             figure: Figure::parse(r"figure (\S+)", true).unwrap(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use millstream_diagnose::modes::Mode;
+use millstream_foreign::shown;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{KernelActivity, RunRecord, StackRecord};
@@ -128,7 +129,7 @@ impl Met {
                     groups if groups.is_empty() => groups,
                     groups => format!(" (lowest to highest results: {groups})"),
                 };
-                let _ = writeln!(text, "  {} {}{groups}", significant(one.per_s), one.who);
+                let _ = writeln!(text, "  {} {}{groups}", significant(one.per_s), shown(&one.who));
             }
         }
     }

@@ -57,7 +57,7 @@ impl Watch {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let mut active = Vec::new();
         for task in tasks.take(THREADS_LIMIT) {
-            let read = |name: &str| fs::read_to_string(task.path().join(name)).ok();
+            let read = |name: &str| millstream_foreign::read(task.path().join(name)).ok();
             let Some(tid) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
@@ -133,5 +133,33 @@ mod tests {
         sleeper.wait().unwrap();
         let of_client: f64 = found.shares["client"].values().sum();
         assert!((of_client - 1.0).abs() < 1e-9, "{found:?}");
+    }
+
+    /// A name cut within a letter, and one with an escape sequence.
+    #[test]
+    fn a_program_is_seen_to_run_whatever_its_name() {
+        for name in [r"\320\270\320", r"\377) R\n\033[31m"] {
+            let script = format!("printf '{name}' >/proc/$$/comm; while :; do :; done");
+            let mut child =
+                std::process::Command::new("bash").args(["-c", &script]).spawn().unwrap();
+            let comm = format!("/proc/{}/comm", child.id());
+            let until = Instant::now() + Duration::from_secs(60);
+            while std::fs::read(&comm).unwrap().is_ascii()
+                && !name.is_empty()
+                && Instant::now() < until
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut watch = Watch::default();
+            while watch.ends.values().all(BTreeMap::is_empty) && Instant::now() < until {
+                watch.look(&[("client", &[child.id()])]);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let shown = millstream_foreign::read_name(&comm).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(watch.finish().is_some(), "{name}");
+            assert!(shown.contains(r"\x") && !shown.contains(['\n', '\u{1b}']), "{shown}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The CPU quotas of the control groups in which the ends run: how long they were held back, and where a quota is set.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::record::Throttling;
@@ -25,7 +27,7 @@ impl Quotas {
             return;
         }
         for pid in pids {
-            let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { continue };
+            let Ok(text) = fs::read(format!("/proc/{pid}/cgroup")) else { continue };
             for folder in folders(&text) {
                 let Some(now) = throttled_s(&folder) else { continue };
                 self.is_known = true;
@@ -55,27 +57,29 @@ impl Quotas {
 }
 
 /// The folders of a process's groups that have a quota, itself and all above: the line of version 2, or of `cpu`.
-fn folders(text: &str) -> Vec<PathBuf> {
+fn folders(text: &[u8]) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
+    for line in text.split(|byte| *byte == b'\n') {
+        let mut parts = line.splitn(3, |byte| *byte == b':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
         else {
             continue;
         };
         // A group beyond those that this process sees: nothing above the root is one.
-        if path.split('/').any(|part| part == "..") {
+        if path.split(|byte| *byte == b'/').any(|part| part == b"..") {
             continue;
         }
         let roots: &[&str] = match controllers {
-            "" => &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
-            _ if controllers.split(',').any(|one| one == "cpu") => {
+            b"" => &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
+            _ if controllers.split(|byte| *byte == b',').any(|one| one == b"cpu") => {
                 &["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"]
             }
             _ => continue,
         };
         for root in roots {
-            let mut at = Path::new(root).join(path.trim_start_matches('/'));
+            // A group's name is of any bytes, as that of a folder.
+            let below = path.strip_prefix(b"/").unwrap_or(path);
+            let mut at = Path::new(root).join(OsStr::from_bytes(below));
             while at.starts_with(root) {
                 if quota_file(&at).is_some() {
                     all.push(at.clone());
@@ -98,7 +102,7 @@ fn quota_file(folder: &Path) -> Option<PathBuf> {
 
 /// `throttled_usec` of version 2, `throttled_time` of version 1 in nanoseconds (Documentation/scheduler/sched-bwc.rst).
 fn throttled_s(folder: &Path) -> Option<f64> {
-    of_stat(&fs::read_to_string(folder.join("cpu.stat")).ok()?)
+    of_stat(&millstream_foreign::read(folder.join("cpu.stat")).ok()?)
 }
 
 fn of_stat(text: &str) -> Option<f64> {
@@ -132,14 +136,14 @@ mod tests {
         assert_eq!(of_stat("usage_usec 1\n"), None);
         assert_eq!(no_quota(Path::new("/x/cpu.max")), "max");
         assert_eq!(no_quota(Path::new("/x/cpu.cfs_quota_us")), "-1");
-        assert!(folders("nonsense\n3:memory:/\n").is_empty());
+        assert!(folders(b"nonsense\n3:memory:/\n").is_empty());
         // Of a group outside, whose name another user may have chosen.
         let outside = std::env::temp_dir().join(format!("ms-group-{}", std::process::id()));
         fs::create_dir_all(&outside).unwrap();
         fs::write(outside.join("cpu.max"), "1000 100000").unwrap();
         let path = format!("/sys/fs/cgroup/../../../{}", outside.display());
         assert!(Path::new(&path).exists());
-        let found = folders(&format!("0::/../../../{}\n", outside.display()));
+        let found = folders(format!("0::/../../../{}\n", outside.display()).as_bytes());
         fs::remove_dir_all(outside).unwrap();
         assert_eq!(found, Vec::<PathBuf>::new());
     }

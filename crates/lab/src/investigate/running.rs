@@ -1,6 +1,7 @@
 //! A command that runs: started bound and guarded, found with all that it has started, and ended.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use millstream_foreign::{shown, to_parse};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -43,13 +45,14 @@ impl Running {
     /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
     /// CPUs and the priority of the thread that starts it. What it writes has to be read by [`said`](Self::said).
     pub(super) fn start(
-        words: &[String],
+        words: &[impl AsRef<OsStr>],
         (cpu, raised): (Option<usize>, bool),
         guard: Option<&WorkerProgram>,
     ) -> Result<Self, Error> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Error::Refused("no command was given".to_owned()));
         };
+        let program = program.as_ref();
         let mut command = match guard {
             Some(guard) => {
                 let mut command = Command::new(&guard.path);
@@ -77,7 +80,9 @@ impl Running {
         // A thread of its own, so that nobody else's CPUs change.
         let started = std::thread::spawn(spawn).join();
         let child = started.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
-        let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
+        let child = child.map_err(|error| {
+            Error::Refused(format!("{}: {error}", shown(program.as_encoded_bytes())))
+        })?;
         Ok(Self { child, is_guarded: guard.is_some() })
     }
 
@@ -136,7 +141,7 @@ impl Ends {
             begin = &begin[..begin.iter().rposition(is_break).map_or(0, |at| at + 1)];
             end = &end[end.iter().position(is_break).map_or(end.len(), |at| at + 1)..];
         }
-        String::from_utf8_lossy(&[begin, end].concat()).into_owned()
+        to_parse(&[begin, end].concat()).into_owned()
     }
 }
 
@@ -205,7 +210,10 @@ impl Said {
         let last = || lines.find(|line| !line.is_empty()).map(str::to_owned);
         match in_json.or_else(last) {
             Some(said) => {
-                format!("{why}; it said: {}", said.chars().take(LAST_WORDS).collect::<String>())
+                format!(
+                    "{why}; it said: {}",
+                    shown(said.chars().take(LAST_WORDS).collect::<String>())
+                )
             }
             None => format!("{why}; it said nothing"),
         }
@@ -218,12 +226,12 @@ pub(super) fn is_process(pid: u32) -> bool {
 }
 
 /// Whether there is such a program, which the guard would tell nobody.
-pub(super) fn may_be_started(program: &str) -> Result<(), Error> {
+pub(super) fn may_be_started(program: &OsStr) -> Result<(), Error> {
     let is_program = |path: &Path| {
         fs::metadata(path)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };
-    let found = match program.contains('/') {
+    let found = match program.as_encoded_bytes().contains(&b'/') {
         true => is_program(Path::new(program)),
         false => std::env::var_os("PATH").is_some_and(|folders| {
             std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
@@ -234,7 +242,10 @@ pub(super) fn may_be_started(program: &str) -> Result<(), Error> {
         false if program.is_empty() => {
             Err(Error::Refused("the first word of a command is empty: name a program".to_owned()))
         }
-        false => Err(Error::Refused(format!("{program}: there is no such program"))),
+        false => {
+            let program = shown(program.as_encoded_bytes());
+            Err(Error::Refused(format!("{program}: there is no such program")))
+        }
     }
 }
 
@@ -264,7 +275,8 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     while at < all.len() && all.len() < 256 {
         let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
         for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children =
+                millstream_foreign::read(task.path().join("children")).unwrap_or_default();
             all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
         at += 1;

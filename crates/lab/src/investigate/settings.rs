@@ -174,7 +174,7 @@ fn of_receive_queues(file: &str) -> Vec<PathBuf> {
 /// The masks of receive packet steering that are not 0.
 fn rps_masks() -> Vec<PathBuf> {
     let is_set = |path: &PathBuf| {
-        let mask = fs::read_to_string(path).unwrap_or_default();
+        let mask = millstream_foreign::read(path).unwrap_or_default();
         mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0')
     };
     of_receive_queues("rps_cpus").into_iter().filter(is_set).collect()

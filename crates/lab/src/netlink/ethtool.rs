@@ -97,7 +97,7 @@ fn names(body: &[u8], set: u16) -> Vec<String> {
             && let Some(name) = find(bit, ETHTOOL_A_BITSET_BIT_NAME)
         {
             let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
-            names.push(String::from_utf8_lossy(&name[..end]).into_owned());
+            names.push(millstream_foreign::shown(&name[..end]));
         }
         bits = bits.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }

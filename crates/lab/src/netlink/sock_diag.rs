@@ -48,7 +48,7 @@ fn socket(body: &[u8]) -> Option<TcpSocket> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let text = |value: &[u8]| {
         let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
-        String::from_utf8_lossy(&value[..end]).into_owned()
+        millstream_foreign::shown(&value[..end])
     };
     let u32_at =
         |at: usize| Some(f64::from(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?)));

@@ -1,6 +1,5 @@
 //! How often and how long every CPU was in which idle state, from `/sys/devices/system/cpu/cpuN/cpuidle`.
 
-use std::fs;
 use std::path::Path;
 
 use super::{Absent, limits, rise};
@@ -53,11 +52,12 @@ fn states(folder: &Path) -> Result<Vec<IdleState>, Absent> {
     let mut states = Vec::new();
     for depth in 0..limits::IDLE_STATES {
         let folder = folder.join(format!("state{depth}"));
-        let Ok(name) = fs::read_to_string(folder.join("name")) else { break };
+        let Ok(name) = millstream_foreign::read(folder.join("name")) else { break };
         let number = |file: &str| {
             let path = folder.join(file);
             let because = |why: String| Absent(format!("{}: {why}", path.display()));
-            let text = fs::read_to_string(&path).map_err(|error| because(error.to_string()))?;
+            let text =
+                millstream_foreign::read(&path).map_err(|error| because(error.to_string()))?;
             text.trim().parse().map_err(|_| because(format!("odd text {text:?}")))
         };
         states.push(IdleState {
@@ -72,6 +72,8 @@ fn states(folder: &Path) -> Result<Vec<IdleState>, Absent> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     struct Machine(std::path::PathBuf);

@@ -5,7 +5,6 @@
 //! them up is not among what is measured.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
 
 use millstream_observe::bpf::{Kernel, Sample};
 use millstream_observe::names::{Named, kernel_stacks, process_stacks};
@@ -135,7 +134,7 @@ fn name_of(process: u32) -> String {
     if process == 0 {
         return "idle".to_owned();
     }
-    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = millstream_foreign::read_name(format!("/proc/{process}/comm")).unwrap_or_default();
     if name.trim().is_empty() { format!("process {process}") } else { name.trim().to_owned() }
 }
 

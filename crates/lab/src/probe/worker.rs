@@ -217,8 +217,7 @@ impl Thread {
 
 /// What the kernel calls a process; empty where it has ended.
 fn name_of(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    millstream_foreign::read_name(format!("/proc/{pid}/comm")).unwrap_or_default()
 }
 
 /// Fields by number as in proc(5): 10 minflt, 12 majflt, 14 utime, 15 stime, 39 processor. The

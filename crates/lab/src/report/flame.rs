@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use millstream_foreign::markup;
+
 use crate::record::StackRecord;
 
 const WIDTH: f64 = 1200.0;
@@ -93,7 +95,7 @@ fn draw(title: &str, root: &Node, ratio: Option<f64>, least: f64) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"monospace\" font-size=\"11\">\n<text x=\"4\" y=\"12\">{} ({} samples)</text>\n",
-        escaped(title),
+        markup(title),
         root.count
     );
     if root.count > 0 {
@@ -131,7 +133,7 @@ fn bars(
             svg,
             "<g><title>{0}: {1} samples, {percent:.2} %{change}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" \
              width=\"{width:.1}\" height=\"{2}\" fill=\"{colour}\" stroke=\"#fff\" stroke-width=\"0.5\"/>",
-            escaped(name),
+            markup(name),
             child.count,
             LINE - 1.0
         );
@@ -143,7 +145,7 @@ fn bars(
                 "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 x + 2.0,
                 y + 11.0,
-                escaped(&short)
+                markup(&short)
             );
         }
         svg.push_str("</g>\n");
@@ -160,10 +162,6 @@ fn shade(points: f64) -> String {
         points if points < -0.05 => format!("#{pale:02x}{pale:02x}ff"),
         _ => "#eeeeee".to_owned(),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -201,5 +199,19 @@ mod tests {
         assert!(svg.contains("b: 30 samples, 25.00 %, -25.00 points"));
         let same = flame_difference("x", &base, &[stack(&["a"], 40), stack(&["b"], 40)]);
         assert_eq!(same.matches("#eeeeee").count(), 2);
+    }
+
+    /// XML 1.0, 2.2: a browser opens no drawing with another character.
+    #[test]
+    fn a_symbol_with_control_characters_makes_a_drawing_all_the_same() {
+        let profile = [stack(&["a]]>&<\u{1b}[31m\u{7}\u{fffe}", "b\nc"], 3)];
+        let svg = flame_graph("\u{0}title\u{202e}", &profile);
+        assert!(
+            svg.contains("<title>a]]&gt;&amp;&lt;\\u{1b}[31m\\u{7}\\u{fffe}: 3 samples"),
+            "{svg}"
+        );
+        let is_char =
+            |letter: char| letter == '\n' || (!letter.is_control() && letter < '\u{fffe}');
+        assert!(svg.chars().all(is_char) && !svg.contains("]]>"), "{svg}");
     }
 }

@@ -3,6 +3,8 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, TableComponent};
 
+use millstream_foreign::shown;
+
 use super::model::{Case, Model, Table};
 use super::units::{self, Scale};
 use super::verdict;
@@ -15,18 +17,18 @@ const LEVEL_LINES: usize = 24;
 pub(super) fn render(model: &Model<'_>) -> String {
     let mut out = String::new();
     let experiment = model.experiment;
-    let mut head = format!("{}  {}", experiment.id, experiment.started_at);
+    let mut head = format!("{}  {}", shown(&experiment.id), experiment.started_at);
     if experiment.finished_at.is_none() {
         let (runs, planned) = (model.runs.len(), experiment.planned_runs);
         head.push_str(&format!("  (unfinished: {runs} of {planned} runs)"));
     }
     out.push_str(&format!("{head}\n"));
     if !experiment.question.is_empty() {
-        out.push_str(&format!("{}\n", experiment.question));
+        out.push_str(&format!("{}\n", shown(&experiment.question)));
     }
     for (workload, held) in model.held.iter().filter(|(_, held)| !held.is_empty()) {
         let held: Vec<String> =
-            held.iter().map(|(name, level)| format!("{name}={level}")).collect();
+            held.iter().map(|(name, level)| shown(format!("{name}={level}"))).collect();
         out.push_str(&format!("{workload} everywhere with {}\n", held.join(" ")));
     }
     out.push_str(&notes(model));
@@ -69,7 +71,7 @@ fn listed(heading: &str, lines: Vec<String>) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let lines: String = lines.iter().map(|line| format!("  {line}\n")).collect();
+    let lines: String = lines.iter().map(|line| format!("  {}\n", shown(line))).collect();
     format!("\n{heading}:\n{lines}")
 }
 
@@ -89,7 +91,7 @@ fn grid(model: &Model<'_>) -> Grid {
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(["", "", "median", "", "95 % interval", "n", "ratio (95 %)", ""]);
     for case in &model.cases {
-        grid.add_row([case.label.as_str()]);
+        grid.add_row([shown(&case.label)]);
         for table in case.tables.iter().filter(|table| table.metric.headline) {
             rows(&mut grid, model, case, table);
         }
@@ -119,7 +121,7 @@ fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
         let Some(summary) = &cell.summary else {
             grid.add_row([
                 label,
-                row.label.clone(),
+                shown(&row.label),
                 "–".into(),
                 String::new(),
                 "–".into(),
@@ -131,7 +133,7 @@ fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
         let comparison = comparison.as_ref();
         grid.add_row([
             label,
-            row.label.clone(),
+            shown(&row.label),
             scale.number(summary.median),
             scale.unit.clone(),
             interval_text(summary, scale),
@@ -151,7 +153,7 @@ fn notes(model: &Model<'_>) -> String {
         } else {
             String::new()
         };
-        out.push_str(&format!("  ! {note}{of}\n"));
+        out.push_str(&format!("  ! {}{of}\n", shown(note)));
     }
     if out.is_empty() { out } else { format!("\nTo keep in mind:\n{out}") }
 }
@@ -167,10 +169,8 @@ fn invalid(model: &Model<'_>) -> String {
         } else {
             run.validity.reasons.join("; ")
         };
-        out.push_str(&format!(
-            "run {} ({case}, {stack}, block {}): {reasons}\n",
-            run.order, run.block
-        ));
+        let line = format!("run {} ({case}, {stack}, block {}): {reasons}", run.order, run.block);
+        out.push_str(&format!("{}\n", shown(line)));
     }
     if out.is_empty() { out } else { format!("\nRuns that do not count:\n{out}") }
 }
@@ -185,7 +185,8 @@ fn differences(model: &Model<'_>) -> String {
         }
         let sides: Vec<String> =
             difference.by_stack.iter().map(|(stack, how)| format!("{stack}: {how}")).collect();
-        out.push_str(&format!("  {} – {}\n", difference.what, sides.join("; ")));
+        let line = format!("  {} – {}", difference.what, sides.join("; "));
+        out.push_str(&format!("{}\n", shown(line)));
     }
     if out.is_empty() { out } else { format!("\nWhat differs between the sides:\n{out}") }
 }

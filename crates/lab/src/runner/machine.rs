@@ -1,7 +1,5 @@
 //! CPU time of the whole machine over the measured window.
 
-use std::fs;
-
 use crate::workload::monotonic_ns;
 
 /// Readings of /proc/stat at one moment.
@@ -27,7 +25,7 @@ pub struct MachineUse {
 impl MachineTime {
     /// Reads /proc/stat now; `None` where there is none.
     pub fn now() -> Option<Self> {
-        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let stat = millstream_foreign::read("/proc/stat").ok()?;
         Self::parse(&stat, monotonic_ns())
     }
 

@@ -15,6 +15,7 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::remote::{Clock, FarHost, FarSeat, FarSide};
 use crate::worker::{Command, Reply};
+use millstream_foreign::{lines, to_parse};
 
 /// How a worker is started: this program with these arguments, followed by
 /// the number of the starting process.
@@ -83,9 +84,11 @@ impl WorkerProcess {
         let last_words = Arc::new(Mutex::new(Vec::new()));
         if let Some(stdout) = stdout {
             thread::spawn(move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                    let line = to_parse(&line);
                     let reply = serde_json::from_str(&line);
-                    let reply = reply.map_err(|e| format!("answers oddly: {e}: {line}"));
+                    let reply = reply
+                        .map_err(|e| format!("answers oddly: {e}: {}", lines(line.as_bytes())));
                     if teller.send(reply).is_err() {
                         break;
                     }
@@ -261,7 +264,7 @@ impl Here {
     /// In brackets, if there are any.
     fn last_words(&self) -> String {
         let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
-        let words = String::from_utf8_lossy(&words);
+        let words = lines(&words);
         let words: Vec<&str> = words.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
     }

@@ -16,7 +16,7 @@ pub struct Load {
 impl Load {
     pub(super) fn read() -> Result<Self, Absent> {
         let read = |path: &str| {
-            std::fs::read_to_string(path).map_err(|error| Absent(format!("{path}: {error}")))
+            millstream_foreign::read(path).map_err(|error| Absent(format!("{path}: {error}")))
         };
         parse(&read("/proc/loadavg")?, &read("/proc/uptime")?).map_err(Absent)
     }

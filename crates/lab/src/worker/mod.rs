@@ -32,6 +32,7 @@ use crate::workload::End;
 
 /// The worker's whole life. `parent` is the process that started it: when that
 /// is gone, now or later, the worker is killed by the kernel.
+#[expect(clippy::disallowed_macros, reason = "its parent reads the standard error, and shows it")]
 pub fn main(parent: u32) -> ExitCode {
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
         eprintln!("millstream worker: cannot tie its life to its parent: {error}");
@@ -85,9 +86,9 @@ impl Ends {
 fn serve() -> Result<(), String> {
     let mut ends = Ends { near: None, far: None };
     let mut router = None;
-    for line in io::stdin().lock().lines() {
+    for line in io::stdin().lock().split(b'\n') {
         let line = line.map_err(|error| error.to_string())?;
-        let command = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        let command = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
         match command {
             Command::Start(job) => {
                 let notes = start(&mut ends, *job)?;

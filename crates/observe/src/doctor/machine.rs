@@ -9,12 +9,12 @@ type Found = Result<Vec<Finding>, Absent>;
 /// A clock that takes a microsecond to read: every packet's time-stamp is one.
 pub(super) fn clock(root: &Root) -> Found {
     let folder = "/sys/devices/system/clocksource/clocksource0";
-    let current = root.text(&format!("{folder}/current_clocksource"))?;
+    let current = root.text(format!("{folder}/current_clocksource"))?;
     let current = current.trim();
     if !matches!(current, "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies") {
         return Ok(vec![]);
     }
-    let others = root.text(&format!("{folder}/available_clocksource")).unwrap_or_default();
+    let others = root.text(format!("{folder}/available_clocksource")).unwrap_or_default();
     Ok(vec![finding(
         format!("the clock is {current}, which is slow to read (available: {})", others.trim()),
         format!(

@@ -5,8 +5,9 @@
 mod machine;
 mod network;
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{Absent, in_one_line};
 
@@ -15,22 +16,26 @@ use crate::{Absent, in_one_line};
 pub struct Root(pub PathBuf);
 
 impl Root {
-    fn text(&self, path: &str) -> Result<String, Absent> {
-        let read = fs::read_to_string(self.0.join(path.trim_start_matches('/')));
-        read.map_err(|error| Absent(format!("{path}: {}", in_one_line(&error))))
+    fn at(&self, path: &Path) -> PathBuf {
+        self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    fn number(&self, path: &str) -> Result<u64, Absent> {
-        let text = self.text(path)?;
-        text.trim().parse().map_err(|_| Absent(format!("{path}: odd number {:?}", text.trim())))
+    fn text(&self, path: impl AsRef<Path>) -> Result<String, Absent> {
+        let path = path.as_ref();
+        millstream_foreign::read(self.at(path))
+            .map_err(|error| Absent(format!("{}: {}", path.display(), in_one_line(&error))))
+    }
+
+    fn number(&self, path: impl AsRef<Path>) -> Result<u64, Absent> {
+        let text = self.text(&path)?;
+        let odd = || format!("{}: odd number {:?}", path.as_ref().display(), text.trim());
+        text.trim().parse().map_err(|_| Absent(odd()))
     }
 
     /// Names in a folder, sorted; none where it cannot be read.
-    fn names(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.0.join(path.trim_start_matches('/')));
-        let entries = entries.into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    fn names(&self, path: impl AsRef<Path>) -> Vec<OsString> {
+        let entries = fs::read_dir(self.at(path.as_ref())).into_iter().flatten().flatten();
+        let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
         names.sort();
         names
     }

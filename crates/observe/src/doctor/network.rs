@@ -1,6 +1,12 @@
 //! Queues, buffers and interfaces. Counters are since the machine was started.
 
+use std::ffi::OsString;
+use std::path::Path;
+
+use millstream_foreign::shown;
+
 use super::{Finding, Root, finding};
+
 use crate::Absent;
 use crate::proc::stat;
 
@@ -129,6 +135,11 @@ pub(super) fn tcp_memory(root: &Root) -> Found {
     troubles(root, NETSTAT, &[pressure, pruned])
 }
 
+/// A name of an interface or a queue as it is shown.
+fn of(name: &OsString) -> String {
+    shown(name.as_encoded_bytes())
+}
+
 /// Packets lost at an interface, and errors.
 pub(super) fn interfaces(root: &Root) -> Found {
     let folder = "/sys/class/net";
@@ -137,7 +148,8 @@ pub(super) fn interfaces(root: &Root) -> Found {
         return Err(Absent(format!("{folder}: no interface")));
     }
     let mut found = Vec::new();
-    for name in names.iter().filter(|name| *name != "lo") {
+    for own in names.iter().filter(|name| *name != "lo") {
+        let (name, statistics) = (of(own), Path::new(folder).join(own).join("statistics"));
         for (counter, remedy) in [
             (
                 "rx_missed_errors",
@@ -151,8 +163,7 @@ pub(super) fn interfaces(root: &Root) -> Found {
             ("tx_carrier_errors", "cable, transceiver or port".to_owned()),
             ("collisions", format!("both ends in full duplex: ethtool {name}")),
         ] {
-            let path = format!("{folder}/{name}/statistics/{counter}");
-            if let Ok(count) = root.number(&path)
+            if let Ok(count) = root.number(statistics.join(counter))
                 && count > 0
             {
                 found.push(finding(format!("{name}: {counter} {count}"), remedy));
@@ -170,15 +181,16 @@ pub(super) fn receive_queues(root: &Root) -> Found {
     if cpus < 2 {
         return Ok(found);
     }
-    for name in root.names(folder) {
+    for own in root.names(folder) {
+        let (name, at) = (of(&own), Path::new(folder).join(&own));
         // Only devices: bridges, tunnels and veth have their load elsewhere.
-        if root.names(&format!("{folder}/{name}/device")).is_empty() {
+        if root.names(at.join("device")).is_empty() {
             continue;
         }
-        let queues = root.names(&format!("{folder}/{name}/queues"));
+        let queues: Vec<String> = root.names(at.join("queues")).iter().map(of).collect();
         let queues: Vec<&String> = queues.iter().filter(|queue| queue.starts_with("rx-")).collect();
         let [queue] = queues.as_slice() else { continue };
-        let mask = root.text(&format!("{folder}/{name}/queues/{queue}/rps_cpus"))?;
+        let mask = root.text(at.join("queues").join(queue).join("rps_cpus"))?;
         if mask.trim().bytes().all(|byte| byte == b'0' || byte == b',') {
             found.push(finding(
                 format!("{name} has one receive queue for {cpus} CPUs, and no RPS: one CPU takes all its packets"),

@@ -1,9 +1,12 @@
 //! Files under `/proc` that are read again and again.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use millstream_foreign::lines;
 
 use super::limits;
 use crate::{Absent, in_one_line};
@@ -17,6 +20,8 @@ pub struct ProcFile {
     path: PathBuf,
     file: File,
     buffer: Vec<u8>,
+    /// The text of a file with bytes that are no plain text: names of others are in nearly all of them.
+    cleaned: String,
 }
 
 impl ProcFile {
@@ -24,13 +29,12 @@ impl ProcFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Absent> {
         let path = path.as_ref().to_owned();
         let file = File::open(&path).map_err(|error| because(&path, &error))?;
-        Ok(Self { path, file, buffer: vec![0; 8192] })
+        Ok(Self { path, file, buffer: vec![0; 8192], cleaned: String::new() })
     }
 
-    /// The whole text as it is now. Bytes that are no UTF-8 are an error, and so is a text of
-    /// more than 16 MiB.
+    /// Returns the whole text as it is now, as [`lines`] has it. One of more than 16 MiB is an error.
     pub fn read(&mut self) -> Result<&str, Absent> {
-        let Self { path, file, buffer } = self;
+        let Self { path, file, buffer, cleaned } = self;
         let mut filled = 0;
         loop {
             if filled == buffer.len() {
@@ -47,8 +51,13 @@ impl ProcFile {
                 Err(error) => return Err(because(path, &error)),
             }
         }
-        std::str::from_utf8(&buffer[..filled])
-            .map_err(|_| Absent(format!("{}: not text", path.display())))
+        Ok(match lines(&buffer[..filled]) {
+            Cow::Borrowed(text) => text,
+            Cow::Owned(text) => {
+                *cleaned = text;
+                cleaned
+            }
+        })
     }
 
     /// Reads and parses; the reason of a failure names the path.
@@ -88,8 +97,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("millstream-file-{}", std::process::id()));
         std::fs::write(&path, "x".repeat(20_000)).unwrap();
         assert_eq!(ProcFile::open(&path).unwrap().read().unwrap().len(), 20_000);
-        std::fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(ProcFile::open(&path).unwrap().read().unwrap_err().0.ends_with("not text"));
+        std::fs::write(&path, b"7 (\xd0) S\n a\xffb: 1\x1b\n").unwrap();
+        let mut file = ProcFile::open(&path).unwrap();
+        assert_eq!(file.read().unwrap(), "7 (\\xd0) S\n a\\xffb: 1\\u{1b}\n");
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -53,7 +53,9 @@ const COLUMNS: usize = 16;
 /// Counters by interface. A name may hold a colon (`eth0:1`), so the last one separates, and no blank need follow it.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Counters>, String> {
     let mut interfaces = BTreeMap::new();
-    for line in text.lines().filter(|line| !line.contains('|')) {
+    // Two lines of heads; a name may have a bar itself.
+    let is_head = |at: usize, line: &str| at < 2 && line.contains('|');
+    for (_, line) in text.lines().enumerate().filter(|(at, line)| !is_head(*at, line)) {
         let odd = || format!("odd line {line:?}");
         let (name, rest) = line.rsplit_once(':').ok_or_else(odd)?;
         let (mut counters, mut known) = ([0; COLUMNS], 0);
@@ -88,6 +90,8 @@ mod tests {
         let tx = Direction { bytes: 343_004, packets: 3971, errors: 0, dropped: 0, fifo: 2 };
         assert_eq!(interfaces["eth0"], Counters { rx, tx });
         assert_eq!(interfaces["eth0:1"].rx.bytes, 4_294_967_296);
+        let named = include_str!("samples/dev.txt").replace("eth0:1", "a|b");
+        assert_eq!(parse(&named).unwrap()["a|b"].rx.bytes, 4_294_967_296);
         assert!(parse("eth0: 1 2 3\n").is_err());
         assert!(parse("eth0 1\n").is_err());
         assert!(parse("eth0: 1 x 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n").is_err());

@@ -1,7 +1,9 @@
 //! The programs whose figure is known, and the command in which one of them is.
 
+use std::ffi::OsStr;
 use std::fs;
 
+use millstream_foreign::to_parse;
 use regex::Regex;
 
 use super::{Figure, Place, Prefixes};
@@ -123,10 +125,10 @@ const SCRIPT_LIMIT: u64 = 64 << 10;
 
 /// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c 1 iperf3`), in the words
 /// of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its words.
-pub fn known_figure(command: &[String]) -> Option<Figure> {
-    let in_words = named_in(&command.join(" "));
+pub fn known_figure(command: &[impl AsRef<OsStr>]) -> Option<Figure> {
+    let in_words = named_in(&millstream_foreign::command(command));
     let in_scripts =
-        || command.iter().filter_map(|word| script(word)).find_map(|text| named_in(&text));
+        || command.iter().filter_map(|word| script(word.as_ref())).find_map(|text| named_in(&text));
     in_words.or_else(in_scripts).map(Known::figure)
 }
 
@@ -138,14 +140,14 @@ fn named_in(text: &str) -> Option<&'static Known> {
 }
 
 /// The text of a file that begins as a script does.
-fn script(path: &str) -> Option<String> {
+fn script(path: &OsStr) -> Option<String> {
     use std::io::Read;
     // A pipe or a device is read by whom it is for.
     let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    let mut text = String::new();
+    let mut text = Vec::new();
     let file = is_file.then(|| fs::File::open(path).ok()).flatten()?;
-    file.take(SCRIPT_LIMIT).read_to_string(&mut text).ok()?;
-    text.starts_with("#!").then_some(text)
+    file.take(SCRIPT_LIMIT).read_to_end(&mut text).ok()?;
+    text.starts_with(b"#!").then(|| to_parse(&text).into_owned())
 }
 
 impl Known {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use millstream_foreign::to_parse;
 use serde::{Serialize, Serializer};
 
 use super::super::model::Model;
@@ -102,7 +103,7 @@ pub(super) fn embedded(
         let runs = Reduced { runs: model.runs, around: &experiment.environment, by };
         let mut text = Bounded { text: Vec::new(), room: bytes };
         match serde_json::to_writer(&mut text, &Data { experiment, runs, omitted: &omitted }) {
-            Ok(()) => return Ok(safe(&String::from_utf8_lossy(&text.text))),
+            Ok(()) => return Ok(safe(&to_parse(&text.text))),
             Err(error) if error.is_io() => {}
             Err(error) => return Err(error),
         }

@@ -1,0 +1,50 @@
+//! Names that others chose, with any bytes: a command that has one runs, and none says anything to a terminal.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use common::{Place, words};
+
+/// No escape sequence, no other control character and nothing that turns the direction of writing.
+fn is_plain(text: &[u8]) -> bool {
+    let text = std::str::from_utf8(text).unwrap();
+    text.chars().all(|letter| {
+        letter == '\n' || !(letter.is_control() || ('\u{202a}'..='\u{202e}').contains(&letter))
+    })
+}
+
+#[test]
+fn a_command_with_a_name_that_is_no_text_is_measured_and_shown() {
+    let place = Place::new("names");
+    let program = place.folder.join(OsStr::from_bytes(b"echo\xff\x1b[31m"));
+    std::fs::copy("/bin/echo", &program).unwrap();
+    let mut command =
+        place.command(&["gate", "--standard", "odd", "--runs", "4", "--figure", "n=(.)"]);
+    command.arg("--").arg(&program).arg(OsStr::from_bytes(b"n=5 \xfe"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    for arguments in [&["show"][..], &["list"], &["show", "--json", "-"], &["report"]] {
+        let mut command = place.command(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", words(&output));
+        assert!(is_plain(&output.stdout) && is_plain(&output.stderr), "{}", words(&output));
+        if arguments[0] == "show" {
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(said.contains(r"echo\xff\u{1b}[31m") || said.contains(r"echo\\xff"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_without_what_a_terminal_obeys() {
+    let place = Place::new("refused-names");
+    let file = place.folder.join("odd.toml");
+    std::fs::write(&file, "name = \"a\\u001b]0;X\\u0007\\n\u{202e}\"\n").unwrap();
+    for name in [file.as_os_str(), OsStr::from_bytes(b"\x1b[31m\xc2\x9b.toml")] {
+        let output = place.command(&["run"]).arg(name).output().unwrap();
+        assert!(!output.status.success());
+        assert!(is_plain(&output.stderr) && !output.stderr.is_empty(), "{}", words(&output));
+    }
+}
