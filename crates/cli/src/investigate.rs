@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
-use millstream_foreign::command;
+use millstream_foreign::{command, lines};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::{Definition, Overrides, shuffle_seed};
 use millstream_lab::investigate::{
@@ -287,7 +287,8 @@ pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error
     let name = found.experiments.first().map_or("investigation", String::as_str);
     let page = folder.join(format!("{}-investigation.html", file_name(name)));
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
-    output::write_whole(&page, found.html().as_bytes()).map(|()| page)
+    let html = found.html();
+    output::write_whole(&page, lines(html.as_bytes()).as_bytes()).map(|()| page)
 }
 
 /// Keeps the runs of a command as those of an experiment.

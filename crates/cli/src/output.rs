@@ -21,7 +21,7 @@ pub fn write_page(
     let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
     let path = folder.join(format!("{}.html", file_name(&experiment.id)));
-    write_whole(&path, html.as_bytes())?;
+    write_whole(&path, lines(html.as_bytes()).as_bytes())?;
     Ok(path)
 }
 

@@ -51,11 +51,58 @@ pub struct Comparison {
     pub change: Change,
 }
 
+/// Two sets whose values have no ratio, the second less the first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Medians of the first and of the second set.
+    pub medians: (f64, f64),
+    /// Second median less the first.
+    pub difference: f64,
+    /// 95 % interval of the difference.
+    pub interval: (f64, f64),
+    /// Chance of ranks as far apart where the runs could as well be of one set.
+    pub p: f64,
+    /// The smallest difference that so many runs with this noise show four times out of five.
+    pub least_seen: f64,
+    /// Runs of each set.
+    pub runs: (usize, usize),
+    /// The conclusion.
+    pub change: Change,
+}
+
+/// Compares `second` with `first` by their difference, whatever their signs: where [`compare`] has no ratio. `None` when a set
+/// has fewer than [`RUNS_FOR_A_CLAIM`] finite values.
+pub fn differ(first: &[f64], second: &[f64], seed: u64) -> Option<Difference> {
+    let (first, second) = (finite(first), finite(second));
+    if first.len().min(second.len()) < RUNS_FOR_A_CLAIM {
+        return None;
+    }
+    let medians = (median(&first)?, median(&second)?);
+    let difference = medians.1 - medians.0;
+    let error = median_error(&first, |low, high| high - low)
+        .hypot(median_error(&second, |low, high| high - low));
+    let interval = (difference - Z_95 * error, difference + Z_95 * error);
+    let p = chance(&first, &second, seed);
+    // Of numbers near the largest that there are no difference can be written.
+    (interval.0.is_finite() && interval.1.is_finite()).then_some(Difference {
+        medians,
+        difference,
+        interval,
+        p,
+        least_seen: Z_SEEN * error,
+        runs: (first.len(), second.len()),
+        change: if p < P_CHANGE { Change::Changed } else { Change::NotShown },
+    })
+}
+
+fn finite(values: &[f64]) -> Vec<f64> {
+    values.iter().copied().filter(|value| value.is_finite()).collect()
+}
+
 /// Compares `second` with `first`. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite values, a value below
-/// zero, a median of zero, or zeros so near the median that the ratio could be anything.
+/// zero, a median of zero, or zeros so near the median that the ratio could be anything: [`differ`] compares such sets.
 pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
-    let finite = |values: &[f64]| values.iter().copied().filter(|v| v.is_finite()).collect();
-    let (first, second): (Vec<f64>, Vec<f64>) = (finite(first), finite(second));
+    let (first, second) = (finite(first), finite(second));
     if first.len().min(second.len()) < RUNS_FOR_A_CLAIM
         || first.iter().chain(&second).any(|&value| value < 0.0)
     {
@@ -66,10 +113,12 @@ pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
         return None;
     }
     let (ratio, error) = (medians.1 / medians.0, ratio_error(&first, &second));
-    if error.is_infinite() {
+    let interval = (ratio * (-Z_95 * error).exp(), ratio * (Z_95 * error).exp());
+    if ratio <= 0.0
+        || ![ratio, interval.1, (Z_SEEN * error).exp()].iter().all(|one| one.is_finite())
+    {
         return None;
     }
-    let interval = (ratio * (-Z_95 * error).exp(), ratio * (Z_95 * error).exp());
     let p = chance(&first, &second, seed);
     Some(Comparison {
         medians,
@@ -162,12 +211,15 @@ pub fn least_seen(first: &[f64], second: &[f64]) -> f64 {
 
 /// Standard error of the logarithm of the ratio of both medians (Price and Bonett, 2002).
 fn ratio_error(first: &[f64], second: &[f64]) -> f64 {
-    log_median_error(first).hypot(log_median_error(second))
+    let logarithm = |low: f64, high: f64| {
+        if low > 0.0 { (high / low).ln() } else { f64::INFINITY }
+    };
+    median_error(first, logarithm).hypot(median_error(second, logarithm))
 }
 
-/// Standard error of the logarithm of the median: how far two order statistics lie from each other that have the median
+/// Standard error of the median, or of its logarithm, by how far `apart` are two values: how far two order statistics lie from each other that have the median
 /// between them with a known chance, whatever the distribution.
-fn log_median_error(values: &[f64]) -> f64 {
+fn median_error(values: &[f64], apart: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let runs = sorted.len() as f64;
@@ -178,9 +230,6 @@ fn log_median_error(values: &[f64]) -> f64 {
     };
     if low == high {
         return 0.0;
-    }
-    if low <= 0.0 {
-        return f64::INFINITY;
     }
     // Binomial: fewer than `at` of all values below the median.
     let mut term = 0.5f64.powf(runs);
@@ -193,7 +242,7 @@ fn log_median_error(values: &[f64]) -> f64 {
         // More than 1,000 runs: the root of n on either side is two standard deviations.
         tail = normal::above(2.0);
     }
-    (high / low).ln() / (2.0 * normal::exceeded_with(tail))
+    apart(low, high) / (2.0 * normal::exceeded_with(tail))
 }
 
 #[cfg(test)]
@@ -332,5 +381,26 @@ mod tests {
         assert_eq!(compare(&[0.0; 9], &[2.0; 9], 1), None);
         assert_eq!(compare(&[1.0; 9], &[-2.0; 9], 1), None);
         assert_eq!(compare(&[1.0, f64::NAN, 1.0, 1.0], &[2.0; 9], 1), None);
+    }
+
+    #[test]
+    fn values_without_a_ratio_have_a_difference() {
+        let found = differ(&[5.0; 6], &[0.0; 6], 1).unwrap();
+        assert_eq!((found.difference, found.interval), (-5.0, (-5.0, -5.0)));
+        assert_eq!((found.change, found.least_seen), (Change::Changed, 0.0));
+        assert_eq!(differ(&[0.0; 6], &[5.0; 6], 1).unwrap().difference, 5.0);
+        assert_eq!(differ(&[-3.0; 6], &[-4.0; 6], 1).unwrap().difference, -1.0);
+        let same = differ(&[0.0; 6], &[0.0; 6], 1).unwrap();
+        assert_eq!((same.difference, same.change), (0.0, Change::NotShown));
+        assert_eq!(differ(&[0.0; 3], &[1.0; 6], 1), None);
+        // Of a thousandth of normal noise the interval is as wide as that of a ratio near 1.
+        let mut rng = Rng::new(7);
+        let (a, b) = (set(&mut rng, 20, 50.0), set(&mut rng, 20, 50.0));
+        let (by_ratio, by_difference) = (compare(&a, &b, 1).unwrap(), differ(&a, &b, 1).unwrap());
+        let share = by_difference.least_seen / 50.0 / by_ratio.least_seen;
+        assert!((0.8..1.25).contains(&share), "{share}");
+        // What overflows is no ratio.
+        assert_eq!(compare(&[1e-300; 6], &[1e300; 6], 1), None);
+        assert_eq!(differ(&[-f64::MAX; 6], &[f64::MAX; 6], 1), None);
     }
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Change, Comparison, P_CHANGE, compare};
+use crate::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
 use crate::modes::{Mode, Options, modes};
 use crate::stats::{RUNS_FOR_A_CLAIM, Rng, median, quantile};
 
@@ -71,13 +71,16 @@ pub enum Verdict {
 pub struct Judgement {
     /// What was proved.
     pub verdict: Verdict,
-    /// Ratio of the observed groups, the highest to the lowest median.
+    /// Ratio of the observed groups, the highest to the lowest median; 1 where they have none.
     pub observed_ratio: f64,
     /// Level with the lower and with the higher median.
     pub levels: (String, String),
     /// The higher level compared with the lower.
     pub forced: Option<Comparison>,
-    /// Share of the observed difference that forcing makes, on a logarithmic scale.
+    /// The same as a difference, where results at zero or below have no ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+    /// Share of the observed difference that forcing makes, on a logarithmic scale where there are ratios.
     pub explained: Option<f64>,
     /// Levels in which the runs still fall into groups as far apart as the observed ones.
     pub still_grouped: Vec<String>,
@@ -86,6 +89,80 @@ pub struct Judgement {
     pub calmed: Option<f64>,
     /// Runs of each level that would decide, where these did not.
     pub runs_needed: Option<usize>,
+}
+
+/// The scale on which results are apart: by the logarithm of their ratio, or, where there is none, by their difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Logarithm,
+    Plain,
+}
+
+impl Scale {
+    fn of(self, value: f64) -> f64 {
+        match self {
+            Self::Logarithm => value.ln(),
+            Self::Plain => value,
+        }
+    }
+}
+
+/// A forced change on such a scale.
+struct Shift {
+    scale: Scale,
+    by: f64,
+    /// Ends of its 95 % interval.
+    ends: (f64, f64),
+    least_seen: f64,
+    is_change: bool,
+}
+
+impl Judgement {
+    fn new(levels: (&Level, &Level)) -> Self {
+        Self {
+            verdict: Verdict::CannotTell,
+            observed_ratio: 1.0,
+            levels: (levels.0.name.clone(), levels.1.name.clone()),
+            forced: None,
+            difference: None,
+            explained: None,
+            still_grouped: vec![],
+            calmed: None,
+            runs_needed: None,
+        }
+    }
+
+    /// Compares `high` with `low`, by ratio where they have one and it is wanted. Of too few runs it notes how many there have to
+    /// be.
+    fn compare(
+        &mut self,
+        (low, high): (&Level, &Level),
+        by_ratio: bool,
+        seed: u64,
+    ) -> Option<Shift> {
+        self.forced = by_ratio.then(|| compare(&low.results, &high.results, seed)).flatten();
+        if let Some(found) = self.forced {
+            return Some(Shift {
+                scale: Scale::Logarithm,
+                by: found.ratio.ln(),
+                ends: (found.interval.0.ln(), found.interval.1.ln()),
+                least_seen: found.least_seen.ln_1p(),
+                is_change: found.change == Change::Changed,
+            });
+        }
+        self.difference = differ(&low.results, &high.results, seed);
+        let Some(found) = self.difference else {
+            self.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
+            return None;
+        };
+        Some(Shift {
+            scale: Scale::Plain,
+            by: found.difference,
+            ends: found.interval,
+            least_seen: found.least_seen,
+            is_change: found.change == Change::Changed,
+        })
+    }
 }
 
 /// Judges `levels` of a forced cause by the `observed` groups (lowest first, as [`modes`] gives them).
@@ -99,42 +176,40 @@ pub struct Judgement {
 pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed: u64) -> Judgement {
     let Contrast { groups: observed, is_continuum } = observed;
     assert!(levels.len() >= 2 && observed.len() >= 2, "two levels and two groups at least");
-    let observed_ratio = observed[observed.len() - 1].median / observed[0].median;
+    let (lowest, highest) = (observed[0].median, observed[observed.len() - 1].median);
     let middle = |level: &Level| median(&level.results).unwrap_or(f64::NAN);
     let mut by_median: Vec<&Level> = levels.iter().collect();
     by_median.sort_by(|a, b| middle(a).total_cmp(&middle(b)));
     let (low, high) = (by_median[0], by_median[by_median.len() - 1]);
-    let mut judgement = Judgement {
-        verdict: Verdict::CannotTell,
-        observed_ratio,
-        levels: (low.name.clone(), high.name.clone()),
-        forced: None,
-        explained: None,
-        still_grouped: vec![],
-        calmed: None,
-        runs_needed: None,
-    };
+    let mut judgement = Judgement::new((low, high));
     let runs = levels.iter().map(|level| level.results.len()).min().unwrap_or(0);
-    let Some(forced) = compare(&low.results, &high.results, seed) else {
-        judgement.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
+    let has_ratio = lowest > 0.0 && (highest / lowest).is_finite();
+    if has_ratio {
+        judgement.observed_ratio = highest / lowest;
+    }
+    let Some(forced) = judgement.compare((low, high), has_ratio, seed) else {
         return judgement;
     };
-    let wanted = observed_ratio.ln();
-    let explained = forced.ratio.ln() / wanted;
-    judgement.forced = Some(forced);
+    let scale = forced.scale;
+    let wanted = scale.of(highest) - scale.of(lowest);
+    if wanted <= 0.0 {
+        return judgement;
+    }
+    let explained = forced.by / wanted;
     judgement.explained = Some(explained);
     let held = || levels.iter().filter(|level| Some(level.name.as_str()) != free);
     judgement.still_grouped = held()
-        .filter(|level| is_still_grouped(&level.results, observed_ratio, is_continuum, seed))
+        .filter(|level| is_still_grouped(&level.results, (scale, wanted), is_continuum, seed))
         .map(|level| level.name.clone())
         .collect();
-    let makes_it = forced.change == Change::Changed;
+    let makes_it = forced.is_change;
     let mut was_there = true;
     if let Some(free) = free.and_then(|name| levels.iter().find(|level| level.name == name)) {
-        let calmer = held().map(|level| calmed(&free.results, &level.results, wanted, seed));
+        let calmer =
+            held().map(|level| calmed(&free.results, &level.results, (scale, wanted), seed));
         let (share, p) = calmer.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 1.0));
         judgement.calmed = Some(share);
-        was_there = is_still_grouped(&free.results, observed_ratio, is_continuum, seed);
+        was_there = is_still_grouped(&free.results, (scale, wanted), is_continuum, seed);
         if share >= EXPLAINED_LEAST && p < P_CHANGE && judgement.still_grouped.is_empty() {
             judgement.verdict = Verdict::Confirmed;
             return judgement;
@@ -147,11 +222,11 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
         }
     } else if makes_it {
         Verdict::AssociatedOnly
-    } else if was_there && forced.interval.1.ln() < EXPLAINED_LEAST * wanted {
+    } else if was_there && forced.ends.1 < EXPLAINED_LEAST * wanted {
         Verdict::Refuted
     } else {
         // An interval shrinks with the square root of the runs.
-        let short = (1.0 + forced.least_seen).ln() / (EXPLAINED_LEAST * wanted).max(1e-9);
+        let short = forced.least_seen / (EXPLAINED_LEAST * wanted).max(1e-9);
         let needed = (runs as f64 * short * short).ceil() as usize;
         judgement.runs_needed = Some(needed.max(runs + 2));
         Verdict::CannotTell
@@ -174,43 +249,38 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
         false => middle(b).total_cmp(&middle(a)),
     };
     let best = others.max_by(better).expect("another level");
-    let mut judgement = Judgement {
-        verdict: Verdict::CannotTell,
-        observed_ratio: 1.0,
-        levels: (free.to_owned(), best.name.clone()),
-        forced: compare(&observed.results, &best.results, seed),
-        explained: None,
-        still_grouped: vec![],
-        calmed: None,
-        runs_needed: None,
-    };
-    let Some(forced) = judgement.forced else {
-        judgement.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
+    let mut judgement = Judgement::new((observed, best));
+    let Some(forced) = judgement.compare((observed, best), true, seed) else {
         return judgement;
     };
-    let gain = |ratio: f64| if higher_is_better { ratio } else { 1.0 / ratio };
-    let most = gain(forced.interval.0).max(gain(forced.interval.1));
-    judgement.verdict = if gain(forced.ratio) >= GAIN_LEAST && forced.change == Change::Changed {
+    let gain = |by: f64| if higher_is_better { by } else { -by };
+    let most = gain(forced.ends.0).max(gain(forced.ends.1));
+    // What gains anything from zero gains more than any ratio.
+    let least = match forced.scale {
+        Scale::Logarithm => GAIN_LEAST.ln(),
+        Scale::Plain => (GAIN_LEAST - 1.0) * middle(&observed).abs(),
+    };
+    judgement.verdict = if gain(forced.by) >= least && forced.is_change {
         Verdict::Confirmed
-    } else if most < GAIN_LEAST {
+    } else if most <= least {
         Verdict::Refuted
     } else {
         let runs = observed.results.len().min(best.results.len());
-        let short = (1.0 + forced.least_seen).ln() / GAIN_LEAST.ln();
+        let short = if least > 0.0 { forced.least_seen / least } else { 2.0 };
         judgement.runs_needed = Some(((runs as f64 * short * short).ceil() as usize).max(runs + 2));
         Verdict::CannotTell
     };
     judgement
 }
 
-/// What scatter lost between the free and the held level, as a share of the observed difference (`wanted`, a logarithm), and
+/// What scatter lost between the free and the held level, as a share of the observed difference (`wanted`), and
 /// the chance of that: runs dealt anew into both sets, by their distance from their own median (Brown and Forsythe, 1974).
-fn calmed(free: &[f64], held: &[f64], wanted: f64, seed: u64) -> (f64, f64) {
+fn calmed(free: &[f64], held: &[f64], (scale, wanted): (Scale, f64), seed: u64) -> (f64, f64) {
     const EXCHANGES: usize = 1_999;
-    let logarithms = |values: &[f64]| -> Vec<f64> {
-        values.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect()
+    let scaled = |values: &[f64]| -> Vec<f64> {
+        values.iter().map(|value| scale.of(*value)).filter(|value| value.is_finite()).collect()
     };
-    let (free, held) = (logarithms(free), logarithms(held));
+    let (free, held) = (scaled(free), scaled(held));
     let width = |values: &[f64]| {
         quantile(values, 0.9).zip(quantile(values, 0.1)).map_or(0.0, |(high, low)| high - low)
     };
@@ -231,14 +301,19 @@ fn calmed(free: &[f64], held: &[f64], wanted: f64, seed: u64) -> (f64, f64) {
 }
 
 /// Whether results still fall into groups that are at least half as far apart as the observed ones.
-fn is_still_grouped(results: &[f64], observed_ratio: f64, is_continuum: bool, seed: u64) -> bool {
+fn is_still_grouped(
+    results: &[f64],
+    (scale, wanted): (Scale, f64),
+    is_continuum: bool,
+    seed: u64,
+) -> bool {
     let found = match is_continuum {
         true => thirds(results),
         false => modes(results, &Options { seed, ..Options::default() }),
     };
     match (found.first(), found.last()) {
         (Some(low), Some(high)) if found.len() > 1 => {
-            (high.median / low.median).ln() >= EXPLAINED_LEAST * observed_ratio.ln()
+            scale.of(high.median) - scale.of(low.median) >= EXPLAINED_LEAST * wanted
         }
         _ => false,
     }
@@ -369,5 +444,32 @@ mod tests {
         let judged = judge(grouped(&groups), &noisy, None, 1);
         assert_eq!(judged.verdict, Verdict::CannotTell, "{judged:?}");
         assert!(judged.runs_needed.is_some_and(|runs| runs > 4));
+    }
+
+    /// Runs that end with nothing, and a figure below zero.
+    #[test]
+    fn results_without_a_ratio_are_judged_by_their_difference() {
+        let mut rng = Rng::new(9);
+        for (low, high) in [(0.0, 50.0), (-50.0, -10.0), (-5.0, 5.0)] {
+            let mut values = results(&mut rng, low, 8);
+            values.extend(results(&mut rng, high, 8));
+            let groups = modes(&values, &Options::default());
+            assert_eq!(groups.len(), 2, "{values:?}");
+            let contrast = Contrast { groups: &groups, is_continuum: false };
+            let mut level = |name: &str, middle| Level {
+                name: name.into(),
+                results: results(&mut rng, middle, 8),
+            };
+            let forced = [level("one", low), level("two", high)];
+            let found = judge(contrast, &forced, None, 1);
+            assert_eq!(found.verdict, Verdict::Confirmed, "{found:?}");
+            assert!(found.explained.is_some_and(|share| (0.9..1.1).contains(&share)), "{found:?}");
+            assert!(found.forced.is_none() && found.observed_ratio == 1.0, "{found:?}");
+            let same = [level("one", high), level("two", high)];
+            assert_eq!(judge(contrast, &same, None, 1).verdict, Verdict::Refuted);
+            let limit = judge_limit(&forced, "one", true, 1);
+            assert_eq!(limit.verdict, Verdict::Confirmed, "{limit:?}");
+            assert_eq!(judge_limit(&forced, "one", false, 1).verdict, Verdict::Refuted);
+        }
     }
 }

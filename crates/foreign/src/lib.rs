@@ -3,7 +3,8 @@
 //! A program, an interface, a function, a control group and a label are named by whoever makes them, with almost any bytes
 //! (proc_pid_comm(5), dev_valid_name of the kernel). Nothing that has such a name is left out because of it, and none says
 //! anything to a terminal, a page or a reader of metrics. A byte that is no UTF-8 becomes `\xff`, so that two names stay two;
-//! control characters, those that turn the direction of writing and those that XML 1.0 (2.2) has none of become `\u{1b}`.
+//! control characters, those that turn the direction of writing and those that XML 1.0 (2.2) has none of become `\u001b`,
+//! as JSON has it: a JSON document stays one.
 
 #![forbid(unsafe_code)]
 
@@ -77,10 +78,12 @@ fn cleaned(bytes: &[u8], is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     // A string takes everything.
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            let _ = match is_unsafe(letter) {
-                true => write!(out, "{}", letter.escape_unicode()),
-                false => out.write_char(letter),
-            };
+            match is_unsafe(letter) {
+                true => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }),
+                false => out.push(letter),
+            }
         }
         for byte in chunk.invalid() {
             let _ = write!(out, "\\x{byte:02x}");
@@ -109,11 +112,15 @@ mod tests {
     #[test]
     fn a_name_is_one_line_without_anything_that_a_terminal_obeys() {
         let text = shown(ODD);
-        assert_eq!(text, r"a\u{1b}]0;X\u{7}\u{a}\u{d}\xff\u{9b}1m\u{202e}b\u{ffff}\xd0");
+        assert_eq!(text, r"a\u001b]0;X\u0007\u000a\u000d\xff\u009b1m\u202eb\uffff\xd0");
         assert_eq!(shown("мельница 水車 µ"), "мельница 水車 µ");
         let kept = lines(b"a\tb\nc\x1b[0m\r\xff");
-        assert_eq!(kept, "a\tb\nc\\u{1b}[0m\\u{d}\\xff");
+        assert_eq!(kept, "a\tb\nc\\u001b[0m\\u000d\\xff");
         assert!(matches!(lines(b"cpu  1 2\n"), Cow::Borrowed(_)));
+        assert_eq!(
+            lines("{\"a\": \"\u{9b}\u{e0001}\"}".as_bytes()),
+            r#"{"a": "\u009b\udb40\udc01"}"#
+        );
     }
 
     /// XML 1.0, 2.2: `Char`.
@@ -132,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_label_ends_at_its_own_quotation_mark_alone() {
-        assert_eq!(label("a\"b\\c\nd"), r#"a\"b\\c\\u{a}d"#);
+        assert_eq!(label("a\"b\\c\nd"), r#"a\"b\\c\\u000ad"#);
     }
 
     #[test]
@@ -141,7 +148,7 @@ mod tests {
         std::fs::write(&path, b" \n\xff\n").unwrap();
         assert_eq!(
             (read_name(&path).unwrap(), read(&path).unwrap()),
-            (r" \u{a}\xff".into(), " \n\\xff\n".into())
+            (r" \u000a\xff".into(), " \n\\xff\n".into())
         );
         std::fs::remove_file(&path).unwrap();
     }

@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_identity_whatever_its_name() {
         for name in
-            [r"\320\270\320\267\320\274\320\265\321\200\320\270\321\202\320", r"a\n) Z \033[31m"]
+            [r"\320\270\320\267\320\274\320\265\321\200\320\270\321\202\320", r"\377) Z \033[31m\n"]
         {
             let script = format!("printf '{name}' >/proc/$$/comm; echo; exec 1>&-; read x");
             let mut command = Command::new("bash");

@@ -105,6 +105,7 @@ impl OwnFolder {
         }
         let mut bytes = Vec::new();
         file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        #[expect(clippy::disallowed_methods, reason = "what we have written is text")]
         let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         Ok(Found { text, age: meta.modified()?.elapsed().ok() })
     }

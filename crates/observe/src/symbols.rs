@@ -103,7 +103,7 @@ impl Symbols {
 fn has_own_map(pid: u32) -> bool {
     let map = || {
         let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-        let status = String::from_utf8_lossy(&status);
+        let status = millstream_foreign::lines(&status);
         let ids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
         // As the process is called where it runs, and in its own view of /tmp.
         let inner = ids.split_whitespace().last()?;

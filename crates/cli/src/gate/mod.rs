@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_diagnose::compare::{Comparison, P_CHANGE, compare};
+use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::is_name;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
@@ -213,11 +213,14 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
         let of = |set: &BTreeMap<(String, String), Vec<f64>>| {
             set.get(*case).cloned().unwrap_or_default()
         };
-        let (answer, said) = match compare(&of(&first), &of(&second), 1) {
-            None => (Answer::CannotTell, "too few runs, or no ratio".to_owned()),
-            // Bonferroni: one of so many may be worse by chance.
-            Some(found) => one(&found, cases.len(), rule),
-        };
+        let sets = (of(&first), of(&second));
+        // Bonferroni: one of so many may be worse by chance.
+        let by_ratio = compare(&sets.0, &sets.1, 1).map(|found| one(&found, cases.len(), rule));
+        let by_difference =
+            || differ(&sets.0, &sets.1, 1).map(|one| apart(&one, cases.len(), rule));
+        let (answer, said) = by_ratio
+            .or_else(by_difference)
+            .unwrap_or_else(|| (Answer::CannotTell, "too few runs".to_owned()));
         let word = match answer {
             Answer::Good => "as good or better",
             Answer::CannotTell => "cannot tell",
@@ -235,13 +238,7 @@ fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, 
 fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
     let Comparison { ratio, interval, p, least_seen, runs, .. } = *found;
     let p = (p * cases as f64).min(1.0);
-    let is_less = if rule.lower_is_better { ratio > 1.0 } else { ratio < 1.0 };
-    let answer = match p < P_CHANGE {
-        true if is_less => Answer::Worse,
-        true => Answer::Good,
-        false if least_seen > rule.least => Answer::CannotTell,
-        false => Answer::Good,
-    };
+    let answer = rule.answer(p, ratio - 1.0, least_seen);
     let said = format!(
         "ratio {ratio:.3} (95 %: {:.3} to {:.3}), p {p:.4}, {} and {} runs, which show a change of {:.1} %",
         interval.0,
@@ -251,6 +248,32 @@ fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
         least_seen * 100.0
     );
     (answer, said)
+}
+
+/// Judges values that have no ratio, as one falls to zero or is below it. The least loss is a share of the larger median then.
+fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
+    let Difference { difference, interval: (low, high), p, least_seen, runs, medians, .. } = *found;
+    let p = (p * cases as f64).min(1.0);
+    let size = medians.0.abs().max(medians.1.abs());
+    let share = if least_seen > 0.0 { least_seen / size } else { 0.0 };
+    let said = format!(
+        "difference {difference:+} (95 %: {low} to {high}), p {p:.4}, {} and {} runs, which show one of {least_seen}",
+        runs.0, runs.1
+    );
+    (rule.answer(p, difference, share), said)
+}
+
+impl Rule<'_> {
+    /// Returns the answer about a `change` that chance makes so often, where one of `least_seen`, a share, would have been seen.
+    fn answer(self, p: f64, change: f64, least_seen: f64) -> Answer {
+        let is_less = if self.lower_is_better { change > 0.0 } else { change < 0.0 };
+        match p < P_CHANGE {
+            true if is_less => Answer::Worse,
+            true => Answer::Good,
+            false if least_seen <= self.least => Answer::Good,
+            false => Answer::CannotTell,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -297,5 +320,31 @@ mod tests {
         assert_eq!(answer(&less, &standard, time), Answer::Worse);
         let other = Rule { result: Some("figure"), ..RULE };
         assert_eq!(answer(&standard, &less, other), Answer::CannotTell);
+    }
+
+    /// The worst there is, the best, and what is below zero.
+    #[test]
+    fn a_result_at_zero_or_below_is_worse_or_better_by_its_difference() {
+        let of = |middle: f64| set(middle, 4.0, 6, "1");
+        for (first, second, higher, lower) in [
+            (5.0, 0.0, Answer::Worse, Answer::Good),
+            (0.0, 5.0, Answer::Good, Answer::Worse),
+            (-3.0, -5.0, Answer::Worse, Answer::Good),
+            (2.0, -2.0, Answer::Worse, Answer::Good),
+            (0.0, 0.0, Answer::Good, Answer::Good),
+        ] {
+            let rule = Rule { result: Some(keys::THROUGHPUT), ..RULE };
+            assert_eq!(answer(&of(first), &of(second), rule), higher, "{first} {second}");
+            let rule = Rule { lower_is_better: true, ..rule };
+            assert_eq!(answer(&of(first), &of(second), rule), lower, "{first} {second}");
+        }
+        let (_, said) = judge(&of(5.0), &of(0.0), RULE);
+        assert!(said[0].contains("worse: difference -5 (95 %: "), "{said:?}");
+        // So wide a set around zero shows no loss of 5 %.
+        let mut wide = of(1.0);
+        for (at, run) in wide.iter_mut().enumerate() {
+            run.results.insert(keys::THROUGHPUT.into(), at as f64 - 2.0);
+        }
+        assert_eq!(answer(&wide, &wide, RULE), Answer::CannotTell);
     }
 }

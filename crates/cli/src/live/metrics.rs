@@ -263,7 +263,7 @@ mod tests {
         let mut lines = String::new();
         let labels = [("na-me".to_owned(), "a\"b\\c\nd".to_owned())];
         line(&mut lines, "x", &labels, Some("7"), "5");
-        assert_eq!(lines, "x{na_me=\"a\\\"b\\\\c\\\\u{a}d\",le=\"7\"} 5\n");
+        assert_eq!(lines, "x{na_me=\"a\\\"b\\\\c\\\\u000ad\",le=\"7\"} 5\n");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod histograms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use millstream_diagnose::compare::{Comparison, P_CHANGE, chance, compare};
+use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, chance, compare, differ};
 use millstream_diagnose::stats::median;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,9 @@ pub struct Row {
     /// The second as a ratio to the first with its interval, and the smallest change that would have been seen; `None`
     /// where a value is zero or below.
     pub comparison: Option<Comparison>,
+    /// The same as a difference, where there is no ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
     /// Chance of ranks as far apart where nothing differs.
     pub p: f64,
     /// The same with how many were looked at counted in.
@@ -244,9 +247,12 @@ fn row(name: &str, (first, second): &Pair, seed: u64) -> Option<Row> {
         return None;
     }
     let comparison = compare(&first, &second, seed);
-    let p = comparison.map_or_else(|| chance(&first, &second, seed), |found| found.p);
+    let difference = if comparison.is_some() { None } else { differ(&first, &second, seed) };
+    let known = comparison.map(|found| found.p).or_else(|| difference.map(|found| found.p));
+    let p = known.unwrap_or_else(|| chance(&first, &second, seed));
     let medians = (median(&first)?, median(&second)?);
-    Some(Row { name: name.to_owned(), medians, comparison, p, p_corrected: p, changed: false })
+    let (name, p_corrected, changed) = (name.to_owned(), p, false);
+    Some(Row { name, medians, comparison, difference, p, p_corrected, changed })
 }
 
 impl SetComparison {
@@ -309,6 +315,10 @@ fn said(row: &Row, is_result: bool) -> String {
     if let Some(found) = &row.comparison {
         let Comparison { ratio, interval: (low, high), .. } = *found;
         let _ = write!(line, ", ratio {ratio:.3} (95 %: {low:.3} to {high:.3})");
+    }
+    if let Some(found) = &row.difference {
+        let [by, low, high] = [found.difference, found.interval.0, found.interval.1].map(short);
+        let _ = write!(line, ", difference {by} (95 %: {low} to {high})");
     }
     let _ = write!(line, ", p {:.4}", row.p_corrected);
     if is_result {

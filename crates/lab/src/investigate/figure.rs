@@ -25,7 +25,7 @@ pub struct Figure {
     pub higher_is_better: bool,
     /// The first place that the output has counts.
     places: Vec<Place>,
-    /// Whether it is one of a known program: it cannot be below zero.
+    /// True of a known program: its figure cannot be below zero.
     is_rate_or_time: bool,
 }
 
@@ -197,7 +197,7 @@ fn is_cut(found: &Captures<'_>, output: &str) -> bool {
     (begins && !begins_so(|c| "+-\u{2212}".contains(c))) || (is_number && ends)
 }
 
-/// Whether some locale parts the thousands of a number by it.
+/// Returns whether some locale parts the thousands of a number by it.
 fn parts_thousands(letter: char) -> bool {
     matches!(letter, ',' | '\'' | '_' | '\u{2019}' | '\u{a0}' | '\u{202f}' | '\u{2009}' | '\u{66c}')
 }

@@ -1,5 +1,6 @@
 //! An investigation as one page without network or script: the verdict first, what it rests on below.
 
+use millstream_foreign::markup as escape;
 use minijinja::{Environment, context};
 use serde::Serialize;
 
@@ -120,7 +121,7 @@ impl Investigation {
             interval => self.interval.map(|(low, high)| {
                 format!("{} to {}", scale.number(low), scale.number(high))
             }),
-            least_seen => self.has_ratios().then(|| format!("{:.1} %", 100.0 * self.least_seen)),
+            least_seen => self.least_seen_text(&scale),
             runs_plot => self.runs_plot(&scale),
             suspects,
             limits => self.limits.rows(),
@@ -141,6 +142,12 @@ impl Investigation {
             dots_drawn => DOTS.min(self.observed.len()),
         });
         page.expect("a page")
+    }
+
+    /// Returns the change that twice as many runs would show: a share, or a difference where there are no ratios.
+    fn least_seen_text(&self, scale: &Scale) -> Option<String> {
+        let share = self.least_seen.map(|share| format!("{:.1} %", 100.0 * share));
+        share.or_else(|| self.least_difference.map(|by| scale.with_unit(by)))
     }
 
     /// A heat map for each run that is kept over time, with its heading.
@@ -173,10 +180,14 @@ impl Investigation {
         format!("{all:.2} % of one CPU, {of_machine:.2} % of this machine")
     }
 
-    fn top(&self) -> f64 {
+    /// Returns the lowest and the highest place of a drawing, zero among them, with some room above.
+    fn ends(&self) -> (f64, f64) {
         let forced = self.suspects.iter().flat_map(|one| &one.forced).flat_map(|(_, runs)| runs);
         let all = self.observed.iter().map(|point| &point.result).chain(forced);
-        all.copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.05
+        let (low, high) =
+            all.fold((0.0f64, 0.0f64), |(low, high), one| (low.min(*one), high.max(*one)));
+        let height = high - low;
+        (low, if height > 0.0 { low + height * 1.05 } else { low + 1.0 })
     }
 
     /// The observed runs in the order of execution, coloured by group: all, or of very many some of every height, with the
@@ -194,7 +205,7 @@ impl Investigation {
             title: format!("run {at}: {}", scale.with_unit(point.result)),
         });
         drawing(
-            self.top(),
+            self.ends(),
             scale,
             points.collect(),
             &[(LEFT + 4.0, "runs in the order of execution".to_owned())],
@@ -224,7 +235,7 @@ impl Investigation {
                 });
             }
         }
-        drawing(self.top(), scale, dots, &labels)
+        drawing(self.ends(), scale, dots, &labels)
     }
 }
 
@@ -244,15 +255,16 @@ struct Dot {
     title: String,
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn drawing(top: f64, scale: &Scale, dots: Vec<Dot>, labels: &[(f64, String)]) -> String {
-    let y = |value: f64| (HEIGHT - BELOW) * (1.0 - value / top) + 4.0;
+fn drawing(
+    (low, top): (f64, f64),
+    scale: &Scale,
+    dots: Vec<Dot>,
+    labels: &[(f64, String)],
+) -> String {
+    let y = |value: f64| (HEIGHT - BELOW) * (1.0 - (value - low) / (top - low)) + 4.0;
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     for tick in 0..=4 {
-        let value = top * f64::from(tick) / 4.0 / 1.05;
+        let value = low + (top - low) * f64::from(tick) / 4.0 / 1.05;
         let at = y(value);
         svg.push_str(&format!(
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
@@ -333,6 +345,28 @@ mod tests {
             &level,
         ] {
             assert!(page.contains(said), "{said}");
+        }
+    }
+
+    #[test]
+    fn results_at_zero_and_below_are_drawn_within_the_drawing() {
+        for results in
+            [[-3.0, -3.0], [0.0, 0.0], [-5.0, 5.0], [f64::MIN_POSITIVE, 0.0], [1e300, -1e300]]
+        {
+            let mut found = investigated(true);
+            for (at, point) in found.observed.iter_mut().enumerate() {
+                point.result = results[at % 2];
+            }
+            let page = found.html();
+            let places: Vec<f64> = (page.split("cy=\"").skip(1))
+                .map(|rest| rest[..rest.find('"').unwrap()].parse().unwrap())
+                .collect();
+            assert!(places.len() > found.observed.len());
+            assert!(
+                places.iter().all(|y| (0.0..=super::HEIGHT).contains(y)),
+                "{results:?}: {places:?}"
+            );
+            assert!(!page.contains("NaN") && !page.contains("\"inf"), "{results:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ mod tried;
 use std::collections::BTreeMap;
 
 use millstream_diagnose::causes::{Cause, Force, Kind};
-use millstream_diagnose::compare::least_seen;
+use millstream_diagnose::compare::{differ, least_seen};
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
@@ -99,8 +99,11 @@ pub struct Investigation {
     pub median: f64,
     /// See `median`.
     pub interval: Option<(f64, f64)>,
-    /// The change, as a share, that twice as many runs would show four times out of five.
-    pub least_seen: f64,
+    /// The change, as a share, that twice as many runs would show four times out of five; `None` where results have no ratio.
+    pub least_seen: Option<f64>,
+    /// The same as a difference, where they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_difference: Option<f64>,
     /// Groups of the results, the lowest first.
     pub modes: Vec<Mode>,
     /// What causes are to explain: the groups, or, where there are none and a feature goes with the results all the same, the
@@ -263,6 +266,8 @@ fn look(
         .enumerate()
         .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
         .collect();
+    let share = least_seen(&results, &results);
+    let share = Some(share).filter(|one| one.is_finite() && results.iter().all(|one| *one > 0.0));
     let met = Met::of(&valid, &shown.contrast);
     let groups = if shown.contrast.len() < 2 { &shown.modes } else { &shown.contrast };
     let seen = Seen::of(&valid, &results, groups);
@@ -276,7 +281,11 @@ fn look(
         left_out,
         median: median(&results).unwrap_or(f64::NAN),
         interval: bootstrap.median(&results).map(|interval| (interval.low, interval.high)),
-        least_seen: least_seen(&results, &results),
+        least_seen: share,
+        least_difference: match share {
+            Some(_) => None,
+            None => differ(&results, &results, options.seed).map(|found| found.least_seen),
+        },
         notes: notes.collect(),
         modes: shown.modes,
         contrast: shown.contrast,

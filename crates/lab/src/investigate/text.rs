@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use millstream_diagnose::causes::{Kind, Proof};
 use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
+use millstream_foreign::shown;
 
 use super::{Investigation, Suspect};
 use crate::report::units::Scale;
@@ -42,17 +43,20 @@ impl Investigation {
         let said: Vec<String> = differ.into_iter().chain(limit).collect();
         match self.modes.len() {
             _ if !said.is_empty() => said.join(" "),
-            0 | 1 if !self.has_ratios() => {
-                "Runs form one group; their results are not all above 0, so that no ratio of them means anything: \
-                 choose another figure."
-                    .to_owned()
+            0 | 1 => {
+                let runs = 2 * self.observed.len();
+                let change = match (self.least_seen, self.least_difference) {
+                    (Some(share), _) => format!("a change of {:.1} %", share * 100.0),
+                    (None, by) => {
+                        let by = self.scale().with_unit(by.unwrap_or(f64::NAN));
+                        format!(
+                            "a difference of {by} (not all are above 0, so that they have no ratio)"
+                        )
+                    }
+                };
+                let said = self.first_of(Kind::Limits);
+                format!("Runs form one group; {runs} runs would show {change}.{said}")
             }
-            0 | 1 => format!(
-                "Runs form one group; {} runs would show a change of {:.1} %.{}",
-                2 * self.observed.len(),
-                self.least_seen * 100.0,
-                self.first_of(Kind::Limits)
-            ),
             groups => {
                 let said = self.first_of(Kind::Separates);
                 let said =
@@ -60,11 +64,6 @@ impl Investigation {
                 format!("Runs form {groups} groups.{said}{}", self.first_of(Kind::Limits))
             }
         }
-    }
-
-    /// Whether results can be compared as ratios.
-    pub(super) fn has_ratios(&self) -> bool {
-        self.least_seen.is_finite() && self.observed.iter().all(|point| point.result > 0.0)
     }
 
     /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly anything, or is refuted.
@@ -83,14 +82,14 @@ impl Investigation {
     }
 
     pub(super) fn scale(&self) -> Scale {
-        let most = self.observed.iter().map(|point| point.result).fold(0.0, f64::max);
+        let most = self.observed.iter().map(|point| point.result).map(f64::abs).fold(0.0, f64::max);
         Scale::of(&self.result, most)
     }
 
     /// All of it.
     pub fn text(&self) -> String {
         let scale = self.scale();
-        let mut text = format!("{}\n\n{}\n\n", self.subject, self.verdict());
+        let mut text = format!("{}\n\n{}\n\n", shown(&self.subject), self.verdict());
         let _ =
             write!(text, "{} runs, median {}", self.observed.len(), scale.with_unit(self.median));
         if let Some((low, high)) = self.interval {
@@ -123,7 +122,7 @@ impl Investigation {
             let _ = writeln!(text, "\nNot judged, as this was not measured: {}.", all.join("; "));
         }
         for line in self.left_out.iter().chain(&self.notes) {
-            let _ = writeln!(text, "Note: {line}");
+            let _ = writeln!(text, "Note: {}", shown(line));
         }
         text
     }
@@ -157,7 +156,7 @@ impl Investigation {
 
 impl Suspect {
     fn tell(&self, text: &mut String, scale: &Scale) {
-        let _ = writeln!(text, "\n{}: {}", spoken(self.verdict()), self.cause.title);
+        let _ = writeln!(text, "\n{}: {}", spoken(self.verdict()), shown(&self.cause.title));
         let _ = writeln!(text, "  {}", self.evidence);
         if let Some(counter) = &self.counter {
             let _ = writeln!(text, "  Against it: {counter}");
@@ -210,6 +209,15 @@ impl Suspect {
                 lines.push(format!(
                     "From {from} to {to} the result changes by a ratio of {:.2} ({:.2} to {:.2}).",
                     forced.ratio, forced.interval.0, forced.interval.1
+                ));
+            } else if let Some(found) = &judgement.difference {
+                let [by, low, high] = [found.difference, found.interval.0, found.interval.1]
+                    .map(|value| scale.with_unit(value));
+                let share = judgement.explained.map_or(String::new(), |share| {
+                    format!(", {:.0} % of the observed one", share * 100.0)
+                });
+                lines.push(format!(
+                    "Forcing it makes a difference of {by} ({low} to {high}){share}."
                 ));
             }
             if let Some(share) = judgement.calmed {

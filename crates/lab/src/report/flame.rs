@@ -207,7 +207,7 @@ mod tests {
         let profile = [stack(&["a]]>&<\u{1b}[31m\u{7}\u{fffe}", "b\nc"], 3)];
         let svg = flame_graph("\u{0}title\u{202e}", &profile);
         assert!(
-            svg.contains("<title>a]]&gt;&amp;&lt;\\u{1b}[31m\\u{7}\\u{fffe}: 3 samples"),
+            svg.contains("<title>a]]&gt;&amp;&lt;\\u001b[31m\\u0007\\ufffe: 3 samples"),
             "{svg}"
         );
         let is_char =

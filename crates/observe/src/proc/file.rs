@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(ProcFile::open(&path).unwrap().read().unwrap().len(), 20_000);
         std::fs::write(&path, b"7 (\xd0) S\n a\xffb: 1\x1b\n").unwrap();
         let mut file = ProcFile::open(&path).unwrap();
-        assert_eq!(file.read().unwrap(), "7 (\\xd0) S\n a\\xffb: 1\\u{1b}\n");
+        assert_eq!(file.read().unwrap(), "7 (\\xd0) S\n a\\xffb: 1\\u001b\n");
         std::fs::remove_file(&path).unwrap();
     }
 }

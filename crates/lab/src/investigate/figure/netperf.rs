@@ -32,7 +32,7 @@ fn is_number(word: &str) -> bool {
     word.parse::<f64>().is_ok()
 }
 
-/// Whether it is a unit of a rate: `10^6bits/sec`, `KBytes/s`, `Trans/s`.
+/// Returns whether a word is a unit of a rate: `10^6bits/sec`, `KBytes/s`, `Trans/s`.
 fn is_unit(word: &str) -> bool {
     let word = word.strip_suffix("ec").unwrap_or(word);
     word == "Trans/s" || word.ends_with("bits/s") || word.ends_with("Bytes/s")

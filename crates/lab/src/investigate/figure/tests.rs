@@ -1,4 +1,4 @@
-//! What is read of outputs, and what is refused.
+//! Outputs that are read, and those that are refused.
 
 use super::known::known_figure;
 use super::*;

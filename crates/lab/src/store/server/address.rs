@@ -44,6 +44,7 @@ impl Server {
         if let Some(me) = me.filter(|_| config.get_user().is_none()) {
             config.user(&me.name);
         }
+        #[expect(clippy::disallowed_methods, reason = "a password of a URL is text")]
         if let Some(password) = environment("PGPASSWORD").and_then(|word| word.into_string().ok())
             && config.get_password().is_none()
         {
