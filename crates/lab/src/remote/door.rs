@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{Backlog, listen};
 
 use super::wire::{Challenges, PROOF_TIMEOUT, Unproved};
 
@@ -48,6 +49,9 @@ pub(super) struct Door<'a> {
 impl<'a> Door<'a> {
     /// Over a listener that does not block.
     pub(super) fn new(listener: &'a TcpListener, tell: &'a dyn Fn(String)) -> io::Result<Self> {
+        // As many wait to be accepted as the host allows: who finds no room tries again a second
+        // later.
+        listen(listener, Backlog::MAXALLOWABLE)?;
         let events = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         events.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         Ok(Self {
