@@ -111,7 +111,9 @@ impl fmt::Display for Error {
             Self::MessageTooLong => "message too long",
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),
             Self::Exhausted => "no free frame in the pool",
-            Self::Evicted => "reset here, as memory was short and nothing of the connection moved",
+            Self::Evicted => {
+                "reset here, as memory was short and little of what the connection held moved"
+            }
             Self::EngineGone => "the engine has ended",
             Self::EngineThread => {
                 "a call inside with_engine would wait for an engine: use the Engine it is given, or another thread"

@@ -350,13 +350,17 @@ pub const RESERVE_PART: usize = 32;
 /// so many seconds at the pace of the last one. Slower ones have their minimum, and are the first to be reset.
 pub const MOVING_SECONDS: usize = 32;
 
+/// Where memory is scarce half as much time is left after each of these.
+pub const DEMAND_PAUSE: Duration = Duration::from_millis(250);
+
 /// Connections looked at in one turn, under memory pressure, for what they can give back.
 pub const RECLAIM_CONNECTIONS: usize = 64;
 
 /// How long after all were looked at, and had nothing to give back.
 pub const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where memory is critical a connection is reset when it has not moved for so long, those that hold most first.
+/// Where memory is critical a connection is reset when its peer has moved too little for so long, those with most beyond
+/// their pace first.
 pub const EVICT_AFTER: Duration = Duration::from_secs(5);
 
 /// The same where so little is left that a connection cannot have its minimum.

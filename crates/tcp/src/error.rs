@@ -51,7 +51,7 @@ impl ConnError {
             ConnError::Prohibited => "prohibited on the way",
             ConnError::BadHeader => "headers found faulty on the way",
             ConnError::NoMemory => "no free frame",
-            ConnError::Evicted => "evicted: memory was short and nothing moved",
+            ConnError::Evicted => "evicted: memory was short and little moved",
         }
     }
 }

@@ -423,7 +423,7 @@ impl Reassembly {
         let Some(entry) = self.entries.get(index) else { return false };
         let source = entry.source as usize;
         // RFC 791, 3.1: no datagram is longer than 65,535 bytes; how much memory it takes is the sender's choice.
-        let share = account.share(self.sources[source].1, false);
+        let share = account.share(self.sources[source].1, 0);
         let of_source = (self.limit / SOURCE_PART).min(share);
         while self.sources[source].1 + more > of_source {
             if !self.displace(Some(source), index, account) {

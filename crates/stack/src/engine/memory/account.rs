@@ -15,22 +15,19 @@
 //! - **Under pressure** a queue may hold a part of what is left below the critical line, and the minimum in any case
 //!   (dynamic thresholds: Choudhury and Hahne, 1998). The more is held, the less each may: however many queues there
 //!   are, they do not reach the line by that.
-//! - A queue that **moves**, which is emptied about as fast as it is filled, has its part of what is left below the
-//!   reserve. So those who hold and do nothing do not keep those who behave from it.
-//! - **Scarce**: a queue that does not move takes one segment, and only while it is empty, up to 29/32: the last part
-//!   before the reserve is for those that move.
+//! - A queue that **moves** may hold what it passed on in the last two seconds, of what is left below the reserve. So
+//!   those who hold and do nothing do not keep those who behave from it, and who does little holds little.
+//! - The minimum shrinks towards a frame as **scarcity** comes near. From there on a queue that does not move takes one
+//!   segment, and only while it is empty, up to 29/32: the last part before the reserve is for those that move.
 //! - **The reserve** is for what frees memory: to look at a segment, for ACKs, resets, timers, neighbours, ICMP.
 //!
 //! Without pressure all of this costs a comparison of two numbers for each change of a queue.
 
-use std::cmp::Ordering;
-use std::time::Duration;
-
 use millstream_packet::{FRAME_HELD_BYTES, Instant, Pool};
 
+use super::pace::{Moving, Paces, Passed};
 use crate::socket::SocketId;
 use crate::stats::{MemoryPressure, MemoryUse};
-use crate::tuning::MOVING_SECONDS;
 
 /// Parts of 32 of the memory at which pressure begins, and below which it ends.
 const PRESSURE: (usize, usize) = (16, 12);
@@ -50,6 +47,8 @@ const TURNS_OF_PLENTY: u8 = 15;
 const SHARE: usize = 16;
 /// The same for one that moves.
 const MOVING_SHARE: usize = 2;
+/// It holds no more than it passed on in so many seconds.
+const AHEAD: usize = 2;
 
 /// What one queue of datagrams may hold of what all of them have left, as one part in so many.
 const DATAGRAMS_SHARE: usize = 4;
@@ -61,59 +60,6 @@ const MINIMUM_BYTES: usize = 16 * 1024;
 const MINIMUM_PART: usize = 64;
 /// And two frames at least.
 const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
-
-/// How long it is not known of a connection whether it moves.
-const UNKNOWN_WITHIN: Duration = Duration::from_millis(250);
-
-/// A connection moves for so long after it was found to.
-const MOVES_WITHIN: Duration = Duration::from_secs(1);
-
-/// What the queues of a connection hold, and how far that was passed on: offsets up to which the peer has acknowledged
-/// and the application has read, wrapping.
-#[derive(Clone, Copy)]
-pub(crate) struct Passed {
-    pub acked: u32,
-    pub read: u32,
-    pub sends: usize,
-    pub receives: usize,
-}
-
-/// How far a connection had come when it was last found to move, and when that was, in ms.
-#[derive(Clone, Copy, Default)]
-struct Pace {
-    acked: u32,
-    read: u32,
-    at_ms: u32,
-    /// Of which connection in its slot: its generation, and a bit more; 0: of none.
-    whose: u32,
-    /// It was found to move at all.
-    has_moved: bool,
-}
-
-/// How a connection moves, at times when this is asked: see [`Account::pace`].
-#[derive(Clone, Copy)]
-pub(crate) struct Moving {
-    /// For how long it has not, since pressure began.
-    pub still: Duration,
-    has_moved: bool,
-}
-
-impl Moving {
-    /// Whether it did within the last second.
-    pub fn is_so(&self) -> bool {
-        self.has_moved && self.still < MOVES_WITHIN
-    }
-
-    /// Whether it may have: there was no time yet to see it.
-    pub fn may_be(&self) -> bool {
-        self.still < if self.has_moved { MOVES_WITHIN } else { UNKNOWN_WITHIN }
-    }
-}
-
-/// Milliseconds, wrapping in 49 days.
-fn ms(now: Instant) -> u32 {
-    (now.as_nanos() / 1_000_000) as u32
-}
 
 /// Whose memory is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +92,8 @@ pub(crate) struct Account {
     /// Turns before the pool is looked at again.
     turns_left: u8,
     level: MemoryPressure,
-    /// By slot, how connections move, since pressure began; nothing without.
-    paces: Vec<Pace>,
+    /// How connections move, since pressure began; nothing without.
+    paces: Paces,
     /// Something was given back since [`take_released`](Self::take_released).
     released: bool,
     most: usize,
@@ -172,7 +118,7 @@ impl Account {
             look_at: 0,
             turns_left: 0,
             level: MemoryPressure::None,
-            paces: Vec::new(),
+            paces: Paces::default(),
             released: false,
             most: 0,
             times: 0,
@@ -251,7 +197,7 @@ impl Account {
             _ => MemoryPressure::None,
         };
         if (was == MemoryPressure::None) != (self.level == MemoryPressure::None) {
-            self.paces = Vec::new();
+            self.paces = Paces::default();
             self.times += u64::from(self.is_pressed());
         }
         if self.is_pressed() {
@@ -287,38 +233,14 @@ impl Account {
         self.level != MemoryPressure::None
     }
 
-    /// Whether the connection `id` moves, or for how long it has not, at times when this is asked. It moves when so much was acknowledged
-    /// by the peer, or read by the application, whichever side holds more, that all of it would be gone in
-    /// [`MOVING_SECONDS`] if that came every second; anything where nothing is held. As pressure begins nobody moves, until it has.
+    /// Returns how the connection `id` moves, at times when this is asked: see [`Paces::look`].
     pub fn pace(&mut self, id: SocketId, passed: Passed, now: Instant) -> Moving {
-        let Passed { acked, read, sends, receives } = passed;
-        let (slot, whose) = (id.slot() as usize, id.generation() | 1 << 31);
-        if self.paces.len() <= slot {
-            self.paces.resize(slot + 1, Pace::default());
-        }
-        let (pace, at_ms) = (&mut self.paces[slot], ms(now));
-        let (acked_since, read_since) =
-            (acked.wrapping_sub(pace.acked), read.wrapping_sub(pace.read));
-        let bytes = match sends.cmp(&receives) {
-            Ordering::Greater => acked_since,
-            Ordering::Less => read_since,
-            // Mostly: nothing is held.
-            Ordering::Equal => acked_since.max(read_since),
-        };
-        let least = (sends.max(receives) / MOVING_SECONDS).max(1);
-        let is_known = pace.whose == whose;
-        if !is_known || bytes as usize >= least {
-            *pace = Pace { acked, read, at_ms, whose, has_moved: is_known };
-        }
-        let still = Duration::from_millis(at_ms.wrapping_sub(pace.at_ms).into());
-        Moving { still, has_moved: pace.has_moved }
+        self.paces.look(id, passed, now)
     }
 
-    /// Whether the peer of the connection `id` has taken nothing of what it is sent since that last
-    /// [moved](Self::pace).
-    pub fn takes_nothing(&self, id: SocketId, passed: Passed) -> bool {
-        let pace = self.paces.get(id.slot() as usize);
-        passed.sends != 0 && pace.is_some_and(|pace| pace.acked == passed.acked)
+    /// Asks for a faster pace of all connections while memory is scarce, and for a slower one where it is not critical.
+    pub fn tune_paces(&mut self, now: Instant) {
+        self.paces.tune(self.level == MemoryPressure::Critical, self.is_scarce(), now);
     }
 
     /// Whether anything was given back since this was last asked.
@@ -336,18 +258,21 @@ impl Account {
         self.minimum
     }
 
-    /// Bytes that a queue may hold which holds `held` now, and `moves` or does not: see the module text. Without
-    /// pressure as many as its own limit says.
+    /// Returns the bytes that a queue may hold which holds `held` now, and passed on so many in the last second: see the
+    /// module text. Without pressure as many as its own limit says.
     #[inline]
-    pub fn share(&self, held: usize, moves: bool) -> usize {
-        if self.is_pressed() { self.pressed_share(held, moves) } else { usize::MAX }
+    pub fn share(&self, held: usize, passed: usize) -> usize {
+        if self.is_pressed() { self.pressed_share(held, passed) } else { usize::MAX }
     }
 
     #[inline(never)]
-    fn pressed_share(&self, held: usize, moves: bool) -> usize {
-        let moving = if moves { self.left_below(RESERVE) / MOVING_SHARE } else { 0 };
+    fn pressed_share(&self, held: usize, passed: usize) -> usize {
+        let ahead = passed.saturating_mul(AHEAD);
+        // A byte takes a frame.
+        let ahead = if ahead < FRAME_HELD_BYTES { 0 } else { ahead };
+        let moving = (self.left_below(RESERVE) / MOVING_SHARE).min(ahead);
         let least = match self.left_below(SCARCE) {
-            1.. => self.minimum,
+            left @ 1.. => (left / SHARE).clamp(FRAME_HELD_BYTES, self.minimum),
             0 if held == 0 && self.left_below(LAST_SEGMENT) != 0 => FRAME_HELD_BYTES,
             0 => 0,
         };
@@ -356,7 +281,7 @@ impl Account {
 
     /// What the receive side of a connection may hold that has just begun ([`share`](Self::share)), if memory is short.
     pub fn limit_of_new(&self) -> Option<usize> {
-        self.is_pressed().then(|| self.pressed_share(0, false))
+        self.is_pressed().then(|| self.pressed_share(0, 0))
     }
 
     /// Charges `bytes` more to a queue of datagrams that holds `held`. False when it may not hold as much: more than a
@@ -369,7 +294,7 @@ impl Account {
         let holds = held.saturating_add(bytes);
         let admits = bytes <= left
             && (holds <= share || held == 0)
-            && (!self.is_pressed() || holds <= self.pressed_share(held, false));
+            && (!self.is_pressed() || holds <= self.pressed_share(held, 0));
         if admits {
             self.add(Held::Datagrams, bytes);
         }
@@ -391,7 +316,6 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::SocketKind;
     use millstream_packet::PoolConfig;
 
     const FRAMES: usize = 3200;
@@ -455,10 +379,10 @@ mod tests {
         others.extend(std::iter::from_fn(|| pool.alloc(0)));
         account.look(&pool);
         assert_eq!(account.level(), MemoryPressure::Critical);
-        assert_eq!(account.share(0, true), 0, "nothing is kept");
+        assert_eq!(account.share(0, usize::MAX), 0, "nothing is kept");
         drop(others);
         account.look(&pool);
-        assert_eq!((account.level(), account.share(0, false)), (MemoryPressure::None, usize::MAX));
+        assert_eq!((account.level(), account.share(0, 0)), (MemoryPressure::None, usize::MAX));
     }
 
     #[test]
@@ -473,23 +397,26 @@ mod tests {
     #[test]
     fn shares_shrink_and_the_last_part_is_for_those_that_move() {
         let (pool, mut account) = account();
-        let mut share = |parts, held, moves| {
+        let mut share = |parts, held, passed| {
             fill(&mut account, parts);
             account.look(&pool);
-            account.share(held, moves)
+            account.share(held, passed)
         };
+        const ALL: usize = usize::MAX;
         let part = PART * FRAME_HELD_BYTES;
-        assert_eq!(share(15, 0, false), usize::MAX);
+        assert_eq!(share(15, 0, 0), usize::MAX);
         let minimum = MINIMUM_BYTES;
-        assert_eq!(share(16, 0, false), (8 * part - 1) / SHARE);
-        assert_eq!(share(16, 0, true), (14 * part - 1) / MOVING_SHARE);
-        assert_eq!(share(24, 0, false), minimum);
-        assert_eq!(share(24, 0, true), (6 * part - 1) / MOVING_SHARE);
-        assert_eq!([share(26, 0, false), share(26, minimum, false)], [minimum; 2]);
-        assert_eq!([share(27, 0, false), share(27, 1, false)], [FRAME_HELD_BYTES, 0]);
-        assert_eq!([share(29, 0, false), share(29, 1, false)], [0, 0]);
-        assert_eq!(share(29, 1, true), (part - 1) / MOVING_SHARE);
-        assert_eq!(share(30, 0, true), 0);
+        assert_eq!(share(16, 0, 0), (8 * part - 1) / SHARE);
+        assert_eq!(share(16, 0, ALL), (14 * part - 1) / MOVING_SHARE);
+        assert_eq!(share(22, 0, 40_000), 80_000);
+        assert_eq!(share(24, 0, 0), minimum);
+        assert_eq!(share(24, 0, ALL), (6 * part - 1) / MOVING_SHARE);
+        assert_eq!([share(26, 0, 0), share(26, minimum, 0)], [(part - 1) / SHARE; 2]);
+        assert_eq!([share(27, 0, 0), share(27, 1, 0)], [FRAME_HELD_BYTES, 0]);
+        assert_eq!([share(29, 0, 0), share(29, 1, 0)], [0, 0]);
+        assert_eq!(share(29, 1, ALL), (part - 1) / MOVING_SHARE);
+        assert_eq!([share(29, 1, 7000), share(29, 1, 7)], [14_000, 0]);
+        assert_eq!(share(30, 0, ALL), 0);
     }
 
     #[test]
@@ -498,41 +425,10 @@ mod tests {
         fill(&mut account, 16);
         for _ in 0..40 {
             account.look(&pool);
-            let share = account.share(0, false);
+            let share = account.share(0, 0);
             account.add(Held::Tcp, share);
         }
         assert_eq!(account.level(), MemoryPressure::Pressure);
         assert!(account.left_below(CRITICAL.0) > 40 * 1024);
-    }
-
-    #[test]
-    fn a_connection_moves_by_what_would_empty_it_in_time() {
-        let (_pool, mut account) = account();
-        let id = |generation| SocketId::new(SocketKind::Tcp, 3, generation);
-        let at = |ms: u64| Instant::from_nanos((1 << 40) + ms * 1_000_000);
-        let held = 64 * 1024;
-        let passed = |acked, read| Passed { acked, read, sends: held, receives: 100 };
-        let secs = |account: &mut Account, generation, passed, ms| {
-            let moving = account.pace(id(generation), passed, at(ms));
-            (moving.still.as_millis(), moving.is_so())
-        };
-        fill(&mut account, 16);
-        // as pressure begins it does not
-        assert_eq!(secs(&mut account, 0, passed(5, 0), 0), (0, false));
-        assert_eq!(secs(&mut account, 0, passed(5, 0), 500), (500, false));
-        assert!(account.takes_nothing(id(0), passed(5, 0)));
-        // what is read does not count while more waits for the peer
-        assert_eq!(secs(&mut account, 0, passed(5, 1 << 20), 1000), (1000, false));
-        let enough = 5 + (held / MOVING_SECONDS) as u32;
-        assert_eq!(secs(&mut account, 0, passed(enough - 1, 0), 1000), (1000, false));
-        assert!(!account.takes_nothing(id(0), passed(enough - 1, 0)));
-        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1000), (0, true));
-        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1999), (999, true));
-        // who holds nothing moves by either
-        let empty = |acked, read| Passed { acked, read, sends: 0, receives: 0 };
-        assert_eq!(secs(&mut account, 0, empty(enough, 0), 2000), (1000, false));
-        assert_eq!(secs(&mut account, 0, empty(enough, 1), 2000), (0, true));
-        // another one in its slot has not moved
-        assert_eq!(secs(&mut account, 1, passed(enough, 0), 2000), (0, false));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(in crate::engine) mod account;
 pub(in crate::engine) mod held;
+pub(in crate::engine) mod pace;
 pub(in crate::engine) mod reclaim;
 
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! All connections are looked at, a bounded number in each turn, round and round as long as that gives anything. What
 //! lies out of order gives way first: the peer has it still (RFC 2018 section 8). Where memory is critical connections
-//! are reset that hold some and of which nothing moves, as their peers take nothing, or the application has left: those
-//! that hold most first. One round finds the most that any holds, the next resets those that hold half as much or more.
+//! are reset that hold more than their peers have lately shown to take ([`Paces`](super::pace::Paces)): those with the
+//! largest excess first. One round finds the largest of all, the next resets those with half as much or more.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub(in crate::engine) struct Reclaim {
     hand: u32,
     /// When; `None` without pressure.
     due: Option<Instant>,
-    /// Memory that a connection holds at least to be reset in this round; none is in the first.
+    /// Excess of a connection that is reset in this round, at least; none is in the first.
     at_least: Option<usize>,
-    /// The most that one holds which might have been.
+    /// The largest of one which might have been.
     most: usize,
     /// This round gave something back.
     any: bool,
@@ -70,6 +70,7 @@ impl Engine {
             return;
         }
         self.reclaim.due = Some(now);
+        self.account.tune_paces(now);
         let (mut looks, mut passes) = (RECLAIM_CONNECTIONS, RECLAIM_CONNECTIONS * EMPTY_SLOTS);
         while looks != 0 && passes != 0 {
             let slot = self.reclaim.hand;
@@ -99,7 +100,7 @@ impl Engine {
             // What is given back now has been acknowledged selectively: a sender that relies on that may stand still.
             let keeps_share = moving.is_so() || !is_critical && moving.may_be();
             let keep = match keeps_share {
-                true => account.share(socket.conn.receive_held_bytes(), true),
+                true => account.share(socket.conn.receive_held_bytes(), usize::MAX),
                 false if is_critical => 0,
                 false => account.minimum(),
             };
@@ -108,14 +109,15 @@ impl Engine {
             reclaim.any |= pruned != 0;
         }
         let patience = if account.is_scarce() { EVICT_SCARCE_AFTER } else { EVICT_AFTER };
-        // What the application does not read is its own matter, as long as it is there.
-        let is_of_use = !socket.detached && !account.takes_nothing(socket.id, passed);
-        let does_nothing = moving.still >= patience && !is_of_use && !socket.conn.is_closed();
         let mut is_evicted = false;
-        if is_critical && does_nothing {
+        if is_critical
+            && moving.excess != 0
+            && moving.excess_for >= patience
+            && !socket.conn.is_closed()
+        {
             match reclaim.at_least {
-                Some(least) if held >= least => is_evicted = true,
-                _ => reclaim.most = reclaim.most.max(held),
+                Some(least) if moving.excess >= least => is_evicted = true,
+                _ => reclaim.most = reclaim.most.max(moving.excess),
             }
         }
         if is_evicted {

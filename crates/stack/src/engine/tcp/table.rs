@@ -78,7 +78,8 @@ impl TcpSocket {
             let moving = account.pace(self.id, self.passed(), now);
             // What it holds out of order would give way to what is next, and its peer would wait for a time-out.
             let may_be = moving.may_be() && account.level() != MemoryPressure::Critical;
-            account.share(self.conn.receive_held_bytes(), moving.is_so() || may_be)
+            let passed = if may_be && !moving.is_so() { usize::MAX } else { moving.read };
+            account.share(self.conn.receive_held_bytes(), passed)
         });
         self.conn.set_memory_limit(most);
     }
@@ -105,9 +106,9 @@ impl TcpSocket {
 
     #[inline(never)]
     fn pressed_room_to_write(&self, account: &mut Account, now: Instant) -> usize {
-        let moves = self.moves(account, now);
+        let moving = account.pace(self.id, self.passed(), now);
         let held = self.conn.send_held_bytes();
-        account.share(held, moves).saturating_sub(held)
+        account.share(held, moving.acked).saturating_sub(held)
     }
 
     /// Whether a write that found too little memory had better be tried again: a quarter of what the send queue may hold
@@ -117,16 +118,12 @@ impl TcpSocket {
         room != 0 && room >= self.conn.send_held_bytes() / 3
     }
 
-    /// Whether what it holds goes on to the peer or to the application ([`Account::pace`]).
-    fn moves(&self, account: &mut Account, now: Instant) -> bool {
-        account.pace(self.id, self.passed(), now).is_so()
-    }
-
     /// What its queues hold, and what of that was passed on.
     pub fn passed(&self) -> Passed {
         let (acked, read) = self.conn.memory_passed();
         let (sends, receives) = (self.conn.send_held_bytes(), self.conn.receive_held_bytes());
-        Passed { acked, read, sends, receives }
+        let is_blocked = self.detached || self.write.waits_for_memory();
+        Passed { acked, read, sends, receives, is_blocked }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Peers that have a host hold as much memory for them as they can, each within what any connection may: a host with few
 //! frames goes on serving those who behave, and has all its memory back when they have gone.
 
+mod search;
 mod world;
 
 use std::sync::OnceLock;

@@ -34,6 +34,9 @@ pub const DISCARD: u16 = 9;
 pub const CHARGEN: u16 = 19;
 /// Nobody reads.
 pub const UNREAD: u16 = 7;
+/// What is read is written back before more is read.
+pub const ECHO: u16 = 1007;
+const PORTS: [u16; 4] = [DISCARD, CHARGEN, UNREAD, ECHO];
 
 /// The attacker's end of a connection.
 #[derive(Clone, Copy)]
@@ -65,6 +68,8 @@ pub struct World {
     listeners: Vec<SocketId>,
     /// Port that each connection of the far host came to.
     ports: HashMap<SocketId, u16>,
+    /// What the echo server has read and not written.
+    echoes: HashMap<SocketId, Vec<u8>>,
     /// Transfers of good will at the near host: whether they fetch, what they have to bring, what they moved.
     transfers: Vec<(SocketId, bool, u64)>,
     /// Bytes that came to the far host's discard port from the near host.
@@ -79,6 +84,8 @@ pub struct World {
     /// Resets for the attacker, and sockets that were told of an eviction.
     pub resets: u64,
     pub told: u64,
+    /// The attacker opens nothing any more.
+    has_left: bool,
     v6: bool,
 }
 
@@ -132,7 +139,7 @@ impl World {
             }
         }
         let any = "::".parse().expect("any");
-        let listeners = [DISCARD, CHARGEN, UNREAD]
+        let listeners = PORTS
             .map(|port| far.tcp_listen(SocketAddr::new(any, port), 4096).expect("a listener"))
             .to_vec();
         let now = near.now().max(far.now()) + Duration::from_secs(100_000);
@@ -146,6 +153,7 @@ impl World {
             now,
             listeners,
             ports: HashMap::new(),
+            echoes: HashMap::new(),
             transfers: Vec::new(),
             brought: 0,
             order: BinaryHeap::new(),
@@ -157,6 +165,7 @@ impl World {
             pongs: 0,
             resets: 0,
             told: 0,
+            has_left: false,
             v6,
         };
         world.step();
@@ -176,13 +185,23 @@ impl World {
         self.brought + self.transfers.iter().filter(|t| t.1).map(|t| t.2).sum::<u64>()
     }
 
+    /// Bytes that the two transfers of before have moved, and of the others what they brought.
+    pub fn kept(&self) -> u64 {
+        self.brought + self.transfers[0].2
+    }
+
+    /// Ends a transfer.
+    pub fn finish(&mut self, index: usize) {
+        self.near.tcp_abort(self.transfers[index].0);
+    }
+
     /// Whether all that a transfer was to bring is acknowledged, or it has fetched much.
     pub fn is_done(&mut self, index: usize) -> bool {
         let (id, fetches, left) = self.transfers[index];
         if fetches {
             return left > 20_000;
         }
-        let info = self.near.tcp_info(id).expect("a connection");
+        let Ok(info) = self.near.tcp_info(id) else { return false };
         left == 0 && info.state == State::Established && info.send_queue_bytes == 0
     }
 
@@ -213,30 +232,38 @@ impl World {
     pub fn open(&mut self, port: u16, count: usize) {
         let first = self.peers.len();
         for index in first..first + count {
-            let own = 1024 + index as u16;
-            let ends = Ends { from: addr(self.v6, 66, own), to: addr(self.v6, 2, port) };
-            let isn = SeqNumber(0x7000_0000 + index as u32);
-            let zero = SeqNumber(0);
-            let seq = isn + 1;
-            let peer = Peer {
-                ends,
-                seq,
-                seen: zero,
-                ack: zero,
-                acked: seq,
-                echo: 0,
-                window: 0,
-                is_open: false,
-            };
-            self.by_port.insert(own, index);
-            self.peers.push(peer);
-            self.inject(&syn(ends, isn, clock(self.now)));
+            self.knock(port, index, 66);
             if index % 100 == 99 || index + 1 == first + count {
                 // The answer comes in the first, and is acknowledged.
                 self.step();
                 self.step();
             }
         }
+    }
+
+    /// The attacker begins connection `index`, a new one or one that has ended, from its address that ends in `host`.
+    pub fn knock(&mut self, port: u16, index: usize, host: u8) {
+        let own = 1024 + index as u16;
+        let ends = Ends { from: addr(self.v6, host, own), to: addr(self.v6, 2, port) };
+        let isn = SeqNumber((self.now.as_nanos() >> 10) as u32 ^ index as u32);
+        let zero = SeqNumber(0);
+        let seq = isn + 1;
+        let peer = Peer {
+            ends,
+            seq,
+            seen: zero,
+            ack: zero,
+            acked: seq,
+            echo: 0,
+            window: 0,
+            is_open: false,
+        };
+        self.by_port.insert(own, index);
+        match self.peers.get_mut(index) {
+            Some(before) => *before = peer,
+            None => self.peers.push(peer),
+        }
+        self.inject(&syn(ends, isn, clock(self.now)));
     }
 
     /// The attacker sends a segment of connection `index`: an ACK with right timestamps, unless `change`
@@ -258,6 +285,7 @@ impl World {
 
     /// The attacker resets all its connections, and is not heard of any more.
     pub fn leave(&mut self) {
+        self.has_left = true;
         for index in 0..self.peers.len() {
             let at = self.peers[index].acked;
             self.send(
@@ -283,7 +311,7 @@ impl World {
     }
 
     fn applications(&mut self) {
-        for (listener, port) in self.listeners.clone().into_iter().zip([DISCARD, CHARGEN, UNREAD]) {
+        for (listener, port) in self.listeners.clone().into_iter().zip(PORTS) {
             while let Ok((id, _)) = self.far.tcp_accept(listener) {
                 self.ports.insert(id, port);
             }
@@ -301,6 +329,9 @@ impl World {
                     self.brought += if is_good { n as u64 } else { 0 };
                 }
             }
+            if port == ECHO {
+                self.echo(id, &mut buffer);
+            }
             if port == CHARGEN {
                 let mut written = Ok(data.len());
                 while written == Ok(data.len()) {
@@ -311,6 +342,7 @@ impl World {
             if readiness.closed {
                 self.far.tcp_close(id);
                 self.ports.remove(&id);
+                self.echoes.remove(&id);
             }
         }
         for (id, fetches, bytes) in &mut self.transfers {
@@ -324,6 +356,23 @@ impl World {
                 let len = data.len().min(usize::try_from(*bytes).unwrap_or(usize::MAX));
                 let Ok(n) = self.near.tcp_write(*id, &data[..len]) else { break };
                 *bytes -= n as u64;
+            }
+        }
+    }
+
+    /// The echo server goes on with one connection as far as it can.
+    fn echo(&mut self, id: SocketId, buffer: &mut [u8]) {
+        let waiting = self.echoes.entry(id).or_default();
+        loop {
+            if waiting.is_empty()
+                && let Ok(n @ 1..) = self.far.tcp_read(id, buffer)
+            {
+                waiting.extend(&buffer[..n]);
+            }
+            let written = self.far.tcp_write(id, waiting).unwrap_or(0);
+            waiting.drain(..written);
+            if written == 0 {
+                return;
             }
         }
     }
@@ -347,7 +396,7 @@ impl World {
         }
         for packet in packets {
             let Ok(parsed) = ip::parse(&packet, packet.len()) else { continue };
-            if parsed.dst == addr(self.v6, 66, 0).ip() {
+            if parsed.dst != addr(self.v6, 1, 0).ip() && parsed.dst != addr(self.v6, 2, 0).ip() {
                 self.hear(&packet, parsed.header_len);
                 continue;
             }
@@ -379,6 +428,9 @@ impl World {
             return;
         }
         peer.echo = header.options.timestamps.map_or(peer.echo, |stamps| stamps.value);
+        if header.flags.syn() && self.has_left {
+            return;
+        }
         if header.flags.syn() {
             peer.is_open = true;
             (peer.seen, peer.ack) = (header.seq + 1, header.seq + 1);
