@@ -332,7 +332,7 @@ fn a_small_buffer_outlives_a_flood_of_changes() {
     let config = host.config().receive_buffer_bytes(4096);
     let mut mirror = host.mirror(&config);
     let change = |n: u32| match n % 4 {
-        0 => format!("link set d1 {}", if n % 8 == 0 { "down" } else { "up" }),
+        0 => format!("link set d1 {}", if n.is_multiple_of(8) { "down" } else { "up" }),
         1 => format!("link set e2 {}", if n % 8 == 1 { "down" } else { "up" }),
         _ => format!("route replace 10.5.{}.0/24 via 10.0.0.{}", n % 9, 2 + n % 5),
     };
