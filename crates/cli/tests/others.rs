@@ -1,4 +1,4 @@
-//! What other users have made, or may write, decides nothing of what root does; and no name of a
+//! Nothing that other users have made, or may write, decides what root does; and no name of a
 //! store is a path.
 
 mod common;

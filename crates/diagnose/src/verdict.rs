@@ -273,7 +273,7 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
     judgement
 }
 
-/// What scatter lost between the free and the held level, as a share of the observed difference (`wanted`), and
+/// Share of the scatter lost between the free and the held level, as a share of the observed difference (`wanted`), and
 /// the chance of that: runs dealt anew into both sets, by their distance from their own median (Brown and Forsythe, 1974).
 fn calmed(free: &[f64], held: &[f64], (scale, wanted): (Scale, f64), seed: u64) -> (f64, f64) {
     const EXCHANGES: usize = 1_999;

@@ -287,7 +287,7 @@ pub trait Link: Send {
         Share::ALL
     }
 
-    /// Whether its interface is down or has no carrier, as far as the link knows: of the latter it hears by
+    /// Returns true where its interface is down or has no carrier, as far as the link knows: of the latter it hears by
     /// [`refresh`](Self::refresh). It may come up again, and the link then goes on.
     fn is_down(&self) -> bool {
         false

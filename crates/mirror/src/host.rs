@@ -232,7 +232,7 @@ pub(crate) struct HostAddress {
     pub prefix: Prefix,
     /// Nobody else has it, as far as the kernel has found out.
     pub usable: bool,
-    /// Of IPv4 the kernel looks at no lifetimes: the first of a network comes before the others.
+    /// Set for IPv4 addresses behind the first of a network: there the kernel looks at no lifetimes.
     pub usage: AddressUse,
 }
 

@@ -363,7 +363,7 @@ counters! {
         /// Header templates made anew because routes or neighbours had changed.
         templates_built: count,
     } and {
-        /// What TCP connections counted of what is rare, and their drops.
+        /// Counters of TCP's rare events, and of its drops.
         pub tcp: TcpStats = TcpStats::default(),
         /// Drops of well-formed packets, by [`DropReason`].
         pub drops: [u64; DropReason::COUNT] = [0; DropReason::COUNT],

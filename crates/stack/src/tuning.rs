@@ -408,7 +408,7 @@ pub const GOODBYE: Duration = Duration::from_millis(500);
 /// Destinations whose path MTU is remembered for datagrams, and as many for echo replies.
 pub const PATH_MTUS: usize = 512;
 
-/// Of these, so many share places: of them one gives way by chance.
+/// So many of these share a place in the table; one of them gives way by chance.
 pub const PATH_MTUS_TOGETHER: usize = 4;
 
 /// How long it is (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).

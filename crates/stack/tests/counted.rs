@@ -33,7 +33,7 @@ struct World {
     ack: SeqNumber,
     window: u16,
     sack: bool,
-    /// What the engine sent since it was looked at.
+    /// Packets that the engine sent since the last look.
     heard: Vec<(TcpHeader, usize)>,
     socket: Option<SocketId>,
 }
@@ -60,7 +60,7 @@ impl World {
         let mut world = Self::new(sack);
         world.segment(TcpFlags::SYN, &[]);
         world.ack = world.heard.pop().expect("a SYN-ACK").0.seq + 1;
-        world.seq = world.seq + 1;
+        world.seq += 1;
         world.after(Duration::from_millis(20));
         world.segment(TcpFlags::ACK, &[]);
         let listener = world.engine.sockets().next().expect("the listener").id;
@@ -106,7 +106,7 @@ impl World {
     /// Payload at the peer's number, which moves on.
     fn data(&mut self, payload: &[u8]) {
         self.segment(TcpFlags::ACK, payload);
-        self.seq = self.seq + payload.len();
+        self.seq += payload.len();
     }
 
     /// An ACK of the first `segments`, which tells of a range by their numbers, too.
@@ -129,7 +129,7 @@ impl World {
     }
 
     fn after(&mut self, time: Duration) {
-        self.now = self.now + time;
+        self.now += time;
         self.turn();
     }
 
@@ -152,7 +152,7 @@ impl World {
         rare.chain(stats.drops_by_name()).collect()
     }
 
-    /// What `act` adds to that.
+    /// Returns what `act` adds to that.
     fn moved_by(&mut self, act: fn(&mut World)) -> Vec<(&'static str, u64)> {
         let before = self.counted();
         act(self);
@@ -199,9 +199,9 @@ fn time_wait() -> World {
     let mut world = World::open(false);
     world.engine.tcp_close(world.id());
     world.turn();
-    world.ack = world.ack + 1;
+    world.ack += 1;
     world.segment(TcpFlags::ACK | TcpFlags::FIN, &[]);
-    world.seq = world.seq + 1;
+    world.seq += 1;
     world
 }
 
@@ -249,8 +249,8 @@ fn whatever_tcp_throws_away_has_a_reason() {
         (
             open,
             |world| {
-                world.send(|header| header.seq = header.seq + 10, b"early");
-                world.send(|header| header.seq = header.seq + 10, b"early");
+                world.send(|header| header.seq += 10, b"early");
+                world.send(|header| header.seq += 10, b"early");
             },
             &[("out_of_order_segments", 2), ("tcp_out_of_order_duplicate", 1)],
         ),
@@ -261,12 +261,12 @@ fn whatever_tcp_throws_away_has_a_reason() {
         ),
         (
             open,
-            |world| world.send(|header| header.seq = header.seq + 1_000_000, b"x"),
+            |world| world.send(|header| header.seq += 1_000_000, b"x"),
             &[("challenge_acks", 1), ("tcp_out_of_window", 1)],
         ),
         (
             open,
-            |world| world.send(|header| header.ack = header.ack + 1, b"x"),
+            |world| world.send(|header| header.ack += 1, b"x"),
             &[("challenge_acks", 1), ("tcp_unacceptable_ack", 1)],
         ),
         (
@@ -288,14 +288,14 @@ fn whatever_tcp_throws_away_has_a_reason() {
         (connecting, |world| world.segment(TcpFlags::ACK, &[]), &[("tcp_not_syn_ack", 1)]),
         (
             connecting,
-            |world| world.send(|header| header.ack = header.ack + 1, &[]),
+            |world| world.send(|header| header.ack += 1, &[]),
             &[("tcp_unacceptable_ack", 1)],
         ),
         (
             open,
             |world| {
                 world.segment(TcpFlags::ACK | TcpFlags::FIN, &[]);
-                world.seq = world.seq + 1;
+                world.seq += 1;
                 world.segment(TcpFlags::ACK, b"more");
             },
             &[("challenge_acks", 1), ("tcp_after_fin", 1)],

@@ -121,7 +121,7 @@ fn beyond_the_limit_the_handshake_comes_first() {
     assert_eq!(far.stats().tcp_fast_opens, 2);
 }
 
-/// Who knew the limit would see by the last place whether somebody else has one.
+/// A peer that knew the limit would see by the last place that somebody else has one.
 #[test]
 fn the_limit_is_met_by_chance() {
     let (mut near, mut far, _) = with_room_for(SERVERS[0], 32, 64);

@@ -1,4 +1,4 @@
-//! What TCP counts of what is rare: losses and what was done about them, and segments that were not
+//! Counters of TCP's rare events: losses and what was done about them, and segments that were not
 //! taken. Each connection counts for itself; its owner adds that up.
 
 use millstream_packet::{counters, reasons};
@@ -42,7 +42,7 @@ reasons! {
 }
 
 counters! {
-    /// What connections counted of what is rare. Only grows.
+    /// Counters of the rare events of connections. They only grow.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TcpStats {
         /// TCP segments sent again, SYNs included.

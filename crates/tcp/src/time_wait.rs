@@ -43,7 +43,7 @@ enum Effect {
     Reset,
 }
 
-/// What becomes of the wait by a segment.
+/// Outcome of a segment for the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// It goes on.

@@ -43,6 +43,11 @@ pub fn ask_all(segment: &Segment, question: &str) -> Result<Vec<Record>, Error> 
     Ok(all)
 }
 
+/// Returns true where this engine has a socket of that name.
+pub fn has_socket(segment: &Segment, socket: &str) -> bool {
+    ask_all(segment, &format!("queue {socket}")).is_ok()
+}
+
 /// A line as an object; numbers are numbers.
 pub fn object(record: &Record) -> Value {
     let mut fields = Map::new();

@@ -6,7 +6,6 @@ use millstream::link::sys::effective_uid;
 use millstream::live::{Directory, Segment};
 use millstream_lab::error::Error;
 
-use super::ask::ask_all;
 use crate::output::{out, say};
 
 /// What an engine is called here: its name, its process, and its number there.
@@ -57,11 +56,9 @@ pub fn one(text: Option<&str>) -> Result<Segment, Error> {
     only(meant(text)?)
 }
 
-/// The same; of several engines the one that has this socket.
-pub fn with_socket(text: Option<&str>, socket: &str) -> Result<Segment, Error> {
-    let (have, others): (Vec<_>, Vec<_>) = meant(text)?
-        .into_iter()
-        .partition(|segment| ask_all(segment, &format!("queue {socket}")).is_ok());
+/// Returns the engine that is meant by `text`; of several the one of which `has` is true.
+pub fn one_that(text: Option<&str>, has: impl Fn(&Segment) -> bool) -> Result<Segment, Error> {
+    let (have, others): (Vec<_>, Vec<_>) = meant(text)?.into_iter().partition(has);
     only(if have.is_empty() { others } else { have })
 }
 

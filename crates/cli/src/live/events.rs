@@ -9,7 +9,7 @@ use millstream::live::{Record, Segment};
 use millstream_lab::error::Error;
 use serde_json::{Map, Value, json};
 
-use super::ask::ask;
+use super::ask::{ask, has_socket};
 use super::{engines, unreadable};
 use crate::output::{out, say};
 use crate::values::seconds;
@@ -46,7 +46,8 @@ pub fn events(arguments: &Events) -> Result<ExitCode, Error> {
     if !(0.0..=SECONDS_MOST).contains(&arguments.seconds) {
         return Err(Error::Refused(format!("--seconds is 0 to {SECONDS_MOST}")));
     }
-    let mut segment = engines::with_socket(arguments.engine.as_deref(), &arguments.id)?;
+    let mut segment =
+        engines::one_that(arguments.engine.as_deref(), |one| has_socket(one, &arguments.id))?;
     let now = segment.read().map_err(|damage| unreadable(&segment, &damage))?;
     let mut watch = Watch {
         id: &arguments.id,

@@ -59,7 +59,7 @@ pub fn metrics(arguments: &Metrics) -> Result<ExitCode, Error> {
     http::serve(&listener, &arguments.hosts, &page)
 }
 
-/// What the command itself tells of each engine.
+/// The values that the command itself adds for each engine.
 const SEGMENT: [(Kind, Counter); 3] = [
     (
         Kind::Gauge,

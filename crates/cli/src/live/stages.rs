@@ -8,6 +8,7 @@ use millstream::live::{Kind, Snapshot, bucket_least};
 use millstream_lab::error::Error;
 use serde_json::{Map, Value, json};
 
+use super::ask::has_socket;
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::flow_stages::Counted;
@@ -70,7 +71,7 @@ fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
 /// Shows them.
 pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
     if let Some(flow) = &arguments.flow {
-        let segment = engines::with_socket(arguments.which.engine(), flow)?;
+        let segment = engines::one_that(arguments.which.engine(), |one| has_socket(one, flow))?;
         let sampling = Sampling {
             flow: Some(flow.clone()),
             seconds: arguments.seconds,

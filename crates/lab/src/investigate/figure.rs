@@ -162,7 +162,7 @@ fn power(prefix: &str, prefixes: Prefixes) -> Option<f64> {
     Some(base.powi(power))
 }
 
-/// Whether a number goes on before or behind what was matched of it, as `234` in `1,234`, `5` in `-5` and `1.5` in `1.5e6`.
+/// Returns true where a number goes on before or behind its matched part, as `234` in `1,234`, `5` in `-5` and `1.5` in `1.5e6`.
 fn is_cut(found: &Captures<'_>, output: &str) -> bool {
     let (Some(whole), Some(number)) = (found.get(0), found.get(1)) else { return false };
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());

@@ -82,7 +82,7 @@ pub struct Probes {
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// Of `soak`, where bytes were wrong: the first places of each end, filled in from what the workers report.
+    /// The first places where `soak` found wrong bytes, of each end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrong_bytes: Vec<WrongBytes>,
     /// Engines of Millstream, filled in from what the workers report.

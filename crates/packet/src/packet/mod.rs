@@ -200,7 +200,7 @@ impl Packet {
     }
 
     /// The bytes in the first frame, to be written; copies just that frame if others refer to it.
-    /// Of more than a frame's bytes, in a block, it copies as many as a frame has room for, which
+    /// Where a block has more than a frame's bytes, it copies as many as a frame has room for, which
     /// are the first frame then.
     ///
     /// # Errors

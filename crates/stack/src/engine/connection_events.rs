@@ -42,7 +42,7 @@ pub(in crate::engine) enum What {
     Change { from: &'static str, to: &'static str },
     /// So much more of this was counted.
     Counted { trigger: &'static str, count: u64 },
-    /// What the connection reckons with.
+    /// The values that the connection reckons with.
     Metrics(Metrics),
 }
 

@@ -207,7 +207,7 @@ impl Addresses {
         self.own_v6.iter().for_each(|&ip| self.sieve.add(folded(ip)));
     }
 
-    /// Whether `ip` is one of ours, or the first or last one of a network that we are in.
+    /// Returns true where `ip` is one of ours, or the first or last one of a network that we are in.
     #[inline(always)]
     fn is_known(&self, ip: IpAddr) -> bool {
         let bits = match ip {

@@ -10,7 +10,7 @@ use super::routing::Routing;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// What the source of a packet must be for the engine to take it, to hand on or for itself.
+/// The rule that a packet's source must meet for the engine to take it, to hand on or for itself.
 ///
 /// An engine that hands packets on begins with [`Loose`](Self::Loose) on each link: what it drops has a source that
 /// nobody could answer, so that no asymmetric route breaks. [`Strict`](Self::Strict) is for links to networks that have

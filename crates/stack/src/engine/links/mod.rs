@@ -69,7 +69,7 @@ pub(crate) struct LinkSlot {
     pub more: bool,
     /// Its interface was down when it was last looked at.
     pub was_down: bool,
-    /// What was set; else it goes by whether the engine hands packets on.
+    /// The filter that was set; `None` goes by whether the engine hands packets on.
     pub reverse_path: Option<ReversePath>,
     state: State,
     /// Whoever waits is told when it fails.

@@ -21,7 +21,7 @@ reasons! {
 }
 
 counters! {
-    /// What became of clients. All only grow.
+    /// Counts of how clients ended. All only grow.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ClientStats {
         /// Clients of the control socket that had their answer.

@@ -9,7 +9,7 @@ use super::clients::ClientStats;
 use crate::stats::EngineStats;
 
 counters! {
-    /// What an engine has, and how much of what it may.
+    /// Levels of an engine, each beside its limit.
     pub struct Levels {
         /// TCP connections.
         connections: count,
@@ -52,7 +52,7 @@ counters! {
 }
 
 counters! {
-    /// What the pool has of frames, views or blocks.
+    /// Levels of the pool: frames, views or blocks.
     pub struct StockLevels {
         /// Frames, views and blocks that the pool has.
         pool_descriptors: count,
@@ -66,7 +66,7 @@ counters! {
 counters! {
     /// How a link stands.
     pub struct LinkLevels {
-        /// Whether the interface of a link is down.
+        /// 1 where the interface of a link is down.
         is_down: count,
         /// Packets that wait for a link to take them.
         queued_packets: count,

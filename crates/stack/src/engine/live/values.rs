@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::stages::{Histogram, Stage};
 use crate::stats::EngineStats;
 
-/// What tells one value from another of the same name.
+/// The labels that tell one value from another of the same name.
 type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
 
 /// What is told each value.

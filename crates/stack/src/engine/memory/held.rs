@@ -1,4 +1,4 @@
-//! What the queues of an engine hold, by holder: sums that are made socket by socket.
+//! Memory that the queues of an engine hold, by holder: sums that are made socket by socket.
 
 use millstream_packet::{Holder, Pool, QueueStats};
 use millstream_route::NeighborStats;

@@ -49,11 +49,11 @@ pub(crate) struct Output {
     pub routing: Routing,
     pub neighbors: NeighborTable,
     pub addresses: Addresses,
-    /// Of datagrams and echo requests.
+    /// Path MTUs of datagrams and echo requests.
     pub path_mtus: PathMtus,
-    /// Of echo replies: who asks knows what is in them, so that others do not go by what is told of these.
+    /// Path MTUs of echo replies, apart: whoever asks knows their contents and could forge a quote.
     pub reply_mtus: PathMtus,
-    /// What of these was sent.
+    /// The echo replies that were lately sent.
     pub sent: SentLately,
     /// Of what may be fragmented.
     pub identifications: Identifications,

@@ -12,7 +12,7 @@ use crate::{Guess, KEPT};
 
 /// Simulated time beside each attacker.
 const TIME: Duration = Duration::from_secs(8);
-/// Of the newcomers, those that are served in time at least.
+/// Least share of the newcomers that are served in time.
 const SERVED: f64 = 0.9;
 /// A newcomer comes this often, in ms.
 const NEWCOMER_MS: usize = 250;
@@ -44,7 +44,7 @@ struct Attacker {
     window: u16,
     /// and sends so many.
     sends: usize,
-    /// Who is reset opens another connection.
+    /// A connection that was reset is replaced by another.
     returns: bool,
 }
 
@@ -92,7 +92,7 @@ impl Attacker {
         (0..12).fold(Self::LEAST, |attacker, _| attacker.changed(guess))
     }
 
-    /// What it does in a step of a millisecond.
+    /// Acts for one step of a millisecond.
     fn act(&self, world: &mut World, step: usize, open: &mut usize) {
         let port = if self.echo { ECHO } else { CHARGEN };
         let host = |index: usize| 66 + (index % self.sources) as u8;
@@ -124,12 +124,12 @@ impl Attacker {
     }
 }
 
-/// What became of those who behave.
+/// Outcome for those who behave.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Of the rate of the transfers that were there before.
+    /// Share kept of the rate of the transfers that were there before.
     kept: f64,
-    /// Of the newcomers that had the time.
+    /// Share served of the newcomers that had the time.
     served: f64,
 }
 

@@ -34,7 +34,7 @@ pub const DISCARD: u16 = 9;
 pub const CHARGEN: u16 = 19;
 /// Nobody reads.
 pub const UNREAD: u16 = 7;
-/// What is read is written back before more is read.
+/// The server writes back all it read before it reads more.
 pub const ECHO: u16 = 1007;
 const PORTS: [u16; 4] = [DISCARD, CHARGEN, UNREAD, ECHO];
 
@@ -68,7 +68,7 @@ pub struct World {
     listeners: Vec<SocketId>,
     /// Port that each connection of the far host came to.
     ports: HashMap<SocketId, u16>,
-    /// What the echo server has read and not written.
+    /// Bytes that the echo server has read and not written.
     echoes: HashMap<SocketId, Vec<u8>>,
     /// Transfers of good will at the near host: whether they fetch, what they have to bring, what they moved.
     transfers: Vec<(SocketId, bool, u64)>,
