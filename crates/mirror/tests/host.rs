@@ -84,7 +84,7 @@ impl Host {
     }
 
     fn lookup(&mut self, addr: &str) -> Option<Route> {
-        self.engine.routes().expect("its own").lookup(addr.parse().expect("an address"))
+        self.engine.routes().expect("its own").lookup(addr.parse().expect("an address")).copied()
     }
 
     /// The engine's unicast routes as text.

@@ -74,6 +74,7 @@
 //! ```
 #![warn(missing_debug_implementations)]
 
+mod bits;
 #[cfg(feature = "clogs")]
 pub mod clogs;
 mod counters;
@@ -89,6 +90,7 @@ mod sync;
 mod tests;
 mod time;
 
+pub use bits::BitInstructions;
 pub use counters::Counter;
 pub use limits::{
     BATCH_LIMIT, BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, BULK_BYTES, CHUNK_BLOCKS,
@@ -98,7 +100,7 @@ pub use limits::{
 };
 pub use memory::{
     CacheStats, Exhausted, Extent, Holder, HolderStats, HugePages, Pool, PoolConfig, PoolError,
-    PoolStats, QueueStats, StockStats,
+    PoolStats, QueueStats, StockStats, Words,
 };
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};
 pub use packet::{DrainFront, Filling, Packet, PacketBatch, PullUp, Reader, Slices};

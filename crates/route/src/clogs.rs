@@ -10,8 +10,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::route::Route;
-
 /// The lock that look-ups of all tables that share it wait for.
 #[derive(Debug, Default)]
 pub struct SharedLock {
@@ -31,7 +29,7 @@ pub fn locks_taken() -> u64 {
 impl SharedLock {
     /// Looks up under the lock and counts a reference to what was found; takes the lock again to
     /// give the reference up.
-    pub(crate) fn around(&self, look: impl FnOnce() -> Option<Route>) -> Option<Route> {
+    pub(crate) fn around<R>(&self, look: impl FnOnce() -> R) -> R {
         let found = self.locked(|| {
             let found = look();
             self.references.fetch_add(1, Ordering::SeqCst);
@@ -53,7 +51,7 @@ impl SharedLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LinkId, Prefix, RouteTable};
+    use crate::{LinkId, Prefix, Route, RouteTable};
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 

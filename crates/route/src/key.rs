@@ -7,11 +7,18 @@ pub(crate) trait Key: Copy + Ord {
     /// Bits of an address.
     const BITS: u32;
     /// The address of which no bit is set.
+    #[cfg(test)]
     const ZERO: Self;
 
     /// `width` bits from bit `offset` on, counted from the front. `offset` is below [`Self::BITS`],
     /// `width` between 1 and 24; what lies beyond the end is zero.
     fn bits(self, offset: u32, width: u32) -> usize;
+
+    /// The first 32 bits.
+    fn front(self) -> u32;
+
+    /// The byte behind the first `offset` bits, whole bytes of an address.
+    fn byte(self, offset: u32) -> usize;
 
     /// The first `len` bits, the others cleared.
     fn network(self, len: u8) -> Self;
@@ -27,11 +34,23 @@ macro_rules! key {
     ($number:ty, $addr:ty) => {
         impl Key for $number {
             const BITS: u32 = <$number>::BITS;
+            #[cfg(test)]
             const ZERO: Self = 0;
 
             #[inline(always)]
             fn bits(self, offset: u32, width: u32) -> usize {
                 ((self << offset) >> (Self::BITS - width)) as usize
+            }
+
+            #[inline(always)]
+            fn front(self) -> u32 {
+                (self >> (Self::BITS - u32::BITS)) as u32
+            }
+
+            #[inline(always)]
+            fn byte(self, offset: u32) -> usize {
+                let bytes = self.to_be_bytes();
+                bytes[offset as usize / 8 % bytes.len()].into()
             }
 
             fn network(self, len: u8) -> Self {

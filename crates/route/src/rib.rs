@@ -23,6 +23,9 @@ enum Hops {
 }
 
 /// Distinct routes, and several as one, by number, each kept once however many prefixes have it.
+///
+/// A number stands for the same as long as the readers' table lasts: one that nobody holds any more
+/// is found again by the same route, and free for another when a new table is built.
 #[derive(Default)]
 struct Numbers {
     by_hops: HashMap<Hops, u32>,
@@ -31,8 +34,6 @@ struct Numbers {
     /// Given out since readers were last told what numbers stand for.
     new: Vec<u32>,
     free: Vec<u32>,
-    /// Held by nobody any more; free once readers no longer find them.
-    retired: Vec<u32>,
 }
 
 impl Numbers {
@@ -58,19 +59,36 @@ impl Numbers {
         number
     }
 
-    /// One holder less; what nobody holds is free once readers no longer find it.
+    /// One holder less.
     fn let_go(&mut self, number: u32) {
-        let (hops, holders) = &mut self.held[number as usize];
-        *holders -= 1;
-        if *holders != 0 {
-            return;
+        self.held[number as usize].1 -= 1;
+    }
+
+    /// Frees the numbers that nobody holds, for a table that knows none of them.
+    fn collect(&mut self) {
+        self.free.clear();
+        // Several first: each lets go of its routes.
+        for is_several in [true, false] {
+            for number in 1..self.held.len() {
+                let (hops, holders) = &self.held[number];
+                if *holders != 0 || matches!(hops, Hops::Several(_)) != is_several {
+                    continue;
+                }
+                if let Hops::Several(members) = self.take(number) {
+                    members.iter().for_each(|&member| self.let_go(member));
+                }
+            }
         }
-        self.by_hops.remove(hops);
-        self.retired.push(number);
-        if let Hops::Several(members) = hops {
-            let members = std::mem::take(members);
-            members.iter().for_each(|&member| self.let_go(member));
-        }
+        let numbers = (1..).zip(&self.held[1.min(self.held.len())..]);
+        let free = numbers.filter(|(_, (_, holders))| *holders == 0).map(|(number, _)| number);
+        self.free.extend(free);
+    }
+
+    /// Forgets what a number stands for.
+    fn take(&mut self, number: usize) -> Hops {
+        let hops = std::mem::replace(&mut self.held[number].0, Hops::Several(Box::default()));
+        self.by_hops.remove(&hops);
+        hops
     }
 
     /// The route of this number.
@@ -358,9 +376,7 @@ impl<K: Key> Family<K> {
         if !in_place {
             self.build();
         }
-        let Numbers { new, free, retired, .. } = &mut self.numbers;
-        new.clear();
-        free.append(retired);
+        self.numbers.new.clear();
         if in_place { Published::InPlace } else { Published::Anew }
     }
 
@@ -384,6 +400,7 @@ impl<K: Key> Family<K> {
     }
 
     fn build(&mut self) {
+        self.numbers.collect();
         let entries: Vec<_> =
             self.map.by_prefix.iter().map(|found| self.map.entry(found)).collect();
         // The prefix of length 0 sorts first.
@@ -392,7 +409,9 @@ impl<K: Key> Family<K> {
             _ => (NOTHING, &entries[..]),
         };
         let numbers = self.numbers.held.len().max(1);
-        let mut fib = FibWriter::build(entries, numbers + numbers / 8 + 8);
+        // Room for routes to come: when it is used up, a table is built anew.
+        let room = 64 + numbers / 8 + entries.len() / 128;
+        let mut fib = FibWriter::build(entries, numbers + room);
         for number in self.numbers.in_use() {
             self.numbers.write(number, &mut fib);
         }
@@ -404,7 +423,7 @@ impl<K: Key> Family<K> {
     /// entries: a B-tree's nodes are two thirds full.
     pub fn memory_bytes(&self) -> usize {
         let Map { by_prefix, several, several_free, .. } = &self.map;
-        let Numbers { by_hops, held, new, free, retired } = &self.numbers;
+        let Numbers { by_hops, held, new, free } = &self.numbers;
         by_prefix.len() * (size_of::<(K, u8)>() + size_of::<u32>()) * 3 / 2
             + several
                 .iter()
@@ -412,7 +431,7 @@ impl<K: Key> Family<K> {
                 .sum::<usize>()
             + by_hops.capacity() * (size_of::<(Hops, u32)>() + 1)
             + held.capacity() * size_of::<(Hops, u32)>()
-            + (several_free.capacity() + new.capacity() + free.capacity() + retired.capacity()) * 4
+            + (several_free.capacity() + new.capacity() + free.capacity()) * 4
             + self.fib.memory_bytes()
     }
 }

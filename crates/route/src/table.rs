@@ -9,8 +9,8 @@
 //!            └ current: Mutex<Tables> ──────► cloned where a table was replaced
 //! ```
 //!
-//! A change of a few prefixes is made in the table that readers have, each group of 32 slots by one
-//! store (module `fib`). A change of many, or one that has no room there, makes a new table, which
+//! A change of a few prefixes is made in the table that readers have, line by line (module
+//! `fib`). A change of many, or one that has no room there, makes a new table, which
 //! readers take at their next refresh; until then they see the old one as it was.
 
 use core::fmt;
@@ -18,15 +18,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::fib::{Fib, LEAVES_LIMIT};
+use crate::fib::{Fib, PREFIXES_LIMIT};
 use crate::limits::{ROUTES_LIMIT, WEIGHT_LIMIT};
 use crate::prefix::{LinkId, Prefix};
 use crate::rib::{Family, Published};
 use crate::route::Route;
-
-/// Values that one prefix needs at most: three in each of the 14 nodes on the way of an address of
-/// IPv6, and one of a group that has several no longer.
-const LEAVES_OF_A_PREFIX: usize = 3 * 14 + 1;
 
 /// Why a route was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +67,7 @@ struct Tables {
 
 impl Tables {
     #[inline]
-    fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<Route> {
+    fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<&Route> {
         match addr {
             IpAddr::V4(addr) => self.v4.lookup_flow(addr.to_bits(), hash),
             IpAddr::V6(addr) => self.v6.lookup_flow(addr.to_bits(), hash),
@@ -109,14 +105,14 @@ impl Routes {
     /// ([`RouteTable::set_multipath`]) the first. Writes nothing, allocates nothing and waits for
     /// nobody.
     #[inline]
-    pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
+    pub fn lookup(&self, addr: IpAddr) -> Option<&Route> {
         self.lookup_flow(addr, || 0)
     }
 
     /// The same for a flow with this hash, evenly spread over 32 bits: of several routes that share
     /// flows the same one each time. It is asked for only where there are several.
     #[inline]
-    pub fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<Route> {
+    pub fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<&Route> {
         #[cfg(feature = "clogs")]
         if let Some(lock) = self.shared.lock.get() {
             return lock.around(|| self.tables.lookup_flow(addr, hash));
@@ -124,47 +120,49 @@ impl Routes {
         self.tables.lookup_flow(addr, hash)
     }
 
-    /// The route of the longest prefix that covers `addr`; of several that share its flows the one that leads by `link`,
-    /// where there is one, else the first.
-    pub fn lookup_by(&self, addr: IpAddr, link: LinkId) -> Option<Route> {
+    /// The route of the longest prefix that covers `addr`; of several that share its flows the one
+    /// that leads by `link`, where there is one, else the first.
+    pub fn lookup_by(&self, addr: IpAddr, link: LinkId) -> Option<&Route> {
         match addr {
             IpAddr::V4(addr) => self.tables.v4.lookup_by(addr.to_bits(), link),
             IpAddr::V6(addr) => self.tables.v6.lookup_by(addr.to_bits(), link),
         }
     }
 
-    /// Looks up as many addresses as both slices have; answers go to the same places of `found`.
-    /// Faster than one after the other where the table is larger than the cache.
-    pub fn lookup_v4(&self, addrs: &[Ipv4Addr], found: &mut [Option<Route>]) {
-        self.lookup_flows_v4(addrs, |_| 0, found);
-    }
-
-    /// The same for IPv6.
-    pub fn lookup_v6(&self, addrs: &[Ipv6Addr], found: &mut [Option<Route>]) {
-        self.lookup_flows_v6(addrs, |_| 0, found);
-    }
-
-    /// Returns the routes of these flows, where several share them: `hash` gives the hash of the
-    /// flow at a place, as in [`lookup_flow`](Self::lookup_flow).
+    /// Looks up many addresses, whose routes go to `found` with their places, in no order. Faster
+    /// than one after the other. `hash` gives the hash of the flow at a place, as in
+    /// [`lookup_flow`](Self::lookup_flow).
     #[inline]
-    pub fn lookup_flows_v4(
-        &self,
+    pub fn lookup_v4<'a>(
+        &'a self,
         addrs: &[Ipv4Addr],
         hash: impl Fn(usize) -> u32,
-        found: &mut [Option<Route>],
+        found: impl FnMut(usize, Option<&'a Route>),
     ) {
-        self.tables.v4.lookup_bulk(addrs, |addr| addr.to_bits(), hash, found);
+        self.tables.v4.lookup_bulk(
+            addrs,
+            #[inline(always)]
+            |addr| addr.to_bits(),
+            hash,
+            found,
+        );
     }
 
     /// The same for IPv6.
     #[inline]
-    pub fn lookup_flows_v6(
-        &self,
+    pub fn lookup_v6<'a>(
+        &'a self,
         addrs: &[Ipv6Addr],
         hash: impl Fn(usize) -> u32,
-        found: &mut [Option<Route>],
+        found: impl FnMut(usize, Option<&'a Route>),
     ) {
-        self.tables.v6.lookup_bulk(addrs, |addr| addr.to_bits(), hash, found);
+        self.tables.v6.lookup_bulk(
+            addrs,
+            #[inline(always)]
+            |addr| addr.to_bits(),
+            hash,
+            found,
+        );
     }
 
     /// The generation of the table at the last [`refresh`](Self::refresh); goes into a header
@@ -219,8 +217,7 @@ impl fmt::Debug for Routes {
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
 /// equals the one inserted first, or several that share flows
-/// ([`set_multipath`](Self::set_multipath)). A change costs what lies in the same 32 slots of the
-/// readers' table, or what the prefix covers. Many changes at once belong into
+/// ([`set_multipath`](Self::set_multipath)). A change costs what the prefix covers. Many changes at once belong into
 /// [`change`](Self::change): where they are a sixteenth of the table, it is built anew, once.
 pub struct RouteTable {
     v4: Family<u32>,
@@ -244,7 +241,7 @@ impl RouteTable {
         Self::with_limit(ROUTES_LIMIT)
     }
 
-    /// An empty table that holds at most `limit` routes, alternatives included; three million at
+    /// An empty table that holds at most `limit` routes, alternatives included; four million at
     /// most, which is what its arrays can number.
     pub fn with_limit(limit: usize) -> Self {
         let (v4, v6) = (Family::new(), Family::new());
@@ -257,7 +254,7 @@ impl RouteTable {
             #[cfg(feature = "clogs")]
             lock: Default::default(),
         };
-        let limit = limit.min(LEAVES_LIMIT / LEAVES_OF_A_PREFIX);
+        let limit = limit.min(PREFIXES_LIMIT);
         Self { v4, v6, limit, held_back: false, generation: 0, shared: Arc::new(shared) }
     }
 
@@ -342,7 +339,7 @@ impl RouteTable {
     /// The route of the longest prefix that covers `addr`, as readers see it: inside
     /// [`change`](Self::change), as before it.
     #[inline]
-    pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
+    pub fn lookup(&self, addr: IpAddr) -> Option<&Route> {
         match addr {
             IpAddr::V4(addr) => self.v4.fib().lookup(addr.to_bits()),
             IpAddr::V6(addr) => self.v6.fib().lookup(addr.to_bits()),

@@ -127,7 +127,7 @@ impl Follower {
                 *shares.entry((route.link.0, route.gateway)).or_default() += 1;
             }
         }
-        (reader.lookup(addr), shares)
+        (reader.lookup(addr).copied(), shares)
     }
 
     /// Returns whether the engine's routes to an address are as the kernel's one.

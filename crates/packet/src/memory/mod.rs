@@ -7,6 +7,7 @@
 //! arena            extents, books, when all of it may go
 //! magazine stock   free descriptors: a thread's, and everybody's in a depot
 //! desc refs        a frame's descriptor, and who refers to it
+//! words            words that many threads read, for tables
 //! mapping          memory of the system
 //! ```
 
@@ -24,6 +25,7 @@ mod pool;
 mod refs;
 mod stats;
 mod stock;
+mod words;
 
 pub(crate) use cache::{
     Releasing, frame_beside, release, release_run, release_shared_frame, release_sole_frame,
@@ -38,3 +40,4 @@ pub use desc::heap::{Counts, counts};
 pub(crate) use desc::{BLOCK_UNITS, Entry, FRAME_UNITS, Kind, UNITS_LIMIT, VIEW_UNITS, more_units};
 pub use pool::{Exhausted, Extent, Pool};
 pub use stats::{CacheStats, Holder, HolderStats, PoolStats, QueueStats, StockStats};
+pub use words::Words;

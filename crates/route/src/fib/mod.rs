@@ -1,59 +1,59 @@
 //! The forwarding table that look-ups read: one body for both families, one writer, any number of
 //! readers who write nothing and wait for nobody.
 //!
-//! A multibit trie with compressed nodes. The root resolves the first 24 bits (fewer in a small
-//! table), every node below it 8 more. The slots of a node are kept by groups of 32, and a group is
-//! one word: a bit for every slot that differs from the one before it, and where the group's values
-//! begin. A look-up therefore takes two loads for each node: the word, and the value found by
-//! counting bits.
+//! A multibit trie whose nodes are lines of the cache. The root resolves the first 24 bits (fewer
+//! in a small table), every node below it 8 more. A line has 128 slots: bits that say where their
+//! values change, and the values ([`line`]). So a look-up loads one line for each node; only where
+//! the values of a line are too many for it does it load a second one. Root, nodes and values lie
+//! in one array, on huge pages where the system has those. [Why this form](../../../../docs/notes/look-up.md).
 //!
 //! ```text
-//!   groups: [word, word, …]              leaves: [0, 1, 2, … | values of groups, block by block]
-//!     word = bits 32 | base 27 | version 5 ──base──►  route, or the first group of a node below
-//!                                        routes: [what a look-up gives, four words each]
+//!   lines:  [ one of zeros, one to write in | root | nodes of two lines, blocks of values ]
+//!   value:  the number of a route, or the complement of that of a node
+//!   routes: by number; one that stands there stays until the table goes
 //! ```
 //!
-//! Where all 32 slots of a group have one value, which is so for most, the word points into the
-//! front of `leaves`, where entry n holds n: such a group has no block of its own.
-//!
-//! **Changes in place.** The writer makes a new block for a group and publishes it by one store of
-//! the group's word; only then is the old block free for another group. A reader holds nothing, so
-//! it may read a block, a node or a route that has another use by now. It finds out by reading the
-//! word again: what a word points to is not reused while the word stands. A word that was changed
-//! and changed back would deceive it, which is why a word has a version and the table a count of
-//! changes: a reader that finds the count far ahead begins again. No reader ever waits: the writer
-//! has no state in between that a reader could meet.
+//! **Changes in place.** The writer makes the new line in another place, says so in the header of
+//! the old one, writes the old one, and says in its header that it is whole again. A reader reads
+//! the header, the line (or what is in the other place), and the header again: if that is the same,
+//! so was all that it read, since each change of a line changes the version in its header first. A
+//! block or a node that has another use by now had the header changed that led to it. No reader
+//! waits: whatever the header says, there is a whole line to be read. It begins again when the line
+//! was changed meanwhile; a version comes round after 2^25 changes of one line within one look-up.
 
-mod leaves;
-mod slots;
+mod hops;
+mod line;
+mod space;
 mod writer;
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::OnceLock;
 
+use millstream_packet::{BitInstructions, Words};
 pub(crate) use writer::{Entry, FibWriter, Prefixes};
 
 use crate::key::Key;
 use crate::prefix::LinkId;
 use crate::route::Route;
-use slots::RouteSlot;
+use hops::Hops;
+use line::{LINES_LIMIT, SLOTS, Seen};
 
-/// Slots of a group.
-const GROUP: usize = 32;
 /// Bits that a node below the root resolves.
 const STRIDE: u32 = 8;
-/// Groups of a node below the root.
-const NODE_GROUPS: usize = (1 << STRIDE) / GROUP;
-/// In a value: the first group of a node, rather than a route.
+/// Lines of a node below the root.
+const NODE_LINES: usize = (1 << STRIDE) / SLOTS;
+/// In a value: a node, whose number is the complement of the value, rather than a route. So 16 bits
+/// become 32 by their sign.
 const CHILD: u32 = 1 << 31;
 /// The value that stands for "no prefix covers this".
 pub(crate) const NOTHING: u32 = 0;
-
-const BASE_BITS: u32 = 27;
-const VERSION_BITS: u32 = 5;
-/// Where a word's values can begin at most, and how many routes there can be.
-pub(crate) const LEAVES_LIMIT: usize = 1 << BASE_BITS;
-/// Changes during a look-up from which on a word's version may have come round.
-const CHANGES_LIMIT: u32 = (1 << VERSION_BITS) - 2;
+/// Prefixes of one table at most: each may need a node for every 8 bits of an IPv6 address, with
+/// its values.
+pub(crate) const PREFIXES_LIMIT: usize = LINES_LIMIT / (NODE_LINES * 32);
+/// The line in which another is written, behind one that stays zero.
+const ASIDE: usize = 1;
+/// The first line of the root.
+const ROOT: usize = NODE_LINES;
 /// Addresses that are looked up side by side.
 const BULK: usize = 32;
 
@@ -61,187 +61,243 @@ const BULK: usize = 32;
 pub(crate) struct Fib<K> {
     /// Bits that the root resolves: 8, 16 or 24.
     root_bits: u32,
-    groups: Vec<AtomicU64>,
-    leaves: Vec<AtomicU32>,
-    /// By value; the first stands for [`NOTHING`] and is never read.
-    routes: Vec<RouteSlot>,
-    /// The route of what no prefix covers but the one of length 0, with a version like a word's.
-    default: AtomicU64,
-    /// Counts every change, before it is made.
-    changes: AtomicU32,
+    /// The line behind the root.
+    behind_root: usize,
+    words: Words,
+    bits: Option<BitInstructions>,
+    /// By value; the first stands for [`NOTHING`].
+    routes: Vec<OnceLock<Hops>>,
+    /// The route of what no prefix covers but the one of length 0.
+    default: AtomicU32,
     family: core::marker::PhantomData<K>,
-}
-
-/// A group's word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Word(u64);
-
-impl Word {
-    /// The bits that say where values change, where they begin, and the version after `old`'s.
-    fn after(old: Self, bits: u32, base: u32) -> Self {
-        let version = (old.0 >> (32 + BASE_BITS)).wrapping_add(1);
-        Self(version << (32 + BASE_BITS) | u64::from(base) << 32 | u64::from(bits))
-    }
-
-    fn bits(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline(always)]
-    fn base(self) -> usize {
-        (self.0 >> 32) as usize & (LEAVES_LIMIT - 1)
-    }
-
-    /// Returns how many values the group has.
-    fn values(self) -> usize {
-        self.bits().count_ones() as usize + 1
-    }
-
-    /// Where the value of a slot is. Bit 0 is never set.
-    #[inline(always)]
-    fn leaf(self, slot: usize) -> usize {
-        let upto = ((2_u64 << (slot % GROUP)) - 1) as u32;
-        self.base() + (self.bits() & upto).count_ones() as usize
-    }
 }
 
 impl<K: Key> Fib<K> {
     /// The route of the longest prefix that covers `key`, of several that share its flows the
     /// first. The answer was right at some moment between call and return.
     #[inline]
-    pub fn lookup(&self, key: K) -> Option<Route> {
+    pub fn lookup(&self, key: K) -> Option<&Route> {
         self.lookup_flow(key, || 0)
     }
 
     /// The same for a flow of this hash, which is asked for where several routes share flows.
     #[inline]
-    pub fn lookup_flow(&self, key: K, hash: impl Fn() -> u32) -> Option<Route> {
-        self.lookup_with(key, |routes, value| RouteSlot::pick(routes, value, &hash))
+    pub fn lookup_flow(&self, key: K, hash: impl Fn() -> u32) -> Option<&Route> {
+        match self.bits {
+            Some(bits) => bits.call(
+                #[inline(always)]
+                || self.answer(key, &hash),
+            ),
+            None => self.answer_slowly(key, &hash),
+        }
     }
 
     /// The same, of several routes that share flows the one that leads by `link`, else the first.
-    pub fn lookup_by(&self, key: K, link: LinkId) -> Option<Route> {
-        self.lookup_with(key, |routes, value| RouteSlot::by_link(routes, value, link))
-    }
-
-    #[inline(always)]
-    fn lookup_with(
-        &self,
-        key: K,
-        pick: impl Fn(&[RouteSlot], u32) -> Option<Route>,
-    ) -> Option<Route> {
-        loop {
-            let changes = self.changes.load(Ordering::Acquire);
-            if let Some(found) = self.attempt(key, &pick)
-                && self.changes.load(Ordering::Relaxed).wrapping_sub(changes) < CHANGES_LIMIT
-            {
-                return found;
+    pub fn lookup_by(&self, key: K, link: LinkId) -> Option<&Route> {
+        let number = loop {
+            if let Some(number) = self.attempt(key) {
+                break number as usize;
+            }
+        };
+        match self.routes.get(number)?.get()? {
+            Hops::One(route) => Some(route),
+            Hops::Several(several) => {
+                let routes = || several.members().iter().map(|&number| self.route(number, &|| 0));
+                let by_link = |route: &Option<&Route>| route.is_some_and(|it| it.link == link);
+                routes().find(by_link).or_else(|| routes().next())?
             }
         }
     }
 
-    /// Looks every key up; the answers go to the same places of `found`. Loads of several keys are
-    /// on their way at once, which is what this has over one after the other. `hash` is asked for
-    /// that of the flow at a place where several routes share flows.
+    #[cold]
+    #[inline(never)]
+    fn answer_slowly(&self, key: K, hash: &impl Fn() -> u32) -> Option<&Route> {
+        self.answer(key, hash)
+    }
+
+    #[inline(always)]
+    fn answer(&self, key: K, hash: &impl Fn() -> u32) -> Option<&Route> {
+        loop {
+            if let Some(number) = self.attempt(key) {
+                return self.route(number, hash);
+            }
+        }
+    }
+
+    /// Looks every key up and gives the answers to `found`, with their places. Loads of several
+    /// keys are on their way at once, which is what this has over one after the other. `hash` is
+    /// asked for that of the flow at a place where several routes share flows.
     #[inline]
-    pub fn lookup_bulk<A: Copy>(
-        &self,
+    pub fn lookup_bulk<'a, A: Copy>(
+        &'a self,
         addrs: &[A],
         key: impl Fn(A) -> K,
         hash: impl Fn(usize) -> u32,
-        found: &mut [Option<Route>],
+        mut found: impl FnMut(usize, Option<&'a Route>),
     ) {
-        let chunks = addrs.chunks(BULK).zip(found.chunks_mut(BULK));
-        for (start, (addrs, found)) in (0..).step_by(BULK).zip(chunks) {
-            let mut keys = [K::ZERO; BULK];
-            for (key_of, addr) in keys.iter_mut().zip(addrs) {
-                *key_of = key(*addr);
+        for (start, addrs) in (0..).step_by(BULK).zip(addrs.chunks(BULK)) {
+            match self.bits {
+                Some(bits) => bits.call(
+                    #[inline(always)]
+                    || self.lookup_chunk(start, addrs, &key, &hash, &mut found),
+                ),
+                None => self.lookup_chunk(start, addrs, &key, &hash, &mut found),
             }
-            let keys = &keys[..addrs.len()];
-            let changes = self.changes.load(Ordering::Acquire);
-            let mut leaf = [0; BULK];
-            for (leaf, key) in leaf.iter_mut().zip(keys) {
-                let slot = key.bits(0, self.root_bits);
-                *leaf = Word(self.groups[slot / GROUP].load(Ordering::Acquire)).leaf(slot);
+        }
+    }
+
+    /// The same for [`BULK`] addresses at most, the first of them in place `start`.
+    #[inline(always)]
+    fn lookup_chunk<'a, A: Copy>(
+        &'a self,
+        start: usize,
+        addrs: &[A],
+        key: &impl Fn(A) -> K,
+        hash: &impl Fn(usize) -> u32,
+        found: &mut impl FnMut(usize, Option<&'a Route>),
+    ) {
+        let words = &*self.words;
+        // What cannot be read, or was changed meanwhile, is looked up again. (Closures would be
+        // compiled for any processor: there are none.)
+        let mut seen = [None::<Seen>; BULK];
+        let mut value = [CHILD; BULK];
+        // All headers first: they are on their way at once, and the lines with them.
+        for (seen, addr) in seen.iter_mut().zip(addrs) {
+            *seen = Seen::read(words, ROOT + self.root_slot(key(*addr)) / SLOTS);
+        }
+        let mut deeper = 0_u32;
+        for (place, addr) in addrs.iter().enumerate() {
+            value[place] = value_of::<K>(&seen[place], words, self.root_slot(key(*addr)));
+            deeper |= (value[place] >> 31) << place;
+        }
+        let mut depth = self.root_bits;
+        // Level by level, those that are not at their end.
+        while deeper != 0 && depth < K::BITS {
+            let mut below = [None::<Seen>; BULK];
+            for place in Places(deeper) {
+                let slot = key(addrs[place]).byte(depth);
+                below[place] = Seen::read(words, self.below(value[place], slot));
             }
-            let mut value = [0; BULK];
-            for (value, leaf) in value[..keys.len()].iter_mut().zip(leaf) {
-                *value = self.leaves[leaf].load(Ordering::Relaxed);
-            }
-            let mut depth = self.root_bits;
-            // Level by level, all that are not at their end; few addresses need more than two.
-            while depth < K::BITS && value[..keys.len()].iter().any(|value| value & CHILD != 0) {
-                for (value, key) in value.iter_mut().zip(keys) {
-                    if *value & CHILD != 0 {
-                        let slot = key.bits(depth, STRIDE);
-                        let group = (*value & !CHILD) as usize + slot / GROUP;
-                        let leaf = Word(self.groups[group].load(Ordering::Acquire)).leaf(slot);
-                        *value = self.leaves[leaf].load(Ordering::Relaxed);
-                    }
-                }
-                depth += STRIDE;
-            }
-            let default = self.default.load(Ordering::Acquire) as u32;
-            for (at, (found, value)) in (start..).zip(found.iter_mut().zip(value)) {
-                let value = if value == NOTHING { default } else { value & !CHILD };
-                *found = match value {
-                    NOTHING => None,
-                    value => RouteSlot::pick(&self.routes, value, &|| hash(at)),
-                };
-            }
+            // The nodes were still those lines' when their headers were read.
             fence(Ordering::Acquire);
-            if self.changes.load(Ordering::Relaxed) != changes {
-                for (at, (found, key)) in (start..).zip(found.iter_mut().zip(keys)) {
-                    *found = self.lookup_flow(*key, || hash(at));
-                }
+            for place in Places(core::mem::take(&mut deeper)) {
+                let slot = key(addrs[place]).byte(depth);
+                seen[place] = match &seen[place] {
+                    Some(above) if above.is_still() => below[place],
+                    _ => None,
+                };
+                value[place] = value_of::<K>(&seen[place], words, slot);
+                deeper |= (value[place] >> 31) << place;
             }
+            depth += STRIDE;
+        }
+        let default = self.default.load(Ordering::Acquire);
+        fence(Ordering::Acquire);
+        for (place, addr) in addrs.iter().enumerate() {
+            let (value, seen) = (value[place], &seen[place]);
+            let number = if value == NOTHING { default } else { value };
+            let route = match seen {
+                Some(seen) if value & CHILD == 0 && seen.is_still() => {
+                    self.route(number, &|| hash(start + place))
+                }
+                _ => self.answer_slowly(key(*addr), &|| hash(start + place)),
+            };
+            found(start + place, route);
         }
     }
 
     /// One walk; `None` where something that it read was changed meanwhile.
     #[inline(always)]
-    fn attempt(
-        &self,
-        key: K,
-        pick: &impl Fn(&[RouteSlot], u32) -> Option<Route>,
-    ) -> Option<Option<Route>> {
-        let mut slot = key.bits(0, self.root_bits);
-        let mut group = &self.groups[slot / GROUP];
-        let mut word = Word(group.load(Ordering::Acquire));
+    fn attempt(&self, key: K) -> Option<u32> {
+        let words = &*self.words;
+        let slot = self.root_slot(key);
+        let mut seen = Seen::read(words, ROOT + slot / SLOTS)?;
+        let mut value = seen.value::<K>(words, slot)?;
         let mut depth = self.root_bits;
-        let value = loop {
-            let value = self.leaves[word.leaf(slot)].load(Ordering::Relaxed);
-            if value & CHILD == 0 {
-                break value;
-            }
+        while value & CHILD != 0 {
             if depth >= K::BITS {
                 return None;
             }
-            slot = key.bits(depth, STRIDE);
+            let slot = key.byte(depth);
             depth += STRIDE;
-            let below = &self.groups[(value & !CHILD) as usize + slot / GROUP];
-            let next = Word(below.load(Ordering::Acquire));
-            // The node was still this group's when its word was read.
+            let below = Seen::read(words, self.below(value, slot))?;
+            value = below.value::<K>(words, slot)?;
+            // The node was still this line's when its header was read.
             fence(Ordering::Acquire);
-            if group.load(Ordering::Relaxed) != word.0 {
+            if !seen.is_still() {
                 return None;
             }
-            (group, word) = (below, next);
-        };
+            seen = below;
+        }
         let default = self.default.load(Ordering::Acquire);
-        let found = match if value == NOTHING { default as u32 } else { value } {
-            NOTHING => None,
-            value => pick(&self.routes, value),
-        };
         fence(Ordering::Acquire);
-        let same = group.load(Ordering::Relaxed) == word.0
-            && self.default.load(Ordering::Relaxed) == default;
-        same.then_some(found)
+        let number = if value == NOTHING { default } else { value };
+        seen.is_still().then_some(number)
+    }
+
+    /// The slot of a key in the root.
+    #[inline(always)]
+    fn root_slot(&self, key: K) -> usize {
+        (key.front() >> (u32::BITS - self.root_bits)) as usize
+    }
+
+    /// The line of a slot of the node that `value` leads to.
+    #[inline(always)]
+    fn below(&self, value: u32, slot: usize) -> usize {
+        self.first_of(value) + slot / SLOTS
+    }
+
+    /// The first line of the node that a value leads to. Nodes are numbered by pairs of lines.
+    #[inline(always)]
+    fn first_of(&self, value: u32) -> usize {
+        self.behind_root + NODE_LINES * !value as usize
+    }
+
+    #[inline(always)]
+    fn route(&self, number: u32, hash: &impl Fn() -> u32) -> Option<&Route> {
+        match self.routes.get(number as usize)?.get()? {
+            Hops::One(route) => Some(route),
+            Hops::Several(several) => {
+                match self.routes.get(several.pick(hash())? as usize)?.get()? {
+                    Hops::One(route) => Some(route),
+                    Hops::Several(_) => None,
+                }
+            }
+        }
     }
 
     /// Memory that readers of this table share, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.groups) + size_of_val(&*self.leaves) + size_of_val(&*self.routes)
+        size_of_val(&*self.words) + size_of_val(&*self.routes)
+    }
+}
+
+/// The value of a slot of a line; [`CHILD`] if it cannot be read.
+#[inline(always)]
+fn value_of<K: Key>(seen: &Option<Seen>, words: &[line::Line], slot: usize) -> u32 {
+    match seen {
+        Some(seen) => match seen.value::<K>(words, slot) {
+            Some(value) => value,
+            None => CHILD,
+        },
+        None => CHILD,
+    }
+}
+
+/// The places of the bits that are set.
+struct Places(u32);
+
+impl Iterator for Places {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let place = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(place % BULK)
     }
 }
 

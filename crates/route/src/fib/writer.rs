@@ -1,16 +1,19 @@
-//! The one who changes a forwarding table: all of it at first, then group by group.
+//! The one who changes a forwarding table: all of it at first, then line by line.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
-use super::leaves::Leaves;
-use super::slots::RouteSlot;
-use super::{CHILD, Fib, GROUP, LEAVES_LIMIT, NODE_GROUPS, NOTHING, STRIDE, Word};
+use millstream_packet::{BitInstructions, Words};
+
+use super::hops::{Hops, Several};
+use super::line::{Contents, Header, LINES_LIMIT, SLOTS, Seen, values};
+use super::space::Space;
+use super::{ASIDE, CHILD, Fib, NODE_LINES, NOTHING, ROOT, STRIDE};
 use crate::key::Key;
 use crate::route::Route;
 
-/// From this many prefixes on the root resolves 16 and 24 bits, for 16 KiB and 4 MiB.
+/// From this many prefixes on the root resolves 16 and 24 bits, for 32 KiB and 8 MiB.
 const ROOT_16_FROM_PREFIXES: usize = 64;
 const ROOT_24_FROM_PREFIXES: usize = 8192;
 
@@ -41,7 +44,7 @@ pub(crate) struct Full;
 /// Where a node is, and which bits it resolves.
 #[derive(Clone, Copy)]
 struct Node {
-    /// Its first group.
+    /// Its first line.
     first: usize,
     /// The bits in front of those that it resolves.
     offset: u32,
@@ -62,11 +65,9 @@ impl Node {
 /// A forwarding table with what its writer knows of it.
 pub(crate) struct FibWriter<K> {
     fib: Arc<Fib<K>>,
-    leaves: Leaves,
-    /// First groups of nodes that are free.
-    nodes: Vec<u32>,
-    /// Groups in use or free: the nodes' end.
-    groups: usize,
+    space: Space,
+    /// Nobody shares the table yet.
+    is_building: bool,
 }
 
 impl<K: Key> FibWriter<K> {
@@ -78,22 +79,23 @@ impl<K: Key> FibWriter<K> {
             ROOT_16_FROM_PREFIXES.. => 16,
             _ => 8,
         };
-        let groups = (1_usize << root_bits) / GROUP;
+        let begin = ROOT + (1 << root_bits) / SLOTS;
         let fib = Fib {
             root_bits,
-            groups: fresh(groups, AtomicU64::default),
-            leaves: (0..routes as u32).map(AtomicU32::new).collect(),
-            routes: fresh(routes, RouteSlot::default),
-            default: AtomicU64::new(0),
-            changes: AtomicU32::new(0),
+            behind_root: begin,
+            words: Words::zeroed(begin),
+            bits: BitInstructions::detect(),
+            routes: core::iter::repeat_with(OnceLock::new).take(routes).collect(),
+            default: AtomicU32::new(NOTHING),
             family: core::marker::PhantomData,
         };
-        let leaves = Leaves::new(routes as u32, routes as u32);
-        let mut writer = Self { fib: Arc::new(fib), leaves, nodes: Vec::new(), groups };
-        // Nobody shares the table yet: what it lacks is added.
-        let filled = writer.fill(writer.root(), 0..groups, entries, NOTHING);
+        let space = Space::new(begin, begin);
+        let mut writer = Self { fib: Arc::new(fib), space, is_building: true };
+        // What the table lacks is added.
+        let filled = writer.fill(writer.root(), 0..1 << root_bits, entries, NOTHING);
         debug_assert!(filled.is_ok());
         writer.leave_room();
+        writer.is_building = false;
         writer
     }
 
@@ -109,112 +111,108 @@ impl<K: Key> FibWriter<K> {
 
     /// Memory that the writer alone needs, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.leaves.memory_bytes() + self.nodes.capacity() * size_of::<u32>()
+        self.space.memory_bytes()
     }
 
-    /// Says what a number stands for. No value may be this number.
+    /// Says what a number stands for, once for all the time of this table.
     pub fn set_route(&mut self, number: u32, route: &Route) {
-        self.begin();
-        self.fib.routes[number as usize].write(route);
+        let first = self.fib.routes[number as usize].set(Hops::One(*route));
+        debug_assert!(first.is_ok(), "number {number} was another's");
     }
 
     /// The same for a number that stands for several routes, which share flows by their weights.
     pub fn set_several(&mut self, number: u32, members: &[u32], weight: impl Fn(u32) -> u16) {
-        self.begin();
-        self.fib.routes[number as usize].write_several(members, weight);
+        let several = Hops::Several(Several::new(members, weight).into());
+        let first = self.fib.routes[number as usize].set(several);
+        debug_assert!(first.is_ok(), "number {number} was another's");
     }
 
     /// The route of everything that no entry covers; [`NOTHING`] for none.
     pub fn set_default(&mut self, value: u32) {
-        self.begin();
-        let version = (self.fib.default.load(Ordering::Relaxed) >> 32).wrapping_add(1) & 0x1f;
-        self.fib.default.store(version << 32 | u64::from(value), Ordering::Release);
+        self.fib.default.store(value, Ordering::Release);
     }
 
     /// Shows readers what became of the prefix of `len` bits, which is not 0.
     ///
     /// Where it is [`Full`], readers see a part of the change, and a new table has to be built.
     pub fn update(&mut self, key: K, len: u8, prefixes: &impl Prefixes<K>) -> Result<(), Full> {
-        let len = u32::from(len);
         let mut node = self.root();
         loop {
-            let depth = node.depth();
-            let is_deeper = |entry: Entry<K>| u32::from(entry.len) > depth;
+            let depth = node.depth() as u8;
+            let is_deeper = |entry: Entry<K>| entry.len > depth;
             if len > depth
                 && let Some(first) = self.below(node, key)
-                && prefixes.within(key.network(depth as u8), key.last(depth as u8)).any(is_deeper)
+                && prefixes.within(key.network(depth), key.last(depth)).any(is_deeper)
             {
-                node = Node { first, offset: depth, width: STRIDE };
+                node = Node { first, offset: depth.into(), width: STRIDE };
                 continue;
             }
-            // All slots of the groups that the prefix covers, or of the one that it is in.
-            let whole = len.min(depth - GROUP.ilog2()) as u8;
+            // The slots that the prefix covers, or the one that it is in.
+            let whole = len.min(depth);
             let (first, last) = (key.network(whole), key.last(whole));
-            let groups = node.slot(first) / GROUP..node.slot(last) / GROUP + 1;
+            let slots = node.slot(first)..node.slot(last) + 1;
             let entries: Vec<_> =
                 prefixes.within(first, last).filter(|entry| entry.len >= whole).collect();
-            return self.fill(node, groups, &entries, prefixes.covering(first, whole));
+            return self.fill(node, slots, &entries, prefixes.covering(first, whole));
         }
     }
 
     fn root(&self) -> Node {
-        Node { first: 0, offset: 0, width: self.fib.root_bits }
+        Node { first: ROOT, offset: 0, width: self.fib.root_bits }
     }
 
     /// The node below the slot of a key.
     fn below(&self, node: Node, key: K) -> Option<usize> {
         let slot = node.slot(key);
-        let word = self.word(node.first + slot / GROUP);
-        let value = self.fib.leaves[word.leaf(slot)].load(Ordering::Relaxed);
-        (value & CHILD != 0).then_some((value & !CHILD) as usize)
+        let words = &*self.fib.words;
+        let value = Seen::read(words, node.first + slot / SLOTS)?.value::<K>(words, slot)?;
+        (value & CHILD != 0).then(|| self.fib.first_of(value))
     }
 
-    fn word(&self, group: usize) -> Word {
-        Word(self.fib.groups[group].load(Ordering::Relaxed))
-    }
-
-    /// Works out some groups of a node anew and publishes those that changed. `entries` are all
+    /// Works out some slots of a node anew and publishes the lines that changed. `entries` are all
     /// that lie in them and are longer than what `inherited` is the value of.
     fn fill(
         &mut self,
         node: Node,
-        groups: Range<usize>,
+        slots: Range<usize>,
         entries: &[Entry<K>],
         inherited: u32,
     ) -> Result<(), Full> {
-        // Prefixes of several whole groups, each within the one before it: their end and value.
-        let mut covers = vec![(groups.end, inherited)];
+        // Prefixes that reach over several lines, each within the one before it: end and value.
+        let mut covers = vec![(slots.end, inherited)];
         let mut left = entries;
-        for group in groups {
-            while covers.last().is_some_and(|&(end, _)| end <= group) {
+        for line in slots.start / SLOTS..slots.end.div_ceil(SLOTS) {
+            let begin = slots.start.max(line * SLOTS);
+            let end = slots.end.min((line + 1) * SLOTS);
+            while covers.last().is_some_and(|&(end, _)| end <= begin) {
                 covers.pop();
             }
-            let mut values = [covers.last().map_or(NOTHING, |&(_, value)| value); GROUP];
-            let old = self.values(node.first + group);
+            let old = values::<K>(&self.fib.words, node.first + line);
+            let mut new = old;
+            let cover = covers.last().map_or(NOTHING, |&(_, value)| value);
+            new[begin % SLOTS..][..end - begin].fill(cover);
             while let Some(entry) = left.first()
-                && node.slot(entry.key) / GROUP == group
+                && node.slot(entry.key) < end
             {
                 let slot = node.slot(entry.key);
-                let at = slot % GROUP;
+                let at = slot % SLOTS;
                 let Some(free_bits) = node.depth().checked_sub(u32::from(entry.len)) else {
                     // Everything longer than this node's depth in this slot; what is shorter
                     // sorts before it.
                     let deeper = left.iter().take_while(|e| node.slot(e.key) == slot).count();
                     let (deeper, behind) = left.split_at(deeper);
-                    values[at] = self.fill_below(node, old[at], deeper, values[at])?;
+                    new[at] = self.fill_below(node, old[at], deeper, new[at])?;
                     left = behind;
                     continue;
                 };
-                let slots = 1_usize << free_bits;
-                if slots >= GROUP {
-                    values = [entry.value; GROUP];
-                    covers.push((group + slots / GROUP, entry.value));
-                } else {
-                    values[at..at + slots].fill(entry.value);
+                let upto = slot + (1 << free_bits);
+                new[at..][..upto.min(end) - slot].fill(entry.value);
+                if upto > end {
+                    covers.push((upto, entry.value));
                 }
                 left = &left[1..];
             }
-            self.set_group(node.first + group, &old, &values)?;
+            self.set_line(node.first + line, &old, &new)?;
         }
         Ok(())
     }
@@ -227,55 +225,49 @@ impl<K: Key> FibWriter<K> {
         entries: &[Entry<K>],
         inherited: u32,
     ) -> Result<u32, Full> {
-        let first = if old & CHILD != 0 { old & !CHILD } else { self.take_node()? };
-        let below = Node { first: first as usize, offset: node.depth(), width: STRIDE };
-        self.fill(below, 0..NODE_GROUPS, entries, inherited)?;
-        Ok(first | CHILD)
+        let first = match old & CHILD {
+            0 => self.take(|space| space.take_node())? as usize,
+            _ => self.fib.first_of(old),
+        };
+        let below = Node { first, offset: node.depth(), width: STRIDE };
+        self.fill(below, 0..1 << STRIDE, entries, inherited)?;
+        Ok(!(((first - self.fib.behind_root) / NODE_LINES) as u32))
     }
 
-    /// The values of a group's slots.
-    fn values(&self, group: usize) -> [u32; GROUP] {
-        let word = self.word(group);
-        core::array::from_fn(|slot| self.fib.leaves[word.leaf(slot)].load(Ordering::Relaxed))
-    }
-
-    /// Publishes the values of a group, and frees what is not reached any more.
-    fn set_group(
-        &mut self,
-        group: usize,
-        old: &[u32; GROUP],
-        values: &[u32; GROUP],
-    ) -> Result<(), Full> {
-        if old == values {
+    /// Publishes the values of a line, and frees what is not reached any more.
+    fn set_line(&mut self, at: usize, old: &[u32; SLOTS], new: &[u32; SLOTS]) -> Result<(), Full> {
+        if old == new {
             return Ok(());
         }
-        self.begin();
-        let (mut bits, mut runs, mut block) = (0, 1, [values[0]; GROUP]);
-        for slot in 1..GROUP {
-            if values[slot] != values[slot - 1] {
-                bits |= 1 << slot;
-                block[runs] = values[slot];
-                runs += 1;
-            }
-        }
-        // One route for all slots: the front of the array has it.
-        let base = if runs == 1 && (values[0] as usize) < self.routes() {
-            values[0]
-        } else {
-            let base = self.take_leaves(runs)?;
-            for (leaf, value) in self.fib.leaves[base as usize..].iter().zip(&block[..runs]) {
-                leaf.store(*value, Ordering::Relaxed);
-            }
-            base
+        let contents = Contents::new::<K>(new);
+        let block = match contents.outside() {
+            0 => 0,
+            lines => self.take(|space| space.take_block(lines))?,
         };
-        let was = self.word(group);
-        self.fib.groups[group].store(Word::after(was, bits, base).0, Ordering::Release);
-        if was.base() >= self.routes() {
-            self.leaves.give_back(was.base() as u32, was.values());
+        // What is written from here on may have been another's: those who read it as such find
+        // that the header has changed.
+        fence(Ordering::Release);
+        let words = &*self.fib.words;
+        contents.write_block(words, block);
+        let (to, aside) = (&words[at], &words[ASIDE]);
+        let was = Header::read(to, Ordering::Relaxed);
+        let former = was.block::<K>(to, at);
+        let mut last = was;
+        if !self.is_building {
+            contents.write(aside);
+            contents.header(ASIDE, block).write(aside, Ordering::Relaxed);
+            last = Header::moved(ASIDE).after(was);
+            last.write(to, Ordering::Release);
+            fence(Ordering::Release);
         }
-        for &value in old {
-            if value & CHILD != 0 && !values.contains(&value) {
-                self.free_node((value & !CHILD) as usize)?;
+        contents.write(to);
+        contents.header(at, block).after(last).write(to, Ordering::Release);
+        if let Some((block, lines)) = former {
+            self.space.give_block(block, lines);
+        }
+        for (old, new) in old.iter().zip(new) {
+            if old & CHILD != 0 && old != new {
+                self.free_node(self.fib.first_of(*old))?;
             }
         }
         Ok(())
@@ -283,87 +275,44 @@ impl<K: Key> FibWriter<K> {
 
     /// Empties a node that no slot leads to, with all below it.
     fn free_node(&mut self, first: usize) -> Result<(), Full> {
-        for group in first..first + NODE_GROUPS {
-            self.set_group(group, &self.values(group), &[NOTHING; GROUP])?;
+        for line in first..first + NODE_LINES {
+            self.set_line(line, &values::<K>(&self.fib.words, line), &[NOTHING; SLOTS])?;
         }
-        self.nodes.push(first as u32);
+        self.space.give_node(first as u32);
         Ok(())
     }
 
-    /// Counts a change before anything of it is stored. Whoever reads what follows sees the count,
-    /// and everything that was stored before it.
-    fn begin(&mut self) {
-        let changes = self.fib.changes.load(Ordering::Relaxed);
-        self.fib.changes.store(changes.wrapping_add(1), Ordering::Release);
-        fence(Ordering::Release);
-    }
-
-    fn take_leaves(&mut self, values: usize) -> Result<u32, Full> {
+    /// Takes lines; while nobody shares the table there are more where these are too few.
+    fn take(&mut self, of: impl Fn(&mut Space) -> Option<u32>) -> Result<u32, Full> {
         loop {
-            if let Some(block) = self.leaves.take(values) {
-                return Ok(block);
+            if let Some(first) = of(&mut self.space) {
+                return Ok(first);
             }
-            let more = self.fib.leaves.len() / 16 + GROUP;
-            self.grow_leaves(more)?;
+            self.resize(self.space.fresh() / 2 * 3 + 64)?;
         }
     }
 
-    fn take_node(&mut self) -> Result<u32, Full> {
-        if let Some(first) = self.nodes.pop() {
-            return Ok(first);
-        }
-        if self.groups == self.fib.groups.len() {
-            let more = (self.fib.groups.len() / 16 / NODE_GROUPS + 1) * NODE_GROUPS;
-            self.grow_groups(more)?;
-        }
-        self.groups += NODE_GROUPS;
-        Ok((self.groups - NODE_GROUPS) as u32)
-    }
-
-    /// More values, which is possible while nobody shares the table.
-    fn grow_leaves(&mut self, more: usize) -> Result<(), Full> {
-        let fib = Arc::get_mut(&mut self.fib).ok_or(Full)?;
-        let end = fib.leaves.len() + more;
-        debug_assert!(end <= LEAVES_LIMIT);
-        fib.leaves.reserve_exact(more);
-        fib.leaves.resize_with(end, AtomicU32::default);
-        self.leaves.grown(end as u32);
+    fn resize(&mut self, lines: usize) -> Result<(), Full> {
+        let fib = Arc::get_mut(&mut self.fib).filter(|_| self.is_building).ok_or(Full)?;
+        debug_assert!(lines <= LINES_LIMIT);
+        fib.words.resize(lines);
+        self.space.resized(lines);
         Ok(())
     }
 
-    fn grow_groups(&mut self, more: usize) -> Result<(), Full> {
-        let fib = Arc::get_mut(&mut self.fib).ok_or(Full)?;
-        let end = fib.groups.len() + more;
-        fib.groups.reserve_exact(more);
-        fib.groups.resize_with(end, AtomicU64::default);
-        Ok(())
-    }
-
-    /// Leaves room for changes: a sixteenth of what is there, and some for a small table.
+    /// Leaves room for changes: a sixteenth of what is there beside the root, and some for a small
+    /// table.
     fn leave_room(&mut self) {
-        let leaves = self.fib.leaves.len() / 16 + 8 * GROUP;
-        let nodes = (self.groups - self.root_groups()) / NODE_GROUPS;
-        let groups = (nodes / 16 + 8) * NODE_GROUPS;
-        let here = self.leaves.fresh() as usize;
-        let _ = self.grow_leaves(leaves.saturating_sub(here));
-        let here = self.fib.groups.len() - self.groups;
-        let _ = self.grow_groups(groups.saturating_sub(here));
+        let used = self.space.fresh();
+        let _ = self.resize(used + (used - self.fib.behind_root) / 16 + 64);
     }
 
     /// Returns true if no prefix is in the table, and all of it is free.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        let nodes = (self.groups - self.root_groups()) / NODE_GROUPS;
-        self.leaves.free_values() as usize == self.fib.leaves.len() - self.routes()
-            && self.nodes.len() == nodes
-            && (0..self.groups).all(|group| self.values(group) == [NOTHING; GROUP])
+        let behind_root = self.fib.behind_root;
+        self.space.free_lines() == self.fib.words.len() - behind_root
+            && (ROOT..behind_root)
+                .all(|line| values::<K>(&self.fib.words, line) == [NOTHING; SLOTS])
     }
-
-    fn root_groups(&self) -> usize {
-        (1 << self.fib.root_bits) / GROUP
-    }
-}
-
-fn fresh<T>(count: usize, new: impl FnMut() -> T) -> Vec<T> {
-    core::iter::repeat_with(new).take(count).collect()
 }

@@ -42,7 +42,7 @@ impl ReversePath {
         let has_no_route = is_link_local(src)
             || src.is_unspecified()
             || matches!(src, IpAddr::V4(src) if src.is_link_local());
-        has_no_route || self.lets(link, routing.routes().lookup_by(src, link).as_ref())
+        has_no_route || self.lets(link, routing.routes().lookup_by(src, link))
     }
 }
 

@@ -95,7 +95,7 @@ impl Routing {
     /// The route to a destination; of several that share flows the one for this destination.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Route> {
-        self.routes.lookup_flow(destination, || hash(self.key, &[words(destination)]))
+        self.routes.lookup_flow(destination, || hash(self.key, &[words(destination)])).copied()
     }
 
     /// The route of a packet that is handed on, `packet` from its IP header on; of several that share flows the one for its
@@ -103,7 +103,7 @@ impl Routing {
     /// 6438). Of fragments, which do not all have ports, only the former.
     #[inline]
     pub fn lookup_packet(&self, ip: &IpHeader, packet: &[u8]) -> Option<Route> {
-        self.routes.lookup_flow(ip.dst, || self.flow_hash(ip, packet))
+        self.routes.lookup_flow(ip.dst, || self.flow_hash(ip, packet)).copied()
     }
 
     /// What chooses among several routes for such a packet.

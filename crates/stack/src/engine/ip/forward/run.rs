@@ -211,18 +211,22 @@ impl Runs {
         let hash = |is_v6, at| flow_hash(routing, batch, asked, (is_v6, at), medium);
         let routes = routing.routes();
         let Ways { destinations, routes: found, count, .. } = v4;
-        routes.lookup_flows_v4(&destinations[..*count], |at| hash(false, at), found);
+        let put = |at: usize, route: Option<&Route>| found[at] = route.copied();
+        routes.lookup_v4(&destinations[..*count], |at| hash(false, at), put);
         let Ways { destinations, routes: found, count, .. } = v6;
-        routes.lookup_flows_v6(&destinations[..*count], |at| hash(true, at), found);
+        let put = |at: usize, route: Option<&Route>| found[at] = route.copied();
+        routes.lookup_v6(&destinations[..*count], |at| hash(true, at), put);
     }
 
     /// Looks up the routes back to the sources of the run.
     #[inline]
     fn look_back(&mut self, routes: &Routes) {
         let Ways { sources, back, count, .. } = &mut self.v4;
-        routes.lookup_v4(&sources[..*count], back);
+        let put = |at: usize, route: Option<&Route>| back[at] = route.copied();
+        routes.lookup_v4(&sources[..*count], |_| 0, put);
         let Ways { sources, back, count, .. } = &mut self.v6;
-        routes.lookup_v6(&sources[..*count], back);
+        let put = |at: usize, route: Option<&Route>| back[at] = route.copied();
+        routes.lookup_v6(&sources[..*count], |_| 0, put);
     }
 
     /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
