@@ -183,12 +183,12 @@ fn try_one(attacker: Attacker, undisturbed: [u64; 2]) -> Outcome {
     let (kept, served, judged) =
         play(&mut world, |world, step| attacker.act(world, step, &mut open));
     within_limit("search", &world.far.memory_use());
-    world.end();
     // the answers to those that came out of order tell the number that counts
     for _ in 0..3 {
         world.leave();
         world.run(Duration::from_millis(300), |_| {});
     }
+    world.end();
     world.run(Duration::from_secs(1), |_| {});
     let usage = world.far.memory_use();
     assert_eq!((usage.pressure, usage.held_bytes), (MemoryPressure::None, 0), "{attacker:?}");
