@@ -12,20 +12,25 @@ use crate::tuning::Tuning;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// TCP connections; unfinished handshakes, TIME-WAIT once the application has closed, and those that are over and
-    /// not closed yet (up to an eighth as many beside them) do not count. A new one takes the place of one that does
-    /// nothing: an orphan that has nothing to deliver or does not get on, one that has exchanged nothing, or an idle one
-    /// of a source with more than its share (a sixteenth of all). Of these in a sample first those of the source with
-    /// most beyond its share, then the one that stood still for longest. To a source with more than its share only
-    /// orphans give way, and what exchanged nothing of sources with as much. Who had it is told [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused ([`crate::Error::Limit`]), and a
-    /// SYN, or the last step of a handshake, is dropped and counted.
+    /// TCP connections; unfinished handshakes, TIME-WAIT once the application has closed, and those
+    /// that are over and not closed yet (up to an eighth as many beside them) do not count. A new
+    /// one takes the place of one that does nothing: an orphan that has nothing to deliver or takes
+    /// too long for it, one that has exchanged nothing, or one of a source with more than its share
+    /// (a sixteenth of all), idle ones first. Of these in a sample first those of the source with
+    /// most beyond its share, then the one that stood still for longest. To a source with more than
+    /// its share only orphans give way, and what exchanged nothing of sources with as much. Who had
+    /// it is told [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused
+    /// ([`crate::Error::Limit`]), and a SYN, or the last step of a handshake, is dropped and
+    /// counted.
     pub connections: usize,
     /// Of these, ones that peers of one source have opened: of one IPv4 address, or one IPv6 network of 64 bits. A
     /// further SYN, or last step of a handshake, is dropped and counted ([`crate::DropReason::SourceLimit`]).
     pub connections_per_source: usize,
-    /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans). Of a sample one
-    /// gives way that has nothing to deliver, or has not got on for a second, of the source with most; it is counted.
-    /// Those that get on stay, so that there may be more for a while, within the limit on connections.
+    /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans).
+    /// Of a sample one gives way that has nothing to deliver, or has not got on for a second, or
+    /// would take longer than 32 seconds for what it holds, of the source with most; it is counted.
+    /// The 32 seconds shrink as there are more, to nothing at twice the limit, beyond which none
+    /// stays.
     pub orphans: usize,
     /// Listeners. A further `listen` is refused.
     pub listeners: usize,

@@ -303,7 +303,7 @@ counters! {
         tcp_orphans_displaced: count,
         /// Connections with nothing exchanged whose place a new one took.
         tcp_unused_displaced: count,
-        /// Idle connections, of sources with many, whose place a new one took.
+        /// Connections of sources with many, idle ones first, whose place a new one took.
         tcp_idle_displaced: count,
         /// Passive connections that were open with the SYN already (RFC 7413).
         tcp_fast_opens: count,

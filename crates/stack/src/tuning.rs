@@ -192,10 +192,11 @@ pub const REASSEMBLY_TIME: Duration = Duration::from_secs(60);
 pub const SOURCE_PLACES: usize = 4_096;
 
 /// Where there is no room, a source with more than this part of all connections has those give way that exchanged
-/// something and do so no more ([`STILL`]); and orphans that have something to deliver before that time is over.
+/// something, first those that do so no more ([`STILL`]); and orphans, however they get on.
 pub const SOURCE_SHARE: usize = 16;
 
-/// A connection gets on while something new comes, or is acknowledged, within this time.
+/// A connection gets on while something new comes, or is acknowledged, within this time; the pace
+/// of an orphan is that of so long at least.
 pub const STILL: Duration = Duration::from_secs(1);
 
 /// Connections looked at to find one that gives way: orphans, and others.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use millstream::packet::Instant;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
@@ -16,8 +17,12 @@ pub enum Habit {
     Silent,
     /// Sends so much at once and is silent then.
     Says(&'static [u8]),
+    /// Sends a byte twice a second.
+    Drips,
     /// Asks, and acknowledges nothing of the answer.
     Asks,
+    /// Asks, and acknowledges a byte of the answer about twice a second.
+    Trickles,
     /// Asks, acknowledges the answer and its end, and never ends itself.
     Stays,
     /// Asks behind a window of zero, which it confirms at each probe.
@@ -32,6 +37,9 @@ pub enum Habit {
 
 const QUESTION: &[u8] = b"GET /";
 
+/// Who does something now and then does it so often.
+const NOW_AND_THEN: Duration = Duration::from_millis(500);
+
 /// One end of a connection.
 struct Peer {
     seq: SeqNumber,
@@ -39,6 +47,8 @@ struct Peer {
     echo: u32,
     is_open: bool,
     has_ended: bool,
+    /// When it last did what it does now and then.
+    acted: Instant,
 }
 
 /// The peers, by their ends.
@@ -84,8 +94,8 @@ impl Crowd {
         let (seq, flags) = (isn, TcpFlags::SYN);
         let syn = TcpHeader { seq, flags, window, options, ..TcpHeader::default() };
         net.inject(true, &frames::segment(ends, syn, &[]));
-        let peer =
-            Peer { seq: isn + 1, ack: SeqNumber(0), echo: 0, is_open: false, has_ended: false };
+        let (seq, ack, acted) = (isn + 1, SeqNumber(0), net.now);
+        let peer = Peer { seq, ack, echo: 0, is_open: false, has_ended: false, acted };
         self.peers.insert(ends, peer);
     }
 
@@ -112,6 +122,15 @@ impl Crowd {
                 peer.answer(net, ends, self.habit, &header, end);
             }
         }
+        if self.habit == Habit::Drips {
+            let is_due = |peer: &Peer| peer.is_open && peer.acted + NOW_AND_THEN <= net.now;
+            let mut due: Vec<_> = self.peers.iter_mut().filter(|(_, peer)| is_due(peer)).collect();
+            due.sort_by_key(|(ends, _)| ends.from);
+            for (ends, peer) in due {
+                peer.acted = net.now;
+                peer.send(net, *ends, (TcpFlags::ACK, 512), b"f");
+            }
+        }
     }
 }
 
@@ -135,10 +154,11 @@ impl Peer {
         let (ack, end) = (TcpFlags::ACK, TcpFlags::ACK | TcpFlags::FIN);
         match habit {
             Habit::Silent => self.send(net, ends, (ack, 512), &[]),
+            Habit::Drips => self.send(net, ends, (ack, 512), b"f"),
             Habit::Says(bytes) => self.send(net, ends, (ack, 512), bytes),
             Habit::Shut => self.send(net, ends, (ack, 0), QUESTION),
             Habit::Ends => self.send(net, ends, (end, 512), QUESTION),
-            Habit::Asks | Habit::Stays | Habit::Crosses | Habit::Closes => {
+            Habit::Asks | Habit::Trickles | Habit::Stays | Habit::Crosses | Habit::Closes => {
                 self.send(net, ends, (ack, 512), QUESTION);
             }
         }
@@ -154,7 +174,11 @@ impl Peer {
     ) {
         let is_new = end.gt(self.ack);
         match habit {
-            Habit::Silent | Habit::Says(_) | Habit::Asks | Habit::Ends => {}
+            Habit::Silent | Habit::Says(_) | Habit::Drips | Habit::Asks | Habit::Ends => {}
+            Habit::Trickles if self.acted + NOW_AND_THEN <= net.now => {
+                (self.ack, self.acted) = (self.ack + 1, net.now);
+                self.send(net, ends, (TcpFlags::ACK, 512), &[]);
+            }
             Habit::Shut => self.send(net, ends, (TcpFlags::ACK, 0), &[]),
             Habit::Stays if is_new => {
                 self.ack = end;
@@ -171,7 +195,7 @@ impl Peer {
                 self.has_ended = fin;
                 self.send(net, ends, (flags, 512), &[]);
             }
-            Habit::Stays | Habit::Crosses | Habit::Closes => {}
+            Habit::Trickles | Habit::Stays | Habit::Crosses | Habit::Closes => {}
         }
     }
 }

@@ -153,6 +153,37 @@ fn connections_with_a_byte_exchanged() {
     // they get on for a second
     let before = Duration::from_millis(1400);
     fill("a byte said", &[false], (DISCARD, Habit::Says(b"f"), 8), before, displaced);
+    fill("a byte now and then", &[true], (DISCARD, Habit::Drips, 8), before, displaced);
+}
+
+/// Orphans whose peers acknowledge a byte now and then give way as soon as there are more than
+/// there may be, and none stays beyond twice as many, however young.
+#[test]
+fn orphans_whose_peers_take_a_byte_now_and_then() {
+    const MOST: usize = 64;
+    for v6 in [false, true] {
+        let mut net = busy(v6, |limits| limits.orphans = MOST);
+        let mut crowd = Crowd::new(v6, ANSWERS, Habit::Trickles, 8);
+        let orphans = |net: &Net| {
+            net.far.engine.sockets().filter(|socket| socket.state == "FIN-WAIT-1").count()
+        };
+        let mut come = |net: &mut Net, count: u32, time: Duration| {
+            let all = crowd.opened + count;
+            net.run(time, |net| {
+                crowd.attend(net);
+                if crowd.opened < all {
+                    crowd.knock(net);
+                }
+            });
+        };
+        come(&mut net, 100, Duration::from_millis(2500));
+        assert!(orphans(&net) > 90, "{v6}: {} of 100 move", orphans(&net));
+        come(&mut net, 30, Duration::from_millis(100));
+        assert!(orphans(&net) <= MOST + 4, "{v6}: {} that hardly move", orphans(&net));
+        come(&mut net, 300, Duration::from_millis(300));
+        assert!(orphans(&net) <= 2 * MOST, "{v6}: {} young ones", orphans(&net));
+        assert!(net.far.engine.stats().tcp_orphans_over_number >= 200, "{v6}");
+    }
 }
 
 #[test]

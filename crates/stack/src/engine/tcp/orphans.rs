@@ -2,8 +2,11 @@
 //! their peer has not closed its side.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use millstream_packet::Instant;
+
+use crate::tuning::{MOVING_SECONDS, STILL};
 
 /// Which connections are orphans. Every operation takes constant time; memory is taken for orphans alone.
 #[derive(Default)]
@@ -22,7 +25,21 @@ pub(crate) struct Orphan {
     /// When it was closed.
     pub since: Instant,
     /// Memory that it held when that was asked last.
-    pub held_bytes: usize,
+    held_bytes: usize,
+    /// When its pace was last looked at, and how far its peer had acknowledged then.
+    seen: Instant,
+    acked: u32,
+    /// Time in which all that it held would have been delivered at that pace; nothing while that is
+    /// not known.
+    pub takes: Duration,
+}
+
+/// Returns the time in which an orphan is to deliver what it holds, where there are so many of a
+/// `limit`, or so many bytes. Up to the limit it is [`MOVING_SECONDS`]; beyond, the less the more
+/// there are, and at twice the limit none, so that somebody gives way however they move.
+pub(crate) fn patience(count: usize, limit: usize) -> Duration {
+    let left = limit.saturating_mul(2).saturating_sub(count).min(limit);
+    Duration::from_millis((1000 * MOVING_SECONDS) as u64 * left as u64 / limit.max(1) as u64)
 }
 
 impl Orphans {
@@ -35,10 +52,12 @@ impl Orphans {
         self.held_bytes
     }
 
-    /// The connection in `slot` is closed at `since`.
-    pub fn insert(&mut self, slot: u32, since: Instant, held_bytes: usize) {
+    /// The connection in `slot` is closed at `since`; its peer has acknowledged up to `acked`, an
+    /// offset that wraps.
+    pub fn insert(&mut self, slot: u32, since: Instant, held_bytes: usize, acked: u32) {
         let at = self.slots.len() as u32;
-        if self.of.insert(slot, Orphan { at, since, held_bytes }).is_none() {
+        let orphan = Orphan { at, since, held_bytes, seen: since, acked, takes: Duration::ZERO };
+        if self.of.insert(slot, orphan).is_none() {
             self.slots.push(slot);
             self.held_bytes += held_bytes;
         }
@@ -54,12 +73,26 @@ impl Orphans {
         (len != 0).then(|| self.slots[(drawn % len) as usize])
     }
 
-    /// It holds so much now.
-    pub fn set_held(&mut self, slot: u32, held_bytes: usize) {
-        if let Some(orphan) = self.of.get_mut(&slot) {
-            self.held_bytes = self.held_bytes - orphan.held_bytes + held_bytes;
-            orphan.held_bytes = held_bytes;
+    /// Returns what is known of one that holds so much now and whose peer has acknowledged up to
+    /// `acked`. Its pace is that since it was last looked at, for [`STILL`] at least.
+    pub fn look(
+        &mut self,
+        slot: u32,
+        held_bytes: usize,
+        acked: u32,
+        now: Instant,
+    ) -> Option<Orphan> {
+        let orphan = self.of.get_mut(&slot)?;
+        self.held_bytes = self.held_bytes - orphan.held_bytes + held_bytes;
+        orphan.held_bytes = held_bytes;
+        let time = now.saturating_duration_since(orphan.seen);
+        if time >= STILL {
+            let passed = acked.wrapping_sub(orphan.acked).max(1);
+            let ms = (time.as_millis() as u64).saturating_mul(held_bytes as u64);
+            orphan.takes = Duration::from_millis(ms / u64::from(passed));
+            (orphan.seen, orphan.acked) = (now, acked);
         }
+        Some(*orphan)
     }
 
     /// It is over; whether it was an orphan.
@@ -84,13 +117,13 @@ mod tests {
     fn they_are_found_and_measured_whatever_goes() {
         let mut orphans = Orphans::default();
         for slot in 0..100 {
-            orphans.insert(slot, Instant::from_nanos(slot.into()), slot as usize);
+            orphans.insert(slot, Instant::from_nanos(slot.into()), slot as usize, 0);
         }
         for slot in (0..100).filter(|slot| slot % 3 != 0) {
             assert!(orphans.remove(slot));
             assert!(!orphans.remove(slot));
         }
-        orphans.set_held(3, 1000);
+        orphans.look(3, 1000, 0, Instant::from_nanos(3));
         assert_eq!(orphans.len(), 34);
         assert_eq!(orphans.held_bytes(), (0..34).map(|n| 3 * n).sum::<usize>() - 3 + 1000);
         let mut picked: Vec<u32> = (0..34).filter_map(|drawn| orphans.pick(drawn)).collect();
@@ -101,5 +134,29 @@ mod tests {
             orphans.remove(slot);
         }
         assert_eq!((orphans.len(), orphans.held_bytes(), orphans.pick(7)), (0, 0, None));
+    }
+
+    #[test]
+    fn the_pace_is_that_since_the_last_look() {
+        let mut orphans = Orphans::default();
+        orphans.insert(7, Instant::from_nanos(0), 0, u32::MAX);
+        let mut takes = |held, acked: u32, ms: u64| {
+            let now = Instant::from_nanos(ms * 1_000_000);
+            orphans.look(7, held, acked, now).map(|orphan| orphan.takes.as_secs())
+        };
+        assert_eq!(takes(3000, u32::MAX, 999), Some(0), "not known yet");
+        // ten bytes in ten seconds, whenever it is asked
+        assert_eq!(takes(3000, 9, 10_000), Some(3000));
+        assert_eq!(takes(3000, 5000, 10_500), Some(3000));
+        assert_eq!(takes(3000, 3009, 11_000), Some(1));
+        assert_eq!(takes(3000, 3009, 13_000), Some(6000), "nothing");
+        assert_eq!(takes(0, 3009, 15_000), Some(0));
+    }
+
+    #[test]
+    fn patience_ends_at_twice_the_limit() {
+        let seconds = [0, 8, 12, 16, 99].map(|count| patience(count, 8).as_secs());
+        assert_eq!(seconds, [32, 32, 16, 0, 0]);
+        assert_eq!(patience(1, 0), Duration::ZERO);
     }
 }

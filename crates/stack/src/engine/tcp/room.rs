@@ -12,6 +12,7 @@ use millstream_packet::Instant;
 use millstream_tcp::State;
 
 use crate::engine::Engine;
+use crate::engine::tcp::orphans::patience;
 use crate::engine::tcp::sources::Counted;
 use crate::socket::SocketId;
 use crate::tuning::{
@@ -23,16 +24,18 @@ use crate::tuning::{
 enum Lack {
     /// An orphan of which the peer has everything, and has not closed its side.
     Delivered,
-    /// An orphan whose peer takes nothing, for a while or of a source with many.
+    /// An orphan whose peer takes nothing, or little of what it holds, or whose source has many.
     Stuck,
     /// Nothing was exchanged since the peer opened it.
     Unused,
     /// Nothing is exchanged any more, and its source has many.
     Idle,
+    /// Its source has many.
+    OneOfMany,
 }
 
 /// Of two that may give way the lesser one does: by what it lacks, then of the source that has more beyond its share,
-/// then what has stood still for longer.
+/// then what has stood still for longer, or would take longer to deliver what it holds.
 type Candidate = (Lack, Reverse<usize>, Reverse<Duration>, u32);
 
 /// Which limit on orphans is exceeded.
@@ -48,7 +51,8 @@ impl Engine {
     /// when nobody gives way: to a source with more than its share only orphans do, and what exchanged nothing of
     /// sources with as much.
     pub(in crate::engine) fn make_room(&mut self, now: Instant, newcomers: usize) -> bool {
-        let found = self.sample_orphans(now, None).or_else(|| self.sample_others(now, newcomers));
+        let found = self.sample_orphans(now, None, patience(0, 1));
+        let found = found.or_else(|| self.sample_others(now, newcomers));
         let Some((lack, .., slot)) = found else {
             // One of a source with more than its share may only not be who is made room for.
             if self.beyond_share(newcomers) == 0 {
@@ -60,7 +64,7 @@ impl Engine {
         *match lack {
             Lack::Delivered | Lack::Stuck => &mut stats.tcp_orphans_displaced,
             Lack::Unused => &mut stats.tcp_unused_displaced,
-            Lack::Idle => &mut stats.tcp_idle_displaced,
+            Lack::Idle | Lack::OneOfMany => &mut stats.tcp_idle_displaced,
         } += 1;
         self.displace(now, slot);
         !self.tcp.is_full()
@@ -71,35 +75,35 @@ impl Engine {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
         let (ip, held) = (socket.conn.ends().remote.ip(), socket.conn.send_held_bytes());
+        let (acked, _) = socket.conn.memory_passed();
         if matches!(socket.conn.state(), State::Closed | State::TimeWait)
             || self.tcp.orphans.get(slot).is_some()
         {
             return;
         }
-        self.tcp.orphans.insert(slot, now, held);
+        self.tcp.orphans.insert(slot, now, held, acked);
         self.tcp.sources.add(ip, Counted::Orphans);
         for _ in 0..ORPHANS_TURN {
-            let orphans = &self.tcp.orphans;
-            let too_many = if self.tcp.sources.count(ip, Counted::Orphans)
-                > self.limits.tuning.orphans_per_source
-            {
-                TooMany::OfSource(self.tcp.sources.place(ip))
-            } else if orphans.len() > self.limits.orphans {
-                TooMany::InAll
-            } else if orphans.held_bytes() > self.limits.tuning.orphan_bytes {
-                TooMany::Bytes
-            } else {
-                return;
-            };
-            if !self.reduce_orphans(now, too_many) {
+            let (orphans, sources, tuning) =
+                (&self.tcp.orphans, &self.tcp.sources, &self.limits.tuning);
+            let of_source = sources.count(ip, Counted::Orphans);
+            let counts = [
+                (TooMany::OfSource(sources.place(ip)), of_source, tuning.orphans_per_source),
+                (TooMany::InAll, orphans.len(), self.limits.orphans),
+                (TooMany::Bytes, orphans.held_bytes(), tuning.orphan_bytes),
+            ];
+            let beyond = counts.into_iter().find(|(_, count, limit)| count > limit);
+            let Some((too_many, count, limit)) = beyond else { return };
+            if !self.reduce_orphans(now, too_many, patience(count, limit)) {
                 return;
             }
         }
     }
 
     /// Has one of too many orphans give way; false when none does.
-    fn reduce_orphans(&mut self, now: Instant, too_many: TooMany) -> bool {
-        let Some((.., slot)) = self.sample_orphans(now, Some(too_many)) else { return false };
+    fn reduce_orphans(&mut self, now: Instant, too_many: TooMany, patience: Duration) -> bool {
+        let found = self.sample_orphans(now, Some(too_many), patience);
+        let Some((.., slot)) = found else { return false };
         let stats = &mut self.out.stats;
         *match too_many {
             TooMany::OfSource(_) => &mut stats.tcp_orphans_over_source,
@@ -110,20 +114,23 @@ impl Engine {
         true
     }
 
-    /// The orphan of a sample that gives way, as there are too many, or to a new connection; what they hold is looked at.
-    /// One that gets on gives way to a new connection alone, and only of a source with more than its share.
-    fn sample_orphans(&mut self, now: Instant, too_many: Option<TooMany>) -> Option<Candidate> {
+    /// The orphan of a sample that gives way, as there are too many, or to a new connection; what
+    /// they hold is looked at. One that would deliver all that it holds within `patience` gives way
+    /// to a new connection alone, and only of a source with more than its share.
+    fn sample_orphans(
+        &mut self,
+        now: Instant,
+        too_many: Option<TooMany>,
+        patience: Duration,
+    ) -> Option<Candidate> {
         let mut found: Option<Candidate> = None;
         for _ in 0..ORPHAN_SAMPLE {
             let drawn = self.tcp.draw();
             let slot = self.tcp.orphans.pick(drawn)?;
-            let (Some(orphan), Some(socket)) =
-                (self.tcp.orphans.get(slot), self.tcp.sockets.get(slot))
-            else {
-                continue;
-            };
+            let Some(socket) = self.tcp.sockets.get(slot) else { continue };
             let conn = &socket.conn;
-            self.tcp.orphans.set_held(slot, conn.send_held_bytes());
+            let (held, (acked, _)) = (conn.send_held_bytes(), conn.memory_passed());
+            let Some(orphan) = self.tcp.orphans.look(slot, held, acked, now) else { continue };
             let ip = conn.ends().remote.ip();
             if let Some(TooMany::OfSource(place)) = too_many
                 && place != self.tcp.sources.place(ip)
@@ -135,10 +142,11 @@ impl Engine {
             let lack = match conn.state() {
                 State::FinWait2 => Lack::Delivered,
                 State::Closed | State::TimeWait => continue,
-                _ if still >= STILL || count != 0 && too_many.is_none() => Lack::Stuck,
+                _ if still >= STILL || orphan.takes >= patience => Lack::Stuck,
+                _ if count != 0 && too_many.is_none() => Lack::Stuck,
                 _ => continue,
             };
-            let candidate = (lack, Reverse(count), Reverse(still), slot);
+            let candidate = (lack, Reverse(count), Reverse(still.max(orphan.takes)), slot);
             found = Some(found.map_or(candidate, |best| best.min(candidate)));
         }
         found
@@ -166,8 +174,9 @@ impl Engine {
             let lack = match socket.conn.has_exchanged() {
                 _ if count < newcomers => continue,
                 false => Lack::Unused,
-                true if still >= STILL && count != 0 && newcomers == 0 => Lack::Idle,
-                true => continue,
+                true if count == 0 || newcomers != 0 => continue,
+                true if still >= STILL => Lack::Idle,
+                true => Lack::OneOfMany,
             };
             let candidate = (lack, Reverse(count), Reverse(still), slot);
             found = Some(found.map_or(candidate, |best| best.min(candidate)));
