@@ -54,9 +54,10 @@ pub struct Limits {
     /// counted. 0 keeps no fragment.
     pub fragments_bytes: usize,
     /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
-    /// what TCP connections received, out of order or not, and what they have to send. Where it becomes short each has
-    /// a share, and those who do nothing give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the
-    /// default: as much as the pool has; what others take of the pool counts in any case.
+    /// what TCP connections received, out of order or not, and what they have to send, datagrams and fragments, and what
+    /// waits for neighbours, an eighth of it at most. Where it becomes short each has a share, and those who do nothing
+    /// give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the default: as much as the pool has; what
+    /// others take of the pool counts in any case.
     pub memory_bytes: usize,
     /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
     /// oldest gives way, counted.

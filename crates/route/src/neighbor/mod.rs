@@ -113,7 +113,9 @@ fn no_packets() -> PacketQueue {
 /// Neighbours of all links of an engine, both families.
 ///
 /// Every queue and the table itself are bounded. When an entry's queue is full, its oldest packets
-/// give way (RFC 4861 section 7.2.2); when all of them together are, the oldest of all. When the
+/// give way (RFC 4861 section 7.2.2), and so they do when it holds as much as is left for all:
+/// the neighbours that are waited for share the room. When all of it is taken, the oldest of all
+/// give way to a neighbour for which nothing waits yet. When the
 /// table is full, one of a sample of
 /// [`EVICTION_SAMPLE_SLOTS`](limits::EVICTION_SAMPLE_SLOTS) entries gives way: first those never
 /// used and INCOMPLETE ones, then STALE ones, then the others; the longest unused first; static
@@ -376,8 +378,11 @@ impl NeighborTable {
         loop {
             let List { packets, bytes, .. } = self.entry(slot).pending;
             let full = packets as usize >= pending_per_entry_packets
-                || bytes + held > pending_per_entry_bytes;
+                || bytes + held > pending_per_entry_bytes
+                || packets != 0 && !self.pending.leaves_as_much(packets as usize, bytes + held);
             let owner = match full {
+                // Its neighbour is asked for all the same.
+                _ if held > self.pending.limit_bytes() => break,
                 true => slot,
                 false if self.pending.has_room(held) => break,
                 false => self.pending.oldest_owner().unwrap_or(slot),
@@ -393,8 +398,10 @@ impl NeighborTable {
         let entry = self.entries[slot as usize].as_mut().expect("just found or made");
         match self.pending.push(slot, &mut entry.pending, packet) {
             Ok(()) => Resolved::Pending { solicit, displaced },
-            // Unreachable: room was made.
-            Err(packet) => self.refuse(packet, Refusal::TooLarge),
+            Err(_) => {
+                self.stats.pending_dropped += 1;
+                Resolved::Pending { solicit, displaced: displaced + 1 }
+            }
         }
     }
 

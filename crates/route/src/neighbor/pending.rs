@@ -2,6 +2,8 @@
 
 use millstream_packet::Packet;
 
+use super::NeighborTable;
+
 const END: u32 = u32::MAX;
 
 /// A first-in first-out list of waiting packets; its links are in a [`PendingStore`].
@@ -76,6 +78,17 @@ impl PendingStore {
         self.free != END && self.limit_bytes - self.bytes >= held
     }
 
+    /// Memory that they may hold, in bytes.
+    pub(super) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Returns true if a list of so many packets, which with one more would hold so many bytes,
+    /// has no more than is left for all (dynamic thresholds: Choudhury and Hahne, 1998).
+    pub(super) fn leaves_as_much(&self, packets: usize, bytes: usize) -> bool {
+        packets < self.slots.len() - self.packets && bytes <= self.limit_bytes - self.bytes
+    }
+
     /// In whose list the packet is that waits longest.
     pub(super) fn oldest_owner(&self) -> Option<u32> {
         self.slots.get(self.oldest as usize).map(|slot| slot.owner)
@@ -146,5 +159,30 @@ impl PendingStore {
         self.packets -= 1;
         self.bytes -= held;
         Some(packet)
+    }
+}
+
+impl NeighborTable {
+    /// Memory that the waiting packets hold, in bytes.
+    #[inline]
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.bytes()
+    }
+
+    /// From now on waiting packets hold at most so many bytes together, and never more than
+    /// [`NeighborConfig::pending_bytes`](super::NeighborConfig::pending_bytes). The oldest beyond
+    /// that are dropped; returns the number of these.
+    #[inline]
+    pub fn limit_pending(&mut self, bytes: usize) -> u64 {
+        self.pending.limit_bytes = bytes.min(self.config.pending_bytes);
+        let mut dropped = 0;
+        while self.pending.bytes > self.pending.limit_bytes
+            && let Some(owner) = self.pending.oldest_owner()
+        {
+            drop(self.pop_pending(owner));
+            dropped += 1;
+        }
+        self.stats.pending_dropped += dropped;
+        dropped
     }
 }

@@ -304,8 +304,8 @@ fn when_all_room_is_taken_the_oldest_of_all_gives_way() {
     let config = NeighborConfig { pending_packets: 3, ..Default::default() };
     let (pool, mut t) = (pool(), table(config));
     assert_eq!(send(&mut t, &pool, at(0), ip(1), 1), "ask");
-    assert_eq!(send(&mut t, &pool, at(1), ip(2), 2), "ask");
-    assert_eq!(send(&mut t, &pool, at(2), ip(1), 3), "wait");
+    assert_eq!(send(&mut t, &pool, at(1), ip(1), 2), "wait");
+    assert_eq!(send(&mut t, &pool, at(2), ip(2), 3), "ask");
     let resolved = t.resolve(at(3), LINK, ip(3), packet(&pool, 4));
     assert!(matches!(resolved, Resolved::Pending { solicit: true, displaced: 1 }));
     assert_eq!(send(&mut t, &pool, at(4), ip(1), 5), "wait, dropped 1");
@@ -313,7 +313,59 @@ fn when_all_room_is_taken_the_oldest_of_all_gives_way() {
         let heard = t.hear(at(5), LINK, ip(last), Some(mac(last)), Evidence::ARP_REPLY);
         contents(heard.released)
     };
-    assert_eq!([answer(1), answer(2), answer(3)], [vec![3, 5], vec![], vec![4]]);
+    assert_eq!([answer(1), answer(2), answer(3)], [vec![5], vec![3], vec![4]]);
+}
+
+#[test]
+fn neighbours_that_are_waited_for_share_the_room() {
+    let pool = pool();
+    let held = packet(&pool, 0).held_bytes();
+    let by_number = NeighborConfig { pending_packets: 16, ..Default::default() };
+    let by_bytes = NeighborConfig { pending_bytes: 16 * held, ..Default::default() };
+    for config in [by_number, by_bytes] {
+        let mut t = table(config);
+        let waiting = |t: &NeighborTable, who| {
+            t.iter().find(|neighbor| neighbor.ip == who).map_or(0, |n| n.pending_packets)
+        };
+        for _ in 0..100 {
+            send(&mut t, &pool, at(0), ip(1), 1);
+        }
+        assert_eq!(waiting(&t, ip(1)), 8, "half of all");
+        for n in 0..100 {
+            send(&mut t, &pool, at(1), ip(1 + n % 5), 1);
+        }
+        assert!((2..=5).all(|n| waiting(&t, ip(n)) >= 1), "others have nothing");
+        for n in 0..4 {
+            send(&mut t, &pool, at(2), ip(9), n);
+        }
+        for n in 0..200 {
+            send(&mut t, &pool, at(3), ip(1 + n % 5), 1);
+        }
+        assert!(waiting(&t, ip(9)) >= 1, "what waits is displaced by who has his share");
+    }
+}
+
+#[test]
+fn less_may_wait_when_the_owner_says_so() {
+    let (pool, mut t) = (pool(), table(NeighborConfig::default()));
+    let held = packet(&pool, 0).held_bytes();
+    for n in 1..=8 {
+        send(&mut t, &pool, at(u64::from(n)), ip(n), n);
+    }
+    assert_eq!((t.pending_bytes(), t.limit_pending(8 * held)), (8 * held, 0));
+    assert_eq!(t.limit_pending(3 * held), 5);
+    assert_eq!((t.pending_bytes(), t.stats().pending_dropped), (3 * held, 5));
+    let mut answer = |last| {
+        let heard = t.hear(at(9), LINK, ip(last), Some(mac(last)), Evidence::ARP_REPLY);
+        contents(heard.released)
+    };
+    assert_eq!([answer(5), answer(6)], [vec![], vec![6]]);
+    assert_eq!(t.limit_pending(held - 1), 2);
+    assert_eq!(send(&mut t, &pool, at(9), ip(7), 1), "wait, dropped 1");
+    let resolved = t.resolve(at(9), LINK, ip(99), packet(&pool, 1));
+    assert!(matches!(resolved, Resolved::Pending { solicit: true, displaced: 1 }));
+    assert_eq!(t.limit_pending(usize::MAX), 0);
+    assert_eq!(send(&mut t, &pool, at(9), ip(7), 1), "wait");
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub struct NeighborConfig {
     pub pending_per_entry_bytes: usize,
     /// Packets that wait in all at most.
     pub pending_packets: usize,
-    /// Memory that all waiting packets hold at most.
+    /// Memory that all waiting packets hold at most
+    /// ([`NeighborTable::limit_pending`](crate::NeighborTable::limit_pending)).
     pub pending_bytes: usize,
     /// Time that a confirmed neighbour counts as reachable, before the random factor between 0.5
     /// and 1.5 of RFC 4861 section 6.3.2.

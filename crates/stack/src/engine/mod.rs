@@ -358,6 +358,7 @@ impl Engine {
             random: Random::new((random[0], random[1])),
             live: live::Live::new(live.as_ref(), now),
         };
+        engine.out.settle_neighbors(&mut engine.account);
         engine.set_packet_sample(packet_sample);
         Ok(engine)
     }

@@ -92,6 +92,7 @@ impl Engine {
         progress |= self.tell_of_room(now);
         self.out.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();
+        self.out.settle_neighbors(&mut self.account);
         if self.out.pool.growth_wanted() {
             let _ = self.out.pool.grow();
         }

@@ -3,6 +3,7 @@
 
 pub mod breaking;
 pub mod device;
+pub mod neighbors;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,19 +1,18 @@
 //! A segment of Ethernet in memory: engines at a hub, to whom a test may say whatever it likes, and who are overheard.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use millstream::link::{Link, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::wire::arp::{ArpOperation, ArpPacket};
-use millstream::wire::checksum::Accumulator;
 use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Protocol};
+use millstream::wire::ip::{self, Protocol};
 use millstream::wire::ndp::{Envelope, NdpMessage};
 use millstream::{Engine, EngineConfig};
 
 use crate::common;
+pub use crate::common::neighbors::{arp, ndp};
 
 /// The link address of the station with this number.
 pub fn mac(station: u8) -> MacAddr {
@@ -209,42 +208,7 @@ fn reported_group(frame: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(group).ok().map(|group| Ipv6Addr::from(group).into())
 }
 
-/// An ARP packet in a frame to `to`.
-pub fn arp(to: MacAddr, operation: ArpOperation, sender: (MacAddr, &str), target: &str) -> Vec<u8> {
-    let ip = |text: &str| text.parse::<Ipv4Addr>().expect("an address");
-    let target_mac = if operation == ArpOperation::Reply { to } else { MacAddr::ZERO };
-    let message = ArpPacket {
-        operation,
-        sender_mac: sender.0,
-        sender_ip: ip(sender.1),
-        target_mac,
-        target_ip: ip(target),
-    };
-    let mut frame = vec![0; 14 + 28];
-    EthernetHeader::new(to, sender.0, EtherType::ARP).emit(&mut frame);
-    message.emit(&mut frame[14..]);
-    frame
-}
-
 /// An announcement.
 pub fn gratuitous(sender: MacAddr, ip: &str) -> Vec<u8> {
     arp(MacAddr::BROADCAST, ArpOperation::Request, (sender, ip), ip)
-}
-
-/// A neighbour discovery message in a frame, as whoever sends it likes it.
-pub fn ndp(from: MacAddr, to: MacAddr, src: &str, dst: &str, message: &NdpMessage) -> Vec<u8> {
-    let [src, dst] = [src, dst].map(|ip| ip.parse::<Ipv6Addr>().expect("an address"));
-    let mut body = vec![0; message.emit_len()];
-    message.emit(&mut body);
-    let pseudo = icmp::pseudo_sum(src.into(), dst.into(), body.len());
-    let mut sum = Accumulator::new(pseudo);
-    sum.add(&body);
-    body[icmp::CHECKSUM_OFFSET..icmp::CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish());
-    let mut ip = IpHeader::new(src.into(), dst.into(), Protocol::ICMPV6, body.len());
-    ip.hop_limit = 255;
-    let mut frame = vec![0; 14 + ip.emit_len()];
-    EthernetHeader::new(to, from, EtherType::IPV6).emit(&mut frame);
-    ip.emit(&mut frame[14..]);
-    frame.extend(body);
-    frame
 }

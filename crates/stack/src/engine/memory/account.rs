@@ -19,7 +19,11 @@
 //!   those who hold and do nothing do not keep those who behave from it, and who does little holds little.
 //! - The minimum shrinks towards a frame as **scarcity** comes near. From there on a queue that does not move takes one
 //!   segment, and only while it is empty, up to 29/32: the last part before the reserve is for those that move.
+//! - **What waits for neighbours** is charged once a turn, and may hold as much as is left below the reserve, up to an
+//!   eighth of all: those who are not there share it among themselves ([`NeighborTable`]).
 //! - **The reserve** is for what frees memory: to look at a segment, for ACKs, resets, timers, neighbours, ICMP.
+//!
+//! [`NeighborTable`]: millstream_route::NeighborTable
 //!
 //! Without pressure all of this costs a comparison of two numbers for each change of a queue.
 
@@ -53,6 +57,11 @@ const AHEAD: usize = 2;
 /// What one queue of datagrams may hold of what all of them have left, as one part in so many.
 const DATAGRAMS_SHARE: usize = 4;
 
+/// What waits for neighbours holds as much as is left below the reserve, but at most one part in so many of the memory,
+const NEIGHBORS_MOST_PART: usize = 8;
+/// and one in so many in any case.
+const NEIGHBORS_LEAST_PART: usize = 128;
+
 /// What every queue may hold while there is enough for it, in bytes: some ten segments, so that a peer may have as much
 /// under way as RFC 6928 lets it begin with.
 const MINIMUM_BYTES: usize = 16 * 1024;
@@ -71,6 +80,8 @@ pub(crate) enum Held {
     Datagrams,
     /// Fragments of datagrams that are not whole.
     Fragments,
+    /// Packets that wait for the link addresses of neighbours.
+    Neighbors,
 }
 
 /// See the module text. Owned by the engine, and written by its thread alone.
@@ -84,6 +95,8 @@ pub(crate) struct Account {
     total: usize,
     datagrams: usize,
     datagrams_limit: usize,
+    /// Charged for what waits for neighbours.
+    neighbors: u32,
     /// When the pool was looked at last: bytes of its frames that were free, and what was charged then.
     free_then: usize,
     total_then: usize,
@@ -113,6 +126,7 @@ impl Account {
             total: 0,
             datagrams: 0,
             datagrams_limit,
+            neighbors: 0,
             free_then: 0,
             total_then: 0,
             look_at: 0,
@@ -301,6 +315,16 @@ impl Account {
         admits
     }
 
+    /// What waits for neighbours holds so many bytes now. Returns how many it may.
+    #[inline]
+    pub fn settle_neighbors(&mut self, held: usize) -> usize {
+        let mut charged = self.neighbors;
+        self.settle(Held::Neighbors, &mut charged, held);
+        self.neighbors = charged;
+        let all = self.limit.min(self.frames);
+        self.left_below(RESERVE).clamp(all / NEIGHBORS_LEAST_PART, all / NEIGHBORS_MOST_PART)
+    }
+
     /// For showing.
     pub fn usage(&self) -> MemoryUse {
         MemoryUse {
@@ -417,6 +441,20 @@ mod tests {
         assert_eq!(share(29, 1, ALL), (part - 1) / MOVING_SHARE);
         assert_eq!([share(29, 1, 7000), share(29, 1, 7)], [14_000, 0]);
         assert_eq!(share(30, 0, ALL), 0);
+    }
+
+    #[test]
+    fn what_waits_for_neighbours_leaves_as_much_and_keeps_a_little() {
+        let (_pool, mut account) = account();
+        let part = PART * FRAME_HELD_BYTES;
+        assert_eq!(account.settle_neighbors(0), 4 * part);
+        assert_eq!((account.settle_neighbors(part), account.total), (4 * part, part));
+        fill(&mut account, 28);
+        assert_eq!(account.settle_neighbors(part), 2 * part - 1);
+        assert_eq!(account.settle_neighbors(2 * part), part - 1);
+        assert_eq!(account.settle_neighbors(8 * part), part / 4);
+        fill(&mut account, 9);
+        assert_eq!((account.settle_neighbors(0), account.total), (4 * part, part + 1));
     }
 
     #[test]

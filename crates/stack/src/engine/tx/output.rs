@@ -21,6 +21,7 @@ use crate::engine::ip::routing::Routing;
 use crate::engine::ip::sent_lately::{SentLately, least_path_mtu};
 use crate::engine::ip::{Identifications, Membership};
 use crate::engine::links::{Links, RemovedLink, Serial};
+use crate::engine::memory::account::Account;
 use crate::engine::packet_trace::PacketTraces;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -272,6 +273,14 @@ impl Output {
         self.neighbors.remove_link(link);
         let dropped = waited - self.neighbors.stats().pending_packets;
         self.stats.drop_many(why, dropped as u64);
+    }
+
+    /// Charges what waits for neighbours. Where that is more than it may be now, the oldest packets are dropped.
+    #[inline]
+    pub fn settle_neighbors(&mut self, account: &mut Account) {
+        let limit = account.settle_neighbors(self.neighbors.pending_bytes());
+        let dropped = self.neighbors.limit_pending(limit);
+        self.stats.drop_many(DropReason::NeighborQueueFull, dropped);
     }
 
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero

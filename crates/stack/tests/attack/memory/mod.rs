@@ -2,6 +2,7 @@
 //! frames goes on serving those who behave, and has all its memory back when they have gone.
 
 mod search;
+mod waiting;
 mod world;
 
 use std::sync::OnceLock;
@@ -18,7 +19,10 @@ const FRAMES: usize = 4096;
 
 /// A world with a transfer each way, past its start.
 fn busy(v6: bool) -> World {
-    let mut world = World::new(v6, FRAMES);
+    begin(World::new(v6, FRAMES))
+}
+
+fn begin(mut world: World) -> World {
     world.transfer(true, 0);
     world.transfer(false, u64::MAX);
     world.run(Duration::from_millis(500), |_| {});

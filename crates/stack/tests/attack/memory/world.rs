@@ -9,14 +9,19 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::route::{LinkId, Route};
 use millstream::tcp::State;
-use millstream::wire::icmp::{self, Icmp};
-use millstream::wire::ip::{self, IpHeader, Version};
+use millstream::wire::arp::{ArpOperation, ArpPacket};
+use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream::wire::icmp::Icmp;
+use millstream::wire::ip::{self, Version};
+use millstream::wire::ndp::{NdpMessage, NeighborSolicitation};
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
-use millstream::{Engine, SocketId};
+use millstream::{AddressCheck, Engine, SocketId};
 
 use crate::common::device::Device;
+use crate::common::neighbors::{arp, ndp};
 use crate::common::{FAR, NEAR, config, engine, pool};
 use crate::crowd::clock;
+use crate::datagrams::echo_request;
 use crate::frames::{self, Ends};
 use crate::puppet::syn;
 
@@ -27,6 +32,11 @@ const DELAY: Duration = Duration::from_millis(5);
 const BITS_PER_S: u64 = 20_000_000;
 /// What may wait for the path.
 const QUEUE_NS: u64 = 30_000_000;
+
+/// Where all are whose packets the test makes.
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
+/// First byte of an ICMPv6 neighbour advertisement.
+const ADVERT: u8 = 136;
 
 /// What is read is thrown away.
 pub const DISCARD: u16 = 9;
@@ -81,15 +91,19 @@ pub struct World {
     pub peers: Vec<Peer>,
     by_port: HashMap<u16, usize>,
     pub pongs: u64,
+    /// The host's answers to who asks for its link address.
+    pub answers: u64,
     /// Resets for the attacker, and sockets that were told of an eviction.
     pub resets: u64,
     pub told: u64,
     /// The attacker opens nothing any more.
     has_left: bool,
     v6: bool,
+    /// Link addresses of the near host and of the far one, on Ethernet.
+    macs: Option<[MacAddr; 2]>,
 }
 
-fn addr(v6: bool, host: u8, port: u16) -> SocketAddr {
+pub fn addr(v6: bool, host: u8, port: u16) -> SocketAddr {
     let ip: IpAddr = match v6 {
         true => format!("fd09::{host:x}"),
         false => format!("10.9.0.{host}"),
@@ -99,38 +113,31 @@ fn addr(v6: bool, host: u8, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
-/// An echo request.
-fn echo_request(src: IpAddr, dst: IpAddr, id: u16, seq: u16) -> Vec<u8> {
-    let version = Version::of(&src);
-    let mut bytes = vec![0; icmp::HEADER_LEN];
-    Icmp::EchoRequest { id, seq }.emit(version, &mut bytes);
-    bytes[icmp::CHECKSUM_OFFSET..icmp::CHECKSUM_OFFSET + 2].fill(0);
-    let pseudo = match version {
-        Version::V4 => 0,
-        Version::V6 => icmp::pseudo_sum(src, dst, bytes.len()),
-    };
-    let ip = IpHeader::new(src, dst, icmp::protocol(version), bytes.len());
-    frames::sealed(ip, icmp::CHECKSUM_OFFSET, bytes, pseudo)
-}
-
 impl World {
     /// The far host has so many frames and no more.
     pub fn new(v6: bool, count: usize) -> World {
+        Self::over(Medium::Ip, v6, count)
+    }
+
+    /// The same; on Ethernet the hosts and the attacker are neighbours, and the path is a bridge.
+    pub fn over(medium: Medium, v6: bool, count: usize) -> World {
         let pool = pool();
         let frames = Pool::new(PoolConfig::fixed(count)).expect("memory");
-        let plain = PairConfig {
-            medium: Medium::Ip,
-            offload: false,
-            capacity: 4096,
-            ..PairConfig::default()
-        };
+        let plain = PairConfig { medium, offload: false, capacity: 4096, ..PairConfig::default() };
         let (far_end, wire) = pair(plain.clone()).expect("a pair");
-        let (near_end, near_wire) = pair(plain).expect("a pair");
+        let macs = [MacAddr([2, 0, 0, 0, 0, 0x1a]), MacAddr([2, 0, 0, 0, 0, 0x1b])];
+        let far_mac = plain.macs[0];
+        let (near_end, near_wire) = pair(PairConfig { macs, ..plain }).expect("a pair");
         let device = Device::new(far_end, pool.clone());
-        let mut far = engine(config(&frames, 2), device, &FAR);
         let mut near_config = config(&pool, 1);
         near_config.tcp.recv_buffer_bytes = 96 * 1024;
         near_config.tcp.recv_auto_tune = false;
+        let mut far_config = config(&frames, 2);
+        for config in [&mut near_config, &mut far_config] {
+            config.addresses.check_v4 = AddressCheck::Off;
+            config.addresses.check_v6 = AddressCheck::Off;
+        }
+        let mut far = engine(far_config, device, &FAR);
         let mut near = engine(near_config, near_end, &NEAR);
         for engine in [&mut far, &mut near] {
             for all in ["0.0.0.0/0", "::/0"] {
@@ -163,10 +170,12 @@ impl World {
             peers: Vec::new(),
             by_port: HashMap::new(),
             pongs: 0,
+            answers: 0,
             resets: 0,
             told: 0,
             has_left: false,
             v6,
+            macs: (medium == Medium::Ethernet).then_some([macs[0], far_mac]),
         };
         world.step();
         world
@@ -214,6 +223,35 @@ impl World {
 
     /// Puts a packet before the host.
     pub fn inject(&mut self, packet: &[u8]) {
+        let Some([_, far]) = self.macs else { return self.inject_frame(packet) };
+        let kind = if self.v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let header = EthernetHeader::new(far, STATION, kind);
+        let mut frame = vec![0; header.header_len()];
+        header.emit(&mut frame);
+        frame.extend(packet);
+        self.inject_frame(&frame);
+    }
+
+    /// A station with an address that ends in `host` asks for the host's link address.
+    pub fn ask(&mut self, host: u8) {
+        let (from, to) = (addr(self.v6, host, 0).ip(), addr(self.v6, 2, 0).ip());
+        let (from, target) = (from.to_string(), to.to_string());
+        let frame = match to {
+            IpAddr::V4(_) => {
+                arp(MacAddr::BROADCAST, ArpOperation::Request, (STATION, &from), &target)
+            }
+            IpAddr::V6(to) => {
+                let (source_ll, nonce) = (Some(STATION), None);
+                let asked = NeighborSolicitation { target: to, source_ll, nonce };
+                let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 2]);
+                let message = NdpMessage::NeighborSolicitation(asked);
+                ndp(STATION, group, &from, "ff02::1:ff00:2", &message)
+            }
+        };
+        self.inject_frame(&frame);
+    }
+
+    fn inject_frame(&mut self, packet: &[u8]) {
         let mut batch = PacketBatch::new();
         batch.push(Packet::from_slice(&self.pool, 0, packet).expect("frames")).expect("room");
         self.wire.transmit(self.now, &self.pool, &mut batch).expect("the pair is whole");
@@ -309,7 +347,12 @@ impl World {
 
     /// Asks the host whether it is there.
     pub fn ping(&mut self) {
-        let (from, to) = (addr(self.v6, 66, 0).ip(), addr(self.v6, 2, 0).ip());
+        self.ping_from(addr(self.v6, 66, 0).ip());
+    }
+
+    /// The same, from somebody else.
+    pub fn ping_from(&mut self, from: IpAddr) {
+        let to = addr(self.v6, 2, 0).ip();
         self.inject(&echo_request(from, to, 7, 1));
     }
 
@@ -382,7 +425,7 @@ impl World {
 
     fn deliver(&mut self, to_far: bool, packet: &[u8]) {
         if to_far {
-            return self.inject(packet);
+            return self.inject_frame(packet);
         }
         let mut batch = PacketBatch::new();
         batch.push(Packet::from_slice(&self.pool, 0, packet).expect("frames")).expect("room");
@@ -398,9 +441,8 @@ impl World {
             packets.extend(batch.drain().map(|p| p.slices().collect::<Vec<_>>().concat()));
         }
         for packet in packets {
-            let Ok(parsed) = ip::parse(&packet, packet.len()) else { continue };
-            if parsed.dst != addr(self.v6, 1, 0).ip() && parsed.dst != addr(self.v6, 2, 0).ip() {
-                self.hear(&packet, parsed.header_len);
+            if !self.goes_over_path(from_far, &packet) {
+                self.hear(if self.macs.is_some() { &packet[14..] } else { &packet });
                 continue;
             }
             let free = &mut self.free_at[usize::from(from_far)];
@@ -415,12 +457,34 @@ impl World {
         }
     }
 
+    /// Whether a host has sent this to the other. Of the questions that are for all the bridge hands on those for the
+    /// near host.
+    fn goes_over_path(&self, from_far: bool, packet: &[u8]) -> bool {
+        let Some(macs) = self.macs else {
+            let hosts = [1, 2].map(|host| addr(self.v6, host, 0).ip());
+            return ip::parse(packet, packet.len()).is_ok_and(|ip| hosts.contains(&ip.dst));
+        };
+        let target = match addr(self.v6, 1, 0).ip() {
+            IpAddr::V4(near) => packet.get(14 + 24..14 + 28) == Some(&near.octets()),
+            IpAddr::V6(near) => packet.get(14 + 48..14 + 64) == Some(&near.octets()),
+        };
+        match from_far {
+            true => packet[..6] == macs[0].0 || packet[0] & 1 != 0 && target,
+            false => packet[..6] == macs[1].0 || packet[0] & 1 != 0,
+        }
+    }
+
     /// What the host has sent to the attacker.
-    fn hear(&mut self, packet: &[u8], header_len: usize) {
+    fn hear(&mut self, packet: &[u8]) {
         let Some((ends, header, len)) = frames::read(packet) else {
-            let reply =
-                Icmp::parse(ip::Version::of(&addr(self.v6, 66, 0).ip()), &packet[header_len..]);
-            self.pongs += u64::from(matches!(reply, Ok((Icmp::EchoReply { .. }, _))));
+            if let Ok(ArpPacket { operation, .. }) = ArpPacket::parse(packet) {
+                self.answers += u64::from(operation == ArpOperation::Reply);
+            } else if let Ok(ip) = ip::parse(packet, packet.len()) {
+                let body = &packet[ip.header_len..];
+                let reply = Icmp::parse(Version::of(&ip.dst), body);
+                self.pongs += u64::from(matches!(reply, Ok((Icmp::EchoReply { .. }, _))));
+                self.answers += u64::from(self.v6 && body[0] == ADVERT);
+            }
             return;
         };
         let Some(&index) = self.by_port.get(&ends.to.port()) else { return };
