@@ -1,7 +1,6 @@
 //! What the packet layer costs, beside its peers, and whether that is what it is held to:
-//! `cargo bench -p millstream-packet`, or with `-- [part of a row's name]… [--rounds N]
-//!
-//! [--packets N]`.
+//! `cargo bench -p millstream-packet`, or with
+//! `-- [part of a row's name]… [--rounds N] [--packets N]`.
 //!
 //! Every contender is a process that answers the same cases: this crate's pool; malloc of glibc,
 //! jemalloc and mimalloc (this program with the library preloaded); DPDK's mempool, mbuf and ring

@@ -1,4 +1,4 @@
-//! What numbers of routes stand for: a route, or several that share flows.
+//! Hops: the numbers of routes stand for a route, or several that share flows.
 
 use crate::limits::MULTIPATH_LIMIT;
 use crate::route::Route;

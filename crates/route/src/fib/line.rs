@@ -23,7 +23,7 @@ const FIRST_VALUE: usize = 3;
 /// Lines that the values of a line take at most.
 pub(super) const BLOCK_LIMIT: usize = SLOTS * 32 / (64 * WORDS);
 const BASE_BITS: u32 = 31;
-/// How many lines there can be.
+/// Lines that there can be.
 pub(super) const LINES_LIMIT: usize = (1 << BASE_BITS) / WORDS;
 const BEFORE_BITS: u32 = 7;
 /// The line is read in another place while it is written.
@@ -162,7 +162,7 @@ fn block_lines(values: usize, shift: u32) -> usize {
     (values << shift).div_ceil(64 * WORDS).next_power_of_two()
 }
 
-/// What is to be written into a line.
+/// The contents that are to be written into a line.
 pub(super) struct Contents {
     bits: [u64; 2],
     values: [u32; SLOTS],
@@ -238,5 +238,33 @@ pub(super) fn values<K: Key>(words: &[Line], at: usize) -> [u32; SLOTS] {
         // Most lines of a new table are as they were made.
         None | Some(Seen { header: Header(0), .. }) => [NOTHING; SLOTS],
         Some(seen) => core::array::from_fn(|slot| seen.value::<K>(words, slot).unwrap_or(NOTHING)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ASIDE;
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_being_written_is_read_in_the_other_place() {
+        let words: Vec<Line> = (0..12).map(|_| Line::default()).collect();
+        for runs in [1_u32, 3, 20, 40, 128] {
+            // Routes of numbers that 16 bits hold, and that they do not; and nodes.
+            for first in [1, 40_000, !5_u32] {
+                let slot_value = |slot: usize| first.wrapping_add(slot as u32 * runs / 128);
+                let slots = core::array::from_fn(slot_value);
+                let contents = Contents::new::<u32>(&slots);
+                contents.write_block(&words, 4);
+                contents.write(&words[ASIDE]);
+                contents.header(ASIDE, 4).write(&words[ASIDE], Ordering::Relaxed);
+                Header::moved(ASIDE).write(&words[2], Ordering::Relaxed);
+                words[2][1..].iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+                assert_eq!(values::<u32>(&words, 2), slots, "{runs} from {first}");
+                contents.write(&words[2]);
+                contents.header(2, 4).write(&words[2], Ordering::Relaxed);
+                assert_eq!(values::<u32>(&words, 2), slots, "{runs} from {first}");
+            }
+        }
     }
 }

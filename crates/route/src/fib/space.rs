@@ -1,6 +1,6 @@
 //! Which lines are whose: nodes of two lines, and blocks of 1, 2, 4 or 8 lines for values outside.
 //!
-//! What was a node stays one, so that the headers of its lines, and the versions in them, are never
+//! A line that was a node's stays a node's, so that its header, and the version in it, are never
 //! anything else.
 
 use super::NODE_LINES;

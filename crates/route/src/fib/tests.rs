@@ -223,3 +223,54 @@ fn a_reader_meets_no_state_in_between() {
         reader.join().expect("a reader");
     }
 }
+
+/// A prefix that comes and goes moves the values of all behind it in their line. Whoever reads a
+/// line half written finds a neighbour's.
+#[test]
+fn the_neighbours_of_a_change_are_always_found() {
+    const ROUNDS: u32 = if cfg!(miri) { 20 } else { 60_000 };
+    let slots: Vec<u32> = (1..9).map(|n| n * 12).collect();
+    let prefixes = slots.iter().zip(1..).map(|(slot, number)| ((slot << 24, 8), number));
+    let mut model: Model<u32> = Model(prefixes.collect());
+    let mut writer = model.build(10);
+    let fib = writer.fib().clone();
+    let reader = std::thread::spawn(move || {
+        let keys: Vec<u32> = slots.iter().map(|slot| slot << 24 | 5).collect();
+        // Until the writer drops its handle.
+        while std::sync::Arc::strong_count(&fib) > 1 {
+            for (key, number) in keys.iter().zip(1..) {
+                assert_eq!(fib.lookup(*key), Some(&route(number)));
+            }
+            let found = |at, it: Option<&Route>| assert_eq!(it, Some(&route(at as u32 + 1)));
+            fib.lookup_bulk(&keys, |key| key, |_| 0, found);
+        }
+    });
+    for round in 0..ROUNDS {
+        match round % 2 {
+            0 => model.0.insert((2 << 24, 8), 9),
+            _ => model.0.remove(&(2 << 24, 8)),
+        };
+        writer.update(2 << 24, 8, &model).expect("room");
+    }
+    drop(writer);
+    reader.join().expect("the reader");
+}
+
+/// What a reader has of a line does not hold once the line has changed, were it to the same again.
+#[test]
+fn a_line_that_changed_and_changed_back_is_told() {
+    let mut model = Model(BTreeMap::from([((12_u32 << 24, 8), 1)]));
+    let mut writer = model.build(4);
+    let fib = writer.fib().clone();
+    let seen = Seen::read(&fib.words, ROOT).expect("a line");
+    assert!(seen.is_still());
+    assert_eq!(seen.value::<u32>(&fib.words, 12), Some(1));
+    for value in [Some(2), None] {
+        match value {
+            Some(value) => model.0.insert((2 << 24, 8), value),
+            None => model.0.remove(&(2 << 24, 8)),
+        };
+        writer.update(2 << 24, 8, &model).expect("room");
+        assert!(!seen.is_still());
+    }
+}
