@@ -27,7 +27,7 @@ pub struct Limits {
     /// further SYN, or last step of a handshake, is dropped and counted ([`crate::DropReason::SourceLimit`]).
     pub connections_per_source: usize,
     /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans).
-    /// Of a sample one gives way that has nothing to deliver, or has not got on for a second, or
+    /// One of a sample gives way that has nothing to deliver, or has not got on for a second, or
     /// would take longer than 32 seconds for what it holds, of the source with most; it is counted.
     /// The 32 seconds shrink as there are more, to nothing at twice the limit, beyond which none
     /// stays.

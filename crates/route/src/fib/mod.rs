@@ -19,7 +19,7 @@
 //! so was all that it read, since each change of a line changes the version in its header first. A
 //! block or a node that has another use by now had the header changed that led to it. No reader
 //! waits: whatever the header says, there is a whole line to be read. It begins again when the line
-//! was changed meanwhile; a version comes round after 2^25 changes of one line within one look-up.
+//! was changed meanwhile; a version comes round after 2^23 changes of one line within one look-up.
 
 mod hops;
 mod line;

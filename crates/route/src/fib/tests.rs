@@ -256,7 +256,7 @@ fn the_neighbours_of_a_change_are_always_found() {
     reader.join().expect("the reader");
 }
 
-/// What a reader has of a line does not hold once the line has changed, were it to the same again.
+/// A reader's copy of a line does not hold once the line has changed, were it to the same again.
 #[test]
 fn a_line_that_changed_and_changed_back_is_told() {
     let mut model = Model(BTreeMap::from([((12_u32 << 24, 8), 1)]));

@@ -57,7 +57,7 @@ const AHEAD: usize = 2;
 /// What one queue of datagrams may hold of what all of them have left, as one part in so many.
 const DATAGRAMS_SHARE: usize = 4;
 
-/// What waits for neighbours holds as much as is left below the reserve, but at most one part in so many of the memory,
+/// Packets that wait for neighbours hold as much as is left below the reserve, but at most one part in so many of the memory,
 const NEIGHBORS_MOST_PART: usize = 8;
 /// and one in so many in any case.
 const NEIGHBORS_LEAST_PART: usize = 128;
@@ -315,7 +315,7 @@ impl Account {
         admits
     }
 
-    /// What waits for neighbours holds so many bytes now. Returns how many it may.
+    /// Charges the bytes that wait for neighbours now. Returns the bytes that may wait.
     #[inline]
     pub fn settle_neighbors(&mut self, held: usize) -> usize {
         let mut charged = self.neighbors;

@@ -24,7 +24,7 @@ const MOVES_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes passed on are counted over this time, in ms.
 const WINDOW_MS: u32 = 1000;
 
-/// What the queues of a connection hold, and how far that was passed on: offsets up to which the peer has acknowledged
+/// Bytes that the queues of a connection hold, and how far they were passed on: offsets up to which the peer has acknowledged
 /// and the application has read, wrapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Passed {
@@ -63,7 +63,7 @@ struct Pace {
     /// When it was last found to move, and when it was last in no excess.
     moved_ms: u32,
     settled_ms: u32,
-    /// Of which connection in its slot: its generation, and a bit more; 0: of none.
+    /// The connection in its slot that this is of: its generation, and a bit more; 0: none.
     whose: u32,
     /// It was found to move at all.
     has_moved: bool,
@@ -84,12 +84,12 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    /// Whether it did within the last second.
+    /// Returns true where it did within the last second.
     pub fn is_so(&self) -> bool {
         self.has_moved && self.still < MOVES_WITHIN
     }
 
-    /// Whether it may have: there was no time yet to see it.
+    /// Returns true where it may have: there was no time yet to see it.
     pub fn may_be(&self) -> bool {
         self.still < if self.has_moved { MOVES_WITHIN } else { UNKNOWN_WITHIN }
     }
