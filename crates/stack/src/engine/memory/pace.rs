@@ -3,7 +3,8 @@
 //! A byte acknowledged now and then is no progress. A connection *moves* when the bytes of the last second, that its peer
 //! acknowledged or its application read, would empty the fuller of its queues within the *demand*: 32 seconds at first.
 //! It is in *excess* when its peer does not empty the send queue within the demand; then the receive queue counts, too,
-//! because an application whose writes wait, as an echo server's, does not read for that reason. While memory stays
+//! because an application whose writes wait, as an echo server's, does not read for that reason. How fast it reads is no
+//! excuse for what its peer does not take: an echo server moves it from one queue to the other. While memory stays
 //! scarce the demand is halved again and again, down to a second: an attacker who moves as little as each demand asks for
 //! has to move all it holds in each second in the end, as users do.
 
@@ -179,7 +180,12 @@ impl Paces {
         let excess = match takes {
             // What the application does not read is its own matter.
             true => 0,
-            false => (sends + receives).saturating_sub(acked.max(read) * self.demand),
+            // What it reads and then waits for the peer is none the less held.
+            false => {
+                let (sent, taken) = (acked * self.demand, read * self.demand);
+                let beyond = sent.saturating_sub(sends).max(taken);
+                sends.saturating_sub(sent) + receives.saturating_sub(beyond)
+            }
         };
         // Who waits for memory and has none yet has shown nothing.
         let has_shown = sends + receives != 0 || acked != 0 || read != 0 || was_unseen;
@@ -285,6 +291,9 @@ mod tests {
         assert_eq!(excess(holds(0, 0, false), 2), 0, "it does not read");
         assert_eq!(excess(holds(40, 1000, false), 2000), 0, "the peer takes what is sent");
         assert!(excess(holds(40, 2000, false), 2001) > HELD);
+        // what it has read lies before the peer, who takes little of it
+        let echoes = Passed { read: HELD as u32, ..holds(41, HELD, false) };
+        assert!((HELD - 1500..=HELD).contains(&excess(echoes, 2002)));
     }
 
     #[test]

@@ -214,6 +214,10 @@ fn the_worst_attacker_found_keeps_nobody_from_being_served() {
         let attacker = match (number, worst) {
             (0, _) => Attacker::LEAST,
             (1, _) => Attacker { echo: true, sends: 1400, ..Attacker::LEAST },
+            // what the echo server has read and its peer does not take
+            (2, _) => {
+                Attacker { echo: true, sends: 250, every_ms: 150, opens_ms: 182, ..Attacker::LEAST }
+            }
             (_, Some((worst, _))) if number % 3 != 0 => worst.changed(&mut guess),
             _ => Attacker::drawn(&mut guess),
         };
