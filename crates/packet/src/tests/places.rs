@@ -372,3 +372,50 @@ fn a_segment_of_several_frames_is_handed_out_whole_or_not_at_all() {
     queue.discard(usize::MAX);
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
+
+/// Segments cut from a chain of frames, as a link cuts them, are charged for each frame once,
+/// whatever is taken, put back, moved and read of them.
+#[test]
+fn parts_of_a_frame_are_charged_once() {
+    const FRAMES: usize = 20;
+    let pool = Pool::new(PoolConfig::fixed(1024)).unwrap();
+    let bytes: Vec<u8> = (0..FRAMES * FRAME_SIZE_BYTES).map(|i| (i % 251) as u8).collect();
+    for size in [300, 700, 1448, 2047] {
+        let whole = Packet::from_slice(&pool, 0, &bytes).unwrap();
+        let mut rest = whole.view(&pool, 0, bytes.len()).unwrap();
+        drop(whole);
+        let limits = QueueLimits { high_bytes: 1 << 20, low_bytes: 0 };
+        let [mut queue, mut front] = [(); 2].map(|()| ByteQueue::new(limits));
+        while rest.len() > size {
+            let behind = rest.split_off(size, &pool).unwrap();
+            let half = rest.split_off(size / 2, &pool).unwrap();
+            front.append(rest).unwrap();
+            front.append(half).unwrap();
+            rest = behind;
+            if front.len() > 5 * size {
+                queue.concat(&mut front);
+            }
+        }
+        queue.concat(&mut front);
+        queue.append(rest).unwrap();
+        let at_most = |queue: &ByteQueue, views: usize| {
+            let most = pool.stats().used_frames * FRAME_HELD_BYTES + views * DESCRIPTOR_SIZE_BYTES;
+            let held = queue.held_bytes();
+            assert!(held <= most, "{size}: {held} bytes charged, {most} in use");
+            // of each frame that was cut
+            assert!(held > most / 2, "{size}: {held} bytes charged, {most} in use");
+        };
+        let views = bytes.len() / size * 2 + 2 * FRAMES;
+        assert_eq!(pool.stats().used_frames, FRAMES);
+        at_most(&queue, views);
+        let mut out = vec![0; bytes.len()];
+        let read = queue.read(&mut out[..size * 3]);
+        let taken = queue.take(size / 2 + 5, &pool).unwrap();
+        assert!(taken.held_bytes() >= FRAME_HELD_BYTES, "it may outlive the rest");
+        queue.put_back(taken);
+        at_most(&queue, views + 2);
+        queue.read(&mut out[read..]);
+        assert_eq!(out, bytes);
+        assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+    }
+}

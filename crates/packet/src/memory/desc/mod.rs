@@ -302,6 +302,21 @@ impl Entry {
         }
     }
 
+    /// Charges a [part](Kind::Part) of a frame as a [view](Kind::View), or a view as a part, where
+    /// `behind`, which follows in a queue, is of the same frame: the frame is charged once then, to
+    /// the last of them as `to` is a view. Returns the units by which this changed.
+    #[inline]
+    pub(crate) fn charge_beside(self, behind: Entry, to: Kind) -> u32 {
+        let kind = self.tag() & VIEW_MASK;
+        if kind == Kind::Frame as u32 || kind == to as u32 || self.owner() != behind.frame() {
+            return 0;
+        }
+        let before = self.units();
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).tag = (self.tag() & !VIEW_MASK) | to as u32 };
+        before.abs_diff(self.units())
+    }
+
     /// The descriptor of the frame that the bytes are in: itself, or a view's owner.
     #[inline]
     pub(crate) fn frame(self) -> Entry {

@@ -57,6 +57,12 @@ impl ByteQueue {
                 None => packet = Some(part),
             }
         }
+        if let (Some(left), Some(packet)) = (self.last, &packet) {
+            // What is left of its last frame may go before it.
+            let end = packet.last();
+            let more = end.charge_beside(left.next(), Kind::Part);
+            end.set_totals(packet.len(), end.held_units() + more);
+        }
         packet
     }
 

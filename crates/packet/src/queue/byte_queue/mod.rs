@@ -12,10 +12,12 @@ mod survey;
 pub use bulk::Cuts;
 pub use survey::Piece;
 
-use crate::limits::{COALESCE_LIMIT_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
-use crate::memory::Entry;
+use crate::limits::{
+    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+};
 use crate::memory::Pool;
 use crate::memory::QueueStats;
+use crate::memory::{Entry, Kind};
 use crate::packet::Packet;
 use crate::packet::Slices;
 use crate::queue::limit::{Appended, Full, Gauge, QueueLimits, Room};
@@ -27,7 +29,9 @@ use std::fmt;
 ///
 /// Append, put back and concatenate take constant time, however much is queued; `take`, `discard`
 /// and `read` are linear in what they take. Small segments are copied into the last frame's free
-/// room, so that a flood of them does not hold a frame each.
+/// room, so that a flood of them does not hold a frame each. Parts of one frame that follow each
+/// other are charged for it once, as long as the frame's own descriptor is not among them or is the
+/// last of them; if it is before them, twice.
 ///
 /// ```text
 ///   last ─next─► first ─next─► … ─next─► last        (a ring, as in a packet)
@@ -267,12 +271,29 @@ impl ByteQueue {
     fn link_behind(&mut self, packet: Packet) {
         self.len += packet.len();
         let new_last = packet.into_ring();
+        self.link_ring(new_last);
+    }
+
+    /// A ring goes to the end; its bytes and its memory are counted by the caller, but for a frame
+    /// that it shares with the end of this queue.
+    #[inline]
+    fn link_ring(&mut self, new_last: Entry) {
         if let Some(last) = self.last {
-            let first = last.next();
-            last.set_next(new_last.next());
+            let (first, behind) = (last.next(), new_last.next());
+            last.set_next(behind);
             new_last.set_next(first);
+            self.charge_once(last, behind);
         }
         self.last = Some(new_last);
+    }
+
+    /// An entry and the one behind it have come together.
+    #[inline]
+    fn charge_once(&mut self, entry: Entry, behind: Entry) {
+        let units = entry.charge_beside(behind, Kind::View);
+        if units != 0 {
+            self.gauge.sub(units as usize * DESCRIPTOR_SIZE_BYTES);
+        }
     }
 
     /// Copies bytes to the end: into the last frame's room, then into fresh frames, as far as
@@ -369,17 +390,18 @@ impl ByteQueue {
         assert!(self.can_count(&packet), "more in a queue than can be counted");
         self.framed.end();
         let packet_last = packet.into_ring();
+        self.len += len;
+        self.front = self.front.wrapping_sub(len as u64);
+        self.gauge.add(held);
         match self.last {
             None => self.last = Some(packet_last),
             Some(last) => {
                 let first = last.next();
                 last.set_next(packet_last.next());
                 packet_last.set_next(first);
+                self.charge_once(packet_last, first);
             }
         }
-        self.len += len;
-        self.front = self.front.wrapping_sub(len as u64);
-        self.gauge.add(held);
     }
 
     /// Moves everything in `other` to the end. Never refused: the memory is held already;
@@ -391,12 +413,6 @@ impl ByteQueue {
         let can_count = self.len.checked_add(other.len).is_some();
         assert!(can_count && self.gauge.can_count(other.gauge.held), "more than can be counted");
         let Some(new_last) = other.last.take() else { return };
-        if let Some(last) = self.last {
-            let first = last.next();
-            last.set_next(new_last.next());
-            new_last.set_next(first);
-        }
-        self.last = Some(new_last);
         let (len, held) = (other.len, other.gauge.held);
         other.front = other.front.wrapping_add(len as u64);
         other.len = 0;
@@ -406,6 +422,7 @@ impl ByteQueue {
         other.gauge.sub(held);
         self.len += len;
         self.gauge.add(held);
+        self.link_ring(new_last);
     }
 
     /// The data, frame by frame, from the front.
