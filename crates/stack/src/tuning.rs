@@ -207,6 +207,9 @@ pub const CONNECTION_SAMPLE: usize = 48;
 /// After a search in vain for one that gives way, SYNs are dropped unlooked at for so long.
 pub const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
+/// After a search in vain for a free port to a destination none is looked for there for so long.
+pub const NO_PORT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Orphans that give way at once, at most, as another connection becomes one.
 pub const ORPHANS_TURN: usize = 4;
 

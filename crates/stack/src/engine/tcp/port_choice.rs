@@ -1,11 +1,14 @@
 //! Which ephemeral port a connection begins at.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use millstream_packet::Instant;
 use millstream_tcp::FourTuple;
 
 use crate::demux::HashKey;
 use crate::engine::Random;
+use crate::tuning::NO_PORT_PAUSE;
 
 /// Counters; each is that of the destinations that the second hash puts there.
 const COUNTERS: usize = 1024;
@@ -22,6 +25,9 @@ pub(crate) struct PortChoice {
     counter: HashKey,
     counters: Box<[u32]>,
     random: Random,
+    /// Ends between which no port was free, and until when none is looked for there. Each has all
+    /// ports of an engine in use, so there are few.
+    full: HashMap<FourTuple, Instant>,
 }
 
 impl PortChoice {
@@ -33,17 +39,51 @@ impl PortChoice {
             counter: HashKey(secret[2], secret[3]),
             counters: (0..COUNTERS).map(|_| random.next() as u32).collect(),
             random,
+            full: HashMap::new(),
+        }
+    }
+
+    /// Returns the first port from `local` to `remote` that `is_free`, of so many that `port` tells
+    /// by their numbers. After a search in vain there is none for [`NO_PORT_PAUSE`], or until one
+    /// is [given back](Self::release): a TIME-WAIT that ends meanwhile is seen late.
+    pub fn choose(
+        &mut self,
+        (local, remote): (IpAddr, SocketAddr),
+        now: Instant,
+        (ports, port): (u32, impl Fn(u32) -> u16),
+        mut is_free: impl FnMut(u16) -> bool,
+    ) -> Option<u16> {
+        let ends = Self::ends(local, remote);
+        if !self.full.is_empty() && self.full.get(&ends).is_some_and(|until| now < *until) {
+            return None;
+        }
+        let start = self.start(local, remote);
+        let found = (0..ports).find(|step| is_free(port(start.wrapping_add(*step))));
+        let Some(step) = found else {
+            self.full.retain(|_, until| now < *until);
+            self.full.insert(ends, now + NO_PORT_PAUSE);
+            return None;
+        };
+        self.advance(local, remote, step);
+        Some(port(start.wrapping_add(step)))
+    }
+
+    /// A connection between these ends is over: its port may be free.
+    #[inline]
+    pub fn release(&mut self, ends: &FourTuple) {
+        if !self.full.is_empty() {
+            self.full.remove(&Self::ends(ends.local.ip(), ends.remote));
         }
     }
 
     /// The number at which the search of a free port for a connection to `remote` begins.
-    pub fn start(&self, local: IpAddr, remote: SocketAddr) -> u32 {
+    fn start(&self, local: IpAddr, remote: SocketAddr) -> u32 {
         let ends = Self::ends(local, remote);
         self.offset.flow(&ends).wrapping_add(self.counters[self.place(&ends)])
     }
 
     /// It has ended `steps` behind that.
-    pub fn advance(&mut self, local: IpAddr, remote: SocketAddr, steps: u32) {
+    fn advance(&mut self, local: IpAddr, remote: SocketAddr, steps: u32) {
         let place = self.place(&Self::ends(local, remote));
         let more = 1 + self.random.below(STEP_LIMIT) as u32;
         self.counters[place] = self.counters[place].wrapping_add(steps + more);
@@ -111,5 +151,34 @@ mod tests {
         other.set_port(444);
         assert_ne!(one, at(&choice(9), LOCAL, other));
         assert_ne!(one, at(&choice(9), "10.9.0.2".parse().expect("an address"), destination(1)));
+    }
+
+    /// Where no port is free one search finds that out, not each attempt.
+    #[test]
+    fn a_search_in_vain_is_not_repeated() {
+        const PORTS: u32 = 28_232;
+        let (mut choice, mut looks) = (choice(9), 0);
+        let mut choose = |choice: &mut PortChoice, to, ms: u64, free: Option<u16>| {
+            let now = Instant::from_nanos(ms * 1_000_000);
+            let port = |n: u32| 32_768 + (n % PORTS) as u16;
+            choice.choose((LOCAL, destination(to)), now, (PORTS, port), |port| {
+                looks += 1;
+                free == Some(port)
+            })
+        };
+        for ms in 0..99 {
+            assert_eq!(choose(&mut choice, 1, ms, None), None);
+            assert_eq!(choose(&mut choice, 2, ms, None), None);
+        }
+        assert_eq!(choose(&mut choice, 3, 99, Some(40_000)), Some(40_000), "another destination");
+        // what is given back between other ends changes nothing
+        choice
+            .release(&FourTuple { local: SocketAddr::new(LOCAL, 40_000), remote: destination(3) });
+        assert_eq!(choose(&mut choice, 1, 99, Some(40_000)), None);
+        choice
+            .release(&FourTuple { local: SocketAddr::new(LOCAL, 40_000), remote: destination(1) });
+        assert_eq!(choose(&mut choice, 1, 99, Some(40_000)), Some(40_000), "it was given back");
+        assert_eq!(choose(&mut choice, 2, 101, Some(40_000)), Some(40_000), "the pause is over");
+        assert!(looks <= 5 * PORTS, "{looks} looks");
     }
 }

@@ -16,6 +16,7 @@ use super::mini::MiniTable;
 use super::orphans::Orphans;
 use super::port_choice::PortChoice;
 use super::sources::{Counted, Sources};
+use super::time_wait::may_connect;
 use super::writes::WriteShare;
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::tcp::fast_open::FastOpen;
@@ -258,10 +259,7 @@ impl TcpTable {
 
     /// The same, for who knows the hash.
     pub fn find_hashed(&mut self, hash: u32, tuple: &FourTuple) -> Option<u32> {
-        let sockets = &self.sockets;
-        let found = self.flows.find(hash, |slot| {
-            sockets.get(slot).is_some_and(|socket| socket.conn.ends() == tuple)
-        })?;
+        let found = find_flow(&self.flows, &self.sockets, (hash, tuple))?;
         self.last = Some((*tuple, found));
         Some(found)
     }
@@ -515,11 +513,9 @@ impl TcpTable {
     }
 
     fn is_free(&mut self, hash: u32, tuple: &FourTuple, now: Instant) -> bool {
-        let key = PackedKey::new(tuple);
-        let waiting = self.time_wait.find(hash, &key).and_then(|entry| self.time_wait.get(entry));
-        waiting.is_none_or(|waiting| waiting.value.may_connect(now))
-            && self.half_open.find(hash, &key).is_none()
-            && self.find_hashed(hash, tuple).is_none()
+        let Self { flows, sockets, half_open, time_wait, .. } = self;
+        find_flow(flows, sockets, (hash, tuple)).is_none()
+            && may_connect(half_open, time_wait, (hash, tuple), now)
     }
 
     /// Takes back the memory that only busy connections need from those that have been quiet, a bounded
@@ -569,6 +565,7 @@ impl TcpTable {
             && std::mem::take(&mut socket.in_flows)
         {
             self.flows.remove(self.key.flow(socket.conn.ends()), slot);
+            self.ports.release(socket.conn.ends());
             self.no_room_until = None;
             if socket.passive {
                 self.sources.remove(socket.conn.ends().remote.ip(), Counted::Connections);
@@ -607,18 +604,27 @@ impl TcpTable {
         remote: SocketAddr,
         now: Instant,
     ) -> Option<u16> {
-        let start = self.ports.start(local, remote);
-        for step in 0..share.own_ports() {
-            let port = share.own_port(start.wrapping_add(step));
+        let Self { ports, sockets, flows, key, listeners, half_open, time_wait, .. } = self;
+        let own = (share.own_ports(), |n| share.own_port(n));
+        ports.choose((local, remote), now, own, |port| {
             let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
-            let hash = self.key.flow(&tuple);
-            if !self.listeners.uses_port(port) && self.is_free(hash, &tuple, now) {
-                self.ports.advance(local, remote, step);
-                return Some(port);
-            }
-        }
-        None
+            let hash = key.flow(&tuple);
+            // first where most are found
+            find_flow(flows, sockets, (hash, &tuple)).is_none()
+                && may_connect(half_open, time_wait, (hash, &tuple), now)
+                && !listeners.uses_port(port)
+        })
     }
+}
+
+/// Returns the slot of the connection between these ends.
+#[inline(always)]
+fn find_flow(
+    flows: &FlowTable,
+    sockets: &Slab<TcpSocket>,
+    (hash, tuple): (u32, &FourTuple),
+) -> Option<u32> {
+    flows.find(hash, |slot| sockets.get(slot).is_some_and(|socket| socket.conn.ends() == tuple))
 }
 
 /// The first two words as a key.

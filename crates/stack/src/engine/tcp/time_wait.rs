@@ -1,9 +1,12 @@
 //! TIME-WAIT without a connection: what meets it, and its end.
 
 use millstream_packet::Instant;
-use millstream_tcp::{TcpDrop, Wait};
+use millstream_tcp::{FourTuple, TcpDrop, TimeWait, Wait};
 
 use super::input::Segment;
+use super::listener::Request;
+use super::mini::MiniTable;
+use crate::demux::PackedKey;
 use crate::engine::Engine;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
@@ -56,4 +59,18 @@ impl Engine {
         }
         !due.ids().is_empty() || due.more
     }
+}
+
+/// Returns true if no handshake of the peer's is under way between these ends, and no TIME-WAIT
+/// that forbids a connection.
+pub(super) fn may_connect(
+    half_open: &MiniTable<Request>,
+    time_wait: &MiniTable<TimeWait>,
+    (hash, tuple): (u32, &FourTuple),
+    now: Instant,
+) -> bool {
+    let key = PackedKey::new(tuple);
+    let waiting = time_wait.find(hash, &key).and_then(|entry| time_wait.get(entry));
+    waiting.is_none_or(|waiting| waiting.value.may_connect(now))
+        && half_open.find(hash, &key).is_none()
 }
