@@ -25,6 +25,10 @@
 //!
 //! [`NeighborTable`]: millstream_route::NeighborTable
 //!
+//! A frame of which several entries of one byte queue have a part is charged there once, or twice
+//! where the first of them is the frame's own; one of which two queues have a part, as the ends of a
+//! connection within a host, is charged in both.
+//!
 //! Without pressure all of this costs a comparison of two numbers for each change of a queue.
 
 use millstream_packet::{FRAME_HELD_BYTES, Instant, Pool};
