@@ -12,6 +12,7 @@ mod doctor;
 mod export;
 mod forget;
 mod gate;
+mod help;
 mod impair;
 mod investigate;
 mod kept;
@@ -29,13 +30,14 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use millstream_lab::error::Error;
 
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let matches = help::command().try_get_matches();
+    let arguments = match matches.and_then(|found| Arguments::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
@@ -91,12 +93,19 @@ fn main() -> ExitCode {
 
 /// Help and version as they are; a command line that is not understood as one line.
 fn refuse(error: &clap::Error) -> ExitCode {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
     match error.kind() {
         DisplayHelp | DisplayVersion => match output::out(&error.render().to_string()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
+        DisplayHelpOnMissingArgumentOrSubcommand if std::env::args_os().len() == 1 => {
+            let code = fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os())));
+            output::say(format_args!("To begin with:\n{}", help::first().trim_end()));
+            code
+        }
         _ => {
             let code = fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os())));
             let is_gate = std::env::args_os().nth(1).is_some_and(|command| command == "gate");
