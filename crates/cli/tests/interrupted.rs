@@ -26,7 +26,10 @@ fn kill_9_leaves_the_finished_runs_and_nothing_else() {
     child.wait().unwrap();
     let kept = place.runs();
     assert!(!kept.is_empty() && kept.len() < 300);
-    assert_eq!(markers(&place).len(), 1, "the marker of the killed run");
+    // It may have been about to write its marker anew.
+    let mut left = markers(&place);
+    left.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    assert_eq!(left.len(), 1, "the marker of the killed run alone: {left:?}");
     let again = ["run", "first-look", "--stack", "kernel", "--repeats", "1", "--duration", "1"];
     let output = place.command(&again).args(["--warmup", "0"]).output().unwrap();
     // 1: a run that does not count, on a machine too busy for it.

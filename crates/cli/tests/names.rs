@@ -30,9 +30,10 @@ fn a_command_with_a_name_that_is_no_text_is_measured_and_shown() {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", words(&output));
         assert!(is_plain(&output.stdout) && is_plain(&output.stderr), "{}", words(&output));
-        if arguments[0] == "show" {
+        // Records of runs name the program only where it was seen to run, which it did briefly.
+        if arguments == ["show"] {
             let said = String::from_utf8(output.stdout).unwrap();
-            assert!(said.contains(r"echo\xff\u001b[31m") || said.contains(r"echo\\xff"), "{said}");
+            assert!(said.contains(r"echo\xff\u001b[31m"), "{said}");
         }
     }
 }
