@@ -309,10 +309,13 @@ fn prometheus_is_served_on_this_machine_and_strangers_only_where_that_is_said() 
         let _ = stream.read_to_string(&mut answer);
         answer
     };
-    assert!(ask(b"GET /metrics HTTP/1.1\r\n\r\n").contains("millstream_turns_total{"));
+    assert!(
+        ask(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .contains("millstream_turns_total{")
+    );
     // More than a request may have, and nothing that is one.
     assert!(!ask(&[b'x'; 10_000]).contains("200 OK"));
-    assert!(ask(b"GET /else HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask(b"GET /else HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(ask(b"GET /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
     server.kill().unwrap();
     server.wait().unwrap();
