@@ -7,6 +7,7 @@
 
 mod ended;
 pub(in crate::engine) mod follow;
+mod reverse_path;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,11 +20,11 @@ use millstream_link::{Capabilities, Link, LinkError, Share};
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_route::LinkId;
 
-use super::ip::reverse_path::ReversePath;
 use super::waker::Waker;
 use crate::engine::links::ended::Ended;
 use crate::stages::Stage;
 use crate::stats::EngineStats;
+pub use reverse_path::ReversePath;
 
 /// Slots whose memory is kept though no link is in them.
 const SPARE_SLOTS: usize = 8;

@@ -22,8 +22,8 @@ use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
 use super::hops::{Hop, Hops, LinkHeader};
 use crate::engine::Engine;
-use crate::engine::ip::reverse_path::ReversePath;
 use crate::engine::ip::routing::Routing;
+use crate::engine::links::ReversePath;
 use crate::engine::tx::output::Output;
 
 /// What is needed for runs; empty between them.
