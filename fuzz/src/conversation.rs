@@ -180,9 +180,14 @@ impl<'a> Peer<'a> {
     }
 
     fn segment(&mut self, header: TcpHeader, payload: &[u8]) {
-        // Whatever lies in the window is data of the stream.
-        let start = header.seq + usize::from(header.flags.syn());
-        let stream = self.stream.unwrap_or(header.seq + 1);
+        // Whatever lies in the window is data of the stream, which begins behind the SYN that opens the connection: an
+        // earlier one without an ACK may have been a stranger's.
+        let before = self.connection.state();
+        let flags = header.flags;
+        let is_syn_ack = flags.syn() && flags.ack() && !flags.rst();
+        let opens = before == State::SynSent || before == State::SynReceived && is_syn_ack;
+        let start = header.seq + usize::from(flags.syn());
+        let stream = self.stream.filter(|_| !opens).unwrap_or(header.seq + 1);
         let payload = pattern_bytes(start.distance_from(stream), payload.len());
         if let Some(reset) = reset_for(&header, payload.len()) {
             assert!(reset.flags.rst() && !header.flags.rst());
@@ -194,7 +199,6 @@ impl<'a> Peer<'a> {
                 Err(_) => return,
             },
         };
-        let before = self.connection.state();
         let place = STATES.iter().position(|name| *name == before.name());
         self.visits[place.expect("a state by its name")] += 1;
         self.connection.on_segment(
@@ -204,7 +208,7 @@ impl<'a> Peer<'a> {
             header.window as u8 & 3,
             self.pool,
         );
-        if before == State::SynSent && self.connection.state() != State::SynSent {
+        if opens && self.connection.state() != before {
             self.stream = Some(header.seq + 1);
             self.rcv_nxt = header.seq + 1;
         }
