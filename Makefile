@@ -34,7 +34,7 @@ clogs:           ## the millstream command with the five historical clogs to be 
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --locked --release -p millstream-cli --features clogs
 
-demo:            ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; 5 minutes with the build
+demo:            ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; a minute after the build
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo run --locked --profile demo -p millstream-cli --no-default-features -- investigate erratic --out out $(DEMO_FLAGS)
 
