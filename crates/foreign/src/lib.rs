@@ -30,7 +30,7 @@ pub fn lines(bytes: &[u8]) -> Cow<'_, str> {
     cleaned(bytes, |letter| is_unsafe(letter) && !matches!(letter, '\n' | '\t'))
 }
 
-/// Returns what a program wrote as a text to look for something in, as JSON. What is found there is [`shown`].
+/// Returns what a program wrote as a text to look for something in, as JSON. The caller shows what it finds there by [`shown`].
 pub fn to_parse(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -92,7 +92,7 @@ fn cleaned(bytes: &[u8], is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns whether a character does something to what is around it, or is none of XML 1.0.
+/// Returns true for a character that changes the text around it, or that XML 1.0 does not have.
 fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,

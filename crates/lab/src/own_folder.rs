@@ -83,7 +83,7 @@ impl OwnFolder {
         &self.path
     }
 
-    /// Returns the names of its files. What is no text is no name of ours.
+    /// Returns the names of its files, without those that are no text: none of ours is such.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let entries = Dir::read_from(&self.folder)?;
         let mut names = Vec::new();

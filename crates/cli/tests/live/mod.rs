@@ -170,7 +170,7 @@ fn each_command_shows_all_engines_or_the_one_that_is_meant() {
         let words: Vec<&str> = command.split(' ').collect();
         let text = world.text(&words);
         assert_eq!(text.lines().filter(|line| engine(line)).count(), 2, "{command}: {text}");
-        // What is not set or never happens is absent, not the largest number.
+        // A value that is not set is absent, not the largest number.
         assert!(!text.contains(&u64::MAX.to_string()), "{command}: {text}");
         assert!(!text.contains(&u32::MAX.to_string()), "{command}: {text}");
         for pid in &pids {

@@ -115,7 +115,7 @@ fn a_unit_with_another_prefix_is_another_one() {
     assert!(!with("rate=1KB").has_other_prefix(&with("rate=1MB")));
 }
 
-/// What the programs of Debian 12 said over the loopback interface.
+/// Output of Debian 12's programs over the loopback interface.
 #[test]
 fn outputs_as_programs_wrote_them_are_read_in_base_units() {
     const MIB_PER_S: f64 = 8.0 * 1024.0 * 1024.0;

@@ -6,7 +6,7 @@ use postgres::Client;
 use super::super::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
 use super::super::{Location, StoreError};
 
-/// What SQLite does unasked, and a server is told after the first step: rows are numbered in the order of keeping.
+/// Numbers rows in the order of keeping, after the first step: SQLite does so by itself.
 const NUMBERED: &str =
     "ALTER TABLE experiment ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY";
 
