@@ -121,7 +121,7 @@ impl Investigation {
             interval => self.interval.map(|(low, high)| {
                 format!("{} to {}", scale.number(low), scale.number(high))
             }),
-            least_seen => self.least_seen_text(&scale),
+            least_seen => self.least_seen_text(),
             runs_plot => self.runs_plot(&scale),
             suspects,
             limits => self.limits.rows(),
@@ -142,12 +142,6 @@ impl Investigation {
             dots_drawn => DOTS.min(self.observed.len()),
         });
         page.expect("a page")
-    }
-
-    /// Returns the change that twice as many runs would show: a share, or a difference where there are no ratios.
-    fn least_seen_text(&self, scale: &Scale) -> Option<String> {
-        let share = self.least_seen.map(|share| format!("{:.1} %", 100.0 * share));
-        share.or_else(|| self.least_difference.map(|by| scale.with_unit(by)))
     }
 
     /// A heat map for each run that is kept over time, with its heading.

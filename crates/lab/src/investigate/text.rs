@@ -45,17 +45,9 @@ impl Investigation {
             _ if !said.is_empty() => said.join(" "),
             0 | 1 => {
                 let runs = 2 * self.observed.len();
-                let change = match (self.least_seen, self.least_difference) {
-                    (Some(share), _) => format!("a change of {:.1} %", share * 100.0),
-                    (None, by) => {
-                        let by = self.scale().with_unit(by.unwrap_or(f64::NAN));
-                        format!(
-                            "a difference of {by} (not all are above 0, so that they have no ratio)"
-                        )
-                    }
-                };
-                let said = self.first_of(Kind::Limits);
-                format!("Runs form one group; {runs} runs would show {change}.{said}")
+                let change = (self.least_seen_text())
+                    .map_or(String::new(), |change| format!("; {runs} runs would show {change}"));
+                format!("Runs form one group{change}.{}", self.first_of(Kind::Limits))
             }
             groups => {
                 let said = self.first_of(Kind::Separates);
@@ -64,6 +56,15 @@ impl Investigation {
                 format!("Runs form {groups} groups.{said}{}", self.first_of(Kind::Limits))
             }
         }
+    }
+
+    /// Returns the change that twice as many runs would show: a share, or a difference where there are no ratios.
+    pub(super) fn least_seen_text(&self) -> Option<String> {
+        let share = self.least_seen.map(|share| format!("a change of {:.1} %", 100.0 * share));
+        share.or_else(|| {
+            let by = self.scale().with_unit(self.least_difference?);
+            Some(format!("a difference of {by} (not all are above 0, so that they have no ratio)"))
+        })
     }
 
     /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly anything, or is refuted.
