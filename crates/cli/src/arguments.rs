@@ -8,22 +8,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// Measures TCP over the kernel's stack and over Millstream, side by side.
 #[derive(Debug, Parser)]
-#[command(name = "millstream", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "millstream", version, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// For `--help`; docs/experiments.md has it at more length.
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    done
-  1    something failed, or a configuration has no run that counts
-  2    what was asked for was refused before anything was begun
-  130  an experiment was interrupted";
-
-/// What can be done.
+/// All commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run an experiment: a built-in one by its name, or a TOML file
@@ -82,7 +74,7 @@ pub enum Command {
     /// Packets and errors of an engine's links, in the manner of `netstat -ni 1`
     #[command(after_long_help = crate::live::NETSTAT_HELP)]
     Netstat(crate::live::Netstat),
-    /// What an engine has dropped, by reason
+    /// Packets that an engine has dropped, by reason
     #[command(after_long_help = crate::live::DROPS_HELP)]
     Drops(crate::live::Drops),
     /// Where an engine's time goes, and the sizes of its batches
@@ -91,7 +83,7 @@ pub enum Command {
     /// Where sampled packets of an engine were, and how long: a trace for Perfetto
     #[command(after_long_help = crate::live::TRACE_HELP)]
     Trace(crate::live::Trace),
-    /// What happens to one connection: states, windows, losses, time-outs, as qlog
+    /// Events of one connection: states, windows, losses, time-outs, as qlog
     #[command(after_long_help = crate::live::EVENTS_HELP)]
     Events(crate::live::Events),
     /// Everything that engines publish, for Prometheus
@@ -146,7 +138,7 @@ pub enum Command {
     },
 }
 
-/// What was wrong with a command line, and what to do.
+/// Returns the fault of a command line, and the remedy.
 pub fn in_one_line(error: &clap::Error, mut words: impl Iterator<Item = OsString>) -> String {
     let text = error.render().to_string();
     let missing = error.kind() == DisplayHelpOnMissingArgumentOrSubcommand;
@@ -174,7 +166,9 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 18] = [
+        let cases: [(&[&str], &str); 20] = [
+            (&["run", "x", "--name", "a b"], "'a b' for '--name <NAME>': write 1 to 64 letters"),
+            (&["gate", "a", "--standard", "--name", "b", "--", "c"], "cannot be used with"),
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (

@@ -13,8 +13,7 @@ use serde_json::to_string;
 
 use crate::investigate;
 use crate::kept;
-use crate::output;
-use crate::run::shown;
+use crate::output::{self, full_path};
 use crate::values::Database;
 
 /// For `compare --help`.
@@ -99,7 +98,7 @@ pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     found.experiments = parts.into_iter().map(|(experiment, _)| experiment.id).collect();
     if let Some(folder) = &arguments.out {
         let page = investigate::write_page(folder, &found)?;
-        output::say(format_args!("Page: {}", shown(&page)));
+        output::say(format_args!("Page: {}", full_path(&page)));
     }
     tell(&found.text(), to_string(&found), arguments.json.as_deref())
 }

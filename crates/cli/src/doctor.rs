@@ -8,12 +8,11 @@ use millstream_lab::error::Error;
 use millstream_observe::doctor::{Root, examine};
 use serde_json::{Value, json};
 
-use crate::output::out;
+use crate::output::{out, out_json};
 
 /// For `doctor --help`.
 pub const HELP: &str = "\
-It reads files of /proc and /sys and changes nothing; counters are since the machine was started. Exit code 0: looked, whatever was
-found.";
+It reads files of /proc and /sys and changes nothing; counters are since the machine was started.";
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -37,7 +36,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, Error> {
             Err(why) => json!({ "check": answer.check, "absent": why.0 }),
         });
         let checks: Vec<Value> = checks.collect();
-        out(&format!("{}\n", json!({ "checks": checks })))?;
+        out_json(json!({ "checks": checks }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();

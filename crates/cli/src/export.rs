@@ -9,7 +9,6 @@ use millstream_lab::export::{Export, RUNS, VALUES};
 use millstream_lab::own_folder::behind_no_link_of_another;
 use millstream_lab::store::Store;
 
-use crate::kept::stored;
 use crate::output::{out, say};
 use crate::values::{Database, database};
 
@@ -33,12 +32,12 @@ pub struct Arguments {
 
 /// Writes both files.
 pub fn export(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let store = Store::open_existing(&database(&arguments.database)?).map_err(stored)?;
+    let store = Store::open_existing(&database(&arguments.database)?)?;
     let ids: Vec<String> = match arguments.ids.is_empty() {
-        true => store.experiments().map_err(stored)?.into_iter().map(|one| one.id).collect(),
+        true => store.experiments()?.into_iter().map(|one| one.id).collect(),
         false => {
             let found = arguments.ids.iter().map(|text| store.find(text).map(|one| one.id));
-            found.collect::<Result<_, _>>().map_err(stored)?
+            found.collect::<Result<_, _>>()?
         }
     };
     behind_no_link_of_another(&arguments.out)?;
@@ -50,7 +49,7 @@ pub fn export(arguments: &Arguments) -> Result<ExitCode, Error> {
             continue;
         }
         seen.push(id.clone());
-        let (runs, bad) = store.readable_runs(id).map_err(stored)?;
+        let (runs, bad) = store.readable_runs(id)?;
         for error in bad {
             say(format_args!("note: a run cannot be read and is passed over: {error}"));
         }

@@ -9,7 +9,6 @@ use millstream_lab::error::Error;
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::store::{Store, Summary};
 
-use crate::kept::stored;
 use crate::output::{out, say};
 use crate::values::{Database, database};
 
@@ -32,11 +31,11 @@ that runs beside it is not disturbed.";
 /// Removes all that were named, or none, and gives their room back.
 pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
     let at = database(&arguments.database)?;
-    let mut store = Store::open_existing(&at).map_err(stored)?;
+    let mut store = Store::open_existing(&at)?;
     let running = StateDir::locate()?.running_ids();
     let mut gone: Vec<Summary> = Vec::new();
     for text in &arguments.ids {
-        let one = store.find_one(text).map_err(stored)?;
+        let one = store.find_one(text)?;
         if running.contains(&one.id) {
             return Err(Error::Refused(format!("{} is running; interrupt it first", one.id)));
         }
@@ -46,7 +45,7 @@ pub fn forget(arguments: &Arguments) -> Result<ExitCode, Error> {
     }
     let ids: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
     let before = at.file().map(size_bytes);
-    store.forget(&ids).map_err(stored)?;
+    store.forget(&ids)?;
     let given_back = store.give_back_room(running.is_empty());
     for Summary { id, runs, .. } in &gone {
         let runs = if *runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };

@@ -129,7 +129,7 @@ const COMPANIONS: &[Companion] = &[
 ];
 
 impl Impair {
-    /// What holds in both directions.
+    /// Settings that hold in both directions.
     fn shared(&self) -> Vec<Change> {
         let Self { delay, jitter, loss, burst, reorder, reorder_by, .. } = self;
         let Self { duplicate, corrupt, rate, queue, .. } = self;
@@ -179,7 +179,7 @@ impl Impair {
     }
 }
 
-/// Of a fault that is there twice the first would be forgotten in silence.
+/// Refuses a fault that is there twice, as the first would be forgotten in silence.
 fn each_once(option: &str, changes: &[Change]) -> Result<(), Error> {
     for (at, change) in changes.iter().enumerate() {
         let key = change.key();
@@ -270,7 +270,7 @@ fn line(now: &Way, then: &Way, span_s: f64) -> String {
     text
 }
 
-/// What happened, by cause.
+/// Returns the packets of each direction, by what happened to them.
 fn summary(
     arguments: &Impair,
     bridge: &Bridge<Tap, Tap>,
@@ -300,7 +300,7 @@ fn summary(
     text
 }
 
-/// What a device itself dropped, if anything.
+/// Returns a line of the packets that a device itself dropped, if any.
 fn device(name: &str, stats: &LinkStats, kernel: u64) -> String {
     let mut causes: Vec<String> = DropCause::ALL
         .iter()

@@ -9,23 +9,22 @@ use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
 use millstream_foreign::{command, lines};
 use millstream_lab::error::Error;
-use millstream_lab::experiment::{Definition, Overrides, shuffle_seed};
+use millstream_lab::experiment::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_lab::investigate::{
-    CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
-    investigate as find, known_figure, tried,
+    CommandSubject, Figure, Investigation, Options, WorkloadSubject, investigate as find,
+    known_figure, tried,
 };
 use millstream_lab::own_folder::file_name;
-use millstream_lab::probe::{Want, watch_kernel};
-use millstream_lab::record::{ExperimentRecord, RunRecord};
-use millstream_lab::runner::{self, Interrupt, Observer, WorkerProgram};
+use millstream_lab::runner::{self, Interrupt, WorkerProgram};
 use millstream_lab::store::Location;
 
-use crate::output;
+use crate::keeper::{CommandKeeper, Keeper};
+use crate::output::{self, full_path};
 use crate::prepare::{Made, existing_store, prepare_json};
 use crate::progress::Progress;
-use crate::run::{Keeper, load, setting, shown, state, worker_program};
+use crate::setting::{load, look_by_bpf, setting, state, worker_program};
 use crate::values;
-use crate::values::{Database, seconds, whole};
+use crate::values::{Database, name, seconds, whole};
 
 /// For `investigate --help`.
 pub const HELP: &str = "\
@@ -42,8 +41,8 @@ bound to CPUs or raised in priority, and sysctls, steering masks and offloads of
 the CPU quota of the ends are set for a run and put back (after a kill: millstream undo); what
 --try names, too.";
 
-/// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
-const PROFILE_HZ: u64 = 99;
+/// Characters of the name of a program in a name of kept runs.
+const NAME_MOST: usize = 32;
 
 /// Arguments of `investigate`.
 #[derive(Debug, Args)]
@@ -101,6 +100,9 @@ pub struct Arguments {
     /// Write what was found to this file too, as JSON ('-': standard output)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Name of what is kept, for `explain` and others [default: that of the experiment or the program]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
     /// Folder of the page
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
@@ -148,7 +150,7 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
                 CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));
             let server = arguments.server.as_deref().map(words).transpose()?;
             let mut subject = CommandSubject {
-                name: "command".to_owned(),
+                name: arguments.name.clone().unwrap_or_else(|| name_of(&arguments.command)),
                 question: format!("Why do runs of {} differ?", command(&arguments.command)),
                 command: arguments.command.clone(),
                 server,
@@ -188,6 +190,7 @@ fn of_workload(
 ) -> Result<Investigation, Error> {
     let overrides = Overrides { duration_s: arguments.duration, ..Overrides::default() };
     definition.apply(&overrides)?;
+    definition.name = arguments.name.clone().unwrap_or(definition.name);
     let setting = setting()?;
     let store = existing_store(at)?;
     let seconds = definition.duration_s + definition.warmup_s;
@@ -207,12 +210,12 @@ fn of_workload(
     find(&mut subject, causes, options, tell)
 }
 
-/// Has all runs from now on looked at by BPF programs, with histograms where they are asked for, or says why they are not.
-pub fn look_by_bpf(histograms: bool) {
-    let want = Want { histograms, profile_hz: Some(PROFILE_HZ), ..Want::default() };
-    if let Err(why) = watch_kernel(&want) {
-        output::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
-    }
+/// Returns the name of the program of a command, with nothing in it that a name may not have.
+fn name_of(words: &[OsString]) -> String {
+    let program = words.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = command(&[program]).chars().map(plain).take(NAME_MOST).collect();
+    if is_name(&name) { name } else { "command".to_owned() }
 }
 
 /// Where the figure of a command is: as it was said, or as it is known of the program.
@@ -230,7 +233,7 @@ pub fn figure_of(
     }
 }
 
-/// Those that are built in and those of a folder, which go before built-in ones of the same name.
+/// Returns the causes that are built in and those of a folder, which go before built-in ones of the same name.
 pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     let mut causes = built_in();
     let Some(folder) = folder else { return Ok(causes) };
@@ -263,7 +266,7 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
     let page = write_page(&arguments.out, found);
     let mut summary = found.text();
     if let Ok(page) = &page {
-        summary.push_str(&format!("\nPage: {}\n", shown(page)));
+        summary.push_str(&format!("\nPage: {}\n", full_path(page)));
     }
     summary.push_str(&format!("Kept: {} in {at}\n", found.experiments.join(", ")));
     let text = serde_json::to_string(found).map_err(|error| Error::Store(error.to_string()))?;
@@ -289,24 +292,4 @@ pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
     let html = found.html();
     output::write_whole(&page, lines(html.as_bytes()).as_bytes()).map(|()| page)
-}
-
-/// Keeps the runs of a command as those of an experiment.
-pub struct CommandKeeper(pub Keeper);
-
-impl CommandRuns for CommandKeeper {
-    fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
-        // Nobody knows how long a command takes before its first run has ended.
-        self.0.progress.end();
-        self.0.progress = Progress::new(0.0);
-        self.0.begin_of(experiment, runs)
-    }
-
-    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
-        self.0.run_ended(run)
-    }
-
-    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
-        self.0.end(experiment)
-    }
 }

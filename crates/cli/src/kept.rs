@@ -1,12 +1,11 @@
 //! `millstream list`, `show` and `report`: what was kept.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_foreign::shown;
+use millstream_foreign::{command, shown};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
@@ -14,7 +13,7 @@ use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, beside, pool};
 use millstream_lab::report;
 use millstream_lab::store::{Readable, Store, StoreError};
 
-use crate::output::{out, say, write_json, write_page};
+use crate::output::{full_path, out, say, write_json, write_page};
 use crate::values::{Database, Which, database};
 
 /// Arguments of `list`.
@@ -54,53 +53,62 @@ pub struct Report {
     pub database: Database,
 }
 
-/// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
-pub fn stored(error: StoreError) -> Error {
-    use StoreError::{
-        Ambiguous, BadOption, BadUrl, Missing, Newer, NoExperiment, NotAStore, Tls, Unreachable,
-    };
-    match &error {
-        BadUrl { .. }
-        | BadOption { .. }
-        | Tls { .. }
-        | Unreachable { .. }
-        | Missing { .. }
-        | NotAStore { .. }
-        | Newer { .. }
-        | NoExperiment { .. }
-        | Ambiguous { .. } => Error::Refused(error.to_string()),
-        StoreError::Busy { .. }
-        | StoreError::Io { .. }
-        | StoreError::Record { .. }
-        | StoreError::Forgotten { .. } => Error::Store(error.to_string()),
-    }
-}
-
-/// How the runs of an experiment are read.
+/// A way to read the runs of an experiment.
 type Reader = fn(&Store, &str) -> Result<Readable, StoreError>;
 
 /// The experiments that are meant; the same one twice counts once. The last one where none is named.
 pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
-    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let store = Store::open_existing(&database(at)?)?;
     read(&store, which, Store::readable_runs)
 }
 
 fn read(store: &Store, which: &[String], reader: Reader) -> Result<Vec<Kept>, Error> {
     if which.is_empty() {
         let empty = || format!("{}: nothing is kept yet; see `millstream run`", store.at());
-        let newest = store.latest(None).map_err(stored)?;
+        let newest = store.latest(None)?;
         let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
+        say(format_args!("{}: {}", newest.id, command_of(&newest)));
         return Ok(vec![with_runs(store, newest, reader)?]);
     }
     let mut parts: Vec<Kept> = Vec::new();
     for text in which {
-        let experiment = store.find(text).map_err(stored)?;
+        let experiment = store.find(text)?;
+        say_which(store, text, &experiment)?;
         if parts.iter().any(|(known, _)| known.id == experiment.id) {
             continue;
         }
         parts.push(with_runs(store, experiment, reader)?);
     }
     Ok(parts)
+}
+
+/// Says which set a word means, and of several with one name that it is the latest.
+fn say_which(store: &Store, word: &str, found: &ExperimentRecord) -> Result<(), Error> {
+    let is_name = found.id != word && found.name == word;
+    let named = store.experiments()?.iter().filter(|one| is_name && one.name == word).count();
+    let latest = match named {
+        0 | 1 => String::new(),
+        _ => format!("the latest of {named} that are named {word}; "),
+    };
+    say(format_args!("{}: {latest}{}", found.id, command_of(found)));
+    Ok(())
+}
+
+/// Characters of a command line that are shown.
+const COMMAND_MOST: usize = 100;
+
+/// Returns the command that a set was measured by, without the path of its program, or else its question.
+fn command_of(experiment: &ExperimentRecord) -> String {
+    let (program, words) =
+        experiment.command_line.split_first().map_or(("", &[][..]), |all| (all.0, all.1));
+    let program = Path::new(program).file_name().unwrap_or_default();
+    let mut text = command(&[program]);
+    text += &words.iter().map(|word| format!(" {}", shown(word))).collect::<String>();
+    let text = if text.is_empty() { shown(&experiment.question) } else { text };
+    match text.char_indices().nth(COMMAND_MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// Several experiments beside each other, or pooled where that was asked for.
@@ -120,7 +128,7 @@ fn with_runs(
     mut experiment: ExperimentRecord,
     reader: Reader,
 ) -> Result<Kept, Error> {
-    let (runs, bad) = reader(store, &experiment.id).map_err(stored)?;
+    let (runs, bad) = reader(store, &experiment.id)?;
     passed_over(&mut experiment, bad);
     Ok((experiment, runs))
 }
@@ -141,18 +149,20 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
         text.push_str(&format!("  {name:<14} {question}\n"));
     }
     let at = database(&arguments.database)?;
-    if Store::is_missing(&at).map_err(stored)? {
+    if Store::is_missing(&at)? {
         text.push_str(&format!("\nKept: none yet (they will be in {at})\n"));
         return out(&text).map(|()| ExitCode::SUCCESS);
     }
-    let kept = Store::open_existing(&at).and_then(|store| store.experiments()).map_err(stored)?;
+    let store = Store::open_existing(&at)?;
     text.push_str(&format!("\nKept in {at}:\n"));
-    for one in kept {
+    for one in store.experiments()? {
         let state = if one.finished_at.is_some() { "finished" } else { "unfinished" };
         let invalid = one.runs - one.valid_runs;
         let invalid = if invalid > 0 { format!(", {invalid} invalid") } else { String::new() };
         let runs = format!("{} of {} runs{invalid}, {state}", one.runs, one.planned_runs);
-        text.push_str(&format!("  {:<40} {runs}\n", shown(&one.id)));
+        let said =
+            store.experiment(&one.id).ok().flatten().map_or(String::new(), |one| command_of(&one));
+        text.push_str(&format!("  {:<40} {runs}: {said}\n", shown(&one.id)));
     }
     out(&text).map(|()| ExitCode::SUCCESS)
 }
@@ -165,7 +175,7 @@ pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
         write_json(path, parts.iter().flat_map(|(_, runs)| runs))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let store = Store::open_existing(&database(at)?)?;
     let parts = read(&store, &which.ids, Store::readable_runs_for_tables)?;
     let (experiment, runs) = together(which, parts)?;
     match as_matrix {
@@ -188,7 +198,7 @@ fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, E
 /// The page of kept experiments.
 pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
     let Report { which, out: folder, json, database: at } = arguments;
-    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let store = Store::open_existing(&database(at)?)?;
     let (kept, written) = match json {
         Some(path) => {
             let parts = read(&store, &which.ids, Store::readable_runs)?;
@@ -207,7 +217,7 @@ pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
             return Err(error);
         }
     };
-    let words = format!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
+    let words = format!("Page: {}", full_path(&page));
     match json {
         // JSON alone on the standard output, as of `run`.
         Some(path) if path == Path::new("-") => say(words),
@@ -216,7 +226,7 @@ pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a page has to have: every run as for tables, and those in full that it looks at one by one.
+/// Returns the runs of a page: every run as for tables, and those in full that the page looks at one by one.
 fn for_page(store: &Store, which: &Which) -> Result<Kept, Error> {
     let parts = read(store, &which.ids, Store::readable_runs_for_tables)?;
     let (mut experiment, mut runs) = together(which, parts)?;
@@ -226,7 +236,7 @@ fn for_page(store: &Store, which: &Which) -> Result<Kept, Error> {
         let chosen = report::in_detail(&runs).into_iter().map(|at| runs[at].id.clone());
         let wanted: HashSet<String> = chosen.filter(|id| !complete.contains(id)).collect();
         let ids: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let (full, bad) = store.runs_of(&ids).map_err(stored)?;
+        let (full, bad) = store.runs_of(&ids)?;
         passed_over(&mut experiment, bad);
         let mut full: HashMap<String, RunRecord> =
             full.into_iter().map(|run| (run.id.clone(), run)).collect();

@@ -8,6 +8,8 @@ mod arguments;
 mod clog;
 mod compare;
 mod doctor;
+mod environment;
+mod exits;
 #[cfg(feature = "parquet")]
 mod export;
 mod forget;
@@ -15,6 +17,7 @@ mod gate;
 mod help;
 mod impair;
 mod investigate;
+mod keeper;
 mod kept;
 mod live;
 mod output;
@@ -24,6 +27,7 @@ mod progress;
 mod replay;
 mod run;
 mod serve;
+mod setting;
 #[cfg(feature = "top")]
 mod top;
 mod values;
@@ -109,7 +113,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         _ => {
             let code = fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os())));
             let is_gate = std::env::args_os().nth(1).is_some_and(|command| command == "gate");
-            if is_gate { ExitCode::from(gate::REFUSED) } else { code }
+            if is_gate { ExitCode::from(exits::GATE_REFUSED) } else { code }
         }
     }
 }
@@ -117,5 +121,5 @@ fn refuse(error: &clap::Error) -> ExitCode {
 /// One line on the standard error, and the exit code that fits.
 fn fail(error: &Error) -> ExitCode {
     output::say(format_args!("millstream: {error}"));
-    ExitCode::from(error.exit_code())
+    ExitCode::from(exits::code(error))
 }

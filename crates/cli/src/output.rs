@@ -1,4 +1,4 @@
-//! What the commands write: to the standard output and error, and to files, whole or not at all.
+//! The output of all commands: to the standard output and error, and to files, whole or not at all.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use millstream_foreign::lines;
 use millstream_lab::error::Error;
 use millstream_lab::own_folder::{behind_no_link_of_another, create_anew, file_name};
-use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::record::{ExperimentRecord, FORMAT_VERSION, RunRecord};
 use millstream_lab::report::{Report, json_lines};
+use serde_json::Value;
 
 /// Writes the page of an experiment and gives its path.
 pub fn write_page(
@@ -81,6 +82,12 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     written.map_err(failed)
 }
 
+/// Returns a path as it is found from anywhere.
+pub fn full_path(path: &Path) -> String {
+    let full: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    full.display().to_string()
+}
+
 /// Writes to the standard output, as [`lines`] has it. A reader who has seen enough (`| head`) is no
 /// error.
 pub fn out(text: &str) -> Result<(), Error> {
@@ -91,6 +98,17 @@ pub fn out(text: &str) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a JSON object to the standard output, as a line with the version of its format.
+pub fn out_json(object: Value) -> Result<(), Error> {
+    out(&format!("{}\n", versioned(object)))
+}
+
+/// Returns a JSON object with the version that all JSON of this program has.
+pub fn versioned(mut object: Value) -> Value {
+    object["format"] = FORMAT_VERSION.into();
+    object
 }
 
 /// Writes a line to the standard error, likewise. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:

@@ -8,8 +8,6 @@ use millstream_lab::error::Error;
 use millstream_lab::own_folder::{behind_no_link_of_another, create_anew};
 use millstream_lab::store::{Location, Store};
 
-use crate::kept::stored;
-
 /// Folders that were made to try them out, the outermost first. They go again with this unless something is to be kept
 /// in them: what is refused before it is begun leaves nothing behind.
 #[derive(Debug, Default)]
@@ -28,7 +26,7 @@ impl Made {
     /// might open it before it is taken away here, and keep its runs in no file.
     pub fn database_folder(&mut self, at: &Location) -> Result<(), Error> {
         let Some(file) = at.file() else { return Ok(()) };
-        match Store::is_missing(file).map_err(stored)? {
+        match Store::is_missing(file)? {
             true => self.tried_out(folder_of(file)).map_err(Error::file(unwritable(file))),
             false => Ok(()),
         }
@@ -92,9 +90,9 @@ fn unwritable(file: &Path) -> String {
 
 /// The store, where there is one already: what is wrong with it, or with the way to it, is better known before the
 /// measuring. One that is not there yet is made when an experiment begins. Names of servers are looked up by a thread, so
-/// this is for after [`setting`](crate::run::setting).
+/// this is for after [`setting`](crate::setting::setting).
 pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
-    match Store::is_missing(at).map_err(stored)? {
+    match Store::is_missing(at)? {
         true => Ok(None),
         false => new_store(at).map(Some),
     }
@@ -105,7 +103,7 @@ pub fn new_store(at: &Location) -> Result<Store, Error> {
     if let Some(file) = at.file() {
         fs::create_dir_all(folder_of(file)).map_err(Error::file(unwritable(file)))?;
     }
-    Store::open(at).map_err(stored)
+    Ok(Store::open(at)?)
 }
 
 /// Tries out that the file of `--json` can be written. What it holds stays until there is

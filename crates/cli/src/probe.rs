@@ -23,8 +23,9 @@ use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
 use serde_json::{Value, json};
 
-use crate::output::{out, say, write_whole};
-use crate::run::worker_program;
+use crate::exits;
+use crate::output::{out, say, versioned, write_whole};
+use crate::setting::worker_program;
 use crate::values::{seconds, whole};
 
 /// For `probe --help`.
@@ -37,7 +38,7 @@ Examples:
   millstream probe --kernel-function tcp_v4_rcv --count 5
 
 At the end: who sent interrupts to other CPUs and for what, who waited for which lock, latencies by powers of two, and what the
-programs cost. Nothing on this machine is changed. With a command it ends with the command, and with its exit status.";
+programs cost. Nothing on this machine is changed. With a command it ends with the command.";
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
@@ -179,11 +180,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         return Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)));
     }
-    Ok(if interrupt.is_raised() && arguments.count.is_some() {
-        ExitCode::from(130)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(exits::unless_interrupted(interrupt.is_raised() && arguments.count.is_some()))
 }
 
 /// A command that ends with this value, and with this process.
@@ -231,7 +228,7 @@ fn as_json(at_s: f64, seconds: f64, rows: &[Row]) -> Value {
 
 fn write(file: &mut Option<File>, value: impl FnOnce() -> Value) -> Result<(), Error> {
     match file {
-        Some(file) => writeln!(file, "{}", value()).map_err(Error::file("--json")),
+        Some(file) => writeln!(file, "{}", versioned(value())).map_err(Error::file("--json")),
         None => Ok(()),
     }
 }

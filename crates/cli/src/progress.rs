@@ -12,7 +12,7 @@ use millstream_lab::workload::Workload;
 
 use crate::output::say;
 
-/// What set-up and taking down add to a run, until runs have been timed.
+/// Seconds that set-up and taking down add to a run, until runs have been timed.
 const SET_UP_S: f64 = 0.5;
 
 /// See the module's promise.

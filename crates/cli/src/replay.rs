@@ -65,9 +65,9 @@ pub struct Arguments {
 /// Which packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ways {
-    /// Those received where it was captured.
+    /// Packets received where it was captured.
     In,
-    /// Those sent.
+    /// Packets sent.
     Out,
     /// All.
     Both,
@@ -213,7 +213,7 @@ pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
     nothing_went(&player).map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// That the device took none of the packets, as one does that is down: nobody has received anything.
+/// Returns an error where the device took none of the packets, as one does that is down: nobody has received anything.
 fn nothing_went(player: &Player) -> Option<Error> {
     let stats = player.link.stats();
     let refused: u64 = DropCause::ALL.iter().map(|cause| stats.dropped(*cause)).sum();
@@ -225,7 +225,7 @@ fn nothing_went(player: &Player) -> Option<Error> {
     })
 }
 
-/// What went, what did not, and why.
+/// Returns a text of what went, what did not, and why.
 fn summary(player: &Player, file: &Path, took: Duration) -> String {
     let (sent, read) = (player.link.stats(), player.replay.stats());
     let seconds = took.as_secs_f64();

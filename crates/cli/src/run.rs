@@ -1,33 +1,27 @@
 //! `millstream run`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use millstream_lab::error::Error;
-use millstream_lab::experiment::{
-    Definition, FACTORS, Overrides, PlannedRun, ROUTERS, STACKS, builtin, builtins,
-};
-use millstream_lab::investigate::RUNS_LEAST;
+use millstream_lab::experiment::{FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_lab::journal::ELSEWHERE;
 use millstream_lab::leftovers::StateDir;
-use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::record::RunRecord;
 use millstream_lab::remote::{FarHost, Token};
 use millstream_lab::report::Report;
-use millstream_lab::runner::{
-    self, Access, Addresses, Interrupt, Observer, Places, Setting, WorkerProgram,
-};
-use millstream_lab::store::{Location, Store, without_password};
+use millstream_lab::runner::{self, Addresses, Places, Setting};
 use millstream_lab::workload::ALL;
 
-use crate::kept::stored;
-use crate::output::{out, say, write_json, write_page};
-use crate::prepare::{Made, existing_store, new_store, prepare_json};
+use crate::keeper::Keeper;
+use crate::output::{full_path, out, say, write_json, write_page};
+use crate::prepare::{Made, existing_store, prepare_json};
 use crate::progress::Progress;
-use crate::values::{Database, database, seconds, whole};
+use crate::setting::{load, look_by_bpf, setting};
+use crate::values::{Database, database, name, seconds, whole};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -49,7 +43,7 @@ pub struct Arguments {
     /// Seconds of warm-up before that
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub warmup: Option<f64>,
-    /// Whether a run waits until the CPUs of its two hosts are near each other, and is done again when they were not
+    /// Have each run wait until the CPUs of its two hosts are near each other, and do it again when they were not
     /// [default: what the experiment says, else true]
     #[arg(long, value_name = "BOOL")]
     pub steady_cpus: Option<bool>,
@@ -74,6 +68,9 @@ pub struct Arguments {
     /// Write the runs to this file too, one JSON object per line ('-': standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Name of what is kept, for `show` and others [default: that of the experiment]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<String>,
     /// Folder of the page
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
@@ -110,7 +107,7 @@ impl Arguments {
         Ok(Places::There(addresses))
     }
 
-    /// What the options change of the definition.
+    /// Returns the changes that the options make to the definition.
     fn overrides(&self) -> Overrides {
         let pair = |set: &LevelSetting| (set.factor.clone(), set.levels.clone());
         Overrides {
@@ -155,6 +152,7 @@ pub fn help() -> String {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
+    definition.name = arguments.name.clone().unwrap_or(definition.name);
     let places = arguments.places()?;
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
@@ -163,7 +161,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     made.database_folder(&at)?;
     let setting = Setting { places, ..setting()? };
     if arguments.profile {
-        crate::investigate::look_by_bpf(false);
+        look_by_bpf(false);
     }
     let store = existing_store(&at)?;
     let seconds = definition.duration_s + definition.warmup_s;
@@ -181,30 +179,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     Err(last)
 }
 
-/// What the runner needs; what an earlier run left is taken away first. To be called before any thread is started: a user
-/// namespace can be entered only then.
-pub fn setting() -> Result<Setting, Error> {
-    Ok(Setting {
-        program: worker_program()?,
-        state: state()?,
-        access: Access::obtain(),
-        places: Places::Made,
-        interrupt: Interrupt::from_signals()?,
-        command_line: std::env::args_os()
-            .map(|word| without_password(&millstream_foreign::shown(word.as_encoded_bytes())))
-            .collect(),
-    })
-}
-
-/// The folder of this user's state, once what killed runs have left is put right.
-pub fn state() -> Result<StateDir, Error> {
-    let state = StateDir::locate()?;
-    for line in state.sweep()? {
-        say(line);
-    }
-    Ok(state)
-}
-
 /// Puts right what killed runs have left, and says what that was.
 pub fn undo() -> Result<ExitCode, Error> {
     let lines = StateDir::locate()?.sweep()?;
@@ -214,129 +188,6 @@ pub fn undo() -> Result<ExitCode, Error> {
     }
     let failed = lines.iter().any(|line| line.starts_with("cannot") || line.starts_with(ELSEWHERE));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// A definition by the name of a built-in experiment or from a file.
-pub fn load(name: &str) -> Result<Definition, Error> {
-    if let Some(definition) = builtin(name) {
-        return Ok(definition);
-    }
-    if !name.ends_with(".toml") {
-        let names: Vec<&str> = builtins().iter().map(|(name, _)| *name).collect();
-        return Err(Error::Refused(format!(
-            "no experiment '{name}'; built in: {}; or give a file ending in .toml",
-            names.join(", ")
-        )));
-    }
-    let bytes = fs::read(name).map_err(|error| Error::Refused(format!("{name}: {error}")))?;
-    #[expect(clippy::disallowed_methods, reason = "TOML is UTF-8")]
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Error::Refused(format!("{name}: no TOML file, it is not text (UTF-8)")))?;
-    Definition::parse(name, &text)
-}
-
-/// This very program, as a worker.
-pub fn worker_program() -> Result<WorkerProgram, Error> {
-    let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
-    Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
-}
-
-/// Keeps every run the moment it ends.
-pub struct Keeper {
-    /// Where they are kept, made when it is first asked for.
-    pub store: Option<Store>,
-    at: Location,
-    made: Made,
-    /// Who is told how far it is.
-    pub progress: Progress,
-    experiment: Option<ExperimentRecord>,
-    runs: Vec<RunRecord>,
-    /// How many of them the store has taken.
-    kept: usize,
-}
-
-impl Keeper {
-    /// Keeps in `store`, or in one that is made `at` this place when the experiment begins.
-    pub fn new(store: Option<Store>, at: Location, made: Made, progress: Progress) -> Self {
-        Self { store, at, made, progress, experiment: None, runs: vec![], kept: 0 }
-    }
-
-    /// An experiment of so many runs begins.
-    pub fn begin_of(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
-        self.store()?.save_experiment(experiment).map_err(stored)?;
-        self.made.keep();
-        self.experiment = Some(experiment.clone());
-        for note in &experiment.notes {
-            say(format_args!("note: {note}"));
-        }
-        self.progress.begin(&experiment.id, runs);
-        Ok(())
-    }
-
-    /// What the store has of it: all runs that were made, or how many of them.
-    fn kept_where(&self, id: &str) -> String {
-        let (kept, made, at) = (self.kept, self.runs.len(), &self.at);
-        match made - kept {
-            0 => format!("Kept: {id} in {at}"),
-            _ if kept == 0 => {
-                format!("Kept: {id} in {at} without a run; none of the {made} made could be kept")
-            }
-            1 => {
-                format!("Kept: {id} in {at} with {kept} of {made} runs; 1 run could not be kept")
-            }
-            lost => format!(
-                "Kept: {id} in {at} with {kept} of {made} runs; {lost} runs could not be kept"
-            ),
-        }
-    }
-
-    /// Says what is kept of an experiment that has come to no end, and what can be done with that.
-    pub fn say_kept(&self) {
-        let Some(experiment) = self.experiment.as_ref().filter(|_| !self.runs.is_empty()) else {
-            return;
-        };
-        let kept = self.kept_where(&experiment.id);
-        let counting = self.runs.iter().filter(|run| run.validity.valid).count();
-        match counting.min(self.kept) < RUNS_LEAST as usize {
-            true => say(kept),
-            false => {
-                say(format_args!("{kept}; `millstream explain {}` looks into it", experiment.id));
-            }
-        }
-    }
-
-    /// The store, made when it is first asked for.
-    fn store(&mut self) -> Result<&mut Store, Error> {
-        let store = match self.store.take() {
-            Some(store) => store,
-            None => new_store(&self.at)?,
-        };
-        Ok(self.store.insert(store))
-    }
-}
-
-impl Observer for Keeper {
-    fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error> {
-        self.begin_of(experiment, plan.len())
-    }
-
-    fn run_begins(&mut self, run: &PlannedRun) {
-        self.progress.run_begins(run);
-    }
-
-    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
-        // Also a run that cannot be kept is shown.
-        self.runs.push(run.clone());
-        self.store()?.save_run(run).map_err(stored)?;
-        self.kept += 1;
-        self.progress.run_ended(run);
-        Ok(())
-    }
-
-    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
-        self.experiment = Some(experiment.clone());
-        self.store()?.save_experiment(experiment).map_err(stored)
-    }
 }
 
 /// Table, page and JSON of what was finished, and what could not be written of them. One that fails does not keep the
@@ -353,7 +204,7 @@ fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
     let written = arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, runs));
     let mut summary = format!("{}\n", report.text());
     if let Ok(page) = &page {
-        summary.push_str(&format!("Page: {}\n", shown(page)));
+        summary.push_str(&format!("Page: {}\n", full_path(page)));
     }
     summary.push_str(&format!("{}\n", keeper.kept_where(&experiment.id)));
     let printed = match &arguments.json {
@@ -365,12 +216,6 @@ fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
         _ => out(&summary),
     };
     [page.map(drop), written, printed].into_iter().filter_map(Result::err).collect()
-}
-
-/// A path as it is found from anywhere.
-pub fn shown(path: &Path) -> String {
-    let full: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    full.display().to_string()
 }
 
 /// Success when every configuration has at least one run that counts.

@@ -10,7 +10,7 @@ use millstream_lab::remote::{Token, serve as serve_runs};
 use millstream_lab::runner::Interrupt;
 
 use crate::output::say;
-use crate::run::worker_program;
+use crate::setting::worker_program;
 
 /// For `serve --help`.
 pub const HELP: &str = "\

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream_lab::error::Error;
+use millstream_lab::experiment::is_name;
 use millstream_lab::own_folder::of_another;
 use millstream_lab::store::Location;
-
-use crate::kept::stored;
 
 /// Which kept experiments.
 #[derive(Debug, Args)]
@@ -36,7 +35,7 @@ pub struct Database {
 /// Where the store is: `--db`, else a file in the user's data folder, to root in no other user's.
 pub fn database(database: &Database) -> Result<Location, Error> {
     if let Some(at) = &database.at {
-        return Location::parse(at).map_err(stored);
+        return Ok(Location::parse(at)?);
     }
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let folder = set("XDG_DATA_HOME")
@@ -58,6 +57,12 @@ pub fn time_limit(seconds: f64) -> Result<Duration, Error> {
     limit.ok_or_else(|| {
         Error::Refused(format!("--timeout {seconds:?}: write seconds above 0, as 120"))
     })
+}
+
+/// `--name`: a name of kept runs.
+pub fn name(text: &str) -> Result<String, String> {
+    let is_allowed = is_name(text).then(|| text.to_owned());
+    is_allowed.ok_or_else(|| "write 1 to 64 letters, digits, '-' and '_'".to_owned())
 }
 
 /// A number that counts; what it may be at most is the definition's to say.

@@ -42,6 +42,7 @@ fn the_groups_of_a_command_are_told_shown_and_kept() {
     let store = Store::open_existing(&place.database()).unwrap();
     let kept = store.latest(None).unwrap().expect("it is kept");
     assert_eq!(found["experiments"][0], kept.id.as_str());
+    assert_eq!((kept.name.as_str(), kept.id.starts_with("sh-")), ("sh", true));
     assert_eq!(store.runs(&kept.id).unwrap().len(), 12);
 }
 

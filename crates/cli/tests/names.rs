@@ -25,6 +25,14 @@ fn a_command_with_a_name_that_is_no_text_is_measured_and_shown() {
     command.arg("--").arg(&program).arg(OsStr::from_bytes(b"n=5 \xfe"));
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    let again = command.output().unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", words(&again));
+    let of = |arguments: &[&str]| words(&place.command(arguments).output().unwrap());
+    let said = of(&["explain", "odd", "--only", "command"]);
+    assert!(said.contains("the latest of 2 that are named odd; echo\\xff"), "{said}");
+    assert_eq!(of(&["list"]).matches(r"finished: echo\xff\u001b[31m n=5 \xfe").count(), 2);
+    let same = of(&["gate", "odd", "--name", "odd", "--figure", "n=(.)", "--", "true"]);
+    assert!(same.contains("--name odd: that is the standard's"), "{same}");
     for arguments in [&["show"][..], &["list"], &["show", "--json", "-"], &["report"]] {
         let mut command = place.command(arguments);
         let output = command.output().unwrap();

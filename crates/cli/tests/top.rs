@@ -87,6 +87,7 @@ impl OnTerminal {
         let child = Command::new(PROGRAM)
             .args(["top", "--no-bpf", "-d", "0.1"])
             .env("TERM", "xterm")
+            .env("NO_COLOR", "1")
             .stdin(theirs())
             .stdout(theirs())
             .stderr(theirs())
@@ -158,7 +159,16 @@ fn keys_are_heard_and_q_gives_the_terminal_back() {
     let mut top = OnTerminal::start();
     // In the list of keys any key goes back to the tables, and this one ends it.
     top.ours.write_all(b"?x1i\t>Rq").unwrap();
+    let shown = top.shown.clone();
     assert_eq!(top.end().code(), Some(0));
+    // SGR (ECMA-48, 8.3.117) without colours: 30 to 49 and 90 to 107.
+    let shown = String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
+    for sequence in shown.split("\x1b[").skip(1) {
+        let Some((numbers, _)) = sequence.split_once('m') else { continue };
+        let codes: Result<Vec<u8>, _> = numbers.split(';').map(str::parse).collect();
+        let is_colour = |code: &u8| matches!(code, 30..=49 | 90..=107);
+        assert!(!codes.is_ok_and(|codes| codes.iter().any(is_colour)), "{numbers}");
+    }
 }
 
 #[test]

@@ -44,15 +44,6 @@ impl Error {
         let path = path.into();
         move |source| Error::File { path, source }
     }
-
-    /// The exit code of the command for this error: 2 for what was refused, 130 for an interrupt, 1 otherwise.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Error::Refused(_) => 2,
-            Error::Interrupted => 130,
-            _ => 1,
-        }
-    }
 }
 
 impl fmt::Display for Error {

@@ -7,10 +7,11 @@ use millstream_lab::record::RunRecord;
 use millstream_lab::runner::{Interrupt, WorkerProgram};
 
 use super::Arguments;
-use crate::investigate::{CommandKeeper, figure_of};
+use crate::investigate::figure_of;
+use crate::keeper::{CommandKeeper, Keeper};
 use crate::prepare::{Made, existing_store};
 use crate::progress::Progress;
-use crate::run::{Keeper, state, worker_program};
+use crate::setting::{state, worker_program};
 use crate::values::{database, time_limit};
 
 /// Name of the experiments whose runs are judged.
@@ -39,7 +40,10 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let mut keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
     let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
     let mut subject = CommandSubject {
-        name: if arguments.standard { arguments.first.clone() } else { JUDGED.to_owned() },
+        name: match (&arguments.name, arguments.standard) {
+            (_, true) => arguments.first.clone(),
+            (name, false) => name.clone().unwrap_or_else(|| JUDGED.to_owned()),
+        },
         question: format!("Is {} as good as it was?", millstream_foreign::command(command)),
         command: command.clone(),
         server: None,

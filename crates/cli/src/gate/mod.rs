@@ -16,15 +16,10 @@ use millstream_lab::stats::RUNS_FOR_A_CLAIM;
 
 use measure::{Measured, measure};
 
+use crate::exits;
 use crate::kept;
 use crate::output;
-use crate::values::{Database, seconds, whole};
-
-/// Status for “cannot tell”, which `git bisect run` takes as a commit to skip.
-const CANNOT_TELL: u8 = 125;
-
-/// Status for what was asked for and refused: `git bisect run` takes 1 to 127 as a bad commit, and ends at this.
-pub const REFUSED: u8 = 128;
+use crate::values::{Database, name, seconds, whole};
 
 /// For `gate --help`.
 pub const HELP: &str = "\
@@ -33,13 +28,6 @@ Of two kept sets, or of a kept one and a command that is run now:
   millstream gate --standard good --figure 'rate=([0-9.]+)' -- ./bench   # at the good commit: measure and keep
   git bisect start BAD GOOD
   git bisect run sh -c 'make || exit 125; millstream gate good --figure \"rate=([0-9.]+)\" -- ./bench'
-
-Exit codes:
-  0    the second is as good or better: a loss of --least percent would have been seen; or a standard was kept
-  1    it is worse
-  125  it cannot be told: too few or too noisy runs, a command that fails, or nothing that both have measured (git bisect
-       skips such a commit)
-  128  what was asked for was refused (git bisect ends)
 
 Configurations are compared one by one, each with the other set's; that there are several is counted in.";
 
@@ -57,6 +45,9 @@ pub struct Arguments {
     /// Measure COMMAND, keep its runs under the name FIRST, and judge nothing
     #[arg(long, requires = "command")]
     standard: bool,
+    /// Name of the COMMAND's runs that are judged [default: gate]
+    #[arg(long, value_name = "NAME", requires = "command", conflicts_with = "standard", value_parser = name)]
+    name: Option<String>,
     /// Runs of the command, 4 at least
     #[arg(long, value_name = "N", requires = "command", default_value_t = 10, value_parser = whole::<u32>)]
     runs: u32,
@@ -100,8 +91,8 @@ impl Answer {
     fn status(self) -> u8 {
         match self {
             Self::Good => 0,
-            Self::Worse => 1,
-            Self::CannotTell => CANNOT_TELL,
+            Self::Worse => exits::FAILED,
+            Self::CannotTell => exits::CANNOT_TELL,
         }
     }
 }
@@ -119,9 +110,9 @@ struct Rule<'a> {
 pub fn gate(arguments: &Arguments) -> ExitCode {
     let (status, error) = match answer(arguments) {
         Ok(answer) => return ExitCode::from(answer.status()),
-        Err(error @ Error::Refused(_)) => (REFUSED, error),
-        Err(error @ Error::Interrupted) => (error.exit_code(), error),
-        Err(error) => (CANNOT_TELL, error),
+        Err(error @ Error::Refused(_)) => (exits::GATE_REFUSED, error),
+        Err(error @ Error::Interrupted) => (exits::INTERRUPTED, error),
+        Err(error) => (exits::CANNOT_TELL, error),
     };
     output::say(format_args!("millstream: {error}"));
     ExitCode::from(status)
@@ -165,13 +156,18 @@ fn answer(arguments: &Arguments) -> Result<Answer, Error> {
     Ok(answer)
 }
 
-/// What the options alone do not exclude.
+/// Refuses options that clap takes and that mean nothing together.
 fn check(arguments: &Arguments) -> Result<(), Error> {
     let Arguments { first, standard, runs, command, figure, result, lower_is_better, .. } =
         arguments;
     let why = match () {
         () if *standard && !is_name(first) => {
             format!("{first}: a name of a standard is of letters, digits, '-' and '_'")
+        }
+        () if arguments.name.as_ref() == Some(first) => {
+            format!(
+                "--name {first}: that is the standard's; the next judgement would take these runs for it"
+            )
         }
         () if !command.is_empty() && (*runs as usize) < RUNS_FOR_A_CLAIM => {
             format!("--runs {runs}: {RUNS_FOR_A_CLAIM} at least, as fewer tell nothing")

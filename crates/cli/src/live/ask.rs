@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::engines;
 
-/// How long an engine may take for the next part of its answer.
+/// The longest time that an engine may take for the next part of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks, and hands each line of the answer on.

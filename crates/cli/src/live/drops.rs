@@ -10,7 +10,7 @@ use serde_json::json;
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::{Again, Which, engines, since};
-use crate::output::out;
+use crate::output::{out, out_json};
 
 /// For `drops --help`.
 pub const HELP: &str = "\
@@ -33,7 +33,7 @@ pub struct Drops {
     json: bool,
 }
 
-/// How many packets, or clients, one reason has cost.
+/// The number of packets, or clients, that one reason has cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reason {
     by: String,
@@ -88,10 +88,7 @@ pub fn drops(arguments: &Drops) -> Result<ExitCode, Error> {
                 })
             });
             let rows: Vec<_> = rows.collect();
-            return out(&format!(
-                "{}\n",
-                json!({ "engine": id, "time_ns": now.time_ns, "drops": rows })
-            ));
+            return out_json(json!({ "engine": id, "time_ns": now.time_ns, "drops": rows }));
         }
         let mut rows = vec![row(["by", "reason", "count", "per s"])];
         for one in &all {

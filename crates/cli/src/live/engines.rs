@@ -8,7 +8,7 @@ use millstream_lab::error::Error;
 
 use crate::output::{out, say};
 
-/// What an engine is called here: its name, its process, and its number there.
+/// Returns the ID of an engine: its name, its process, and its number there.
 pub fn id(segment: &Segment) -> String {
     let header = segment.header();
     format!("{}-{}-{}", header.name, header.pid, header.number)

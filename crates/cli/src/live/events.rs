@@ -80,7 +80,7 @@ struct Watch<'a> {
     lost: u64,
 }
 
-/// What an engine has answered.
+/// The answer of an engine.
 #[derive(Default)]
 struct Answer {
     events: Vec<Value>,

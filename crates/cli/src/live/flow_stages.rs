@@ -1,4 +1,4 @@
-//! How long the sampled packets of one flow are in each stage, asked for by the control socket (docs/trace.md).
+//! The times that sampled packets of one flow spend in each stage, asked for by the control socket (docs/trace.md).
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ask::{ask_all, shown};
 use super::columns::duration;
-use super::stages::{Named, set_count};
+use super::histogram::{Histogram, set_count};
 use super::traced::Sampling;
 
 /// How often the engine is asked: it counts for two seconds behind each question.
@@ -17,12 +17,12 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The packets of a flow that the engine has counted.
 pub struct Counted {
-    /// What the engine says of all of it.
+    /// The engine's line about all of it.
     flow: Record,
     stages: Vec<Stage>,
 }
 
-/// How many packets were so long in one stage, by powers of two.
+/// The number of packets that were so long in one stage, by powers of two.
 struct Stage {
     way: String,
     name: String,
@@ -42,7 +42,7 @@ impl Counted {
         Ok(Self::read(&lines))
     }
 
-    /// What the lines of an answer say.
+    /// Reads the lines of an answer.
     fn read(lines: &[Record]) -> Self {
         let mut all = Self { flow: Record::default(), stages: Vec::new() };
         for line in lines {
@@ -72,8 +72,8 @@ impl Counted {
         Some(())
     }
 
-    fn histograms(&self) -> impl Iterator<Item = Named<'_>> {
-        self.stages.iter().map(|stage| Named {
+    fn histograms(&self) -> impl Iterator<Item = Histogram<'_>> {
+        self.stages.iter().map(|stage| Histogram {
             name: "packet_ns",
             labels: vec![("way", &stage.way), ("stage", &stage.name)],
             unit: "ns",

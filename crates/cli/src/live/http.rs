@@ -139,7 +139,7 @@ fn request(stream: &mut TcpStream, patience: Duration) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a request is one for the page; otherwise what is answered.
+/// Returns an answer with an error for a request that is not one for the page.
 fn asked(request: &[u8], names: &[String]) -> Result<(), &'static str> {
     let bad = "400 Bad Request";
     #[expect(clippy::disallowed_methods, reason = "a request is ASCII")]

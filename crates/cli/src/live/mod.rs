@@ -6,6 +6,7 @@ mod drops;
 mod engines;
 mod events;
 mod flow_stages;
+mod histogram;
 mod http;
 mod metrics;
 mod netstat;
@@ -133,7 +134,7 @@ fn unreadable(segment: &Segment, damage: &Damage) -> Error {
     Error::Refused(format!("{}: {damage}", segment.path().display()))
 }
 
-/// How much a counter has grown; an engine of the same file never counts down.
+/// Returns by how much a counter has grown; an engine of the same file never counts down.
 fn since(before: Option<u64>, now: u64) -> u64 {
     now.saturating_sub(before.unwrap_or(0))
 }

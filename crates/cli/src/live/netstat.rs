@@ -11,7 +11,7 @@ use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::ps::dropped;
 use super::{Again, Which, engines, since};
-use crate::output::out;
+use crate::output::{out, out_json};
 
 /// For `netstat --help`.
 pub const HELP: &str = "\
@@ -114,7 +114,7 @@ fn links(now: &Snapshot) -> Vec<Row> {
     rows
 }
 
-/// What came since, by link.
+/// Returns what came since: by link, of all links, and what the stack dropped.
 fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
     let old = before.map(links).unwrap_or_default();
     let of = |row: &Row| row.since(old.iter().find(|old| old.link == row.link));
@@ -136,10 +136,9 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
         return arguments.again.look(segments, |id, before, now| {
             let (rows, total, drops) = grown(before, now);
             let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-            let line = json!({
+            out_json(json!({
                 "engine": id, "time_ns": now.time_ns, "links": rows, "total": total.json(), "drops": drops,
-            });
-            out(&format!("{line}\n"))
+            }))
         });
     }
     if arguments.again.interval.is_none() && arguments.again.count.is_none() {

@@ -11,7 +11,7 @@ use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, duration, row};
 use super::{One, Which, engines};
-use crate::output::out;
+use crate::output::{out, out_json};
 
 /// Arguments of `route`.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub fn route(arguments: &RouteTable) -> Result<ExitCode, Error> {
             }
             let mut object = object(&route);
             object["engine"] = id.as_str().into();
-            out(&format!("{object}\n"))
+            out_json(object)
         })
     })
 }
@@ -159,7 +159,7 @@ pub fn answer(
             return show(&lines);
         }
         let name = question.split(' ').next().unwrap_or(question);
-        out(&format!("{}\n", all(&engines::id(segment), name, &lines)))
+        out_json(all(&engines::id(segment), name, &lines))
     })
 }
 

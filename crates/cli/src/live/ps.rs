@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::columns::Side::{Left, Right};
 use super::columns::{bytes, columns, duration, row};
 use super::engines;
-use crate::output::{out, say};
+use crate::output::{out, out_json, say};
 
 /// Arguments of `ps`.
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub fn ps(arguments: &Ps) -> Result<ExitCode, Error> {
     }
     if arguments.json {
         let engines: Vec<Value> = seen.iter().map(|(one, now)| described(one, now)).collect();
-        out(&format!("{}\n", json!({ "engines": engines })))?;
+        out_json(json!({ "engines": engines }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![row([
@@ -84,7 +84,7 @@ fn described(segment: &Segment, now: &Snapshot) -> Value {
     engine
 }
 
-/// What an engine does not publish is not shown as 0.
+/// Returns a number as it is shown: a counter that an engine does not publish is not 0.
 fn number(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -9,10 +9,10 @@ use millstream_lab::error::Error;
 use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
+use super::histogram::{bars, set_count};
 use super::network::{all, answer};
-use super::stages::{histogram, set_count};
 use super::{One, Which, engines};
-use crate::output::out;
+use crate::output::{out, out_json};
 
 /// For `ss --help` and others.
 pub const HELP: &str = "\
@@ -57,7 +57,7 @@ pub fn ss(arguments: &Ss) -> Result<ExitCode, Error> {
     engines::each(arguments.which.engine(), arguments.json, |segment| {
         let sockets = ask_all(segment, if arguments.all { "ss -a" } else { "ss" })?;
         match arguments.json {
-            true => out(&format!("{}\n", all(&engines::id(segment), "sockets", &sockets))),
+            true => out_json(all(&engines::id(segment), "sockets", &sockets)),
             false => table(&sockets, arguments.info),
         }
     })
@@ -92,7 +92,7 @@ fn queue_of(segment: &Segment, arguments: &Queue) -> Result<(), Error> {
     let verbose = if arguments.verbose { " -v" } else { "" };
     let mut sizes = Sizes::default();
     ask(segment, &format!("queue {}{verbose}", arguments.id), |line| match &line.kind[..] {
-        _ if arguments.json => out(&format!("{}\n", object(&line))),
+        _ if arguments.json => out_json(object(&line)),
         "queue" => {
             let fields = line.fields.iter().filter(|(key, _)| key != "side");
             let fields: Vec<String> =
@@ -130,7 +130,7 @@ pub fn census(arguments: &One) -> Result<ExitCode, Error> {
     })
 }
 
-/// How many pieces are of which size.
+/// The number of pieces by size.
 #[derive(Default)]
 struct Sizes {
     total: Option<Record>,
@@ -163,7 +163,7 @@ impl Sizes {
         );
         for (what, counts) in [("payload bytes", &self.payload), ("held bytes", &self.held)] {
             if !counts.is_empty() {
-                text += &format!("\n{what} of a segment\n{}", histogram(counts));
+                text += &format!("\n{what} of a segment\n{}", bars(counts));
             }
         }
         text

@@ -4,17 +4,18 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream::live::{Kind, Snapshot, bucket_least};
+use millstream::live::{Kind, Snapshot};
 use millstream_lab::error::Error;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ask::has_socket;
 use super::columns::Side::{Left, Right};
 use super::columns::{columns, row};
 use super::flow_stages::Counted;
+use super::histogram::Histogram;
 use super::traced::Sampling;
 use super::{Which, engines, unreadable};
-use crate::output::out;
+use crate::output::{out, out_json};
 use crate::values::{seconds, whole};
 
 /// For `stages --help`.
@@ -31,7 +32,7 @@ or others have asked for more packets, --sample is not heard; the first line say
 pub struct Stages {
     #[command(flatten)]
     which: Which,
-    /// How long sampled packets of this socket, as `millstream ss` names it, are in each stage
+    /// Show how long sampled packets of this socket, as `millstream ss` names it, are in each stage
     #[arg(long, value_name = "ID")]
     flow: Option<String>,
     /// Count those of --flow whose traces end within SECONDS
@@ -78,16 +79,16 @@ pub fn stages(arguments: &Stages) -> Result<ExitCode, Error> {
             sample: arguments.sample,
         };
         let counted = Counted::ask(&segment, flow, &sampling)?;
-        out(&match arguments.json {
-            true => format!("{}\n", counted.json(&engines::id(&segment))),
-            false => counted.text(),
-        })?;
+        match arguments.json {
+            true => out_json(counted.json(&engines::id(&segment)))?,
+            false => out(&counted.text())?,
+        }
         return Ok(ExitCode::SUCCESS);
     }
     engines::each(arguments.which.engine(), arguments.json, |segment| {
         let now = segment.read().map_err(|damage| unreadable(segment, &damage))?;
         if arguments.json {
-            return out(&format!("{}\n", as_json(&engines::id(segment), &now)));
+            return out_json(as_json(&engines::id(segment), &now));
         }
         let histograms = all_histograms(&now).map(|one| one.text());
         out(&(times(&now) + &histograms.collect::<String>()))
@@ -136,91 +137,11 @@ fn times(now: &Snapshot) -> String {
     columns(&[Left, Right, Right, Right, Right, Right], &rows)
 }
 
-/// A histogram, and what it is of.
-pub(super) struct Named<'a> {
-    pub name: &'a str,
-    pub labels: Vec<(&'a str, &'a str)>,
-    pub unit: &'a str,
-    pub values: &'a [u64],
-}
-
-impl Named<'_> {
-    pub fn json(&self) -> Value {
-        let buckets = self.values.iter().enumerate().filter(|(_, count)| **count != 0);
-        let buckets: Vec<Value> = buckets
-            .map(|(at, count)| json!({ "least": bucket_least(at), "count": count }))
-            .collect();
-        let labels = self.labels.iter().map(|&(key, value)| (key.to_owned(), value.into()));
-        let labels: Map<String, Value> = labels.collect();
-        json!({ "name": self.name, "labels": labels, "unit": self.unit, "buckets": buckets })
-    }
-
-    /// Nothing where nothing was counted.
-    pub fn text(&self) -> String {
-        let labels = self.labels.iter().map(|(key, value)| format!(" {key}={value}"));
-        match histogram(self.values) {
-            empty if empty.is_empty() => empty,
-            lines => format!("\n{}{}\n{lines}", self.name, labels.collect::<String>()),
-        }
-    }
-}
-
-/// Those that the engine publishes.
-fn all_histograms(now: &Snapshot) -> impl Iterator<Item = Named<'_>> {
+/// Returns the histograms that the engine publishes.
+fn all_histograms(now: &Snapshot) -> impl Iterator<Item = Histogram<'_>> {
     let all = now.iter().filter(|(entry, _)| entry.kind == Kind::Histogram);
     all.map(|(entry, values)| {
         let labels = entry.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        Named { name: &entry.name, labels: labels.collect(), unit: &entry.unit, values }
+        Histogram { name: &entry.name, labels: labels.collect(), unit: &entry.unit, values }
     })
-}
-
-/// Powers of two that there are.
-const BUCKETS: u32 = u64::BITS;
-
-/// Notes in a histogram that so many values have the power of two that begins with `least`.
-pub(super) fn set_count(counts: &mut Vec<u64>, least: u64, count: u64) {
-    let at = least.checked_ilog2().map_or(0, |power| power + 1).min(BUCKETS) as usize;
-    counts.resize(counts.len().max(at + 1), 0);
-    counts[at] = count;
-}
-
-/// Characters of the longest bar.
-const BAR: f64 = 40.0;
-
-/// A line for each power of two between the least and the greatest that was counted, in the manner of DTrace's
-/// `quantize()`.
-pub(super) fn histogram(values: &[u64]) -> String {
-    let is_used = |count: &u64| *count != 0;
-    let (Some(first), Some(last)) =
-        (values.iter().position(is_used), values.iter().rposition(is_used))
-    else {
-        return String::new();
-    };
-    let total = values.iter().map(|&count| count as f64).sum::<f64>();
-    let rows = (first..=last).map(|at| {
-        let bar = (values[at] as f64 / total * BAR).round() as usize;
-        vec![
-            bucket_least(at).to_string(),
-            format!("|{:<40}", "@".repeat(bar)),
-            values[at].to_string(),
-        ]
-    });
-    let mut all = vec![row(["value", " distribution", "count"])];
-    all.extend(rows);
-    columns(&[Right, Left, Right], &all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_histogram_has_a_line_for_each_power_of_two_that_matters() {
-        let text = histogram(&[0, 0, 3, 0, 1, 0]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 4, "{text}");
-        assert!(lines[1].trim().starts_with(&format!("2  |{}", "@".repeat(30))), "{text}");
-        assert!(lines[2].trim().ends_with('0') && lines[3].trim().starts_with('8'), "{text}");
-        assert_eq!(histogram(&[0; 4]), "");
-    }
 }

@@ -50,7 +50,7 @@ pub fn trace(arguments: &Trace) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the tracks of a viewer are: a process for each flow, and in it a thread for each way, or several where packets
+/// The tracks of a viewer: a process for each flow, and in it a thread for each way, or several where packets
 /// overlap.
 #[derive(Default)]
 struct Tracks {

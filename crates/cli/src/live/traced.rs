@@ -21,7 +21,7 @@ const SECONDS_MOST: f64 = 3600.0;
 /// Which packets, and for how long.
 #[derive(Debug, Args)]
 pub struct Sampling {
-    /// Of this socket alone, as `millstream ss` names it
+    /// Trace packets of this socket alone, as `millstream ss` names it
     #[arg(long, value_name = "ID")]
     pub flow: Option<String>,
     /// Take those whose traces end within SECONDS
@@ -42,7 +42,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// What a line says; `None` where it does not say when the packet was anywhere.
+    /// Reads a line; `None` where it does not say when the packet was anywhere.
     pub fn of(record: Record) -> Option<Self> {
         let points = TracePoint::ALL.iter();
         let times: Vec<_> =

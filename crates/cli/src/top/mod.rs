@@ -14,7 +14,8 @@ use millstream_lab::probe::{Absent, Want, kernel, watch_kernel};
 use millstream_lab::runner::Interrupt;
 use millstream_lab::watch::{Choice, Moment, Subject, Watch, moment_json, sheet, summary};
 
-use crate::output::{out, say};
+use crate::exits;
+use crate::output::{out, out_json, say};
 use crate::values::{seconds, whole};
 use screen::{Action, Screen};
 use terminal::{Event, Terminal};
@@ -114,7 +115,7 @@ fn lines(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<Exi
         }
         let moment = watch.sample().map_err(refused)?;
         if arguments.json {
-            out(&format!("{}\n", moment_json(&moment)))?;
+            out_json(moment_json(&moment))?;
         } else {
             out(&text(&moment, arguments.busy))?;
             if absent.as_ref() != Some(&moment.absent) {
@@ -127,7 +128,7 @@ fn lines(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<Exi
         left = left.map(|left| left - 1);
     }
     let whole = left.is_none() || left == Some(0);
-    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(130) })
+    Ok(exits::unless_interrupted(!whole))
 }
 
 /// All tables of a look.
@@ -154,7 +155,7 @@ fn live(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<Exit
         terminal.draw(|frame| draw::draw(frame, &mut screen, moment.as_ref()))?;
         let action = match terminal.wait(next.saturating_duration_since(Instant::now()))? {
             Event::Key(key) => screen.key(key),
-            Event::End => return Ok(ExitCode::from(130)),
+            Event::End => return Ok(exits::unless_interrupted(true)),
             Event::Nothing => Action::None,
         };
         match action {

@@ -1,11 +1,11 @@
-//! What the user has chosen to see, and what each key makes of it.
+//! The user's choice of what to see, and how each key changes it.
 
 use std::time::Duration;
 
 use millstream_lab::watch::{Choice, Moment, Sheet, Subject, sheet};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks of the program.
+/// A wish that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     None,

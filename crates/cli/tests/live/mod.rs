@@ -42,7 +42,9 @@ impl World {
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.text(arguments)).unwrap()
+        let object: Value = serde_json::from_str(&self.text(arguments)).unwrap();
+        assert_eq!(object["format"], 1, "{arguments:?}");
+        object
     }
 }
 

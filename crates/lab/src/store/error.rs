@@ -6,6 +6,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 
 use super::Location;
+use crate::error::Error;
 
 /// An error of the store; its text is one line for the user.
 #[derive(Debug)]
@@ -179,3 +180,16 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// A store or a name that is not there is refused; the rest has failed.
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        use StoreError::{Busy, Forgotten, Io, Record};
+        match &error {
+            Busy { .. } | Io { .. } | Record { .. } | Forgotten { .. } => {
+                Self::Store(error.to_string())
+            }
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
