@@ -241,10 +241,10 @@ impl Engine {
     /// A connection may have changed.
     #[inline]
     pub(in crate::engine) fn note_events(&mut self, id: SocketId, now: Instant) {
-        if self.out.events.watches(id.slot())
+        if self.cx.watch.watches(id.slot())
             && let Some((_, socket)) = self.tcp.by_id(id)
         {
-            self.out.events.look(socket, now);
+            self.cx.watch.look(socket, now);
         }
     }
 }

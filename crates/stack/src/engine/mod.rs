@@ -1,6 +1,7 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
 mod connection_events;
+mod context;
 mod datagram;
 mod ip;
 mod links;
@@ -26,8 +27,6 @@ use millstream_packet::{Instant, Pool, PoolConfig};
 use millstream_route::{LinkId, Prefix, Routes};
 use millstream_tcp::Config;
 
-use ip::claims::Claims;
-
 use crate::clock::{Clock, CountedClock};
 use crate::engine::datagram::echo_table::IcmpTable;
 use crate::engine::datagram::udp_table::UdpTable;
@@ -37,13 +36,16 @@ use crate::limits::Limits;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
+use context::Context;
 pub(crate) use datagram::copy_many;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramInfo, DatagramToSend, ReceivedDatagram, SendOptions};
 pub use ip::GroupFilter;
+pub(crate) use ip::NextHop;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use ip::source::AddressUse;
+use ip::{IpLayer, NO_SUCH_LINK};
 pub(crate) use links::Serial;
 pub use links::{RemovedLink, ReversePath};
 pub use live::{LiveConfig, published};
@@ -53,8 +55,6 @@ pub use packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub(crate) use random::Random;
 pub(crate) use rx::reader::Reader;
 pub use rx::reader::Received;
-pub(crate) use tx::output::NextHop;
-use tx::output::Output;
 
 pub use tcp::options::TcpSocketOptions;
 pub use turn::Turn;
@@ -212,22 +212,13 @@ impl Default for EngineConfig {
 /// Nothing happens between calls: an application that drives an engine itself calls
 /// [`Engine::run_once`], or [`Engine::turn`] with its own notion of time.
 pub struct Engine {
-    out: Output,
+    cx: Context,
+    ip: IpLayer,
     tcp: TcpTable,
     udp: UdpTable,
     icmp: IcmpTable,
-    /// Datagrams of which fragments have come.
-    reassembly: ip::Reassembly,
-    /// Packets for others are handed on.
-    forwards: bool,
-    /// Where those are handed on many at a time, with the fast path; away while they are.
-    runs: Option<Box<ip::Runs>>,
-    events: EventQueue,
     config: Config,
-    limits: Limits,
     clock: CountedClock,
-    /// The time of the turn or call under way.
-    time: Instant,
     /// The way up.
     rx: rx::Ingress,
     /// The way down: who is served when.
@@ -238,17 +229,10 @@ pub struct Engine {
     held: tcp::acks::HeldAcks,
     /// Who may write how much before the next turn.
     writes: tcp::writes::WriteScheduler,
-    /// Links whose interfaces somebody sets.
-    follow: links::follow::Follow,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
-    /// What its queues hold.
-    account: Account,
     /// Where it takes memory back from them.
     reclaim: memory::reclaim::Reclaim,
-    /// Its part of the flows, when it shares its links' devices.
-    share: Share,
-    random: Random,
     /// What other processes see of it.
     live: live::Live,
 }
@@ -256,9 +240,9 @@ pub struct Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("links", &self.out.links.used_count())
+            .field("links", &self.ip.links.used_count())
             .field("connections", &self.tcp.sockets.len())
-            .field("now", &self.time)
+            .field("now", &self.cx.now)
             .finish_non_exhaustive()
     }
 }
@@ -269,9 +253,6 @@ const FOREIGN: Error =
 
 /// What a prefix that is none is refused with.
 const NO_PREFIX: &str = "a prefix longer than an address";
-
-/// What the number of no link is refused with.
-const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl Engine {
     /// An engine without links.
@@ -306,16 +287,16 @@ impl Engine {
         let (random, answers) = (words(&seed, 2), words(&seed, 6));
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
-        let account = Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes);
         let mut engine = Self {
-            out: Output::new(
-                pool,
-                EngineStats::new(clock, stage_sample),
-                Claims::new(addresses, words(&seed, 4)[0]),
-                ip::Membership::new(limits.groups, words(&seed, 4)[1]),
+            ip: IpLayer::new(
+                now,
+                addresses,
                 routes,
                 &limits,
-                tx::output::Keys {
+                ip::Keys {
+                    claims: words(&seed, 4)[0],
+                    groups: words(&seed, 4)[1],
+                    fragments: (random[0] ^ key0, random[1] ^ key1),
                     neighbors: [key0, key1],
                     identifications: (answers[1] ^ key1, answers[0] ^ key0),
                     flows: (answers[2] ^ key0) | 1,
@@ -332,32 +313,31 @@ impl Engine {
             ),
             udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
-            reassembly: ip::Reassembly::new(
-                limits.fragments_bytes,
-                (random[0] ^ key0, random[1] ^ key1),
-            ),
-            forwards: false,
-            runs: None,
-            events: EventQueue::default(),
             config: tcp,
             writes: tcp::writes::WriteScheduler::new(&limits),
-            limits,
             clock: CountedClock::new(clock),
-            time: now,
             rx: rx::Ingress::new(),
             tx: Default::default(),
             parked: Default::default(),
             held: Default::default(),
-            follow: links::follow::Follow::new(now),
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
-            account,
             reclaim: Default::default(),
-            share: Share::ALL,
-            random: Random::new((random[0], random[1])),
             live: live::Live::new(live.as_ref(), now),
+            cx: Context {
+                now,
+                stats: EngineStats::new(clock, stage_sample),
+                account: Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes),
+                events: EventQueue::default(),
+                random: Random::new((random[0], random[1])),
+                share: Share::ALL,
+                traces: Default::default(),
+                watch: Default::default(),
+                pool,
+                limits,
+            },
         };
-        engine.out.settle_neighbors(&mut engine.account);
+        engine.ip.settle_neighbors(&mut engine.cx);
         engine.set_packet_sample(packet_sample);
         Ok(engine)
     }
@@ -380,25 +360,26 @@ impl Engine {
     /// numbers are taken, those of links that have failed among them; [`Error::Invalid`] for another part of the flows.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
-        if self.out.links.used_count() >= self.limits.links.min(POLL_LIMIT - 1) {
+        if self.ip.links.used_count() >= self.cx.limits.links.min(POLL_LIMIT - 1) {
             return Err(Error::Limit("links"));
         }
         let share = link.share();
-        if share != Share::ALL && share != self.share && self.out.links.has_shared() {
+        if share != Share::ALL && share != self.cx.share && self.ip.links.has_shared() {
             return Err(Error::Invalid("links of different shares"));
         }
         let waker = self.waker();
-        let id = self.out.links.add(link, waker).ok_or(Error::Limit("links"))?;
+        let id = self.ip.links.add(link, waker).ok_or(Error::Limit("links"))?;
         if share != Share::ALL {
-            self.share = share;
+            self.cx.share = share;
         }
-        self.out.routing.note_link_change();
-        let capabilities = &self.out.links[id.index()].capabilities;
+        self.ip.routing.note_link_change();
+        let capabilities = &self.ip.links[id.index()].capabilities;
         let (medium, mac, mtu) = (capabilities.medium, capabilities.mac, capabilities.mtu);
         // RFC 8200, 5: IPv6 needs an MTU of 1280.
         if medium == Medium::Ethernet && mtu >= 1280 {
             let local = millstream_route::link_local(mac);
-            self.claim(id, Prefix { addr: local.into(), len: 64 });
+            self.ip.claim(&mut self.cx, id, Prefix { addr: local.into(), len: 64 });
+            self.follow_addresses();
         }
         Ok(id)
     }
@@ -420,28 +401,13 @@ impl Engine {
     /// # Errors
     /// [`Error::Invalid`] when there is no such link, or not any more.
     pub fn remove_link(&mut self, link: LinkId) -> Result<RemovedLink, Error> {
-        if self.out.links.get(link).is_none() {
+        if self.ip.links.get(link).is_none() {
             return Err(NO_SUCH_LINK);
         }
-        let removed = self.out.remove(self.time, link);
-        self.forget_flows();
+        let removed = self.ip.remove(&mut self.cx, link);
+        self.ip.changes.flows = true;
+        self.follow_addresses();
         Ok(removed)
-    }
-
-    /// Refuses a link that there is not, or not any more.
-    fn check_link(&self, link: LinkId) -> Result<(), Error> {
-        match self.out.links.get(link) {
-            None => Err(NO_SUCH_LINK),
-            Some(slot) if slot.is_used() => Ok(()),
-            Some(_) => Err(Error::Invalid("the link has failed and is not used any more")),
-        }
-    }
-
-    /// What is known about the headers of flows may not hold any more: an address was added, a link's has changed, or
-    /// the link is gone.
-    fn forget_flows(&mut self) {
-        self.rx.forget_flows();
-        self.udp.flows.forget();
     }
 
     /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
@@ -455,35 +421,35 @@ impl Engine {
         ip: std::net::IpAddr,
         usage: AddressUse,
     ) -> Result<(), Error> {
-        let addresses = &self.out.addresses;
+        let addresses = &self.ip.addresses;
         let is_there = addresses.of_link(link).any(|own| own.addr == ip);
         if !is_there && !addresses.claims.is_tentative(ip) {
             return Err(Error::AddrNotAvailable);
         }
-        self.out.addresses.set_use(ip, usage);
+        self.ip.addresses.set_use(ip, usage);
         // Whoever keeps a way and its source looks it up anew.
-        self.out.routing.note_link_change();
+        self.ip.routing.note_link_change();
         Ok(())
     }
 
     /// Which part of the flows of its shared links is this engine's.
     pub fn share(&self) -> Share {
-        self.share
+        self.cx.share
     }
 
     /// Refuses a local port that another engine's packets come to.
     fn check_share(&self, port: u16) -> Result<(), Error> {
-        if self.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
+        if self.cx.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
     }
 
     /// The pool its packets come from.
     pub fn pool(&self) -> &Pool {
-        &self.out.pool
+        &self.cx.pool
     }
 
     /// The limits it was made with.
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        &self.cx.limits
     }
 
     /// The TCP configuration that connections get by default.
@@ -494,21 +460,21 @@ impl Engine {
     /// The time that calls between turns go by: that of the last turn or [`Engine::refresh_time`].
     #[inline]
     pub fn now(&self) -> Instant {
-        self.time
+        self.cx.now
     }
 
     /// Reads the clock for the calls that follow, and returns its time.
     #[inline]
     pub fn refresh_time(&mut self) -> Instant {
-        self.time = self.time.max(self.clock.now());
-        self.time
+        self.cx.now = self.cx.now.max(self.clock.now());
+        self.cx.now
     }
 
     /// The next socket with news, and what they are. Each socket is named once, with everything that
     /// happened since it was named last.
     #[inline]
     pub fn next_event(&mut self) -> Option<(SocketId, Readiness)> {
-        while let Some(id) = self.events.pop() {
+        while let Some(id) = self.cx.events.pop() {
             if let Some(pending) = self.pending(id) {
                 return Some((id, std::mem::take(pending)));
             }
@@ -534,23 +500,23 @@ impl Engine {
     /// Whether [`Engine::next_event`] may have something.
     #[inline]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.cx.events.is_empty()
     }
 
     /// Forgets news of sockets that are gone, when they are many: an application that never asks for news has
     /// at most twice as many waiting as it has sockets.
     fn trim_events(&mut self) {
-        if self.events.len() <= tuning::EVENTS_UNTRIMMED {
+        if self.cx.events.len() <= tuning::EVENTS_UNTRIMMED {
             return;
         }
-        let Self { events, tcp, udp, .. } = self;
+        let Self { cx: Context { events, .. }, tcp, udp, .. } = self;
         let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
         if events.len() <= 2 * living + tuning::EVENTS_UNTRIMMED {
             return;
         }
         let mut events = std::mem::take(events);
         events.retain(|id| self.pending(*id).is_some());
-        self.events = events;
+        self.cx.events = events;
     }
 
     /// Closes a socket of any kind.
@@ -559,10 +525,10 @@ impl Engine {
             SocketKind::Tcp => self.tcp_close(id),
             SocketKind::Listener => self.tcp_close_listener(id),
             SocketKind::Udp => {
-                self.udp.remove(id, &mut self.account);
-                self.out.addresses.groups.forget(self.time, id);
+                self.udp.remove(id, &mut self.cx.account);
+                self.ip.addresses.groups.forget(self.cx.now, id);
             }
-            SocketKind::Icmp => self.icmp.remove(id, &mut self.account),
+            SocketKind::Icmp => self.icmp.remove(id, &mut self.cx.account),
         }
     }
 }

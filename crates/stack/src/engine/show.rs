@@ -17,17 +17,17 @@ const TIME_WAIT_SLOTS: u32 = 2 << 30;
 impl Engine {
     /// The neighbours known on all links.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
-        self.out.neighbors.iter()
+        self.ip.neighbors.iter()
     }
 
     /// Counters so far.
     pub fn stats(&self) -> &EngineStats {
-        &self.out.stats
+        &self.cx.stats
     }
 
     /// What a link counted; `None` when there is no such link, or none any more.
     pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        self.out.links.get(link).map(|slot| slot.link.stats())
+        self.ip.links.get(link).map(|slot| slot.link.stats())
     }
 
     /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so until
@@ -40,12 +40,12 @@ impl Engine {
     /// the engine's, until another link gets them: connections go on with theirs by whatever link their peer can reach
     /// them.
     pub fn link_error(&self, link: LinkId) -> Option<&LinkError> {
-        self.out.links.get(link)?.error().map(|error| &**error)
+        self.ip.links.get(link)?.error().map(|error| &**error)
     }
 
     /// All links, for showing, in order of their ids; those that have failed are among them until they are removed.
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
-        self.out.links.all().map(|(id, slot)| LinkInfo {
+        self.ip.links.all().map(|(id, slot)| LinkInfo {
             id,
             name: slot.link.name().to_owned(),
             mtu: slot.capabilities.mtu,
@@ -60,14 +60,14 @@ impl Engine {
 
     /// The engine's own addresses, each with its link; those of a link that was removed have none.
     pub fn addresses(&self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
-        self.out.addresses.iter()
+        self.ip.addresses.iter()
     }
 
     /// The addresses of links in use, whether they are used, and who has claimed them, beside those that
     /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, once in
     /// ten seconds at most for an address that stays ours, so whoever waits is told.
     pub fn address_infos(&self) -> impl Iterator<Item = AddressInfo> {
-        self.out.addresses.claims.iter()
+        self.ip.addresses.claims.iter()
     }
 
     /// All sockets, for showing.

@@ -203,22 +203,22 @@ impl Engine {
             return None;
         }
         // Who waits in a call takes no news: what there was before may still stand in the list.
-        let told = self.events.told();
+        let told = self.cx.events.told();
         self.flush_if_due();
         // Who waited for room may have it now.
-        let due = self.events.told() != told
+        let due = self.cx.events.told() != told
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.writes.is_idle()
             || self.may_tell_starved()
             || self.udp.refused.links != 0
-            || self.parked_have_room(self.time)
-            || self.out.has_waiting();
+            || self.parked_have_room()
+            || self.ip.has_waiting();
         let next_deadline = self.next_deadline();
-        if due || next_deadline.is_some_and(|due| due <= self.time) {
+        if due || next_deadline.is_some_and(|due| due <= self.cx.now) {
             return None;
         }
-        self.out.stats.stages.mark(Stage::Application, 0);
+        self.cx.stats.stages.mark(Stage::Application, 0);
         Some(Turn { progress: false, next_deadline })
     }
 
@@ -235,7 +235,7 @@ impl Engine {
         max_sleep: Option<Duration>,
         busy: impl Fn() -> bool,
     ) -> io::Result<()> {
-        let now = self.time;
+        let now = self.cx.now;
         if max_sleep == Some(Duration::ZERO) || turn.next_deadline.is_some_and(|due| due <= now) {
             return Ok(());
         }
@@ -246,19 +246,19 @@ impl Engine {
                 true => std::thread::yield_now(),
                 false => std::hint::spin_loop(),
             }
-            self.out.stats.stages.mark(Stage::Poll, 0);
+            self.cx.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }
         if self.sleeper.yielding.is_due() {
             std::thread::yield_now();
             let length = self.refresh_time().saturating_duration_since(now);
             self.sleeper.yielded(polled, length);
-            self.out.stats.stages.mark(Stage::Sleep, 0);
+            self.cx.stats.stages.mark(Stage::Sleep, 0);
             return Ok(());
         }
         let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
-        let is_dry = self.out.pool.is_dry();
+        let is_dry = self.cx.pool.is_dry();
         if self.may_tell_starved() {
             return Ok(());
         }
@@ -266,14 +266,14 @@ impl Engine {
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,
-            self.memory.rest(now, &self.out.pool),
+            self.memory.rest(now, &self.cx.pool),
             (dry || self.writes.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
         let mut rung = !bell.announce();
         if !rung && !busy() && self.prepare_links(dry) {
-            self.out.stats.sleeps += 1;
+            self.cx.stats.sleeps += 1;
             let of_links = self.sleeper.entries.len();
             self.live.watch(&mut self.sleeper.entries);
             poll(&mut self.sleeper.entries, limit)?;
@@ -283,7 +283,7 @@ impl Engine {
             self.live.woken(others, woke);
             let length = woke.saturating_duration_since(now);
             self.sleeper.slept(polled, length);
-            let stats = &mut self.out.stats;
+            let stats = &mut self.cx.stats;
             stats.batches.sleep_us.add(length.as_micros() as usize);
             stats.stages.mark(Stage::Sleep, 1);
         }
@@ -301,7 +301,7 @@ impl Engine {
             return true;
         }
         let mut quiet = true;
-        let links = &mut self.out.links;
+        let links = &mut self.ip.links;
         for place in 0..links.used_count() {
             let Some(link) = links.at(place) else { break };
             let slot = &mut links[link.index()];
@@ -380,9 +380,9 @@ mod tests {
             slow.turn(now);
         }
         // As while a large write waits for ACKs.
-        let now = near.refresh_time();
-        near.out.flush(now);
-        assert!(!near.out.has_waiting() && !near.parked.is_empty());
+
+        near.ip.flush(&mut near.cx);
+        assert!(!near.ip.has_waiting() && !near.parked.is_empty());
         (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
         while near.next_event().is_some() {}
         assert_eq!(near.sleeps_before_turn(), None);

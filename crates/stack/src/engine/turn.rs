@@ -63,45 +63,46 @@ impl Engine {
 
     /// As [`Engine::turn`], for a read that waits.
     fn turn_for(&mut self, now: Instant, read: Option<&mut Reader<'_>>) -> Turn {
-        self.time = self.time.max(now);
-        let now = self.time;
+        self.cx.now = self.cx.now.max(now);
+        let now = self.cx.now;
         if self.live.is_due(now) {
             self.look_at_live(now);
         }
-        self.out.stats.stages.begin_turn();
-        self.out.stats.turns += 1;
-        self.out.routing.refresh();
-        self.tx.begin_turn(&self.limits);
-        self.memory.lend_reserve(&self.out.pool);
+        self.cx.stats.stages.begin_turn();
+        self.cx.stats.turns += 1;
+        self.ip.routing.refresh();
+        self.tx.begin_turn(&self.cx.limits);
+        self.memory.lend_reserve(&self.cx.pool);
         self.look_at_memory(now);
-        let mut progress = self.out.flush(now);
+        let mut progress = self.ip.flush(&mut self.cx);
         let received = self.receive(now, read);
         if received != 0 {
             self.sleeper.received(received);
             progress = true;
         }
         progress |= self.timers(now);
-        self.out.stats.stages.mark(Stage::Timers, 0);
+        self.cx.stats.stages.mark(Stage::Timers, 0);
         self.release_acks(now, received);
         // What a time-out has sent again goes by the MTU as it is.
-        self.follow_links(now);
+        self.ip.follow_links(&mut self.cx);
+        self.follow_addresses();
         progress |= self.transmit(now);
-        self.memory.fill_reserve(&self.out.pool);
+        self.memory.fill_reserve(&self.cx.pool);
         progress |= self.grant_writes(now);
-        progress |= self.out.flush(now);
-        progress |= self.tell_of_room(now);
-        self.out.stats.stages.mark(Stage::Egress, 0);
+        progress |= self.ip.flush(&mut self.cx);
+        progress |= self.tell_of_room();
+        self.cx.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();
-        self.out.settle_neighbors(&mut self.account);
-        if self.out.pool.growth_wanted() {
-            let _ = self.out.pool.grow();
+        self.ip.settle_neighbors(&mut self.cx);
+        if self.cx.pool.growth_wanted() {
+            let _ = self.cx.pool.grow();
         }
         // What the links have done with.
-        self.memory.fill_reserve(&self.out.pool);
+        self.memory.fill_reserve(&self.cx.pool);
         if progress {
             return Turn { progress, next_deadline: Some(now) };
         }
-        self.out.stats.idle_turns += 1;
+        self.cx.stats.idle_turns += 1;
         let progress = self.has_output();
         let next_deadline = if progress { Some(now) } else { self.next_deadline() };
         Turn { progress, next_deadline }
@@ -109,11 +110,11 @@ impl Engine {
 
     /// Sends what calls since the last turn have made ready, without looking for what arrived.
     pub fn flush(&mut self) {
-        let now = self.time;
-        self.out.stats.stages.mark(Stage::Application, 0);
+        let now = self.cx.now;
+        self.cx.stats.stages.mark(Stage::Application, 0);
         self.tx.resume();
         self.transmit(now);
-        self.out.flush(now);
+        self.ip.flush(&mut self.cx);
     }
 
     /// As [`Engine::flush`], when there is something to send; whether there was.
@@ -127,8 +128,8 @@ impl Engine {
 
     /// Tells the sleeper that there was work.
     pub(crate) fn worked(&mut self) {
-        self.sleeper.worked(self.time);
-        self.memory.worked(self.time);
+        self.sleeper.worked(self.cx.now);
+        self.memory.worked(self.cx.now);
     }
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
@@ -138,7 +139,7 @@ impl Engine {
 
     /// Whether packets wait in a link's queue for the link to take them.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.out.has_waiting() || self.out.neighbors.stats().pending_packets != 0
+        self.ip.has_waiting() || self.ip.neighbors.stats().pending_packets != 0
     }
 
     /// Resets all connections that are left: nobody answers for them any more.
@@ -151,20 +152,24 @@ impl Engine {
     /// Fires timers that are due; whether there were any.
     #[inline]
     fn timers(&mut self, now: Instant) -> bool {
-        if self.out.addresses.claims.next_due().is_some_and(|due| due <= now) {
-            self.address_timers(now);
+        if self.ip.addresses.claims.next_due().is_some_and(|due| due <= now) {
+            self.ip.address_timers(&mut self.cx);
+            self.follow_addresses();
         }
-        if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
-            self.neighbor_timers(now);
+        if self.ip.neighbors.next_deadline().is_some_and(|due| due <= now) {
+            for unheard in self.ip.neighbor_timers(&mut self.cx) {
+                // One that is nobody's is counted as what did not get out.
+                self.icmp_error_of_socket(unheard);
+            }
         }
         if self.tcp.busy.due().is_some_and(|due| due <= now) {
             self.tcp.sweep_quiet(now);
         }
-        if self.reassembly.next_deadline().is_some_and(|due| due <= now) {
-            self.reassembly_timers(now);
+        if self.ip.reassembly.next_deadline().is_some_and(|due| due <= now) {
+            self.ip.reassembly_timers(&mut self.cx);
         }
-        if self.out.addresses.groups.next_due().is_some_and(|due| due <= now) {
-            self.group_timers(now);
+        if self.ip.addresses.groups.next_due().is_some_and(|due| due <= now) {
+            self.ip.group_timers(&mut self.cx);
         }
         let mut fired = false;
         if self.tcp.half_open.wheel.is_due(now) {
@@ -182,7 +187,7 @@ impl Engine {
     /// Fires timers of connections that are due, as many as a turn may; whether there are any.
     #[inline(never)]
     fn connection_timers(&mut self, now: Instant) -> bool {
-        let (mut left, mut moves) = (self.limits.tuning.timers, MOVES);
+        let (mut left, mut moves) = (self.cx.limits.tuning.timers, MOVES);
         let mut more = true;
         while more && left != 0 && moves != 0 {
             let due = self.tcp.wheel.take_due(now, left, &mut moves);
@@ -192,8 +197,8 @@ impl Engine {
             }
             left -= due.ids().len();
         }
-        let fired = self.limits.tuning.timers - left;
-        self.out.stats.timers_fired += fired as u64;
+        let fired = self.cx.limits.tuning.timers - left;
+        self.cx.stats.timers_fired += fired as u64;
         fired != 0 || more
     }
 
@@ -202,15 +207,15 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.conn.next_deadline().is_some_and(|due| due <= now) {
             socket.conn.on_timer(now);
-            socket.conn.add_counted(&mut self.out.stats.tcp);
-            if self.out.events.watches(slot) {
-                self.out.events.look(socket, now);
+            socket.conn.add_counted(&mut self.cx.stats.tcp);
+            if self.cx.watch.watches(slot) {
+                self.cx.watch.look(socket, now);
             }
             if socket.conn.take_delivery_problem() {
-                self.out.doubt(now, socket);
+                socket.doubt_next_hop(&self.cx, &mut self.ip);
             }
-            socket.settle_memory(&mut self.account);
-            self.tcp.collect_events(slot, &mut self.events);
+            socket.settle_memory(&mut self.cx.account);
+            self.tcp.collect_events(slot, &mut self.cx.events);
             self.tcp.mark_dirty(slot);
         }
         self.tcp.arm(slot);
@@ -243,17 +248,17 @@ impl Engine {
         let tcp = &self.tcp;
         let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
         first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.busy.due()));
-        first = first.min(ns(self.out.neighbors.next_wakeup()));
-        first = first.min(ns(self.out.addresses.claims.next_due()));
+        first = first.min(ns(self.ip.neighbors.next_wakeup()));
+        first = first.min(ns(self.ip.addresses.claims.next_due()));
         first = first.min(ns(self.reclaim.next_deadline()));
-        first = first.min(ns(self.reassembly.next_deadline()));
-        first = first.min(ns(self.live.next_deadline(self.turns_of_work(), self.time)));
-        first = first.min(ns(self.out.addresses.groups.next_due()));
-        for slot in self.out.links.used_slots() {
+        first = first.min(ns(self.ip.reassembly.next_deadline()));
+        first = first.min(ns(self.live.next_deadline(self.turns_of_work(), self.cx.now)));
+        first = first.min(ns(self.ip.addresses.groups.next_due()));
+        for slot in self.ip.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.
             if slot.was_down {
-                first = first.min(ns(Some(self.follow.due())));
+                first = first.min(ns(Some(self.ip.follow.due())));
             }
         }
         (first != u64::MAX).then_some(Instant::from_nanos(first))
@@ -279,7 +284,7 @@ impl Engine {
             self.idle(quiet, max_sleep)?;
         }
         // That of the end of a sleep.
-        let turn = self.turn_for(self.time, read);
+        let turn = self.turn_for(self.cx.now, read);
         if turn.progress {
             self.worked();
         } else if quiet.is_none() {

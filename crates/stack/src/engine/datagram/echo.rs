@@ -9,8 +9,8 @@ use millstream_wire::ip::{self, IpHeader};
 use super::longest_payload;
 use crate::engine::datagram::echo_table::Echo;
 use crate::engine::ip::addresses::{Destination, TO_ITSELF};
-use crate::engine::rx::ingress::Arrival;
-use crate::engine::tx::output::with_header;
+use crate::engine::ip::arrival::Arrival;
+use crate::engine::ip::output::with_header;
 use crate::engine::{Engine, FOREIGN};
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -27,11 +27,11 @@ impl Engine {
     ) {
         let Arrival { mut packet, ip, destination, .. } = arrival;
         let slot = self.icmp.find(identifier).filter(|_| destination == Destination::Own);
-        let Some(slot) = slot else { return self.out.stats.drop(DropReason::IcmpNoSocket) };
+        let Some(slot) = slot else { return self.cx.stats.drop(DropReason::IcmpNoSocket) };
         packet.trim_front(ip.header_len + icmp::HEADER_LEN);
         let echo = Echo { from: ip.src, seq, packet };
-        if self.icmp.deliver(slot, echo, &mut self.account, &mut self.events).is_err() {
-            self.out.stats.drop(DropReason::IcmpQueueFull);
+        if self.icmp.deliver(slot, echo, &mut self.cx.account, &mut self.cx.events).is_err() {
+            self.cx.stats.drop(DropReason::IcmpQueueFull);
         }
     }
 
@@ -39,14 +39,14 @@ impl Engine {
     pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
         match identifier {
             0 => {
-                let start = self.random.next() as u16;
+                let start = self.cx.random.next() as u16;
                 let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
                 let free = wanted.find(|&id| {
-                    id != 0 && self.share.owns_identifier(id) && self.icmp.find(id).is_none()
+                    id != 0 && self.cx.share.owns_identifier(id) && self.icmp.find(id).is_none()
                 });
                 self.icmp.bind(free.ok_or(Error::AddrNotAvailable)?)
             }
-            identifier if !self.share.owns_identifier(identifier) => Err(FOREIGN),
+            identifier if !self.cx.share.owns_identifier(identifier) => Err(FOREIGN),
             identifier => self.icmp.bind(identifier),
         }
     }
@@ -62,16 +62,16 @@ impl Engine {
         data: &[u8],
     ) -> Result<(), Error> {
         let to = to.to_canonical();
-        if self.out.addresses.lacks_loopback_to(to) {
+        if self.ip.addresses.lacks_loopback_to(to) {
             return Err(Error::Invalid(TO_ITSELF));
         }
         let now = self.now();
         let identifier = self.icmp.by_id(id)?.identifier;
-        let hop = self.out.datagram_next_hop(now, to, None);
-        let hop = hop.ok_or_else(|| self.out.why_no_hop(to))?;
-        let src = self.out.addresses.source(hop.link, hop.address, to);
+        let hop = self.ip.datagram_next_hop(now, to, None);
+        let hop = hop.ok_or_else(|| self.ip.why_no_hop(to))?;
+        let src = self.ip.addresses.source(hop.link, hop.address, to);
         let src = src.ok_or(Error::AddrNotAvailable)?;
-        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+        let packet = Packet::from_slice(&self.cx.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         let version = ip::Version::of(&to);
         let len = packet.len() + icmp::HEADER_LEN;
@@ -84,20 +84,20 @@ impl Engine {
             return Err(Error::MessageTooLong);
         }
         header.dont_fragment = header.packet_len() <= hop.mtu;
-        let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
+        let mut packet = with_header(&self.cx.pool, packet, icmp::HEADER_LEN, |room| {
             Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
         })
         .map_err(|_| Error::Exhausted)?;
-        self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
-        self.out.sent.note(now, &header, packet.head());
-        self.out.send_ip(now, hop, &header, packet);
+        self.ip.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.ip.sent.note(now, &header, packet.head());
+        self.ip.send_ip(&mut self.cx, hop, &header, packet);
         Ok(())
     }
 
     /// The next echo reply: who sent it, its sequence number, its data.
     pub fn icmp_recv(&mut self, id: SocketId) -> Result<(IpAddr, u16, Packet), Error> {
         let Echo { from, seq, packet } =
-            self.icmp.by_id(id)?.take(&mut self.account).ok_or(Error::WouldBlock)?;
+            self.icmp.by_id(id)?.take(&mut self.cx.account).ok_or(Error::WouldBlock)?;
         Ok((from, seq, packet))
     }
 }

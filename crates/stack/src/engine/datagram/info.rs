@@ -75,7 +75,7 @@ impl Engine {
         if *options == SendOptions::default() {
             return self.udp_send(id, data, to);
         }
-        let packet = Packet::from_slice(&self.out.pool, crate::tuning::HEADROOM_BYTES, data);
+        let packet = Packet::from_slice(&self.cx.pool, crate::tuning::HEADROOM_BYTES, data);
         let packet = packet.map_err(|_| Error::Exhausted)?;
         self.udp_send_packet_with(id, packet, to, options)
     }
@@ -100,7 +100,7 @@ impl Engine {
             return Err(Error::Invalid("a hop limit of 0"));
         }
         if let Some(link) = options.link {
-            self.check_link(link)?;
+            self.ip.check_link(link)?;
         }
         if let Some(from) = options.from {
             self.check_local(from)?;
@@ -113,7 +113,7 @@ impl Engine {
 
     /// The link that options name.
     pub(in crate::engine) fn serial_of(&self, options: &SendOptions) -> Option<Serial> {
-        let slot = options.link.and_then(|link| self.out.links.used_slot(link));
+        let slot = options.link.and_then(|link| self.ip.links.used_slot(link));
         slot.map(|slot| slot.serial)
     }
 

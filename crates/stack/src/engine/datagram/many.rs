@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
-use millstream_packet::Instant;
-
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::datagram::udp_table::DatagramRoute;
-use crate::engine::tx::output::Output;
+use crate::engine::ip::IpLayer;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -50,42 +49,41 @@ impl Engine {
     /// plain; how many.
     #[inline]
     fn send_run(&mut self, id: SocketId, list: &[DatagramToSend<'_>]) -> Result<usize, Error> {
-        let now = self.now();
         let socket = self.udp.by_id(id)?;
         let Some(route) = socket.route.as_mut().filter(|_| socket.error.is_none()) else {
             return Ok(0);
         };
-        if route.generations != self.out.datagram_generations() {
+        if route.generations != self.ip.datagram_generations() {
             return Ok(0);
         }
         let is_peer = socket.remote == Some(route.remote);
         let differs = |to: Option<SocketAddr>| to.map_or(!is_peer, |to| to != route.remote);
         let run = list.iter().position(|datagram| differs(datagram.to)).unwrap_or(list.len());
-        Ok(self.out.write_run(now, route, &list[..run]))
+        Ok(self.ip.write_run(&mut self.cx, route, &list[..run]))
     }
 }
 
-impl Output {
+impl IpLayer {
     /// Sends copies by the headers kept ready for their peer, until one does not fit one frame, or nothing has room for
     /// it; how many.
     fn write_run(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         route: &mut DatagramRoute,
         list: &[DatagramToSend<'_>],
     ) -> usize {
         let (link, checksum) = (route.hop.link, self.checksum_on(route));
         let (mut count, mut bytes) = (0, 0);
         for datagram in list {
-            let packet = self.known_datagram(now, route, datagram.data, checksum);
+            let packet = self.known_datagram(cx, route, datagram.data, checksum);
             let Ok(Some(packet)) = packet else { break };
             bytes += packet.len();
             count += 1;
-            self.put(link, packet);
+            self.put(cx, link, packet);
         }
-        self.stats.udp_tx += count as u64;
-        self.stats.tx_packets += count as u64;
-        self.stats.tx_bytes += bytes as u64;
+        cx.stats.udp_tx += count as u64;
+        cx.stats.tx_packets += count as u64;
+        cx.stats.tx_bytes += bytes as u64;
         count
     }
 }

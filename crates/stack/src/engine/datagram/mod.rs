@@ -21,11 +21,12 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
 use super::links::Serial;
+use crate::engine::context::Context;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::{DatagramRoute, Fragmentation, Marks};
 use crate::engine::ip::addresses::{TO_ITSELF, is_link_local};
+use crate::engine::ip::{IpLayer, NextHop, is_broadcast, output::with_header};
 use crate::engine::tcp::table::plain;
-use crate::engine::tx::output::{NextHop, Output, is_broadcast, with_header};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
@@ -59,7 +60,7 @@ fn is_scoped(remote: IpAddr) -> bool {
     is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
 }
 
-impl Output {
+impl IpLayer {
     /// Whether what goes to `remote` by this hop is for all of a network.
     fn is_broadcast_by(&self, hop: NextHop, remote: IpAddr) -> bool {
         is_broadcast(remote) || self.addresses.is_broadcast_of(hop.link, remote)
@@ -85,15 +86,15 @@ impl Output {
     #[inline]
     fn write_known(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         route: &mut DatagramRoute,
         data: &[u8],
     ) -> Result<bool, Error> {
         let checksum = self.checksum_on(route);
-        let packet = self.known_datagram(now, route, data, checksum)?;
+        let packet = self.known_datagram(cx, route, data, checksum)?;
         let Some(packet) = packet else { return Ok(false) };
-        self.stats.udp_tx += 1;
-        self.enqueue(now, route.hop.link, packet);
+        cx.stats.udp_tx += 1;
+        self.enqueue(cx, route.hop.link, packet);
         Ok(true)
     }
 
@@ -102,12 +103,12 @@ impl Output {
     #[inline(always)]
     fn known_datagram(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         route: &mut DatagramRoute,
         data: &[u8],
         mut checksum: TransportChecksum,
     ) -> Result<Option<Packet>, Error> {
-        let is_noted = route.is_to_note(now, data.len());
+        let is_noted = route.is_to_note(cx.now, data.len());
         if is_noted {
             checksum = TransportChecksum::Compute;
         }
@@ -116,15 +117,15 @@ impl Output {
         if len - template.link_header_len() > hop.mtu {
             return Err(Error::MessageTooLong);
         }
-        if self.room(now, hop.link) == 0 {
+        if self.room(cx, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let mut packet = self.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
+        let mut packet = cx.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
         let Some(room) = packet.append(len) else { return Ok(None) };
         let Some(checksum) = template.write_datagram(room, data, checksum) else { return Ok(None) };
         if is_noted {
             let version = ip::Version::of(&remote.ip());
-            self.sent.note_packet(now, version, &room[template.link_header_len()..]);
+            self.sent.note_packet(cx.now, version, &room[template.link_header_len()..]);
         }
         let meta = packet.meta_mut();
         meta.checksum = checksum;
@@ -137,12 +138,13 @@ impl Output {
     /// an application may keep views of what it sends.
     pub(in crate::engine) fn with_udp_header(
         &self,
+        cx: &mut Context,
         packet: Packet,
         header: &UdpHeader,
     ) -> Result<Packet, Error> {
-        let packet = with_header(&self.pool, packet, udp::HEADER_LEN, |room| header.emit(room));
+        let packet = with_header(&cx.pool, packet, udp::HEADER_LEN, |room| header.emit(room));
         let mut packet = packet.map_err(|_| Error::Exhausted)?;
-        packet.make_head_mut(&self.pool).map_err(|_| Error::Exhausted)?;
+        packet.make_head_mut(&cx.pool).map_err(|_| Error::Exhausted)?;
         Ok(packet)
     }
 
@@ -160,17 +162,17 @@ impl Output {
     /// front of it.
     fn send_known(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         route: &mut DatagramRoute,
         mut packet: Packet,
     ) -> Result<Option<Packet>, Error> {
         if !route.fits(packet.len()) {
             return Err(Error::MessageTooLong);
         }
-        if self.room(now, route.hop.link) == 0 {
+        if self.room(cx, route.hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let is_noted = route.is_to_note(now, packet.len());
+        let is_noted = route.is_to_note(cx.now, packet.len());
         let checksum = match is_noted {
             true => TransportChecksum::Compute,
             false => self.checksum_on(route),
@@ -182,31 +184,31 @@ impl Output {
             return Ok(Some(packet));
         }
         if is_noted && let Some(ip) = packet.head().get(template.link_header_len()..) {
-            self.sent.note_packet(now, ip::Version::of(&remote.ip()), ip);
+            self.sent.note_packet(cx.now, ip::Version::of(&remote.ip()), ip);
         }
-        self.stats.udp_tx += 1;
-        self.enqueue(now, hop.link, packet);
+        cx.stats.udp_tx += 1;
+        self.enqueue(cx, hop.link, packet);
         Ok(None)
     }
 
     /// Headers for datagrams from `local` to `remote`, while the neighbour is known.
     fn datagram_route(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         hop: NextHop,
         local: SocketAddr,
         remote: SocketAddr,
         marks: Marks,
     ) -> Option<DatagramRoute> {
-        let ethernet = self.ethernet(now, hop, remote.ip())?;
+        let ethernet = self.ethernet(cx.now, hop, remote.ip())?;
         // Being used can change the table's generation.
         let generations = self.datagram_generations();
         let mut ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
         marks.write(&mut ip);
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
-        self.stats.templates_built += 1;
-        Some(DatagramRoute { remote, hop, generations, template, note_at: now })
+        cx.stats.templates_built += 1;
+        Some(DatagramRoute { remote, hop, generations, template, note_at: cx.now })
     }
 }
 
@@ -242,7 +244,7 @@ impl Engine {
     }
 
     fn free_udp_port(&mut self) -> Result<u16, Error> {
-        let (share, start) = (self.share, self.random.next() as u32);
+        let (share, start) = (self.cx.share, self.cx.random.next() as u32);
         (0..share.own_ports())
             .map(|step| share.own_port(start.wrapping_add(step)))
             .find(|&port| !self.udp.uses_port(port))
@@ -251,7 +253,7 @@ impl Engine {
 
     /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are told.
     pub fn udp_connect(&mut self, id: SocketId, remote: SocketAddr) -> Result<(), Error> {
-        let named = self.out.named_link(remote)?;
+        let named = self.ip.named_link(remote)?;
         let remote = plain(remote);
         let socket = self.udp.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
@@ -259,17 +261,17 @@ impl Engine {
         }
         let (mut local, last) = (socket.local.ip(), socket.scope);
         let may_broadcast = socket.broadcast;
-        if self.out.addresses.lacks_loopback_to(remote.ip()) {
+        if self.ip.addresses.lacks_loopback_to(remote.ip()) {
             return Err(Error::Invalid(TO_ITSELF));
         }
-        let scope = named.or_else(|| self.out.datagram_scope(local, remote.ip(), last));
-        let hop = self.out.next_hop(remote.ip(), scope);
-        if !may_broadcast && hop.is_some_and(|hop| self.out.is_broadcast_by(hop, remote.ip())) {
+        let scope = named.or_else(|| self.ip.datagram_scope(local, remote.ip(), last));
+        let hop = self.ip.next_hop(remote.ip(), scope);
+        if !may_broadcast && hop.is_some_and(|hop| self.ip.is_broadcast_by(hop, remote.ip())) {
             return Err(Error::Broadcast);
         }
         if local.is_unspecified() {
-            let hop = hop.ok_or_else(|| self.out.why_no_hop(remote.ip()))?;
-            let source = self.out.addresses.source(hop.link, hop.address, remote.ip());
+            let hop = hop.ok_or_else(|| self.ip.why_no_hop(remote.ip()))?;
+            let source = self.ip.addresses.source(hop.link, hop.address, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
         if named.is_some() {
@@ -346,8 +348,8 @@ impl Engine {
     /// connections know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
         let to = destination.to_canonical();
-        let hop = self.out.datagram_next_hop(self.time, to, None);
-        Ok(hop.ok_or_else(|| self.out.why_no_hop(to))?.mtu)
+        let hop = self.ip.datagram_next_hop(self.cx.now, to, None);
+        Ok(hop.ok_or_else(|| self.ip.why_no_hop(to))?.mtu)
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
@@ -377,21 +379,21 @@ impl Engine {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
         if let (Some(route), None) = (&mut socket.route, &socket.error)
-            && route.generations == self.out.datagram_generations()
+            && route.generations == self.ip.datagram_generations()
             && to.is_none_or(|to| to == route.remote)
             && (to.is_some() || socket.remote == Some(route.remote))
         {
             let remote = route.remote.ip();
-            match self.out.write_known(now, route, data) {
+            match self.ip.write_known(&mut self.cx, route, data) {
                 Ok(true) => return Ok(()),
                 Err(Error::MessageTooLong) if !socket.fragmentation.refuses() => {}
                 // What was said of the path may be too old: then it is looked up anew.
-                Err(Error::MessageTooLong) if self.out.path_mtus.expire(now, remote) => {}
+                Err(Error::MessageTooLong) if self.ip.path_mtus.expire(now, remote) => {}
                 Err(error) => return Err(error),
                 Ok(false) => {}
             }
         }
-        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+        let packet = Packet::from_slice(&self.cx.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         self.udp_send_owned(id, packet, to, &SendOptions::default())
     }
@@ -432,9 +434,9 @@ impl Engine {
             return Err(error);
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
-        let named = to.map_or(Ok(None), |to| self.out.named_link(to))?;
+        let named = to.map_or(Ok(None), |to| self.ip.named_link(to))?;
         let is_as_usual = *options == SendOptions::default();
-        let generations = self.out.datagram_generations();
+        let generations = self.ip.datagram_generations();
         let packet = match &mut socket.route {
             // What is too long for it may go if what was said of the path is too old.
             Some(route)
@@ -444,9 +446,9 @@ impl Engine {
                     && route.generations == generations
                     && (route.fits(packet.len())
                         || socket.fragmentation.refuses()
-                            && !self.out.path_mtus.expire(now, remote.ip())) =>
+                            && !self.ip.path_mtus.expire(now, remote.ip())) =>
             {
-                match self.out.send_known(now, route, packet)? {
+                match self.ip.send_known(&mut self.cx, route, packet)? {
                     Some(packet) => packet,
                     None => return Ok(()),
                 }
@@ -479,35 +481,34 @@ impl Engine {
         }
         let (local, last, may_broadcast) = (socket.local.ip(), socket.scope, socket.broadcast);
         let heeds_path = socket.fragmentation.heeds_path();
-        let (out, local) = (&self.out, options.from.unwrap_or(local));
-        if out.addresses.lacks_loopback_to(remote) {
+        let (ip, local) = (&self.ip, options.from.unwrap_or(local));
+        if ip.addresses.lacks_loopback_to(remote) {
             return Err(Error::Invalid(TO_ITSELF));
         }
         if local.is_ipv4() != remote.is_ipv4() && !local.is_unspecified() {
             return Err(Error::Invalid("a source of the other version of IP than the peer's"));
         }
-        let scope = named.or_else(|| out.datagram_scope(local, remote, last));
+        let scope = named.or_else(|| ip.datagram_scope(local, remote, last));
         let hop = match heeds_path {
-            true => out.datagram_next_hop(now, remote, scope),
-            false => out.next_hop(remote, scope),
+            true => ip.datagram_next_hop(now, remote, scope),
+            false => ip.next_hop(remote, scope),
         };
-        let hop = hop.ok_or_else(|| out.why_no_hop(remote))?;
+        let hop = hop.ok_or_else(|| ip.why_no_hop(remote))?;
         if options.link.is_some_and(|link| link != hop.link) {
             return Err(Error::NetworkUnreachable);
         }
-        if !may_broadcast && out.is_broadcast_by(hop, remote) {
+        if !may_broadcast && ip.is_broadcast_by(hop, remote) {
             return Err(Error::Broadcast);
         }
         let source = match local {
-            any if any.is_unspecified() => out
-                .addresses
-                .source(hop.link, hop.address, remote)
-                .ok_or(Error::AddrNotAvailable)?,
+            any if any.is_unspecified() => {
+                ip.addresses.source(hop.link, hop.address, remote).ok_or(Error::AddrNotAvailable)?
+            }
             // Somebody else has turned out to have it.
-            ip if !out.addresses.is_here(ip) => return Err(Error::AddrNotAvailable),
-            ip => ip,
+            own if !ip.addresses.is_here(own) => return Err(Error::AddrNotAvailable),
+            own => own,
         };
-        out.addresses.check_way(source, hop.link)?;
+        ip.addresses.check_way(source, hop.link)?;
         Ok((hop, source))
     }
 
@@ -535,7 +536,7 @@ impl Engine {
         let is_plain = is_as_usual && marks.is_plain() && !fragmentation.is_by_routers();
         if again && !is_scoped(remote.ip()) && is_plain {
             let local = SocketAddr::new(src, local.port());
-            let mut found = self.out.datagram_route(now, hop, local, remote, marks);
+            let mut found = self.ip.datagram_route(&mut self.cx, hop, local, remote, marks);
             if let (Some(route), false) = (&mut found, fragmentation.heeds_path()) {
                 route.note_at = Instant::MAX;
             }
@@ -555,20 +556,20 @@ impl Engine {
         }
         ip.dont_fragment = !is_long && (remote.is_ipv6() || !fragmentation.is_by_routers());
         if !ip.dont_fragment && remote.is_ipv4() {
-            let id = self.out.identifications.next(src, remote.ip(), Protocol::UDP);
+            let id = self.ip.identifications.next(src, remote.ip(), Protocol::UDP);
             ip.identification = id as u16;
         }
-        let count = if is_long { Output::fragment_count(&ip, hop.mtu) } else { 1 };
-        if !self.out.has_room_for(now, hop.link, count) {
+        let count = if is_long { IpLayer::fragment_count(&ip, hop.mtu) } else { 1 };
+        if !self.ip.has_room_for(&mut self.cx, hop.link, count) {
             return Err(Error::WouldBlock);
         }
-        let mut packet = self.out.with_udp_header(packet, &header)?;
-        self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        let mut packet = self.ip.with_udp_header(&mut self.cx, packet, &header)?;
+        self.ip.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
         if fragmentation.heeds_path() {
-            self.out.sent.note(now, &ip, packet.head());
+            self.ip.sent.note(now, &ip, packet.head());
         }
-        self.out.stats.udp_tx += 1;
-        self.out.send_ip(now, hop, &ip, packet);
+        self.cx.stats.udp_tx += 1;
+        self.ip.send_ip(&mut self.cx, hop, &ip, packet);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV6};
 
 use millstream_link::Medium;
-use millstream_packet::{Checksum, Instant, Packet};
+use millstream_packet::{Checksum, Packet};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
@@ -16,7 +16,7 @@ use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::datagram::udp_table::{Datagram, UdpTable};
 use crate::engine::ip::addresses::is_link_local;
-use crate::engine::rx::ingress::{Arrival, checksum_holds, gather};
+use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -46,17 +46,16 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn datagram_or_other(
         &mut self,
-        now: Instant,
         link: LinkId,
         medium: Medium,
         packet: Packet,
     ) {
         let Some(place) = Place::of(packet.head(), medium) else {
-            return self.link_input(now, link, packet);
+            return self.packet_input(link, packet);
         };
         if let Err(packet) = self.known_datagrams(link, &place, packet) {
             self.udp.flows.propose(packet.head(), place);
-            self.link_input(now, link, packet);
+            self.packet_input(link, packet);
             self.udp.flows.settle();
         }
     }
@@ -80,7 +79,7 @@ impl Engine {
         while let Some((mut packet, data)) = next.take() {
             packet.crop(data.start, data.end);
             match socket
-                .push(Datagram { from: flow.from, info: flow.info, packet }, &mut self.account)
+                .push(Datagram { from: flow.from, info: flow.info, packet }, &mut self.cx.account)
             {
                 Ok(()) => taken += 1,
                 Err(_) => refused += 1,
@@ -89,10 +88,10 @@ impl Engine {
             bytes += next.as_ref().map_or(0, |(packet, _)| packet.len());
         }
         if taken != 0 {
-            let serial = self.out.links[link.index()].serial;
-            socket.delivered(serial, was_empty, &mut self.events);
+            let serial = self.ip.links[link.index()].serial;
+            socket.delivered(serial, was_empty, &mut self.cx.events);
         }
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         stats.udp_rx += taken;
         stats.udp_rx_known += taken;
         stats.rx_bytes += bytes as u64;
@@ -101,16 +100,16 @@ impl Engine {
     }
 
     /// A UDP datagram for this engine.
-    pub(in crate::engine) fn udp_input(&mut self, now: Instant, mut arrival: Arrival) {
+    pub(in crate::engine) fn udp_input(&mut self, mut arrival: Arrival) {
         let ip_len = arrival.ip.header_len;
         if !gather(&mut arrival.packet, ip_len + udp::HEADER_LEN) {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+            return self.cx.stats.drop(DropReason::PoolExhausted);
         }
         let ip = arrival.ip;
         let bytes = arrival.packet.head().get(ip_len..).unwrap_or_default();
         let (header, header_len) = match UdpHeader::parse(bytes, ip.payload_len) {
             Ok(parsed) => parsed,
-            Err(reason) => return self.out.stats.malformed(reason),
+            Err(reason) => return self.cx.stats.malformed(reason),
         };
         let covered = header_len + header.payload_len;
         arrival.packet.truncate(ip_len + covered);
@@ -124,11 +123,11 @@ impl Engine {
                 )
         };
         if (none && ip.src.is_ipv6()) || (!none && !holds()) {
-            return self.out.stats.malformed(Malformed::UdpChecksum);
+            return self.cx.stats.malformed(Malformed::UdpChecksum);
         }
         let local = SocketAddr::new(ip.dst, header.dst_port);
         let from = SocketAddr::new(ip.src, header.src_port);
-        if ip.dst.is_multicast() && self.out.addresses.groups.is_for_members(arrival.link, ip.dst) {
+        if ip.dst.is_multicast() && self.ip.addresses.groups.is_for_members(arrival.link, ip.dst) {
             let Arrival { mut packet, link, .. } = arrival;
             packet.trim_front(ip_len + header_len);
             let size = datagram_size(&packet);
@@ -136,13 +135,17 @@ impl Engine {
             return self.deliver_to_group(local, from, info, packet, size);
         }
         let Some(slot) = self.udp.find(local, from) else {
-            self.out.stats.drop(DropReason::UdpNoSocket);
-            return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
+            self.cx.stats.drop(DropReason::UdpNoSocket);
+            return self.ip.send_icmp_error(
+                &mut self.cx,
+                &arrival,
+                Icmp::Unreachable(Unreachable::Port),
+            );
         };
         let Arrival { mut packet, link, .. } = arrival;
         let (from, info) = (on_link(from, link), DatagramInfo::new(&ip, link));
         packet.trim_front(ip_len + header_len);
-        let serial = self.out.links[link.index()].serial;
+        let serial = self.ip.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
             return self.udp_deliver_parts(slot, (from, info), (packet, size), serial);
         }
@@ -151,14 +154,14 @@ impl Engine {
             slot,
             Datagram { from, info, packet },
             serial,
-            &mut self.account,
-            &mut self.events,
+            &mut self.cx.account,
+            &mut self.cx.events,
         ) {
             Ok(()) => {
-                self.out.stats.udp_rx += 1;
+                self.cx.stats.udp_rx += 1;
                 self.udp.flows.learn(info, from, slot);
             }
-            Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
+            Err(_) => self.cx.stats.drop(DropReason::UdpQueueFull),
         }
     }
 
@@ -186,14 +189,14 @@ impl Engine {
         list: &mut Vec<ReceivedDatagram>,
     ) -> Result<usize, Error> {
         list.clear();
-        let Self { udp, account, .. } = self;
+        let Self { udp, cx, .. } = self;
         let socket = udp.by_id(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
         copy_many(buffer, list, |room| {
             socket.queue.front().filter(|next| next.packet.len() <= room)?;
-            socket.take(account).map(|Datagram { from, packet, .. }| (packet, from))
+            socket.take(&mut cx.account).map(|Datagram { from, packet, .. }| (packet, from))
         });
         self.trace_progress(id);
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
@@ -210,14 +213,14 @@ impl Engine {
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
-        let taken = socket.take(&mut self.account);
+        let taken = socket.take(&mut self.cx.account);
         self.trace_progress(id);
         taken.ok_or(Error::WouldBlock)
     }
 
     /// Counts what a caller lost who cannot wait for room.
     pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
-        self.out.stats.drop(reason);
+        self.cx.stats.drop(reason);
     }
 
     /// Sets how much memory the socket's received datagrams may hold.

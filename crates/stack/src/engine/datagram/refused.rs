@@ -1,7 +1,5 @@
 //! Who had no room on its link to send a datagram, and hears when there is some.
 
-use millstream_packet::Instant;
-
 use crate::engine::Engine;
 use crate::engine::datagram::udp_table::{Refused, UdpTable};
 use crate::error::Error;
@@ -21,7 +19,7 @@ impl Engine {
     fn udp_wants_room(&mut self, id: SocketId) {
         let UdpTable { sockets, refused, .. } = &mut self.udp;
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        if let (Some(socket), Some(link)) = (socket, self.out.last_full()) {
+        if let (Some(socket), Some(link)) = (socket, self.ip.last_full()) {
             refused.add(socket, link);
             let waits = |id: &SocketId| {
                 let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);
@@ -33,37 +31,37 @@ impl Engine {
 
     /// Tells those who were refused for want of room on links that have some; whether there was anybody.
     #[inline]
-    pub(in crate::engine) fn tell_of_room(&mut self, now: Instant) -> bool {
-        self.udp.refused.links != 0 && self.tell_refused(now)
+    pub(in crate::engine) fn tell_of_room(&mut self) -> bool {
+        self.udp.refused.links != 0 && self.tell_refused()
     }
 
     /// For each link as many of them as a turn serves.
     #[cold]
-    fn tell_refused(&mut self, now: Instant) -> bool {
+    fn tell_refused(&mut self) -> bool {
         let mut told = false;
         let mut left = self.udp.refused.links;
         while left != 0 {
             let bit = left.trailing_zeros() as usize;
             left &= left - 1;
-            if !self.has_room(now, bit) {
+            if !self.has_room(bit) {
                 continue;
             }
-            for _ in 0..self.limits.tuning.transmit_connections {
+            for _ in 0..self.cx.limits.tuning.transmit_connections {
                 let Some(id) = self.udp.refused.pop(bit) else { break };
                 told = true;
                 let Ok(socket) = self.udp.by_id(id) else { continue };
                 socket.wants_room &= !(1 << bit);
-                self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+                self.cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             }
         }
         told
     }
 
     /// Whether there is anybody to be told.
-    pub(in crate::engine) fn has_room_to_tell(&mut self, now: Instant) -> bool {
+    pub(in crate::engine) fn has_room_to_tell(&mut self) -> bool {
         let mut left = self.udp.refused.links;
         while left != 0 {
-            if self.has_room(now, left.trailing_zeros() as usize) {
+            if self.has_room(left.trailing_zeros() as usize) {
                 return true;
             }
             left &= left - 1;
@@ -72,12 +70,12 @@ impl Engine {
     }
 
     /// Whether a link with this bit has room, or is gone: then the next call says what is wrong.
-    fn has_room(&mut self, now: Instant, bit: usize) -> bool {
+    fn has_room(&mut self, bit: usize) -> bool {
         let mut is_full = false;
-        for place in 0..self.out.links.used_count() {
-            let Some(link) = self.out.links.at(place) else { break };
+        for place in 0..self.ip.links.used_count() {
+            let Some(link) = self.ip.links.at(place) else { break };
             if Refused::bit(link) == bit {
-                if self.out.room(now, link) != 0 {
+                if self.ip.room(&mut self.cx, link) != 0 {
                     return true;
                 }
                 is_full = true;

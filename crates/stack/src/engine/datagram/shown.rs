@@ -32,7 +32,7 @@ impl Engine {
             socket.id == id && socket.queue.is_empty() && socket.error.is_none()
         };
         let Some(socket) = sockets.get_mut(id.slot()).filter(waits) else { return 0 };
-        let from = &mut self.out.links[link.index()];
+        let from = &mut self.ip.links[link.index()];
         let medium = from.capabilities.medium;
         let (mut last, mut bytes): (Option<&Flow>, _) = (None, 0);
         let mut take = |shown: Shown<'_>| {
@@ -51,14 +51,14 @@ impl Engine {
             bytes += shown.bytes.len();
             true
         };
-        let count = from.link.show(now, &self.out.pool, BATCH_LIMIT, &mut take);
+        let count = from.link.show(now, &self.cx.pool, BATCH_LIMIT, &mut take);
         if count == 0 {
             return 0;
         }
         socket.scope = Some(from.serial);
         from.more = from.link.has_more();
         self.held.begin_batch(from.more, false);
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
         stats.udp_rx += count as u64;

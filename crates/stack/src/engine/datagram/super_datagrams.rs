@@ -10,7 +10,7 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::datagram::udp_table::{Datagram, Marks};
 use crate::engine::datagram::{DatagramInfo, SendOptions, on_link};
-use crate::engine::tx::output::NextHop;
+use crate::engine::ip::NextHop;
 use crate::engine::{Engine, Serial};
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -45,7 +45,7 @@ impl Engine {
         if size == 0 {
             return Err(Error::Invalid("datagrams of no bytes"));
         }
-        let mut packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+        let mut packet = Packet::from_slice(&self.cx.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         packet.meta_mut().segmentation = Some(datagrams_of(size));
         self.udp_send_packet(id, packet, to)
@@ -66,31 +66,31 @@ impl Engine {
         if ip_len(size).packet_len() > hop.mtu || packet.len() > PAYLOAD_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        if self.out.room(now, hop.link) == 0 {
+        if self.ip.room(&mut self.cx, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut ip = ip_len(packet.len());
         marks.write(&mut ip);
-        let most = self.out.links[hop.link.index()].capabilities.uso_bytes;
+        let most = self.ip.links[hop.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
             return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link), options);
         }
         if self.udp.by_id(id)?.fragmentation.heeds_path() {
             // Of those that the link makes, the first one's sum is known here.
-            let first = packet.view(&self.out.pool, 0, size).map_err(|_| Error::Exhausted)?;
+            let first = packet.view(&self.cx.pool, 0, size).map_err(|_| Error::Exhausted)?;
             let header = UdpHeader::new(local.port(), remote.port(), size);
-            let mut first = self.out.with_udp_header(first, &header)?;
+            let mut first = self.ip.with_udp_header(&mut self.cx, first, &header)?;
             first.meta_mut().segmentation = None;
             let ip = ip_len(size);
-            self.out.seal(&mut first, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
-            self.out.sent.note(now, &ip, first.head());
+            self.ip.seal(&mut first, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+            self.ip.sent.note(now, &ip, first.head());
         }
-        self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
+        self.cx.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
-        let mut packet = self.out.with_udp_header(packet, &header)?;
-        self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
-        self.out.send_ip(now, hop, &ip, packet);
+        let mut packet = self.ip.with_udp_header(&mut self.cx, packet, &header)?;
+        self.ip.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        self.ip.send_ip(&mut self.cx, hop, &ip, packet);
         Ok(())
     }
 
@@ -104,9 +104,9 @@ impl Engine {
         options: &SendOptions,
     ) -> Result<(), Error> {
         for at in (0..packet.len()).step_by(size) {
-            let part = packet.view(&self.out.pool, at, size).map_err(|_| Error::Exhausted)?;
+            let part = packet.view(&self.cx.pool, at, size).map_err(|_| Error::Exhausted)?;
             match self.udp_send_packet_with(id, part, Some(remote), options) {
-                Err(Error::WouldBlock) => self.out.stats.drop(DropReason::TransmitQueueFull),
+                Err(Error::WouldBlock) => self.cx.stats.drop(DropReason::TransmitQueueFull),
                 sent => sent?,
             }
         }
@@ -126,17 +126,22 @@ impl Engine {
             let refused = match self.copy_of(&packet, at, size) {
                 Ok(part) => {
                     let datagram = Datagram { from, info, packet: part };
-                    let queued =
-                        self.udp.deliver(slot, datagram, link, &mut self.account, &mut self.events);
+                    let queued = self.udp.deliver(
+                        slot,
+                        datagram,
+                        link,
+                        &mut self.cx.account,
+                        &mut self.cx.events,
+                    );
                     queued.err().map(|_| DropReason::UdpQueueFull)
                 }
                 Err(Exhausted) => Some(DropReason::PoolExhausted),
             };
             if let Some(reason) = refused {
                 let left = (packet.len() - at).div_ceil(size);
-                return self.out.stats.drop_many(reason, left as u64);
+                return self.cx.stats.drop_many(reason, left as u64);
             }
-            self.out.stats.udp_rx += 1;
+            self.cx.stats.udp_rx += 1;
         }
     }
 
@@ -147,7 +152,7 @@ impl Engine {
         at: usize,
         len: usize,
     ) -> Result<Packet, Exhausted> {
-        let pool = &self.out.pool;
+        let pool = &self.cx.pool;
         let view = packet.view(pool, at, len)?;
         let mut copy = pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
         for slice in view.slices() {

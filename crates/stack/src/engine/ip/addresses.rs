@@ -47,27 +47,28 @@ impl Engine {
         if is_no_host(prefix.addr) {
             return Err(Error::Invalid("not an address that a host has on a link"));
         }
-        self.check_link(link)?;
-        let addresses = &self.out.addresses;
+        self.ip.check_link(link)?;
+        let addresses = &self.ip.addresses;
         if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
             return Err(Error::AddrInUse);
         }
         let count = addresses.len() + addresses.claims.unused();
         let to_go = match addresses.owns(prefix.addr) {
             true => 0,
-            false => (count + 1).saturating_sub(self.limits.addresses),
+            false => (count + 1).saturating_sub(self.cx.limits.addresses),
         };
         if addresses.over_count() < to_go {
             return Err(Error::Limit("addresses"));
         }
         // The last that can fail.
-        if self.out.routing.is_own() {
+        if self.ip.routing.is_own() {
             self.add_route(prefix.network(), Route::on_link(link))?;
         }
         for _ in 0..to_go {
-            self.out.addresses.forget_one();
+            self.ip.addresses.forget_one();
         }
-        self.claim(link, prefix);
+        self.ip.claim(&mut self.cx, link, prefix);
+        self.follow_addresses();
         Ok(())
     }
 
@@ -78,21 +79,22 @@ impl Engine {
     /// # Errors
     /// [`Error::AddrNotAvailable`] when the link has no such address; [`Error::Invalid`] for a link that is not in use.
     pub fn remove_address(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
-        self.check_link(link)?;
-        let claims = &self.out.addresses.claims;
-        let own = self.out.addresses.of_link(link).find(|own| own.addr == ip);
+        self.ip.check_link(link)?;
+        let claims = &self.ip.addresses.claims;
+        let own = self.ip.addresses.of_link(link).find(|own| own.addr == ip);
         let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
         let own = own.or_else(|| claimed().map(|info| info.prefix));
         let own = own.ok_or(Error::AddrNotAvailable)?;
-        self.out.addresses.claims.forget(ip);
-        self.lose_address(link, ip);
+        self.ip.addresses.claims.forget(ip);
+        self.ip.lose_address(&mut self.cx, link, ip);
         let is_same = |other: Prefix| other.network() == own.network();
-        let claims = &self.out.addresses.claims;
-        let is_used = self.out.addresses.of_link(link).any(is_same)
+        let claims = &self.ip.addresses.claims;
+        let is_used = self.ip.addresses.of_link(link).any(is_same)
             || claims.iter().any(|info| info.link == link && is_same(info.prefix));
         if !is_used {
-            self.out.routing.remove_network(own.network(), link);
+            self.ip.routing.remove_network(own.network(), link);
         }
+        self.follow_addresses();
         Ok(())
     }
 }
@@ -537,7 +539,7 @@ mod tests {
         let limits = Limits { addresses, ..Limits::default() };
         let mut engine =
             Engine::new(EngineConfig { limits, ..EngineConfig::new(pool) }).expect("an engine");
-        engine.out.routing = Routing::over(RouteTable::with_limit(routes));
+        engine.ip.routing = Routing::over(RouteTable::with_limit(routes));
         let (near, far) =
             pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).expect("a pair");
         for (number, end) in [near, far].into_iter().enumerate() {
@@ -557,8 +559,8 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
         }
-        assert_eq!((engine.out.addresses.len(), engine.out.routing.len()), (1, 1));
-        assert!(!engine.out.addresses.owns("10.1.0.2".parse().expect("an address")));
+        assert_eq!((engine.ip.addresses.len(), engine.ip.routing.len()), (1, 1));
+        assert!(!engine.ip.addresses.owns("10.1.0.2".parse().expect("an address")));
         // One that needs no further route.
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
         assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
@@ -574,11 +576,11 @@ mod tests {
         engine.remove_link(LinkId(0)).expect("removed");
         let route = Route::on_link(LinkId(1));
         engine.add_route("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
-        let before: Vec<_> = engine.out.addresses.iter().collect();
+        let before: Vec<_> = engine.ip.addresses.iter().collect();
         // It had taken one's place, and had taken one over.
         for prefix in ["10.1.0.2/24", "10.0.0.2/24"] {
             assert_eq!(add(&mut engine, 1, prefix), Err(Error::Limit("routes")));
-            assert_eq!(engine.out.addresses.iter().collect::<Vec<_>>(), before);
+            assert_eq!(engine.ip.addresses.iter().collect::<Vec<_>>(), before);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use millstream_packet::Instant;
 use millstream_route::{ALL_NODES, LinkId, Prefix, solicited_node};
 use millstream_wire::arp::{ArpOperation, ArpPacket};
 use millstream_wire::ethernet::MacAddr;
@@ -11,33 +10,31 @@ use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation};
 
 use super::claims::{AddressState, Dispute, Due};
-use crate::engine::Engine;
-use crate::engine::rx::ingress::{Arrival, checksum_holds};
-use crate::engine::tx::output::Output;
-use crate::socket::SocketId;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::arrival::{Arrival, checksum_holds};
 use crate::stats::DropReason;
 
-impl Engine {
+impl IpLayer {
     /// The link, which is in use, has an address from now on, or once it has been checked.
-    pub(in crate::engine) fn claim(&mut self, link: LinkId, prefix: Prefix) {
-        let now = self.time;
-        let others = self.out.links[link.index()].capabilities.multi_access;
-        if self.out.addresses.claims.begin(now, link, prefix, others) {
+    pub(in crate::engine) fn claim(&mut self, cx: &mut Context, link: LinkId, prefix: Prefix) {
+        let others = self.links[link.index()].capabilities.multi_access;
+        if self.addresses.claims.begin(cx.now, link, prefix, others) {
             self.take_address(link, prefix);
         }
-        self.join_own_groups(now, link);
+        self.join_own_groups(cx, link);
         // Before anything else is sent from it.
-        self.address_timers(now);
+        self.address_timers(cx);
     }
 
     /// Has routers and bridges of a link told of the solicited-node groups of our addresses there, those that are being
     /// checked among them (RFC 4861, 7.2.1; RFC 4862, 5.4.2), where there may be any.
-    fn join_own_groups(&mut self, now: Instant, link: LinkId) {
-        let slot = &self.out.links[link.index()];
-        if !slot.capabilities.multi_access || !self.out.speaks_for(link) {
+    fn join_own_groups(&mut self, cx: &mut Context, link: LinkId) {
+        let slot = &self.links[link.index()];
+        if !slot.capabilities.multi_access || !self.speaks_for(link) {
             return;
         }
-        let addresses = &mut self.out.addresses;
+        let addresses = &mut self.addresses;
         let own = addresses.of_link(link).map(|own| own.addr);
         let own = own.chain(addresses.claims.tentative_of(link));
         let groups: Vec<IpAddr> = own
@@ -46,27 +43,27 @@ impl Engine {
                 IpAddr::V4(_) => None,
             })
             .collect();
-        addresses.groups.set_own(now, link, &groups);
+        addresses.groups.set_own(cx.now, link, &groups);
     }
 
     fn take_address(&mut self, link: LinkId, prefix: Prefix) {
-        self.out.addresses.add(link, prefix);
+        self.addresses.add(link, prefix);
         // What is known of flows goes by the addresses.
-        self.forget_flows();
+        self.changes.flows = true;
     }
 
     /// Does what time makes due for own addresses, as much as a turn may.
-    pub(in crate::engine) fn address_timers(&mut self, now: Instant) {
+    pub(in crate::engine) fn address_timers(&mut self, cx: &mut Context) {
         let mut taken = Vec::new();
-        let Output { addresses, .. } = &mut self.out;
+        let IpLayer { addresses, .. } = self;
         // They are told while the list of them is walked.
         let mut claims = std::mem::take(&mut addresses.claims);
-        claims.poll(now, self.limits.tuning.timers, &mut |due| match due {
-            Due::Probe { link, ip, nonce } => self.out.probe(now, link, ip, nonce),
-            Due::Announce { link, ip } => self.out.announce(now, link, ip),
+        claims.poll(cx.now, cx.limits.tuning.timers, &mut |due| match due {
+            Due::Probe { link, ip, nonce } => self.probe(cx, link, ip, nonce),
+            Due::Announce { link, ip } => self.announce(cx, link, ip),
             Due::Take { link, prefix } => taken.push((link, prefix)),
         });
-        self.out.addresses.claims = claims;
+        self.addresses.claims = claims;
         for (link, prefix) in taken {
             self.take_address(link, prefix);
         }
@@ -75,7 +72,7 @@ impl Engine {
     /// Whether the sender of an ARP packet claims an address of ours on the link, or asks for one that is being checked (RFC
     /// 5227, 2.1.1 and 2.4). What comes back from ourselves does not.
     pub(in crate::engine) fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
-        let claims = &self.out.addresses.claims;
+        let claims = &self.addresses.claims;
         let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
         let probed = sender_ip.is_unspecified() && operation == ArpOperation::Request;
         claims.is_ours(link, sender_ip.into())
@@ -84,7 +81,7 @@ impl Engine {
 
     /// A packet from one of our own addresses has come: by neighbour discovery somebody else says so that it is his.
     #[cold]
-    pub(in crate::engine) fn claimed_by_source(&mut self, now: Instant, arrival: &Arrival) {
+    pub(in crate::engine) fn claimed_by_source(&mut self, cx: &mut Context, arrival: &Arrival) {
         let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
         let pseudo = icmp::pseudo_sum(src, dst, payload_len);
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) else { return };
@@ -97,9 +94,9 @@ impl Engine {
         let body = arrival.packet.head().get(header_len..).unwrap_or_default();
         if let Ok(NdpMessage::NeighborAdvert(told)) =
             NdpMessage::parse(body, &Envelope { src, dst, hop_limit })
-            && self.out.addresses.claims.is_ours(arrival.link, told.target.into())
+            && self.addresses.claims.is_ours(arrival.link, told.target.into())
         {
-            self.address_claimed(now, arrival.link, told.target.into(), told.target_ll);
+            self.address_claimed(cx, arrival.link, told.target.into(), told.target_ll);
         }
     }
 
@@ -107,81 +104,74 @@ impl Engine {
     /// while it was being checked it is his (RFC 4862, 5.4.5; RFC 5227, 2.1.1), else it stays ours (2.4 (c)).
     pub(in crate::engine) fn address_claimed(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         ip: IpAddr,
         by: Option<MacAddr>,
     ) {
-        let slot = &self.out.links[link.index()];
+        let slot = &self.links[link.index()];
         if by == Some(slot.capabilities.mac) {
-            return self.out.stats.drop(DropReason::NeighborIgnored);
+            return cx.stats.drop(DropReason::NeighborIgnored);
         }
-        self.out.stats.drop(DropReason::AddressConflict);
-        self.out.stats.address_conflicts += 1;
-        match self.out.addresses.claims.dispute(now, link, ip, by) {
+        cx.stats.drop(DropReason::AddressConflict);
+        cx.stats.address_conflicts += 1;
+        match self.addresses.claims.dispute(cx.now, link, ip, by) {
             Dispute::Nothing | Dispute::Held => {}
             Dispute::Defend => {
-                self.out.links[link.index()].wake();
-                self.out.stats.address_defences += 1;
-                self.out.announce(now, link, ip);
+                self.links[link.index()].wake();
+                cx.stats.address_defences += 1;
+                self.announce(cx, link, ip);
             }
             Dispute::Lost => {
-                self.out.stats.addresses_duplicated += 1;
-                self.out.links[link.index()].wake();
-                self.lose_address(link, ip);
+                cx.stats.addresses_duplicated += 1;
+                self.links[link.index()].wake();
+                self.lose_address(cx, link, ip);
             }
         }
     }
 
     /// The address is not used any more: its connections are reset (RFC 5227, 2.4).
     #[cold]
-    pub(in crate::engine) fn lose_address(&mut self, link: LinkId, ip: IpAddr) {
-        let sockets = self.tcp.sockets.iter();
-        let ids: Vec<SocketId> = sockets
-            .filter(|(_, socket)| socket.conn.ends().local.ip() == ip)
-            .map(|(_, socket)| socket.id)
-            .collect();
-        for id in ids {
-            let _ = self.with_conn(id, |socket, _| socket.conn.abort());
-        }
-        self.out.addresses.lose(link, ip);
-        self.join_own_groups(self.time, link);
+    pub(in crate::engine) fn lose_address(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr) {
+        self.changes.lost.push(ip);
+        self.addresses.lose(link, ip);
+        self.join_own_groups(cx, link);
         // Routes are looked up anew.
-        self.out.routing.note_link_change();
-        self.forget_flows();
+        self.routing.note_link_change();
+        self.changes.flows = true;
     }
 }
 
-impl Output {
+impl IpLayer {
     /// Whether this engine speaks for the addresses of the link: of those that share a device the first one does.
     fn speaks_for(&self, link: LinkId) -> bool {
         self.links.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
     }
 
     /// Asks whether somebody has the address, without claiming it (RFC 5227, 2.1.1; RFC 4862, 5.4.2).
-    fn probe(&mut self, now: Instant, link: LinkId, ip: IpAddr, nonce: [u8; 6]) {
+    fn probe(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr, nonce: [u8; 6]) {
         if !self.speaks_for(link) {
             return;
         }
         match ip {
-            IpAddr::V4(ip) => self.tell_arp(now, link, Ipv4Addr::UNSPECIFIED, ip),
+            IpAddr::V4(ip) => self.tell_arp(cx, link, Ipv4Addr::UNSPECIFIED, ip),
             IpAddr::V6(target) => {
                 let question = NeighborSolicitation { target, source_ll: None, nonce: Some(nonce) };
                 let message = NdpMessage::NeighborSolicitation(question);
                 let group = solicited_node(target);
-                self.send_ndp(now, link, Ipv6Addr::UNSPECIFIED, group, None, &message);
+                self.send_ndp(cx, link, Ipv6Addr::UNSPECIFIED, group, None, &message);
             }
         }
     }
 
     /// Tells everybody which station has the address (RFC 5227, 2.3; RFC 4861, 7.2.6; RFC 9131).
-    fn announce(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
+    fn announce(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr) {
         if !self.speaks_for(link) {
             return;
         }
-        self.stats.address_announcements += 1;
+        cx.stats.address_announcements += 1;
         match ip {
-            IpAddr::V4(ip) => self.tell_arp(now, link, ip, ip),
+            IpAddr::V4(ip) => self.tell_arp(cx, link, ip, ip),
             IpAddr::V6(target) => {
                 let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
                     router: false,
@@ -190,13 +180,19 @@ impl Output {
                     target,
                     target_ll: Some(self.links[link.index()].capabilities.mac),
                 });
-                self.send_ndp(now, link, target, ALL_NODES, None, &advert);
+                self.send_ndp(cx, link, target, ALL_NODES, None, &advert);
             }
         }
     }
 
     /// An ARP request to all.
-    fn tell_arp(&mut self, now: Instant, link: LinkId, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) {
+    fn tell_arp(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        sender_ip: Ipv4Addr,
+        target_ip: Ipv4Addr,
+    ) {
         let message = ArpPacket {
             operation: ArpOperation::Request,
             sender_mac: self.links[link.index()].capabilities.mac,
@@ -204,6 +200,6 @@ impl Output {
             target_mac: MacAddr::ZERO,
             target_ip,
         };
-        self.send_arp(now, link, MacAddr::BROADCAST, &message);
+        self.send_arp(cx, link, MacAddr::BROADCAST, &message);
     }
 }

@@ -3,16 +3,18 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use millstream_packet::{Exhausted, Instant, Packet};
+use millstream_packet::{Exhausted, Packet};
 use millstream_wire::icmp::Icmp;
 use millstream_wire::ip::{self, Fragment, IpHeader, Protocol, Version};
 use siphasher::sip::SipHasher13;
 
 use super::reassembly::{Expired, Outcome, Part};
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::ip::addresses::is_link_local;
-use crate::engine::rx::ingress::{Arrival, PULL_UP_BYTES, gather};
-use crate::engine::tx::output::{NextHop, Output, with_header};
+use crate::engine::ip::arrival::Delivery;
+use crate::engine::ip::arrival::{Arrival, PULL_UP_BYTES, gather};
+use crate::engine::ip::{IpLayer, NextHop, output::with_header};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
@@ -49,44 +51,45 @@ impl Identifications {
     }
 }
 
-impl Engine {
-    /// Memory that fragments of datagrams that are not whole hold, in bytes
-    /// ([`Limits::fragments_bytes`](crate::Limits::fragments_bytes)).
-    pub fn fragments_held_bytes(&self) -> usize {
-        self.reassembly.held_bytes()
-    }
-
+impl IpLayer {
     /// A fragment that is for us. What it makes whole takes the way of a packet that just came.
     #[cold]
-    pub(in crate::engine) fn fragment_input(&mut self, now: Instant, arrival: Arrival) {
+    pub(in crate::engine) fn fragment_input(
+        &mut self,
+        cx: &mut Context,
+        arrival: Arrival,
+    ) -> Delivery {
         let Arrival { mut packet, ip, link, destination, to_all } = arrival;
         if !gather(&mut packet, PULL_UP_BYTES) {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+            return Delivery::Dropped(DropReason::PoolExhausted);
         }
-        self.out.stats.fragments_received += 1;
+        cx.stats.fragments_received += 1;
         let is_first = ip.fragment.is_none_or(|fragment| fragment.offset == 0);
         let payload = packet.head().get(ip.header_len..).unwrap_or_default();
         if is_first
             && ip.src.is_ipv6()
             && !ip::holds_header_chain(ip.protocol, payload, ip.payload_len)
         {
-            self.out.stats.drop(DropReason::FragmentHeaders);
             // RFC 7112, 5; RFC 4443 has no better code.
             let problem = Icmp::ParameterProblem { code: 3, pointer: 0 };
             let arrival = Arrival { packet, ip, link, destination, to_all };
-            return self.send_icmp_error(now, &arrival, problem);
+            self.send_icmp_error(cx, &arrival, problem);
+            return Delivery::Dropped(DropReason::FragmentHeaders);
         }
-        let serial = self.out.links[link.index()].serial;
+        let serial = self.links[link.index()].serial;
         let is_scoped = is_link_local(ip.src) || is_link_local(ip.dst);
         let part = Part { packet, ip: &ip, link: serial, is_scoped, to_all };
-        let outcome = self.reassembly.take(now, &self.out.pool, &mut self.account, part);
+        let outcome = self.reassembly.take(cx.now, &cx.pool, &mut cx.account, part);
         let displaced = self.reassembly.take_displaced();
-        self.out.stats.drop_many(DropReason::FragmentMemory, displaced);
+        cx.stats.drop_many(DropReason::FragmentMemory, displaced);
         match outcome {
-            Outcome::Kept => {}
-            Outcome::Refused(why, fragments) => self.out.stats.drop_many(why, fragments.into()),
+            Outcome::Kept => Delivery::Taken,
+            Outcome::Refused(why, fragments) => {
+                cx.stats.drop_many(why, fragments.into());
+                Delivery::Taken
+            }
             Outcome::Whole(mut packet) => {
-                self.out.stats.datagrams_reassembled += 1;
+                cx.stats.datagrams_reassembled += 1;
                 let is_ndp = ip.src.is_ipv6() && gather(&mut packet, PULL_UP_BYTES) && {
                     let whole = ip::parse(packet.head(), packet.len());
                     whole.is_ok_and(|whole| {
@@ -96,8 +99,8 @@ impl Engine {
                 };
                 // RFC 6980, 5: neighbour discovery is never fragmented.
                 match is_ndp {
-                    true => self.out.stats.drop(DropReason::FragmentInvalid),
-                    false => self.ip_input(now, link, packet, to_all),
+                    true => Delivery::Dropped(DropReason::FragmentInvalid),
+                    false => self.packet_input(cx, link, packet, to_all),
                 }
             }
         }
@@ -105,25 +108,35 @@ impl Engine {
 
     /// Drops what was not whole in time.
     #[cold]
-    pub(in crate::engine) fn reassembly_timers(&mut self, now: Instant) {
-        for _ in 0..self.limits.tuning.timers {
-            let Some(expired) = self.reassembly.expire(now, &mut self.account) else { return };
+    pub(in crate::engine) fn reassembly_timers(&mut self, cx: &mut Context) {
+        for _ in 0..cx.limits.tuning.timers {
+            let Some(expired) = self.reassembly.expire(cx.now, &mut cx.account) else {
+                return;
+            };
             let Expired { first, link, to_all, fragments } = expired;
-            self.out.stats.drop_many(DropReason::FragmentTimeout, fragments.into());
+            cx.stats.drop_many(DropReason::FragmentTimeout, fragments.into());
             // RFC 1122, 3.3.2, and RFC 8200, 4.5: its sender is told if the first one has come.
-            let Some(link) = self.out.links.by_serial(link) else { continue };
+            let Some(link) = self.links.by_serial(link) else { continue };
             let Some(mut packet) = first.filter(|_| fragments != 0) else { continue };
             let Ok(ip) = ip::parse_quoted(packet.head()) else { continue };
             let told = ip::parse(packet.head(), packet.len());
             packet.truncate(told.map_or(packet.len(), |ip| ip.packet_len()));
-            let destination = self.out.addresses.classify(link, ip.dst);
+            let destination = self.addresses.classify(link, ip.dst);
             let arrival = Arrival { packet, ip, link, destination, to_all };
-            self.send_icmp_error(now, &arrival, Icmp::TimeExceeded { reassembly: true });
+            self.send_icmp_error(cx, &arrival, Icmp::TimeExceeded { reassembly: true });
         }
     }
 }
 
-impl Output {
+impl Engine {
+    /// Memory that fragments of datagrams that are not whole hold, in bytes
+    /// ([`Limits::fragments_bytes`](crate::Limits::fragments_bytes)).
+    pub fn fragments_held_bytes(&self) -> usize {
+        self.ip.reassembly.held_bytes()
+    }
+}
+
+impl IpLayer {
     /// How many packets of `mtu` bytes at most a packet with this header is cut into.
     pub fn fragment_count(header: &IpHeader, mtu: usize) -> usize {
         let each = data_of_each(header, mtu);
@@ -134,7 +147,7 @@ impl Output {
     /// (RFC 791, 3.2; RFC 8200, 4.5). What cannot be sent is dropped and counted.
     pub fn send_fragments(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         hop: NextHop,
         header: &IpHeader,
         packet: &Packet,
@@ -143,13 +156,13 @@ impl Output {
             0 => self.identifications.next(header.src, header.dst, header.protocol),
             told => told.into(),
         };
-        self.send_fragments_as(now, hop, header, packet, id);
+        self.send_fragments_as(cx, hop, header, packet, id);
     }
 
     /// The same under an identification. What is a fragment already is cut into smaller ones.
     pub fn send_fragments_as(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         hop: NextHop,
         header: &IpHeader,
         packet: &Packet,
@@ -157,15 +170,15 @@ impl Output {
     ) {
         let each = data_of_each(header, hop.mtu);
         if each == 0 {
-            return self.stats.drop(DropReason::TooLong);
+            return cx.stats.drop(DropReason::TooLong);
         }
         let whole = Fragment { offset: 0, more: false, id };
         let Fragment { offset, more, id } = header.fragment.unwrap_or(whole);
-        self.stats.datagrams_fragmented += 1;
+        cx.stats.datagrams_fragmented += 1;
         for at in (0..packet.len()).step_by(each) {
             let len = each.min(packet.len() - at);
-            let Ok(part) = self.part_of(packet, at, len) else {
-                return self.stats.drop(DropReason::PoolExhausted);
+            let Ok(part) = self.part_of(cx, packet, at, len) else {
+                return cx.stats.drop(DropReason::PoolExhausted);
             };
             let more = more || at + len < packet.len();
             let fragment = Fragment { offset: offset + at as u16, more, id };
@@ -176,27 +189,28 @@ impl Output {
                 ..*header
             };
             let header_len = part_header.emit_len();
-            match with_header(&self.pool, part, header_len, |room| part_header.emit(room)) {
-                Ok(part) => self.send_to_neighbor(now, hop, part),
-                Err(Exhausted) => self.stats.drop(DropReason::PoolExhausted),
+            match with_header(&cx.pool, part, header_len, |room| part_header.emit(room)) {
+                Ok(part) => self.send_to_neighbor(cx, hop, part),
+                Err(Exhausted) => cx.stats.drop(DropReason::PoolExhausted),
             }
-            self.stats.fragments_sent += 1;
+            cx.stats.fragments_sent += 1;
         }
     }
 
     /// A copy of some bytes in a frame of their own; a view where they do not fit one.
     pub(super) fn part_of(
         &self,
+        cx: &mut Context,
         packet: &Packet,
         at: usize,
         len: usize,
     ) -> Result<Packet, Exhausted> {
-        let mut part = self.pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
+        let mut part = cx.pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
         if let Some(room) = part.append(len) {
             packet.copy_to(at, room);
             return Ok(part);
         }
-        let mut view = packet.view(&self.pool, at, len)?;
+        let mut view = packet.view(&cx.pool, at, len)?;
         *view.meta_mut() = Default::default();
         Ok(view)
     }

@@ -11,12 +11,13 @@ use millstream_wire::{checksum, icmp};
 use super::group_filter::GroupFilter;
 use super::group_member::Say;
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::Datagram;
 use crate::engine::datagram::{DatagramInfo, Sending, on_link};
+use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::reserved::is_no_host;
-use crate::engine::rx::ingress::{Arrival, checksum_holds, gather};
-use crate::engine::tx::output::{NextHop, Output, with_header};
+use crate::engine::ip::{IpLayer, NextHop, output::with_header};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -40,6 +41,68 @@ const ALL_MLD_ROUTERS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 
 const ALL_ROUTERS_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 2));
 const ALL_ROUTERS_V6: IpAddr = IpAddr::V6(millstream_route::ALL_ROUTERS);
 
+impl IpLayer {
+    /// A message of IGMP. It does not come from another link.
+    #[cold]
+    pub(in crate::engine) fn igmp_input(&mut self, cx: &mut Context, mut arrival: Arrival) {
+        if !gather(&mut arrival.packet, usize::MAX) {
+            return cx.stats.drop(DropReason::PoolExhausted);
+        }
+        let ip = arrival.ip;
+        let is_valid = checksum_holds(&arrival, 0) && ip.hop_limit == 1;
+        let body = arrival.packet.head().get(ip.header_len..).unwrap_or_default();
+        let message = GroupMessage::parse(Version::V4, body).filter(|_| is_valid);
+        self.heed(cx, arrival.link, &ip, message);
+    }
+
+    /// The same of MLD, whose checksum holds. RFC 3810, 5.1.14 and 6.2: from a link-local address, with a hop limit of 1,
+    /// and with Router Alert.
+    #[cold]
+    pub(in crate::engine) fn mld_input(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        packet: &Packet,
+        ip: &IpHeader,
+    ) {
+        let head = packet.head();
+        let (extensions, body) = head.split_at(ip.header_len.min(head.len()));
+        let from_here = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
+        let is_valid = from_here && ip.hop_limit == 1 && has_alert(extensions);
+        let message = GroupMessage::parse(Version::V6, body).filter(|_| is_valid);
+        self.heed(cx, link, ip, message);
+    }
+
+    fn heed(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        ip: &IpHeader,
+        message: Option<GroupMessage<'_>>,
+    ) {
+        let groups = &mut self.addresses.groups;
+        match message {
+            Some(GroupMessage::Query(query)) => {
+                groups.asked(cx.now, link, ip.src.is_ipv4(), &query)
+            }
+            // It goes to the group that it names.
+            Some(GroupMessage::Report(group)) if group == ip.dst => {
+                groups.heard(cx.now, link, group)
+            }
+            _ => cx.stats.drop(DropReason::GroupMessageIgnored),
+        }
+    }
+
+    /// Says what is due.
+    #[cold]
+    pub(in crate::engine) fn group_timers(&mut self, cx: &mut Context) {
+        // They are told while the list of them is walked.
+        let mut groups = std::mem::take(&mut self.addresses.groups);
+        groups.poll(cx.now, cx.limits.tuning.timers, &mut |link, say| self.say(cx, link, say));
+        self.addresses.groups = groups;
+    }
+}
+
 impl Engine {
     /// Has a socket that is bound to any address get what is sent to `group` on a link, from whichever source; without a
     /// link on the first in use. Multicast routers there are told (IGMPv3, MLDv2, or what they speak). Datagrams to a
@@ -56,7 +119,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let group = group.to_canonical();
         let at = self.group_link(link)?;
-        if self.out.addresses.groups.filter(at, group, id).is_some() {
+        if self.ip.addresses.groups.filter(at, group, id).is_some() {
             return Err(Error::AddrInUse);
         }
         self.udp_set_group_filter(id, group, Some(at), GroupFilter::ALL)
@@ -75,7 +138,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let group = group.to_canonical();
         self.udp.by_id(id)?;
-        let groups = &self.out.addresses.groups;
+        let groups = &self.ip.addresses.groups;
         let link = link.or_else(|| groups.link_of(group, id)).ok_or(Error::AddrNotAvailable)?;
         if groups.filter(link, group, id).is_none() {
             return Err(Error::AddrNotAvailable);
@@ -114,7 +177,7 @@ impl Engine {
             return Err(Error::Invalid("not a source of the group"));
         }
         let link = self.group_link(link)?;
-        if !self.out.addresses.groups.set(now, link, group, id, filter.sorted()) {
+        if !self.ip.addresses.groups.set(now, link, group, id, filter.sorted()) {
             return Err(Error::Limit("groups"));
         }
         // Datagrams may go to others from now on.
@@ -125,8 +188,8 @@ impl Engine {
     /// The link that a call about groups means.
     fn group_link(&self, link: Option<LinkId>) -> Result<LinkId, Error> {
         match link {
-            Some(link) => self.check_link(link).map(|()| link),
-            None => self.out.first_link().ok_or(Error::NetworkUnreachable),
+            Some(link) => self.ip.check_link(link).map(|()| link),
+            None => self.ip.first_link().ok_or(Error::NetworkUnreachable),
         }
     }
 
@@ -135,9 +198,9 @@ impl Engine {
     /// that is not in use.
     pub fn udp_set_group_link(&mut self, id: SocketId, link: Option<LinkId>) -> Result<(), Error> {
         if let Some(link) = link {
-            self.check_link(link)?;
+            self.ip.check_link(link)?;
         }
-        let serial = link.map(|link| self.out.links[link.index()].serial);
+        let serial = link.map(|link| self.ip.links[link.index()].serial);
         self.udp.by_id(id)?.group_link = serial;
         Ok(())
     }
@@ -160,11 +223,11 @@ impl Engine {
         let (port, last, loops) = (socket.local.port(), socket.scope, socket.group_loop);
         let local = options.from.unwrap_or(socket.local.ip());
         // A link that is over leaves the choice to the engine.
-        let chosen = socket.group_link.filter(|&chosen| self.out.links.by_serial(chosen).is_some());
+        let chosen = socket.group_link.filter(|&chosen| self.ip.links.by_serial(chosen).is_some());
         let marks = options.marks(socket.marks(remote.ip()));
-        let named = named.or(chosen).or_else(|| self.out.datagram_scope(local, remote.ip(), last));
-        let hop = self.out.next_hop(remote.ip(), named);
-        let groups = &self.out.addresses.groups;
+        let named = named.or(chosen).or_else(|| self.ip.datagram_scope(local, remote.ip(), last));
+        let hop = self.ip.next_hop(remote.ip(), named);
+        let groups = &self.ip.addresses.groups;
         let Some(hop) = hop.filter(|hop| loops && groups.has(hop.link, remote.ip())) else {
             let sending = Sending { id, packet, remote, named, options };
             return self.udp_send_uncached(now, sending);
@@ -175,7 +238,7 @@ impl Engine {
         }
         let source = match local {
             any if any.is_unspecified() => {
-                self.out.addresses.source(hop.link, hop.address, remote.ip())
+                self.ip.addresses.source(hop.link, hop.address, remote.ip())
             }
             ip => Some(ip),
         };
@@ -188,7 +251,7 @@ impl Engine {
                 let info = DatagramInfo::new(&header, hop.link);
                 self.deliver_to_group(remote, SocketAddr::new(ip, port), info, copy, None);
             }
-            _ => self.out.stats.drop(DropReason::PoolExhausted),
+            _ => self.cx.stats.drop(DropReason::PoolExhausted),
         }
         Ok(())
     }
@@ -203,17 +266,17 @@ impl Engine {
         packet: Packet,
         size: Option<usize>,
     ) {
-        let Self { udp, out, .. } = &mut *self;
-        let (groups, link) = (&out.addresses.groups, info.link);
+        let Self { udp, ip, .. } = &mut *self;
+        let (groups, link) = (&ip.addresses.groups, info.link);
         let found = udp.members(to, |id| groups.admits(link, to.ip(), id, from.ip()));
         let from = on_link(from, link);
         let Some((&last, others)) = found.split_last() else {
-            return self.out.stats.drop(DropReason::UdpNoSocket);
+            return self.cx.stats.drop(DropReason::UdpNoSocket);
         };
         for &slot in others {
             match self.copy_of(&packet, 0, packet.len()) {
                 Ok(copy) => self.deliver_one(slot, (from, info), copy, size),
-                Err(_) => self.out.stats.drop(DropReason::PoolExhausted),
+                Err(_) => self.cx.stats.drop(DropReason::PoolExhausted),
             }
         }
         self.deliver_one(last, (from, info), packet, size);
@@ -226,80 +289,24 @@ impl Engine {
         mut packet: Packet,
         size: Option<usize>,
     ) {
-        let link = self.out.links[info.link.index()].serial;
+        let link = self.ip.links[info.link.index()].serial;
         if let Some(size) = size {
             return self.udp_deliver_parts(slot, (from, info), (packet, size), link);
         }
         packet.meta_mut().segmentation = None;
         let datagram = Datagram { from, info, packet };
-        match self.udp.deliver(slot, datagram, link, &mut self.account, &mut self.events) {
-            Ok(()) => self.out.stats.udp_rx += 1,
-            Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
+        match self.udp.deliver(slot, datagram, link, &mut self.cx.account, &mut self.cx.events) {
+            Ok(()) => self.cx.stats.udp_rx += 1,
+            Err(_) => self.cx.stats.drop(DropReason::UdpQueueFull),
         }
-    }
-
-    /// A message of IGMP. It does not come from another link.
-    #[cold]
-    pub(in crate::engine) fn igmp_input(&mut self, now: Instant, mut arrival: Arrival) {
-        if !gather(&mut arrival.packet, usize::MAX) {
-            return self.out.stats.drop(DropReason::PoolExhausted);
-        }
-        let ip = arrival.ip;
-        let is_valid = checksum_holds(&arrival, 0) && ip.hop_limit == 1;
-        let body = arrival.packet.head().get(ip.header_len..).unwrap_or_default();
-        let message = GroupMessage::parse(Version::V4, body).filter(|_| is_valid);
-        self.heed(now, arrival.link, &ip, message);
-    }
-
-    /// The same of MLD, whose checksum holds. RFC 3810, 5.1.14 and 6.2: from a link-local address, with a hop limit of 1,
-    /// and with Router Alert.
-    #[cold]
-    pub(in crate::engine) fn mld_input(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        packet: &Packet,
-        ip: &IpHeader,
-    ) {
-        let head = packet.head();
-        let (extensions, body) = head.split_at(ip.header_len.min(head.len()));
-        let from_here = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
-        let is_valid = from_here && ip.hop_limit == 1 && has_alert(extensions);
-        let message = GroupMessage::parse(Version::V6, body).filter(|_| is_valid);
-        self.heed(now, link, ip, message);
-    }
-
-    fn heed(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        ip: &IpHeader,
-        message: Option<GroupMessage<'_>>,
-    ) {
-        let groups = &mut self.out.addresses.groups;
-        match message {
-            Some(GroupMessage::Query(query)) => groups.asked(now, link, ip.src.is_ipv4(), &query),
-            // It goes to the group that it names.
-            Some(GroupMessage::Report(group)) if group == ip.dst => groups.heard(now, link, group),
-            _ => self.out.stats.drop(DropReason::GroupMessageIgnored),
-        }
-    }
-
-    /// Says what is due.
-    #[cold]
-    pub(in crate::engine) fn group_timers(&mut self, now: Instant) {
-        // They are told while the list of them is walked.
-        let mut groups = std::mem::take(&mut self.out.addresses.groups);
-        groups.poll(now, self.limits.tuning.timers, &mut |link, say| self.out.say(now, link, say));
-        self.out.addresses.groups = groups;
     }
 }
 
-impl Output {
+impl IpLayer {
     /// Tells the routers of a link, by the packets of IGMP or MLD.
-    fn say(&mut self, now: Instant, link: LinkId, say: Say<'_>) {
-        let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
-            return self.stats.drop(DropReason::PoolExhausted);
+    fn say(&mut self, cx: &mut Context, link: LinkId, say: Say<'_>) {
+        let Some(mut packet) = cx.pool.alloc(HEADROOM_BYTES) else {
+            return cx.stats.drop(DropReason::PoolExhausted);
         };
         let (dst, len) = match say {
             Say::Records(records) => {
@@ -326,17 +333,18 @@ impl Output {
             }
         };
         let packet = match dst.is_ipv4() {
-            true => self.with_alert_v4(link, dst, packet, len),
-            false => self.with_alert_v6(link, dst, packet, len),
+            true => self.with_alert_v4(cx, link, dst, packet, len),
+            false => self.with_alert_v6(cx, link, dst, packet, len),
         };
-        let Some(packet) = packet else { return self.stats.drop(DropReason::PoolExhausted) };
+        let Some(packet) = packet else { return cx.stats.drop(DropReason::PoolExhausted) };
         let mtu = self.links[link.index()].capabilities.mtu;
-        self.send_to_neighbor(now, NextHop { link, address: dst, mtu }, packet);
+        self.send_to_neighbor(cx, NextHop { link, address: dst, mtu }, packet);
     }
 
     /// RFC 3376, 4: from the link's address, or none where it has none yet (4.2.13).
     fn with_alert_v4(
         &self,
+        cx: &mut Context,
         link: LinkId,
         dst: IpAddr,
         packet: Packet,
@@ -360,12 +368,13 @@ impl Output {
             room[10..12].copy_from_slice(&field);
             V4_ALERT_LEN
         };
-        with_header(&self.pool, packet, V4_ALERT_LEN, write).ok()
+        with_header(&cx.pool, packet, V4_ALERT_LEN, write).ok()
     }
 
     /// RFC 3810, 5 and 5.2.13: from the link's link-local address, or none where it has none yet.
     fn with_alert_v6(
         &self,
+        cx: &mut Context,
         link: LinkId,
         dst: IpAddr,
         mut packet: Packet,
@@ -390,7 +399,7 @@ impl Output {
             room[ip::V6_HEADER_LEN..header_len].copy_from_slice(&V6_ALERT);
             header_len
         };
-        with_header(&self.pool, packet, header_len, write).ok()
+        with_header(&cx.pool, packet, header_len, write).ok()
     }
 }
 

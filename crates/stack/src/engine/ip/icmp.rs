@@ -1,93 +1,98 @@
 //! ICMP of both versions: echoes answered, errors sent and heard.
 
-use std::net::SocketAddr;
-
-use millstream_packet::{Instant, Packet};
+use millstream_packet::Packet;
 use millstream_route::LinkId;
-use millstream_tcp::FourTuple;
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 
 use super::addresses::Destination;
-use super::icmp_meaning;
 use super::sent_lately::least_path_mtu;
-use crate::engine::Engine;
-use crate::engine::rx::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
-use crate::engine::tcp::api::conn_error;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::arrival::{
+    Arrival, Delivery, IcmpError, PULL_UP_BYTES, checksum_holds, gather,
+};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
-impl Engine {
+impl IpLayer {
     /// An ICMP message for this engine.
-    pub(in crate::engine) fn icmp_input(&mut self, now: Instant, mut arrival: Arrival) {
+    pub(in crate::engine) fn icmp_input(
+        &mut self,
+        cx: &mut Context,
+        mut arrival: Arrival,
+    ) -> Delivery {
         let ip = arrival.ip;
         let pseudo = icmp::pseudo_sum(ip.src, ip.dst, ip.payload_len);
         if !checksum_holds(&arrival, pseudo) {
-            return self.out.stats.malformed(Malformed::IcmpChecksum);
+            return Delivery::Malformed(Malformed::IcmpChecksum);
         }
         if !gather(&mut arrival.packet, usize::MAX) {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+            return Delivery::Dropped(DropReason::PoolExhausted);
         }
         let body = arrival.packet.head().get(ip.header_len..).unwrap_or_default();
         let version = ip.version();
         let (message, len) = match Icmp::parse(version, body) {
             Ok(parsed) => parsed,
-            Err(reason) => return self.out.stats.malformed(reason),
+            Err(reason) => return Delivery::Malformed(reason),
         };
         match message {
-            Icmp::EchoRequest { id, seq } => self.answer_echo(now, arrival, id, seq),
-            Icmp::EchoReply { id, seq } => self.echo_reply_input(arrival, id, seq),
+            Icmp::EchoRequest { id, seq } => self.answer_echo(cx, arrival, id, seq),
+            Icmp::EchoReply { id, seq } => Delivery::EchoReply(arrival, id, seq),
             // RFC 6980, 5, whatever the fragment header says.
             Icmp::NeighborDiscovery { .. }
                 if ip::has_fragment_header(arrival.packet.head(), ip.header_len) =>
             {
-                self.out.stats.drop(DropReason::FragmentInvalid);
+                Delivery::Dropped(DropReason::FragmentInvalid)
             }
             Icmp::NeighborDiscovery { .. } => {
-                self.ndp_input(now, arrival.link, &arrival.packet, &ip);
+                self.ndp_input(cx, arrival.link, &arrival.packet, &ip);
+                Delivery::Taken
             }
             Icmp::Unreachable(_)
             | Icmp::PacketTooBig { .. }
             | Icmp::TimeExceeded { .. }
             | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
-                Ok(quote) if self.icmp_error_input(now, arrival.link, &message, &quote) => {}
-                Ok(_) => self.out.stats.drop(DropReason::IcmpNoSocket),
-                Err(reason) => self.out.stats.malformed(reason),
+                Ok(quote) => {
+                    self.error_input(cx, IcmpError { link: arrival.link, error: message, quote })
+                }
+                Err(reason) => Delivery::Malformed(reason),
             },
             // MLD: RFC 2710, RFC 3810.
             Icmp::Other { kind: 130..=132 | 143, .. } if version == Version::V6 => {
-                self.mld_input(now, arrival.link, &arrival.packet, &ip);
+                self.mld_input(cx, arrival.link, &arrival.packet, &ip);
+                Delivery::Taken
             }
             Icmp::Redirect { .. } | Icmp::Other { .. } => {
-                self.out.stats.drop(DropReason::IcmpIgnored);
+                Delivery::Dropped(DropReason::IcmpIgnored)
             }
         }
     }
 
     /// RFC 1122, 3.2.2.6; RFC 4443, 4.2. An echo to a broadcast address is not answered; one to a
     /// multicast group is in IPv6. The request's frames become the reply's.
-    fn answer_echo(&mut self, now: Instant, arrival: Arrival, id: u16, seq: u16) {
+    fn answer_echo(&mut self, cx: &mut Context, arrival: Arrival, id: u16, seq: u16) -> Delivery {
         let Arrival { mut packet, ip, link, destination, .. } = arrival;
         if destination == Destination::Group && ip.src.is_ipv4()
             || ip.src.is_unspecified()
             || ip.src.is_multicast()
         {
-            return self.out.stats.drop(DropReason::IcmpIgnored);
+            return Delivery::Dropped(DropReason::IcmpIgnored);
         }
-        let scope = self.out.links[link.index()].serial;
-        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
-            return self.out.stats.drop(DropReason::NoRoute);
+        let scope = self.links[link.index()].serial;
+        let Some(hop) = self.next_hop(ip.src, Some(scope)) else {
+            return Delivery::Dropped(DropReason::NoRoute);
         };
-        let hop = hop.within(self.out.reply_mtus.get(now, ip.src));
+        let hop = hop.within(self.reply_mtus.get(cx.now, ip.src));
         let source = match destination {
             Destination::Own => Some(ip.dst),
-            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
+            _ => self.addresses.source(hop.link, hop.address, ip.src),
         };
-        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
+        let Some(source) = source else { return Delivery::Dropped(DropReason::NoRoute) };
         packet.trim_front(ip.header_len);
-        if packet.make_head_mut(&self.out.pool).is_err() {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+        if packet.make_head_mut(&cx.pool).is_err() {
+            return Delivery::Dropped(DropReason::PoolExhausted);
         }
         if let Some(head) = packet.head_mut() {
             Icmp::EchoReply { id, seq }.emit(ip.version(), head);
@@ -101,26 +106,26 @@ impl Engine {
         header.dont_fragment =
             is_for_any_path || ip.src.is_ipv6() && header.packet_len() <= hop.mtu;
         if !is_for_any_path && ip.src.is_ipv4() {
-            let id = self.out.identifications.next(source, ip.src, header.protocol);
+            let id = self.identifications.next(source, ip.src, header.protocol);
             header.identification = id as u16;
         }
-        self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
-        self.out.sent.note(now, &header, packet.head());
-        self.out.stats.icmp_echo_answered += 1;
-        self.out.send_ip(now, hop, &header, packet);
+        self.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.sent.note(cx.now, &header, packet.head());
+        cx.stats.icmp_echo_answered += 1;
+        self.send_ip(cx, hop, &header, packet);
+        Delivery::Taken
     }
 
     /// A packet with IP headers that it is dropped for: the sender of some is told.
     #[cold]
     pub(in crate::engine) fn ip_refused(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         mut packet: Packet,
         reason: Malformed,
         to_all: bool,
     ) {
-        self.out.stats.malformed(reason);
         let is_told = matches!(
             reason,
             Malformed::Ipv6OptionUnknown
@@ -136,32 +141,32 @@ impl Engine {
         }
         // What is quoted may have such headers.
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return };
-        let destination = self.out.addresses.classify(link, ip.dst);
-        if self.out.addresses.is_martian(link, ip.src, destination) {
+        let destination = self.addresses.classify(link, ip.dst);
+        if self.addresses.is_martian(link, ip.src, destination) {
             return;
         }
-        self.tell_headers(now, &Arrival { packet, ip, link, destination, to_all });
+        self.tell_headers(cx, &Arrival { packet, ip, link, destination, to_all });
     }
 
     /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
     /// before it (RFC 8200, 4, 4.2 and 4.4).
     #[cold]
-    pub(in crate::engine) fn tell_problem(&mut self, now: Instant, arrival: &Arrival) {
+    pub(in crate::engine) fn tell_problem(&mut self, cx: &mut Context, arrival: &Arrival) {
         if arrival.ip.version() == Version::V4 {
             let error = Icmp::Unreachable(Unreachable::Protocol);
-            return self.send_icmp_error(now, arrival, error);
+            return self.send_icmp_error(cx, arrival, error);
         }
-        self.tell_headers(now, arrival);
+        self.tell_headers(cx, arrival);
     }
 
     /// Tells the sender of a packet where its IP headers are wrong, if that is to be told.
-    fn tell_headers(&mut self, now: Instant, arrival: &Arrival) {
+    fn tell_headers(&mut self, cx: &mut Context, arrival: &Arrival) {
         let Some(ip::Problem { code, pointer, of_groups }) = ip::problem(arrival.packet.head())
         else {
             return;
         };
         if of_groups || arrival.destination == Destination::Own && !arrival.to_all {
-            self.send_icmp_error(now, arrival, Icmp::ParameterProblem { code, pointer });
+            self.send_icmp_error(cx, arrival, Icmp::ParameterProblem { code, pointer });
         }
     }
 
@@ -169,7 +174,7 @@ impl Engine {
     /// limit forbid it.
     pub(in crate::engine) fn send_icmp_error(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         arrival: &Arrival,
         error: Icmp,
     ) {
@@ -206,20 +211,20 @@ impl Engine {
         if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {
             return;
         }
-        if !self.out.may_tell(now, ip.src) {
+        if !self.may_tell(cx, ip.src) {
             return;
         }
-        let scope = self.out.links[link.index()].serial;
-        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
-            return self.out.stats.drop(DropReason::NoRoute);
+        let scope = self.links[link.index()].serial;
+        let Some(hop) = self.next_hop(ip.src, Some(scope)) else {
+            return cx.stats.drop(DropReason::NoRoute);
         };
         let source = match destination {
             Destination::Own => Some(ip.dst),
-            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
+            _ => self.addresses.source(hop.link, hop.address, ip.src),
         };
-        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
-        let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+        let Some(source) = source else { return cx.stats.drop(DropReason::NoRoute) };
+        let Some(mut answer) = cx.pool.alloc(HEADROOM_BYTES) else {
+            return cx.stats.drop(DropReason::PoolExhausted);
         };
         let quoted = packet.len().min(icmp::quote_limit(version));
         if let Some(room) = answer.append(icmp::HEADER_LEN + quoted) {
@@ -227,63 +232,49 @@ impl Engine {
             packet.copy_to(0, &mut room[at..]);
         }
         let header = IpHeader::new(source, ip.src, icmp::protocol(version), answer.len());
-        self.out.seal(&mut answer, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
-        self.out.stats.icmp_errors_sent += 1;
-        self.out.send_ip(now, hop, &header, answer);
+        self.seal(&mut answer, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        cx.stats.icmp_errors_sent += 1;
+        self.send_ip(cx, hop, &header, answer);
     }
 
-    /// An error about a packet that we are said to have sent; false where no socket has, and where others tell what
-    /// became of a packet that has not left us.
-    pub(in crate::engine) fn icmp_error_input(
+    /// An ICMP error about a packet that we are said to have sent: whom it is for. Where others tell what became of a packet
+    /// that has not left us, nobody.
+    pub(in crate::engine) fn error_input(
         &mut self,
-        now: Instant,
-        link: LinkId,
-        error: &Icmp,
-        quote: &Quote,
-    ) -> bool {
-        let addresses = &self.out.addresses;
-        let stayed = addresses.loopback_to(quote.ip.dst).is_some_and(|loopback| loopback != link);
-        if !addresses.is_here(quote.ip.src) || stayed {
-            return false;
-        }
+        cx: &mut Context,
+        error: IcmpError,
+    ) -> Delivery {
+        let IcmpError { link, quote, .. } = &error;
+        let stayed =
+            self.addresses.loopback_to(quote.ip.dst).is_some_and(|loopback| loopback != *link);
+        let is_ours = self.addresses.is_here(quote.ip.src) && !stayed;
         match quote.transport {
-            QuotedTransport::Tcp { src_port, dst_port, seq } => {
-                let tuple = FourTuple {
-                    local: SocketAddr::new(quote.ip.src, src_port),
-                    remote: SocketAddr::new(quote.ip.dst, dst_port),
-                };
-                self.tcp_icmp_error(now, &tuple, seq, error)
+            QuotedTransport::EchoReply if is_ours && self.learn_path_mtu(cx, &error) => {
+                Delivery::Taken
             }
-            QuotedTransport::Udp { src_port, dst_port } => {
-                let local = SocketAddr::new(quote.ip.src, src_port);
-                let remote = SocketAddr::new(quote.ip.dst, dst_port);
-                let told = icmp_meaning::of(quote.ip.version(), error)
-                    .map(|meaning| conn_error(meaning.error));
-                self.udp.icmp_error(&mut self.events, local, remote, told)
-                    && self.learn_path_mtu(now, error, quote)
+            QuotedTransport::EchoReply | QuotedTransport::Other => {
+                Delivery::Dropped(DropReason::IcmpNoSocket)
             }
-            QuotedTransport::Echo { id, .. } => {
-                self.icmp.find(id).is_some() && self.learn_path_mtu(now, error, quote)
-            }
-            QuotedTransport::EchoReply => self.learn_path_mtu(now, error, quote),
-            QuotedTransport::Other => false,
+            _ if !is_ours => Delivery::Dropped(DropReason::IcmpNoSocket),
+            _ => Delivery::Error(error),
         }
     }
 
     /// Takes in what a router says of the size of a datagram, if it is one that was sent lately: the next one that is too
     /// long is cut or refused. Returns whether it was; where it is about something else than sizes, true.
-    fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, quote: &Quote) -> bool {
+    pub(in crate::engine) fn learn_path_mtu(&mut self, cx: &mut Context, told: &IcmpError) -> bool {
+        let IcmpError { error, quote, .. } = told;
         let Icmp::PacketTooBig { mtu } = *error else { return true };
-        if !self.out.sent.holds(now, quote) {
+        if !self.sent.holds(cx.now, quote) {
             return false;
         }
         let (to, len) = (quote.ip.dst, quote.ip.packet_len());
-        if self.out.next_hop(to, None).is_some_and(|hop| len <= hop.mtu) {
+        if self.next_hop(to, None).is_some_and(|hop| len <= hop.mtu) {
             let mtus = match quote.transport {
-                QuotedTransport::EchoReply => &mut self.out.reply_mtus,
-                _ => &mut self.out.path_mtus,
+                QuotedTransport::EchoReply => &mut self.reply_mtus,
+                _ => &mut self.path_mtus,
             };
-            mtus.learn(now, to, mtu as usize, len);
+            mtus.learn(cx.now, to, mtu as usize, len);
         }
         true
     }

@@ -15,13 +15,13 @@ impl Engine {
     /// # Errors
     /// [`Error::AddrInUse`] when there is one; [`Error::Limit`] as for [`Engine::add_link`].
     pub fn add_loopback(&mut self) -> Result<LinkId, Error> {
-        if self.out.addresses.has_loopback() {
+        if self.ip.addresses.has_loopback() {
             return Err(Error::AddrInUse);
         }
         let link = self.add_link(Box::new(Loopback::new()))?;
-        self.out.addresses.set_loopback(link);
+        self.ip.addresses.set_loopback(link);
         // Next hops to own addresses are others now.
-        self.out.routing.note_link_change();
+        self.ip.routing.note_link_change();
         Ok(link)
     }
 }

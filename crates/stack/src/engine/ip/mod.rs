@@ -1,8 +1,10 @@
-//! What the IP layer does with whole datagrams and with parts of them: put together, cut, passed on.
+//! The IP layer: addresses, routes, neighbours, groups, fragments, ICMP, packets for others.
 
 pub(in crate::engine) mod addresses;
 pub(in crate::engine) mod announce;
+pub(in crate::engine) mod arrival;
 pub(in crate::engine) mod claims;
+pub(in crate::engine) mod follow;
 mod forward;
 mod fragments;
 mod group_filter;
@@ -10,9 +12,11 @@ mod group_member;
 mod groups;
 pub(in crate::engine) mod icmp;
 pub(in crate::engine) mod icmp_meaning;
+pub(in crate::engine) mod input;
 mod loopback;
 mod membership;
 pub(in crate::engine) mod neighbor;
+pub(in crate::engine) mod output;
 pub(in crate::engine) mod path_mtus;
 pub(in crate::engine) mod rate;
 pub(in crate::engine) mod reachable;
@@ -23,8 +27,299 @@ pub(in crate::engine) mod routing;
 pub(in crate::engine) mod sent_lately;
 pub(in crate::engine) mod source;
 
-pub(super) use forward::Runs;
-pub(super) use fragments::Identifications;
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_link::Medium;
+use millstream_packet::Instant;
+use millstream_route::{Generations, LinkId, NeighborConfig, NeighborTable, Reject, Route, Routes};
+use millstream_wire::ethernet::{EtherType, EthernetHeader};
+
+use crate::engine::context::Context;
+use crate::engine::ip::addresses::{Addresses, is_link_local};
+use crate::engine::ip::claims::{AddressConfig, Claims};
+use crate::engine::ip::follow::Follow;
+use crate::engine::ip::forward::Runs;
+use crate::engine::ip::fragments::Identifications;
+use crate::engine::ip::membership::Membership;
+use crate::engine::ip::path_mtus::PathMtus;
+use crate::engine::ip::rate::AnswerLimit;
+use crate::engine::ip::reassembly::Reassembly;
+use crate::engine::ip::reserved::is_no_destination;
+use crate::engine::ip::routing::Routing;
+use crate::engine::ip::sent_lately::SentLately;
+use crate::engine::links::{Links, Serial};
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::stats::DropReason;
+use crate::tuning::Tuning;
+
 pub use group_filter::GroupFilter;
-pub(super) use membership::Membership;
-pub(super) use reassembly::Reassembly;
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NextHop {
+    pub link: LinkId,
+    pub address: IpAddr,
+    pub mtu: usize,
+}
+
+impl NextHop {
+    /// Returns the same with no more than the path behind it carries, as far as that is known.
+    pub fn within(self, path_mtu: Option<usize>) -> Self {
+        Self { mtu: path_mtu.map_or(self.mtu, |mtu| mtu.min(self.mtu)), ..self }
+    }
+}
+
+/// Everything between links and transport protocols: addresses, routes, neighbours, groups, fragments, packets for
+/// others.
+pub(crate) struct IpLayer {
+    pub links: Links,
+    pub routing: Routing,
+    pub neighbors: NeighborTable,
+    pub addresses: Addresses,
+    /// Path MTUs of datagrams and echo requests.
+    pub path_mtus: PathMtus,
+    /// Path MTUs of echo replies, apart: whoever asks knows their contents and could forge a quote.
+    pub reply_mtus: PathMtus,
+    /// The echo replies that were lately sent.
+    pub sent: SentLately,
+    /// Of what may be fragmented.
+    pub identifications: Identifications,
+    /// Datagrams of which fragments have come.
+    pub reassembly: Reassembly,
+    /// Packets for others are handed on.
+    pub forwards: bool,
+    /// Where those are handed on many at a time, with the fast path; away while they are.
+    pub runs: Option<Box<Runs>>,
+    /// Links whose interfaces somebody sets.
+    pub follow: Follow,
+    /// Changes that the layers above have not followed yet.
+    pub changes: Changes,
+    /// Packets may wait for a link.
+    waiting: bool,
+    /// The link whose queue was last found to have no room.
+    full: Option<LinkId>,
+    icmp_errors: AnswerLimit,
+    resets: AnswerLimit,
+}
+
+/// Changes of addresses and links, for those who go by them.
+#[derive(Default)]
+pub(in crate::engine) struct Changes {
+    /// The headers of known flows may be others now.
+    pub flows: bool,
+    /// Addresses that are ours no more: connections from them are reset (RFC 5227, 2.4).
+    pub lost: Vec<IpAddr>,
+}
+
+/// Secrets of what an [`IpLayer`] draws and limits.
+pub(in crate::engine) struct Keys {
+    pub claims: u64,
+    pub groups: u64,
+    pub fragments: (u64, u64),
+    pub neighbors: [u64; 2],
+    pub identifications: (u64, u64),
+    pub flows: u64,
+    pub path_mtus: (u64, u64),
+    pub sent: (u64, u64),
+    pub icmp_errors: (u64, u64),
+    pub resets: (u64, u64),
+}
+
+/// What the number of no link is refused with.
+pub(in crate::engine) const NO_SUCH_LINK: Error = Error::Invalid("no such link");
+
+impl IpLayer {
+    /// Without links, and by another's `routes` or none yet; by keys that come from the engine's seed.
+    pub fn new(
+        now: Instant,
+        addresses: AddressConfig,
+        routes: Option<Routes>,
+        limits: &Limits,
+        keys: Keys,
+    ) -> Self {
+        let Tuning { icmp_errors_per_s, icmp_errors_per_address_s, .. } = limits.tuning;
+        let Tuning { resets_per_s, resets_per_address_s, .. } = limits.tuning;
+        Self {
+            links: Default::default(),
+            routing: Routing::new(keys.flows, routes),
+            neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
+            addresses: Addresses::new(
+                Claims::new(addresses, keys.claims),
+                Membership::new(limits.groups, keys.groups),
+            ),
+            path_mtus: PathMtus::new(keys.path_mtus),
+            reply_mtus: PathMtus::new((keys.path_mtus.1, keys.path_mtus.0)),
+            sent: SentLately::new(keys.sent),
+            identifications: Identifications::new(keys.identifications),
+            reassembly: Reassembly::new(limits.fragments_bytes, keys.fragments),
+            forwards: false,
+            runs: None,
+            follow: Follow::new(now),
+            changes: Changes::default(),
+            waiting: false,
+            full: None,
+            icmp_errors: AnswerLimit::new(
+                icmp_errors_per_s,
+                icmp_errors_per_address_s,
+                keys.icmp_errors,
+            ),
+            resets: AnswerLimit::new(resets_per_s, resets_per_address_s, keys.resets),
+        }
+    }
+
+    /// Whether packets may wait for a link.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// The link whose queue was last found to have no room.
+    pub fn last_full(&self) -> Option<LinkId> {
+        self.full
+    }
+
+    /// Whether `to` is sent one more ICMP error.
+    pub fn may_tell(&mut self, cx: &mut Context, to: IpAddr) -> bool {
+        let allowed = self.icmp_errors.allow(cx.now, to, cx.stats.rx_packets);
+        if !allowed {
+            cx.stats.drop(DropReason::IcmpRateLimit);
+        }
+        allowed
+    }
+
+    /// Whether `to` is sent one more segment for which there is no connection.
+    pub fn may_reset(&mut self, cx: &mut Context, to: IpAddr) -> bool {
+        let allowed = self.resets.allow(cx.now, to, cx.stats.rx_packets);
+        if !allowed {
+            cx.stats.drop(DropReason::ResetRateLimit);
+        }
+        allowed
+    }
+
+    /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
+    /// first one. There is none over a link that is not in use, nor to an address that no other host has.
+    pub fn next_hop(&self, destination: IpAddr, scope: Option<Serial>) -> Option<NextHop> {
+        if let Some(link) = self.addresses.loopback_to(destination) {
+            let mtu = self.links.used_slot(link)?.capabilities.mtu;
+            return Some(NextHop { link, address: destination, mtu });
+        }
+        if is_no_destination(destination) {
+            return None;
+        }
+        if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
+            let link = self.link_to(destination, scope)?;
+            let mtu = self.links.used_slot(link)?.capabilities.mtu;
+            return Some(NextHop { link, address: destination, mtu });
+        }
+        self.hop_by(self.routing.lookup(destination)?, destination)
+    }
+
+    /// Where a route leads; nowhere over a link that is not in use.
+    #[inline]
+    pub fn hop_by(&self, route: Route, destination: IpAddr) -> Option<NextHop> {
+        let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
+        let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
+        Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
+    }
+
+    /// Why there is no next hop to `destination`: the route leads nowhere, or there is none. As in Linux, a blackhole is
+    /// no valid destination.
+    #[cold]
+    pub fn why_no_hop(&self, destination: IpAddr) -> Error {
+        match self.routing.lookup(destination).and_then(|route| route.reject) {
+            None => Error::NetworkUnreachable,
+            Some(Reject::Blackhole) => Error::Invalid("a blackhole route leads there"),
+            Some(Reject::Unreachable) => Error::HostUnreachable,
+            Some(Reject::Prohibit) => Error::Prohibited,
+        }
+    }
+
+    /// As [`next_hop`](Self::next_hop), for datagrams: their size is that of the path, as far as it is known.
+    pub fn datagram_next_hop(
+        &self,
+        now: Instant,
+        destination: IpAddr,
+        scope: Option<Serial>,
+    ) -> Option<NextHop> {
+        let hop = self.next_hop(destination, scope)?;
+        Some(hop.within(self.path_mtus.get(now, destination)))
+    }
+
+    /// Refuses a link that there is not, or not any more.
+    pub fn check_link(&self, link: LinkId) -> Result<(), Error> {
+        match self.links.get(link) {
+            None => Err(NO_SUCH_LINK),
+            Some(slot) if slot.is_used() => Ok(()),
+            Some(_) => Err(Error::Invalid("the link has failed and is not used any more")),
+        }
+    }
+
+    /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
+    #[inline]
+    pub fn generations(&self) -> Generations {
+        let routes = self.routing.generation();
+        Generations::new(routes, self.neighbors.generation())
+    }
+
+    /// The same for datagrams, whose next hop also changes with what routers said of their size.
+    #[inline]
+    pub fn datagram_generations(&self) -> Generations {
+        let routes = self.routing.generation();
+        let routes = routes.wrapping_add(self.path_mtus.generation);
+        Generations::new(routes, self.neighbors.generation())
+    }
+
+    /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None` while the
+    /// neighbour is not known.
+    pub fn ethernet(
+        &mut self,
+        now: Instant,
+        hop: NextHop,
+        dst: IpAddr,
+    ) -> Option<Option<EthernetHeader>> {
+        let capabilities = &self.links[hop.link.index()].capabilities;
+        let mac = capabilities.mac;
+        if capabilities.medium == Medium::Ip {
+            return Some(None);
+        }
+        let to = self.neighbors.usable(now, hop.link, hop.address)?;
+        Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
+    }
+
+    /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
+    ///
+    /// # Errors
+    /// [`Error::NetworkUnreachable`] where it names a link that there is not.
+    pub fn named_link(&self, addr: SocketAddr) -> Result<Option<Serial>, Error> {
+        match addr {
+            // Of other addresses it means nothing.
+            SocketAddr::V6(addr) if addr.scope_id() != 0 && is_link_local((*addr.ip()).into()) => {
+                let number = u16::try_from(addr.scope_id() - 1).ok();
+                let slot = number.and_then(|number| self.links.used_slot(LinkId(number)));
+                Ok(Some(slot.ok_or(Error::NetworkUnreachable)?.serial))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,
+    /// too, where that is gone; one station has not.
+    fn link_to(&self, destination: IpAddr, scope: Option<Serial>) -> Option<LinkId> {
+        let is_sole = is_link_local(destination) && !destination.is_multicast();
+        match scope.map(|serial| self.links.by_serial(serial)) {
+            Some(Some(link)) if !self.addresses.is_loopback(link) => Some(link),
+            Some(None) if is_sole => None,
+            _ => self.first_link(),
+        }
+    }
+
+    /// The first link in use that leads to others.
+    pub fn first_link(&self) -> Option<LinkId> {
+        self.links.used().find(|&link| !self.addresses.is_loopback(link))
+    }
+}
+
+pub(in crate::engine) fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
+}

@@ -7,18 +7,18 @@ impl Engine {
     /// Changes when reachability may have: with the routes, and when a link comes or goes.
     #[inline]
     pub(crate) fn reachability(&self) -> (u32, u32) {
-        self.out.routing.generations()
+        self.ip.routing.generations()
     }
 
     /// Whether a link is in use.
     pub(crate) fn has_links(&self) -> bool {
-        self.out.links.used_count() != 0
+        self.ip.links.used_count() != 0
     }
 
     /// Whether links have failed or were removed, ever.
     #[inline]
     pub(crate) fn has_lost_links(&self) -> bool {
-        self.out.links.has_lost()
+        self.ip.links.has_lost()
     }
 
     /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
@@ -37,8 +37,8 @@ impl Engine {
             SocketKind::Listener | SocketKind::Icmp => (None, None),
         };
         match remote {
-            Some(peer) => self.out.next_hop(peer.ip(), scope).is_some(),
-            None => self.out.links.used_count() != 0,
+            Some(peer) => self.ip.next_hop(peer.ip(), scope).is_some(),
+            None => self.ip.links.used_count() != 0,
         }
     }
 }

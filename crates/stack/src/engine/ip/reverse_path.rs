@@ -8,6 +8,7 @@ use millstream_route::{LinkId, Route};
 use super::addresses::is_link_local;
 use super::routing::Routing;
 use crate::engine::Engine;
+use crate::engine::ip::IpLayer;
 use crate::engine::links::ReversePath;
 use crate::error::Error;
 
@@ -31,12 +32,12 @@ impl ReversePath {
     }
 }
 
-impl Engine {
+impl IpLayer {
     /// Returns the reverse-path filter of a link.
     #[inline]
     pub(in crate::engine) fn reverse_path(&self, link: LinkId) -> ReversePath {
         let default = if self.forwards { ReversePath::Loose } else { ReversePath::Off };
-        self.out.links[link.index()].reverse_path.unwrap_or(default)
+        self.links[link.index()].reverse_path.unwrap_or(default)
     }
 
     /// Returns whether that filter takes a packet from `src`.
@@ -44,18 +45,20 @@ impl Engine {
     pub(in crate::engine) fn has_way_back(&self, link: LinkId, src: IpAddr) -> bool {
         let filter = self.reverse_path(link);
         filter == ReversePath::Off
-            || self.out.addresses.is_loopback(link)
-            || filter.takes(&self.out.routing, link, src)
+            || self.addresses.is_loopback(link)
+            || filter.takes(&self.routing, link, src)
     }
+}
 
+impl Engine {
     /// Filters what comes by the link by its source from now on; packets of flows that are known already are not
     /// looked at again. What is dropped is counted ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a link that is not in use.
     pub fn set_reverse_path(&mut self, link: LinkId, filter: ReversePath) -> Result<(), Error> {
-        self.check_link(link)?;
-        self.out.links[link.index()].reverse_path = Some(filter);
+        self.ip.check_link(link)?;
+        self.ip.links[link.index()].reverse_path = Some(filter);
         Ok(())
     }
 }

@@ -22,9 +22,9 @@ impl Engine {
     /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). Nothing has changed then.
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
         if route.reject.is_none() {
-            self.check_link(route.link)?;
+            self.ip.check_link(route.link)?;
         }
-        self.out.routing.insert(prefix, route)
+        self.ip.routing.insert(prefix, route)
     }
 
     /// Adds the default route of the gateway's family through a gateway on `link`.
@@ -41,7 +41,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
     pub fn routes(&mut self) -> Result<&mut RouteTable, Error> {
-        self.out.routing.table()
+        self.ip.routing.table()
     }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Turns walk over those in use alone. One that has failed keeps its number and what it counted, for showing, until it
 //! is removed; then the next that is added gets the lowest number that is free. So whatever outlives a call and must
-//! not go over to another link is told of a link's end ([`Output::end_link`](crate::engine::tx::output::Output::end_link)), or goes
+//! not go over to another link is told of a link's end ([`IpLayer::end_link`](crate::engine::ip::IpLayer::end_link)), or goes
 //! by its [`Serial`].
 
 mod ended;
-pub(in crate::engine) mod follow;
 mod reverse_path;
 
 use std::collections::BTreeSet;
@@ -332,7 +331,7 @@ impl LinkSlot {
     }
 
     /// Hands the link, which is in use, what waits, as far as it takes it; whether it took something. An error is for
-    /// [`Output::fail`](crate::engine::tx::output::Output::fail).
+    /// [`IpLayer::fail`](crate::engine::ip::IpLayer::fail).
     #[inline(always)]
     pub fn flush(
         &mut self,
@@ -403,27 +402,27 @@ mod tests {
     fn the_one_that_is_left_is_the_only_one_whatever_its_number() {
         let mut engine = engine();
         let (first, _) = add(&mut engine, 1);
-        assert_eq!(engine.out.links.sole(), Some(first));
+        assert_eq!(engine.ip.links.sole(), Some(first));
         let (second, asked) = add(&mut engine, usize::MAX);
-        assert_eq!(engine.out.links.sole(), None);
+        assert_eq!(engine.ip.links.sole(), None);
         engine.turn(engine.now());
-        assert_eq!(engine.out.links.sole(), None);
+        assert_eq!(engine.ip.links.sole(), None);
         engine.turn(engine.now());
         assert!(engine.link_error(first).is_some());
         // What was under way in the turn of the failure is looked for in the next.
         engine.turn(engine.now());
-        assert_eq!(engine.out.links.sole(), Some(second));
+        assert_eq!(engine.ip.links.sole(), Some(second));
         let before = asked.load(Ordering::Relaxed);
         engine.turn(engine.now());
         assert_eq!(asked.load(Ordering::Relaxed), before + 1);
         engine.remove_link(first).expect("removed");
-        assert_eq!(engine.out.links.sole(), Some(second));
+        assert_eq!(engine.ip.links.sole(), Some(second));
         let (again, _) = add(&mut engine, 0);
-        assert_eq!((again, engine.out.links.sole()), (first, None));
+        assert_eq!((again, engine.ip.links.sole()), (first, None));
         engine.remove_link(second).expect("removed");
-        assert_eq!(engine.out.links.sole(), Some(first));
+        assert_eq!(engine.ip.links.sole(), Some(first));
         engine.remove_link(first).expect("removed");
-        assert!(engine.out.links.sole().is_none() && engine.out.links.slots.is_empty());
+        assert!(engine.ip.links.sole().is_none() && engine.ip.links.slots.is_empty());
     }
 
     #[test]
@@ -437,9 +436,9 @@ mod tests {
                 assert_eq!(asked, turn.min(lasts + 1), "link {at} in turn {turn}");
             }
         }
-        let used: Vec<_> = engine.out.links.used().map(|link| link.0).collect();
+        let used: Vec<_> = engine.ip.links.used().map(|link| link.0).collect();
         assert_eq!(used, [0, 3, 6]);
-        assert!(!engine.out.links.has_late());
+        assert!(!engine.ip.links.has_late());
     }
 
     #[test]
@@ -452,11 +451,11 @@ mod tests {
                 link
             })
             .collect();
-        assert!(engine.out.links.slots.capacity() >= 500);
+        assert!(engine.ip.links.slots.capacity() >= 500);
         for link in all {
             engine.remove_link(link).expect("removed");
         }
-        let Links { slots, in_use, gaps, late, .. } = &engine.out.links;
+        let Links { slots, in_use, gaps, late, .. } = &engine.ip.links;
         assert!(slots.capacity() <= SPARE_SLOTS && in_use.is_empty());
         assert!(gaps.is_empty() && late.is_empty());
         assert_eq!(engine.stats().dropped(DropReason::LinkFailed), 0);

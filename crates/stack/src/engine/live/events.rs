@@ -33,17 +33,17 @@ impl ConnectionAnswer {
     /// # Errors
     /// Why there is none.
     pub fn fill(&mut self, engine: &mut Engine, page: &mut String) -> Result<bool, &'static str> {
-        let now = engine.time;
+        let now = engine.cx.now;
         let Self { id, next, is_begun, lost } = self;
-        let (out, tcp) = (&mut engine.out, &mut engine.tcp);
+        let (watch, tcp) = (&mut engine.cx.watch, &mut engine.tcp);
         let socket = tcp.by_id(*id).map(|(_, socket)| socket);
         if let (false, Some(socket)) = (std::mem::replace(is_begun, true), &socket)
-            && !out.events.watch(socket, now)
+            && !watch.watch(socket, now)
         {
             return Err("as many connections are watched as may be");
         }
         // Of one that is gone its last events are told for a while.
-        let (events, end) = out.events.of(*id, *next).ok_or("no such connection")?;
+        let (events, end) = watch.of(*id, *next).ok_or("no such connection")?;
         let mut left = EVENTS;
         for event in events.take(EVENTS) {
             *lost += event.number.saturating_sub(*next);
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn what_happens_to_a_connection_is_told_while_somebody_asks() {
         let mut world = World::new();
-        assert!(!world.near.out.events.is_on());
+        assert!(!world.near.cx.watch.is_on());
         let first = world.ask(1);
         assert_eq!(names(&first), ["recovery:metrics_updated"], "where it stands");
         assert!(first[0].number("congestion_window").is_some_and(|bytes| bytes >= 1460));
@@ -197,7 +197,7 @@ mod tests {
         assert!(states.ends_with(&["FIN-WAIT-2"]), "{all:?}");
         // Nobody asks any more.
         world.near.end_lease(world.now + Duration::from_secs(3));
-        assert!(!world.near.out.events.is_on());
+        assert!(!world.near.cx.watch.is_on());
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Publisher {
         let writer = &mut self.writer;
         values::visit(engine, &self.states, &mut Values(|value| writer.push(value)));
         (self.worked, self.has_news) = (engine.turns_of_work(), false);
-        self.writer.publish(engine.time.as_nanos())?;
+        self.writer.publish(engine.cx.now.as_nanos())?;
         if self.control.is_none() {
             // Its name was free, or of an engine that has gone.
             let path = self.writer.socket_path();
@@ -154,8 +154,8 @@ impl Publisher {
     /// Writes the schema anew where there are other links than it names, where packets are sampled from now on, or no more,
     /// and once connections are counted.
     fn describe(&mut self, engine: &Engine) {
-        let links = || engine.out.links.used_slots().map(|slot| slot.serial).take(LINKS);
-        let has = [engine.out.traces.is_on(), self.states.counted().is_some()];
+        let links = || engine.ip.links.used_slots().map(|slot| slot.serial).take(LINKS);
+        let has = [engine.cx.traces.is_on(), self.states.counted().is_some()];
         let is_same = self.has == has && links().eq(self.links.iter().copied());
         if self.writer.sequence() != 0 && is_same {
             return;
@@ -181,7 +181,7 @@ impl Engine {
         }
         let clients = before.clients;
         drop(before);
-        self.live = Live { clients, ..Live::new(config, self.time) };
+        self.live = Live { clients, ..Live::new(config, self.cx.now) };
     }
 
     /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.
@@ -222,7 +222,7 @@ impl Engine {
 
     /// Turns that found something to do.
     pub(super) fn turns_of_work(&self) -> u64 {
-        self.out.stats.turns - self.out.stats.idle_turns
+        self.cx.stats.turns - self.cx.stats.idle_turns
     }
 }
 

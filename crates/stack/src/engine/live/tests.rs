@@ -93,7 +93,7 @@ fn links_that_come_and_go_are_named_from_then_on() {
 fn every_link_that_may_be_in_use_fits() {
     let there = Temporary::new("many");
     let mut engine = engine(None, Some(there.config()));
-    engine.limits.links = usize::MAX;
+    engine.cx.limits.links = usize::MAX;
     let mut others = Vec::new();
     for _ in 0..LINKS {
         let (end, other) = pair(PairConfig::default()).expect("a pair");
@@ -102,7 +102,7 @@ fn every_link_that_may_be_in_use_fits() {
     }
     engine.turn(engine.now() + Duration::from_millis(10));
     assert!(engine.live_error().is_none());
-    assert_eq!(read(&engine).named("link_mtu_bytes").count(), engine.out.links.used_count());
+    assert_eq!(read(&engine).named("link_mtu_bytes").count(), engine.ip.links.used_count());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_idle_engine_publishes_what_it_did_last_and_then_sleeps() {
     let first = engine.turn(start).next_deadline;
     assert_eq!(first, None, "nothing was done");
     // One turn of work, in the middle of the pause.
-    engine.out.stats.turns += 1;
+    engine.cx.stats.turns += 1;
     let due = start + Duration::from_millis(10);
     assert_eq!(engine.turn(start + Duration::from_millis(5)).next_deadline, Some(due));
     assert_eq!(engine.turn(due).next_deadline, None);
@@ -272,7 +272,7 @@ fn datagrams_that_wait_are_told_and_counted_too() {
     let from: std::net::SocketAddr = "10.9.0.2:9".parse().expect("an address");
     for _ in 0..COUNT {
         let packet =
-            millstream_packet::Packet::from_slice(&engine.out.pool, 0, &[7; 100]).expect("frames");
+            millstream_packet::Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
         let socket = engine.udp.sockets.get_mut(id.slot()).expect("it");
         socket.queue.push_back(crate::engine::datagram::udp_table::Datagram {
             from,

@@ -48,7 +48,7 @@ impl Traces {
         if left == 0 {
             return false;
         }
-        let traces = &engine.out.traces;
+        let traces = &engine.cx.traces;
         let mut line = Fields::begin(page, "traces");
         line.put("next", traces.ended() + 1).put("lost", self.lost);
         line.put("sample", traces.every());
@@ -83,14 +83,14 @@ impl Engine {
     /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord. Where others have asked for
     /// more packets, they go on to get them: to change how many are sampled is to forget those that were.
     pub(super) fn sample_for_a_while(&mut self, every: u32) {
-        let now = self.out.traces.every();
+        let now = self.cx.traces.every();
         if now != 0 && self.live.sample_until.is_none() {
             return;
         }
         if now == 0 || every < now {
             self.set_packet_sample(every);
         }
-        self.live.sample_until = Some(self.time + LEASE);
+        self.live.sample_until = Some(self.cx.now + LEASE);
     }
 
     /// Ends sampling, and watching flows and connections, for those who have asked, once nobody asks any more.
@@ -98,9 +98,9 @@ impl Engine {
         if self.live.sample_until.is_some_and(|until| until <= now) {
             self.set_packet_sample(0);
         }
-        self.out.traces.end_leases(now);
-        if self.out.events.is_on() {
-            self.out.events.end_leases(now);
+        self.cx.traces.end_leases(now);
+        if self.cx.watch.is_on() {
+            self.cx.watch.end_leases(now);
         }
     }
 }
@@ -148,8 +148,8 @@ mod tests {
         let (first, last) = (&late[0], late.last().expect("a line"));
         assert_eq!(first.number("number"), last.number("lost").map(|lost| next + lost));
         let engine = &mut talking.engine;
-        engine.end_lease(engine.time + LEASE);
-        assert!(!engine.out.traces.is_on(), "nobody has asked for long");
+        engine.end_lease(engine.cx.now + LEASE);
+        assert!(!engine.cx.traces.is_on(), "nobody has asked for long");
         // Numbers go on.
         let again = talking.ask(&format!("traces {} 1", u64::MAX));
         assert_eq!(again[0].number("next"), last.number("next"));
@@ -161,9 +161,9 @@ mod tests {
         talking.engine.set_packet_sample(7);
         let said = talking.ask("traces 1 1");
         assert_eq!(said[0].number("sample"), Some(7));
-        let later = talking.engine.time + 2 * LEASE;
+        let later = talking.engine.cx.now + 2 * LEASE;
         talking.engine.end_lease(later);
-        assert_eq!(talking.engine.out.traces.every(), 7);
+        assert_eq!(talking.engine.cx.traces.every(), 7);
     }
 
     #[test]
@@ -174,6 +174,6 @@ mod tests {
             Answer::to(question).fill(&mut talking.engine, &mut page);
             assert!(page.starts_with("error "), "{question}: {page}");
         }
-        assert!(!talking.engine.out.traces.is_on());
+        assert!(!talking.engine.cx.traces.is_on());
     }
 }

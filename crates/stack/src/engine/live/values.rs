@@ -86,7 +86,7 @@ pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
 }
 
 fn counters(engine: &Engine, to: &mut impl Visit) {
-    let stats = &engine.out.stats;
+    let stats = &engine.cx.stats;
     to.all("", (Kind::Counter, &EngineStats::COUNTERS), &[], stats.counters());
     to.all("tcp_", (Kind::Counter, &TcpStats::COUNTERS), &[], stats.tcp.counters());
     for (reason, dropped) in stats.drops_of_stack() {
@@ -98,7 +98,7 @@ fn counters(engine: &Engine, to: &mut impl Visit) {
 }
 
 fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
-    let (tcp, out, memory) = (&engine.tcp, &engine.out, engine.memory_use());
+    let (tcp, ip, memory) = (&engine.tcp, &engine.ip, engine.memory_use());
     let timers = tcp.wheel.armed() + tcp.half_open.wheel.armed() + tcp.time_wait.wheel.armed();
     let levels = Levels {
         connections: engine.connection_count() as u64,
@@ -109,20 +109,20 @@ fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
         udp_sockets: engine.udp.sockets.len() as u64,
         icmp_sockets: engine.icmp.sockets.len() as u64,
         timers: timers as u64,
-        routes: out.routing.len() as u64,
-        neighbors: out.neighbors.len() as u64,
-        neighbor_pending_bytes: out.neighbors.stats().pending_bytes as u64,
+        routes: ip.routing.len() as u64,
+        neighbors: ip.neighbors.len() as u64,
+        neighbor_pending_bytes: ip.neighbors.stats().pending_bytes as u64,
         memory_held_bytes: memory.held_bytes as u64,
         memory_held_most_bytes: memory.held_most_bytes as u64,
         memory_limit_bytes: memory.limit_bytes as u64,
         memory_pressure: memory.pressure as u64,
-        links: out.links.used_count() as u64,
-        pool_limit_frames: out.pool.limit_frames() as u64,
-        pool_free_frames: out.pool.free_frames() as u64,
+        links: ip.links.used_count() as u64,
+        pool_limit_frames: engine.cx.pool.limit_frames() as u64,
+        pool_free_frames: engine.cx.pool.free_frames() as u64,
     };
     to.all("", (Kind::Gauge, &Levels::COUNTERS), &[], levels.counters());
     to.of(&TIMES_PRESSED, &[], memory.times_pressed);
-    pool(&out.pool, to);
+    pool(&engine.cx.pool, to);
     connections(engine, states, to);
 }
 
@@ -159,7 +159,7 @@ fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
 }
 
 fn stages(engine: &Engine, to: &mut impl Visit) {
-    let stats = &engine.out.stats;
+    let stats = &engine.cx.stats;
     to.of(&STAGE_SAMPLE, &[], u64::from(stats.stages.every()));
     to.of(&STAGE_TIMED_TURNS, &[], stats.stages.timed_turns());
     for &stage in Stage::ALL {
@@ -184,9 +184,9 @@ fn stages(engine: &Engine, to: &mut impl Visit) {
 
 /// What is known of sampled packets, while some are.
 fn packet_traces(engine: &Engine, to: &mut impl Visit) {
-    let Some(tracer) = engine.out.traces.tracer() else { return };
-    to.of(&PACKET_SAMPLE, &[], u64::from(engine.out.traces.every()));
-    to.of(&PACKET_TRACES, &[], engine.out.traces.ended());
+    let Some(tracer) = engine.cx.traces.tracer() else { return };
+    to.of(&PACKET_SAMPLE, &[], u64::from(engine.cx.traces.every()));
+    to.of(&PACKET_TRACES, &[], engine.cx.traces.ended());
     to.of(&PACKET_TRACES_DISPLACED, &[], tracer.displaced());
     for (point, times) in tracer.residence.stages() {
         let labels: Labels<'_> = &[("way", &point.way().name()), ("stage", &point.stage())];
@@ -204,7 +204,7 @@ fn clients(engine: &Engine, to: &mut impl Visit) {
 }
 
 fn links(engine: &Engine, to: &mut impl Visit) {
-    let links = &engine.out.links;
+    let links = &engine.ip.links;
     for (id, slot) in links.used().zip(links.used_slots()).take(LINKS) {
         let (number, name, stats) = (id.0, slot.link.name(), slot.link.stats());
         let of: Labels<'_> = &[("link", &number), ("name", &name)];

@@ -93,7 +93,7 @@ impl Engine {
     /// What this engine's queues hold, of how much, and how short memory is: of the engine or of its pool. As of the
     /// last turn or call.
     pub fn memory_use(&self) -> MemoryUse {
-        self.account.usage()
+        self.cx.account.usage()
     }
 
     /// What the pool has and who holds it, this engine's sockets looked at now; other engines'
@@ -113,12 +113,12 @@ impl Engine {
             sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
         }
         self.publish_held(sums);
-        self.out.pool.stats()
+        self.cx.pool.stats()
     }
 
     /// Says in the pool's books what this engine holds: `sums` of its sockets, and the rest.
     pub(in crate::engine) fn publish_held(&self, mut sums: HeldSums) {
-        sums.set_rest(&self.out.neighbors.stats(), self.reassembly.held_bytes());
+        sums.set_rest(&self.ip.neighbors.stats(), self.ip.reassembly.held_bytes());
         self.memory.holders.publish(&sums);
     }
 }
@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(pool.grow().unwrap(), CHUNK_FRAMES);
         let mut one = Engine::new(EngineConfig::new(pool.clone())).unwrap();
         let mut two = Engine::new(EngineConfig::new(pool.clone())).unwrap();
-        let later = |engine: &Engine, after| engine.time + after;
-        let start = one.time.max(two.time);
+        let later = |engine: &Engine, after| engine.cx.now + after;
+        let start = one.cx.now.max(two.cx.now);
         one.memory.worked(start);
         two.memory.worked(start);
         let nearly = later(&one, IDLE_RELEASE - Duration::from_secs(1));
@@ -176,7 +176,7 @@ mod tests {
         for frames in [100, 200, 300 - reserve, 300 - reserve] {
             held.extend(std::iter::from_fn(|| pool.alloc(0)));
             assert_eq!(held.len(), frames);
-            engine.turn(engine.time);
+            engine.turn(engine.cx.now);
         }
         let stats = engine.memory();
         assert_eq!((stats.frames, stats.used_frames, stats.growths), (300, 300, 2));

@@ -54,10 +54,10 @@ impl Engine {
     pub(in crate::engine) fn look_at_memory(&mut self, now: Instant) {
         let freed = self.tcp.take_freed();
         if freed != 0 {
-            self.account.sub(Held::Tcp, freed);
+            self.cx.account.sub(Held::Tcp, freed);
         }
-        self.account.look_in_turn(&self.out.pool);
-        if self.account.is_pressed() {
+        self.cx.account.look_in_turn(&self.cx.pool);
+        if self.cx.account.is_pressed() {
             self.reclaim_some(now);
         } else if self.reclaim.due.is_some() {
             self.reclaim = Reclaim::default();
@@ -70,7 +70,7 @@ impl Engine {
             return;
         }
         self.reclaim.due = Some(now);
-        self.account.tune_paces(now);
+        self.cx.account.tune_paces(now);
         let (mut looks, mut passes) = (RECLAIM_CONNECTIONS, RECLAIM_CONNECTIONS * EMPTY_SLOTS);
         while looks != 0 && passes != 0 {
             let slot = self.reclaim.hand;
@@ -86,7 +86,8 @@ impl Engine {
 
     /// Takes from one connection what it can do without; whether there is one.
     fn reclaim_from(&mut self, slot: u32, now: Instant) -> bool {
-        let Self { tcp, account, out, reclaim, .. } = self;
+        let Self { tcp, cx, reclaim, .. } = self;
+        let account = &mut cx.account;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return false };
         let held = socket.conn.held_bytes();
         if held == 0 {
@@ -105,7 +106,7 @@ impl Engine {
                 false => account.minimum(),
             };
             let pruned = socket.conn.prune_early(keep);
-            out.stats.tcp_pruned_bytes += pruned as u64;
+            cx.stats.tcp_pruned_bytes += pruned as u64;
             reclaim.any |= pruned != 0;
         }
         let patience = if account.is_scarce() { EVICT_SCARCE_AFTER } else { EVICT_AFTER };
@@ -122,13 +123,13 @@ impl Engine {
         }
         if is_evicted {
             socket.conn.evict();
-            out.stats.tcp_evicted += 1;
+            cx.stats.tcp_evicted += 1;
             reclaim.any = true;
         }
         socket.settle_memory(account);
         if is_evicted {
-            account.look(&out.pool);
-            self.tcp.collect_events(slot, &mut self.events);
+            account.look(&cx.pool);
+            self.tcp.collect_events(slot, &mut self.cx.events);
             self.tcp.mark_dirty(slot);
         }
         true

@@ -115,24 +115,24 @@ impl PacketTraces {
 impl Engine {
     /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
     pub fn set_packet_sample(&mut self, every: u32) {
-        let clock = self.out.stats.stages.clock();
-        let seed = (self.random.next(), self.random.next());
-        self.out.traces.set(every, clock, seed);
+        let clock = self.cx.stats.stages.clock();
+        let seed = (self.cx.random.next(), self.cx.random.next());
+        self.cx.traces.set(every, clock, seed);
         self.live.sample_until = None;
     }
 
     /// Sampled packets whose traces have ended, from this number on; numbers begin with 1. Of more than 1,024 the oldest
     /// are gone.
     pub fn packet_traces(&self, from: u64) -> impl Iterator<Item = &PacketTrace> {
-        self.out.traces.tracer().into_iter().flat_map(move |tracer| tracer.kept_from(from))
+        self.cx.traces.tracer().into_iter().flat_map(move |tracer| tracer.kept_from(from))
     }
 
     /// The headers of the batch are read, and its datagrams are in their sockets' queues: looks there for the sampled
     /// packet.
     #[cold]
     pub(in crate::engine) fn trace_headers_read(&mut self) {
-        let Self { out, udp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, udp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         let now = tracer.clock.now();
         let Some(arrived) = &mut tracer.arrived else { return };
         arrived.trace.reach(TracePoint::HeadersRead, now);
@@ -144,18 +144,18 @@ impl Engine {
         let socket = slot.and_then(|slot| udp.sockets.get(slot));
         let found = socket.and_then(|socket| Some((socket.id, number_of(socket, payload_at)?)));
         let Some((socket, number)) = found else {
-            return out.traces.end_arrived(TraceEnd::NotFollowed);
+            return cx.traces.end_arrived(TraceEnd::NotFollowed);
         };
         tracer.arrived = None;
         (trace.socket, trace.position) = (Some(socket), number);
-        out.traces.follow(trace);
+        cx.traces.follow(trace);
     }
 
     /// Looks for the sampled packet among the segments of the batch that are to be handed up.
     #[cold]
     pub(in crate::engine) fn find_traced(&mut self, segments: &[Segment]) {
-        let Self { out, tcp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, tcp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         let now = tracer.clock.now();
         let Some(arrived) = &mut tracer.arrived else { return };
         arrived.place = segments.iter().position(|segment| arrived.is_in(segment));
@@ -186,8 +186,8 @@ impl Engine {
 
     /// If the sampled packet is at this place, its connection has taken it.
     fn trace_accepted(&mut self, place: usize) {
-        let Self { out, tcp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, tcp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         if let Some(mut arrived) = tracer.arrived.take_if(|one| one.place == Some(place)) {
             arrived.trace.reach(TracePoint::Accepted, tracer.clock.now());
             let end = match arrived.trace.socket {
@@ -199,7 +199,7 @@ impl Engine {
             };
             match end {
                 Some(end) => tracer.end(PacketTrace { end, ..arrived.trace }),
-                None => out.traces.follow(arrived.trace),
+                None => cx.traces.follow(arrived.trace),
             }
         }
     }
@@ -207,27 +207,27 @@ impl Engine {
     /// What was sampled of a socket may have come further.
     #[inline]
     pub(in crate::engine) fn trace_progress(&mut self, id: SocketId) {
-        if self.out.traces.follows(id.slot()) {
+        if self.cx.traces.follows(id.slot()) {
             self.look_at_traced(id);
         }
     }
 
     #[cold]
     fn look_at_traced(&mut self, id: SocketId) {
-        let Self { out, tcp, udp, .. } = self;
+        let Self { cx, tcp, udp, .. } = self;
         let standing = match id.kind() {
             SocketKind::Udp => udp.by_id(id).ok().map(|socket| Standing::of_datagrams(socket)),
             _ => tcp.by_id(id).map(|(_, socket)| Standing::of_connection(socket)),
         };
         if let Some(standing) = standing {
-            out.traces.progress(id, &standing);
+            cx.traces.progress(id, &standing);
         }
     }
 
     /// Ends what was sampled of sockets that are gone, or that nobody reads any more.
     pub(in crate::engine) fn end_traces_of_closed(&mut self) {
-        let Self { out, tcp, udp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, tcp, udp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         tracer.change(|trace| {
             let is_open = match trace.socket {
                 Some(id) if id.kind() == SocketKind::Udp => udp.by_id(id).is_ok(),
@@ -239,7 +239,7 @@ impl Engine {
             };
             (!is_open).then_some(TraceEnd::Closed)
         });
-        out.traces.find_slots();
+        cx.traces.find_slots();
     }
 }
 

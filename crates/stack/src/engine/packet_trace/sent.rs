@@ -10,7 +10,6 @@ use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
 use crate::engine::Engine;
 use crate::engine::links::{LinkSlot, Links};
 use crate::engine::tcp::table::{TcpSocket, plain};
-use crate::engine::tx::output::Output;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -81,15 +80,15 @@ impl PacketTraces {
     }
 }
 
-impl Output {
+impl PacketTraces {
     /// The segments that a connection has made are in the queue of `link`, or were taken by it.
     #[cold]
-    pub(in crate::engine) fn trace_headers(&mut self, socket: &TcpSocket, link: LinkId) {
+    pub fn segments_queued(&mut self, links: &Links, socket: &TcpSocket, link: LinkId) {
         // One whose neighbour is asked for its address waits elsewhere, and its trace has no such point.
         let is_resolved = socket.route.template().is_some_and(|(_, is_resolved, _)| is_resolved);
-        if let Some(slot) = self.links.used_slot(link).filter(|_| is_resolved) {
-            self.traces.headers_written(socket.id, link, slot);
-            self.traces.transmitted(&self.links);
+        if let Some(slot) = links.used_slot(link).filter(|_| is_resolved) {
+            self.headers_written(socket.id, link, slot);
+            self.transmitted(links);
         }
     }
 }
@@ -98,15 +97,15 @@ impl Engine {
     /// A write has put so many bytes into the send queue: one segment of them may be sampled.
     #[inline]
     pub(in crate::engine) fn trace_written(&mut self, id: SocketId, bytes: usize) {
-        if self.out.traces.is_on() && bytes != 0 {
+        if self.cx.traces.is_on() && bytes != 0 {
             self.choose_written(id, bytes);
         }
     }
 
     #[cold]
     fn choose_written(&mut self, id: SocketId, bytes: usize) {
-        let Self { out, tcp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, tcp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         let Some((_, socket)) = tcp.by_id(id) else { return };
         let size = socket.conn.mss().max(1) as usize;
         let Some(at) = tracer.choose(Way::Out, bytes.div_ceil(size)) else { return };
@@ -121,7 +120,7 @@ impl Engine {
             position: before + end as u64,
             ..PacketTrace::begin(TracePoint::Written, tracer.clock.now())
         };
-        out.traces.follow(trace);
+        cx.traces.follow(trace);
     }
 
     /// Sends a datagram of so many bytes by `send`; it may be sampled.
@@ -132,10 +131,10 @@ impl Engine {
         (bytes, to): (usize, Option<SocketAddr>),
         send: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if !self.out.traces.is_on() {
+        if !self.cx.traces.is_on() {
             return send(self);
         }
-        let (begun, queued_before) = (self.out.traces.begin_datagram(), self.out.stats.tx_packets);
+        let (begun, queued_before) = (self.cx.traces.begin_datagram(), self.cx.stats.tx_packets);
         let sent = send(self);
         if let (Some(begun), Ok(())) = (begun, &sent) {
             self.trace_datagram(id, &SentDatagram { begun, queued_before, bytes, to });
@@ -146,8 +145,8 @@ impl Engine {
     /// A sampled datagram was sent.
     #[cold]
     fn trace_datagram(&mut self, id: SocketId, sent: &SentDatagram) {
-        let Self { out, udp, .. } = self;
-        let Some(tracer) = &mut out.traces.tracer else { return };
+        let Self { cx, ip, udp, .. } = self;
+        let Some(tracer) = &mut cx.traces.tracer else { return };
         let Ok(socket) = udp.by_id(id) else { return };
         let mut trace = PacketTrace::begin(TracePoint::Written, sent.begun);
         let remote = sent.to.map(plain).or(socket.remote);
@@ -156,16 +155,16 @@ impl Engine {
         trace.bytes = u32::try_from(sent.bytes).unwrap_or(u32::MAX);
         let route = socket.route.as_ref().filter(|route| Some(route.remote) == remote);
         let link = route.map(|route| route.hop.link);
-        let slot = link.and_then(|link| Some((link, out.links.used_slot(link)?)));
-        let is_queued = out.stats.tx_packets > sent.queued_before;
+        let slot = link.and_then(|link| Some((link, ip.links.used_slot(link)?)));
+        let is_queued = cx.stats.tx_packets > sent.queued_before;
         let Some((link, slot)) = slot.filter(|_| is_queued) else {
             // It waits for its neighbour's address, or it goes where no headers are kept ready.
             return tracer.end(PacketTrace { end: TraceEnd::NotFollowed, ..trace });
         };
         trace.reach(TracePoint::HeadersWritten, tracer.clock.now());
         trace.queued = Some((link, slot.taken + slot.queue.len() as u64));
-        out.traces.follow(trace);
-        out.traces.awaits_link = true;
-        out.traces.transmitted(&out.links);
+        cx.traces.follow(trace);
+        cx.traces.awaits_link = true;
+        cx.traces.transmitted(&ip.links);
     }
 }

@@ -43,7 +43,7 @@ impl Two {
     }
 
     fn ended(&self) -> u64 {
-        self.far.out.traces.ended()
+        self.far.cx.traces.ended()
     }
 }
 
@@ -123,13 +123,13 @@ fn what_waits_for_longest_gives_its_place_to_what_comes() {
     let gone = two.traces(1);
     assert_eq!(gone.len(), 5);
     assert!(gone.iter().all(|trace| trace.end == TraceEnd::Displaced && !trace.has(WAY_IN[5])));
-    assert_eq!(two.far.out.traces.tracer().map(Tracer::displaced), Some(5));
+    assert_eq!(two.far.cx.traces.tracer().map(Tracer::displaced), Some(5));
     // One read takes all the others.
     two.far.tcp_read(server, &mut [0; 4096]).expect("data");
     let read = two.traces(1).split_off(5);
     assert!(read.iter().all(|trace| trace.end == TraceEnd::Complete));
     assert_eq!(read.len(), FOLLOWED);
-    assert_eq!(two.far.out.traces.slots, 0, "nothing is followed");
+    assert_eq!(two.far.cx.traces.slots, 0, "nothing is followed");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     let trace = out(&two).pop().expect("it is acknowledged");
     assert_eq!((points(&trace), trace.end), (WAY_OUT.into(), TraceEnd::Complete));
     assert_eq!((trace.position, trace.bytes), (1448, 1448), "the first segment of one write");
-    let transmitted = two.far.out.traces.tracer().expect("on").residence.stages();
+    let transmitted = two.far.cx.traces.tracer().expect("on").residence.stages();
     let counted = transmitted.filter(|(point, _)| point.way() == Way::Out);
     assert!(counted.into_iter().all(|(_, times)| times.total() == 1));
 }

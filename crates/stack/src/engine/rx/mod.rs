@@ -11,20 +11,29 @@
 
 pub(in crate::engine) mod flow_cache;
 pub(in crate::engine) mod gro;
-pub(in crate::engine) mod ingress;
 pub(in crate::engine) mod reader;
+
+use std::net::SocketAddr;
 
 use millstream_link::{LinkError, Medium, Placed};
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::LinkId;
+use millstream_tcp::FourTuple;
+use millstream_wire::icmp::QuotedTransport;
 
 use super::Engine;
+use crate::engine::ip::Changes;
+use crate::engine::ip::arrival::Delivery;
+use crate::engine::ip::arrival::IcmpError;
+use crate::engine::ip::icmp_meaning;
 use crate::engine::packet_trace::TraceEnd;
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look, WAYS};
 use crate::engine::rx::gro::{Data, Gro};
 use crate::engine::rx::reader::Reader;
+use crate::engine::tcp::api::conn_error;
 use crate::engine::tcp::input::{PlacedAt, Segment};
 use crate::headers::is_trusted;
+use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::stats::DropReason;
 use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
@@ -114,9 +123,9 @@ impl Engine {
     /// there were.
     pub(super) fn receive(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) -> usize {
         let (mut received, mut place) = (0, 0);
-        while let Some(link) = self.out.links.at(place) {
+        while let Some(link) = self.ip.links.at(place) {
             received += self.receive_from(now, link, reader.as_deref_mut());
-            place = self.out.links.behind(place, link);
+            place = self.ip.links.behind(place, link);
         }
         received
     }
@@ -128,7 +137,7 @@ impl Engine {
         link: LinkId,
         mut reader: Option<&mut Reader<'_>>,
     ) -> usize {
-        let fast_path = self.limits.tuning.fast_path;
+        let fast_path = self.cx.limits.tuning.fast_path;
         reader = reader.filter(|_| fast_path.flow_cache);
         if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams())
             && fast_path.direct_placement
@@ -153,8 +162,8 @@ impl Engine {
     /// Takes a batch from a link; how many packets that were.
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
-        let slot = &mut self.out.links[link.index()];
-        let count = match slot.link.receive(now, &self.out.pool, &mut self.rx.batch) {
+        let slot = &mut self.ip.links[link.index()];
+        let count = match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
             Ok(count) => count,
             Err(error) => return self.receive_failed(link, error),
         };
@@ -167,7 +176,7 @@ impl Engine {
     /// moved all the same, which came before it broke, and which nobody would ask it for again.
     #[cold]
     fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
-        self.out.fail(link, error);
+        self.ip.fail(&mut self.cx, link, error);
         self.held.begin_batch(false, false);
         self.rx.batch.len()
     }
@@ -181,9 +190,9 @@ impl Engine {
         mut reader: Option<&mut Reader<'_>>,
     ) {
         if count == 0 {
-            return self.out.stats.stages.mark(Stage::Poll, 0);
+            return self.cx.stats.stages.mark(Stage::Poll, 0);
         }
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
         if let Some(reader) = reader.as_deref_mut() {
@@ -191,31 +200,31 @@ impl Engine {
             let socket = id.and_then(|id| self.tcp.sockets.get(id.slot()));
             reader.begin_batch(socket.filter(|socket| Some(socket.id) == id));
         }
-        let medium = self.out.links[link.index()].capabilities.medium;
-        self.out.traces.received(&self.rx.batch, medium);
+        let medium = self.ip.links[link.index()].capabilities.medium;
+        self.cx.traces.received(&self.rx.batch, medium);
         let mut bytes = 0;
         self.rx.batch.look_ahead();
         loop {
-            bytes += self.forward_run(now, link, medium);
+            bytes += self.forward_run(link, medium);
             let Some(packet) = self.rx.batch.pop_ahead() else { break };
             bytes += packet.len();
             self.classify(now, (link, medium), packet, &mut reader);
         }
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
         stats.stages.mark(Stage::Ingress, count);
-        if self.out.traces.has_arrived() {
+        if self.cx.traces.has_arrived() {
             self.trace_headers_read();
         }
         self.hand_up(now, reader);
-        if self.out.traces.has_arrived() {
-            self.out.traces.end_arrived(TraceEnd::NotFollowed);
+        if self.cx.traces.has_arrived() {
+            self.cx.traces.end_arrived(TraceEnd::NotFollowed);
         }
         // What was copied to the reader. Not between two copies: an exchange of counters would wait for the one before
         // to reach the cache.
         self.rx.copied.clear();
-        self.out.stats.stages.mark(Stage::Tcp, count);
+        self.cx.stats.stages.mark(Stage::Tcp, count);
     }
 
     /// Whose a packet is: a segment waits for the end of the batch, all else is handed on at once.
@@ -227,28 +236,104 @@ impl Engine {
         packet: Packet,
         reader: &mut Option<&mut Reader<'_>>,
     ) {
-        if !self.limits.tuning.fast_path.flow_cache {
+        if !self.cx.limits.tuning.fast_path.flow_cache {
             self.hand_up(now, None);
-            return self.link_input(now, link, packet);
+            return self.packet_input(link, packet);
         }
         match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
             Look::Hit(hit) => {
                 let Err(packet) = self.coalesce(packet, &hit, reader) else { return };
                 // `wire` finds and counts what is wrong with it.
                 self.rx.gro.end_runs(hit.place / WAYS * WAYS);
-                self.link_input(now, link, packet);
+                self.packet_input(link, packet);
             }
             Look::Miss(place) => {
                 self.rx.gro.end_runs(place);
-                self.link_input(now, link, packet);
+                self.packet_input(link, packet);
             }
-            Look::Other => self.datagram_or_other(now, link, medium, packet),
+            Look::Other => self.datagram_or_other(link, medium, packet),
             Look::Hidden => {
                 // It may be of any flow, and an ICMP message may change what a connection expects.
                 self.hand_up(now, reader.as_deref_mut());
-                self.datagram_or_other(now, link, medium, packet);
+                self.datagram_or_other(link, medium, packet);
             }
         }
+    }
+
+    /// Has the IP layer take a packet in, and hands it to whom it is for.
+    #[inline]
+    pub(super) fn packet_input(&mut self, link: LinkId, packet: Packet) {
+        match self.ip.input(&mut self.cx, link, packet) {
+            Delivery::Tcp(arrival) => self.tcp_arrival(arrival),
+            Delivery::Udp(arrival) => self.udp_input(arrival),
+            Delivery::EchoReply(arrival, id, seq) => self.echo_reply_input(arrival, id, seq),
+            Delivery::Error(error) if !self.icmp_error_input(&error) => {
+                self.cx.stats.drop(DropReason::IcmpNoSocket);
+            }
+            Delivery::Error(_)
+            | Delivery::Taken
+            | Delivery::Dropped(_)
+            | Delivery::Malformed(_) => {}
+        }
+        self.follow_addresses();
+    }
+
+    /// Tells a socket of an ICMP error that did not come as a packet.
+    #[cold]
+    pub(super) fn icmp_error_of_socket(&mut self, told: IcmpError) {
+        if let Delivery::Error(told) = self.ip.error_input(&mut self.cx, told) {
+            self.icmp_error_input(&told);
+        }
+    }
+
+    /// Tells a socket of an ICMP error about a packet of its own; false where there is none.
+    #[cold]
+    pub(super) fn icmp_error_input(&mut self, told: &IcmpError) -> bool {
+        let IcmpError { error, quote, .. } = told;
+        let (local, remote) = (quote.ip.src, quote.ip.dst);
+        let is_its = match quote.transport {
+            QuotedTransport::Tcp { src_port, dst_port, seq } => {
+                let tuple = FourTuple {
+                    local: SocketAddr::new(local, src_port),
+                    remote: SocketAddr::new(remote, dst_port),
+                };
+                return self.tcp_icmp_error(self.cx.now, &tuple, seq, error);
+            }
+            QuotedTransport::Udp { src_port, dst_port } => {
+                let ends = (SocketAddr::new(local, src_port), SocketAddr::new(remote, dst_port));
+                let meaning = icmp_meaning::of(quote.ip.version(), error);
+                let meaning = meaning.map(|meaning| conn_error(meaning.error));
+                self.udp.icmp_error(&mut self.cx.events, ends.0, ends.1, meaning)
+            }
+            QuotedTransport::Echo { id, .. } => self.icmp.find(id).is_some(),
+            QuotedTransport::EchoReply | QuotedTransport::Other => false,
+        };
+        is_its && self.ip.learn_path_mtu(&mut self.cx, told)
+    }
+
+    /// Does what follows from a change of addresses or links for those above them.
+    #[inline]
+    pub(super) fn follow_addresses(&mut self) {
+        if self.ip.changes.flows {
+            self.follow_changes();
+        }
+    }
+
+    #[cold]
+    fn follow_changes(&mut self) {
+        let Changes { lost, .. } = std::mem::take(&mut self.ip.changes);
+        let sockets = self.tcp.sockets.iter();
+        let ids: Vec<SocketId> = sockets
+            .filter(|(_, socket)| lost.contains(&socket.conn.ends().local.ip()))
+            .map(|(_, socket)| socket.id)
+            .collect();
+        for id in ids {
+            // RFC 5227, 2.4.
+            let _ = self.with_conn(id, |socket, _| socket.conn.abort());
+        }
+        // Headers of flows may be others now.
+        self.rx.forget_flows();
+        self.udp.flows.forget();
     }
 
     /// Verifies a segment of a known flow, in the pass that copies it where a reader waits for it, and joins it to those
@@ -260,7 +345,7 @@ impl Engine {
         hit: &Hit,
         reader: &mut Option<&mut Reader<'_>>,
     ) -> Result<(), Packet> {
-        let fast_path = self.limits.tuning.fast_path;
+        let fast_path = self.cx.limits.tuning.fast_path;
         if !fast_path.gro {
             self.rx.gro.end_runs(hit.place / WAYS * WAYS);
         }
@@ -285,7 +370,7 @@ impl Engine {
             }
             let part = packet.meta().segmentation.map_or(hit.len() as u16, |parts| parts.size);
             let data = Data::Placed(reader.place(hit.len(), part));
-            self.out.stats.tcp_rx_merged += u64::from(self.rx.gro.add(ends, flow, hit, data));
+            self.cx.stats.tcp_rx_merged += u64::from(self.rx.gro.add(ends, flow, hit, data));
             // There is room: as much as in the batch that it comes from.
             let _ = self.rx.copied.push(packet);
             return Ok(());
@@ -294,7 +379,7 @@ impl Engine {
             return Err(packet);
         }
         let joined = self.rx.gro.add(ends, flow, hit, Data::Packet(packet));
-        self.out.stats.tcp_rx_merged += u64::from(joined);
+        self.cx.stats.tcp_rx_merged += u64::from(joined);
         Ok(())
     }
 
@@ -304,16 +389,16 @@ impl Engine {
             return;
         }
         let (mut segments, count) = self.rx.gro.take();
-        let is_traced = self.out.traces.is_on() || self.out.events.is_on();
+        let is_traced = self.cx.traces.is_on() || self.cx.watch.is_on();
         if is_traced {
             self.find_traced(&segments[..count]);
         }
         for (place, segment) in segments[..count].iter_mut().enumerate() {
             if is_traced {
-                self.out.traces.demultiplexed(place);
+                self.cx.traces.demultiplexed(place);
             }
             let taken = self.tcp_input(now, segment, reader.as_deref_mut());
-            self.out.stats.tcp_rx_copied_bytes += taken as u64;
+            self.cx.stats.tcp_rx_copied_bytes += taken as u64;
             if is_traced {
                 self.trace_segment(now, place, segment);
             }
@@ -339,7 +424,7 @@ impl Engine {
     ) -> Option<usize> {
         let slot = self.rx.bulk?.slot;
         let head_len = self.expected_head_len(slot, link, reader)?;
-        let least = reader.least_room(&self.limits);
+        let least = reader.least_room(&self.cx.limits);
         reader.next_start(least)?;
         // Whether a reader of one has more is not looked at: it reads all.
         let is_for_many = reader.is_for_many();
@@ -348,23 +433,23 @@ impl Engine {
         while self.rx.bulk.is_some() {
             let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
             let Some(start) = start.filter(|_| packets < BATCH_LIMIT) else { break };
-            let target = &mut self.out.links[link.index()];
+            let target = &mut self.ip.links[link.index()];
             let memory = reader.memory_from(start);
-            let placed = match target.link.receive_into(now, &self.out.pool, head_len, memory) {
+            let placed = match target.link.receive_into(now, &self.cx.pool, head_len, memory) {
                 Ok(Some(placed)) => placed,
                 Ok(None) => {
                     more = false;
                     break;
                 }
                 Err(error) => {
-                    self.out.fail(link, error);
+                    self.ip.fail(&mut self.cx, link, error);
                     more = false;
                     break;
                 }
             };
-            self.out.stats.stages.mark(Stage::Receive, 1);
-            let medium = self.out.links[link.index()].capabilities.medium;
-            self.out.traces.placed(&placed.head, placed.total_len(), medium);
+            self.cx.stats.stages.mark(Stage::Receive, 1);
+            let medium = self.ip.links[link.index()].capabilities.medium;
+            self.cx.traces.placed(&placed.head, placed.total_len(), medium);
             if let Err(placed) = self.take_placed(now, link, head_len, placed, start, reader) {
                 self.not_expected(placed, reader.memory_from(start));
                 break;
@@ -372,9 +457,9 @@ impl Engine {
             packets += 1;
         }
         if packets != 0 {
-            self.out.stats.batches.receive_packets.add(packets);
+            self.cx.stats.batches.receive_packets.add(packets);
         }
-        let slot = &mut self.out.links[link.index()];
+        let slot = &mut self.ip.links[link.index()];
         slot.more = more || slot.link.has_more();
         self.held.begin_batch(slot.more, slot.link.places());
         Some(packets)
@@ -384,8 +469,8 @@ impl Engine {
     /// connection in `slot`, or one like it.
     fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
         let socket = self.tcp.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
-        let target = self.out.links.used_slot(link)?;
-        let is_its = socket.route.next_hop(self.out.generations())?.link == link;
+        let target = self.ip.links.used_slot(link)?;
+        let is_its = socket.route.next_hop(self.ip.generations())?.link == link;
         if !is_its || !target.link.places() || !socket.conn.awaits_data() {
             return None;
         }
@@ -406,7 +491,7 @@ impl Engine {
         reader: &mut Reader<'_>,
     ) -> Result<(), Placed> {
         let total = placed.total_len();
-        let medium = self.out.links[link.index()].capabilities.medium;
+        let medium = self.ip.links[link.index()].capabilities.medium;
         let is_whole = placed.bytes != 0 && placed.head.len() == head_len;
         let look = self.rx.flows.look(placed.head.head(), total, link, medium);
         let Look::Hit(hit) = look else { return Err(placed) };
@@ -433,21 +518,21 @@ impl Engine {
             payload: rest,
             ..Segment::of_flow(socket.conn.ends(), flow, &hit, Data::Placed(at))
         };
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
-        let is_traced = self.out.traces.is_on() || self.out.events.is_on();
+        let is_traced = self.cx.traces.is_on() || self.cx.watch.is_on();
         if is_traced {
             self.find_traced(std::slice::from_ref(&segment));
-            self.out.traces.demultiplexed(0);
+            self.cx.traces.demultiplexed(0);
         }
         let taken = self.tcp_input(now, &mut segment, Some(reader));
         if is_traced {
             self.trace_segment(now, 0, &segment);
         }
-        self.out.stats.tcp_rx_direct_bytes += taken as u64;
+        self.cx.stats.tcp_rx_direct_bytes += taken as u64;
         self.note_small(bytes);
-        self.out.stats.stages.mark(Stage::Tcp, 1);
+        self.cx.stats.stages.mark(Stage::Tcp, 1);
         Ok(())
     }
 
@@ -456,10 +541,10 @@ impl Engine {
     #[cold]
     fn not_expected(&mut self, placed: Placed, memory: &mut [u8]) {
         self.rx.bulk = None;
-        self.out.stats.tcp_rx_direct_missed += 1;
-        match placed.into_packet(&self.out.pool, memory) {
+        self.cx.stats.tcp_rx_direct_missed += 1;
+        match placed.into_packet(&self.cx.pool, memory) {
             Some(packet) => drop(self.rx.batch.push(packet)),
-            None => self.out.stats.drop(DropReason::PoolExhausted),
+            None => self.cx.stats.drop(DropReason::PoolExhausted),
         }
     }
 

@@ -194,12 +194,12 @@ fn mark(turn: u64) -> u8 {
 impl Engine {
     /// Whether the last turn brought nothing, and the engine only looks again because an ACK waits for more.
     pub(crate) fn waits_for_more(&self) -> bool {
-        !self.held.is_empty() && self.held.last != self.time
+        !self.held.is_empty() && self.held.last != self.cx.now
     }
 
     /// The connection owes an ACK for `bytes` that may wait: it does, or is to be sent in this turn.
     pub(in crate::engine) fn hold_ack(&mut self, slot: u32, bytes: u32) {
-        let Self { held, limits, .. } = self;
+        let (held, limits) = (&mut self.held, &self.cx.limits);
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         // Of several the windows are a share each, and what comes next is another's.
         let shares = held.lent && self.tcp.busy.count() > 1;
@@ -212,7 +212,7 @@ impl Engine {
         socket.conn.let_ack_outlast_window(held.lent && (gathers || !shares));
         if is_enough && gathers {
             socket.ack_held = GATHERED;
-            return held.gather(slot, self.time, self.out.stats.rx_bytes);
+            return held.gather(slot, self.cx.now, self.cx.stats.rx_bytes);
         }
         let is_little = || u64::from(bytes) * ROUND_TRIP_SHARE <= socket.conn.round_trip_bytes();
         if is_enough || !(held.holding || held.lent && is_little()) {
@@ -220,7 +220,7 @@ impl Engine {
             return self.tcp.mark_dirty(slot);
         }
         if socket.ack_held == 0 {
-            socket.ack_held = held.hold(slot, self.time, self.out.stats.turns);
+            socket.ack_held = held.hold(slot, self.cx.now, self.cx.stats.turns);
         }
     }
 
@@ -247,9 +247,9 @@ impl Engine {
         if self.held.ordinary.is_empty() {
             return;
         }
-        let is_dry = !self.out.links.used_slots().any(|slot| slot.more);
+        let is_dry = !self.ip.links.used_slots().any(|slot| slot.more);
         let (turn, turns) =
-            (self.out.stats.turns, busy.max(self.limits.tuning.held_ack_turns.into()));
+            (self.cx.stats.turns, busy.max(self.cx.limits.tuning.held_ack_turns.into()));
         while let Some(Held { slot, since, .. }) =
             HeldAcks::next_over(&mut self.held.ordinary, is_dry, turn, turns, now)
         {
@@ -260,21 +260,21 @@ impl Engine {
     fn release_for_lent(&mut self, now: Instant, busy: u64) {
         let is_dry = self.held.is_dry_for(TAP_HELD_ACK_PAUSE, now);
         let (turn, turns) =
-            (self.held.fruitful, busy.max(self.limits.tuning.tap_held_ack_turns.into()));
+            (self.held.fruitful, busy.max(self.cx.limits.tuning.tap_held_ack_turns.into()));
         while let Some(Held { slot, since, .. }) =
             HeldAcks::next_over(&mut self.held.for_lent, is_dry, turn, turns, now)
         {
             let went = self.let_go(slot, mark(since));
             if let (true, Some(stop)) = (is_dry, went) {
-                self.held.lone.peer_stopped(slot, stop, Range::of(&self.limits));
+                self.held.lone.peer_stopped(slot, stop, Range::of(&self.cx.limits));
             }
         }
     }
 
     /// Lets go of all that were gathered, once they have waited long enough or are many.
     fn release_gathered(&mut self, now: Instant) {
-        let Self { held, limits, .. } = self;
-        let came = self.out.stats.rx_bytes - held.gathered_from;
+        let (held, limits) = (&mut self.held, &self.cx.limits);
+        let came = self.cx.stats.rx_bytes - held.gathered_from;
         let waits = came < limits.tuning.gathered_ack_bytes
             && held.gathered.len() < GATHERED_MAX
             && !held.is_dry_for(GATHERED_ACK_PAUSE, now)

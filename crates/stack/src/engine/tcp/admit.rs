@@ -17,9 +17,10 @@ use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
 use super::input::{Segment, with_mss};
 use crate::demux::PackedKey;
+use crate::engine::context::Context;
+use crate::engine::ip::{IpLayer, NextHop};
 use crate::engine::tcp::listener::{ListenerSlot, Request};
 use crate::engine::tcp::sources::Counted;
-use crate::engine::tx::output::{NextHop, Output};
 use crate::engine::{Engine, Serial};
 use crate::stats::DropReason;
 use crate::timer::MOVES;
@@ -36,9 +37,9 @@ impl Engine {
         segment: Segment,
     ) {
         let Segment { tuple, header: syn, link, payload, .. } = segment;
-        let link = self.out.links[link.index()].serial;
+        let link = self.ip.links[link.index()].serial;
         if self.tcp.is_known_full(now) {
-            return self.out.stats.drop(DropReason::ConnectionLimit);
+            return self.cx.stats.drop(DropReason::ConnectionLimit);
         }
         let source = tuple.remote.ip();
         let is_full = self.accept_queue_is_full(listener_slot, source);
@@ -46,30 +47,30 @@ impl Engine {
         listener.stats.syns += 1;
         if is_full {
             listener.stats.accept_queue_full += 1;
-            return self.out.stats.drop(DropReason::AcceptQueueFull);
+            return self.cx.stats.drop(DropReason::AcceptQueueFull);
         }
         let unfinished = self.tcp.sources.count(source, Counted::HalfOpen);
         if self.has_its_share(source, unfinished) {
-            return self.out.stats.drop(DropReason::SourceLimit);
+            return self.cx.stats.drop(DropReason::SourceLimit);
         }
         let Some(listener) = self.tcp.listeners.slots.get(listener_slot) else { return };
-        let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(link)) else {
-            return self.out.stats.drop(DropReason::NoRoute);
+        let Some(hop) = self.ip.next_hop(tuple.remote.ip(), Some(link)) else {
+            return self.cx.stats.drop(DropReason::NoRoute);
         };
         let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.tcp.configs.shared(config);
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let ends = (&tuple, isn, ts_offset);
         if let Some(conn) = self.fast_open_admit(now, listener_slot, &config, ends, &syn, payload) {
-            self.out.stats.tcp_passive_opens += 1;
+            self.cx.stats.tcp_passive_opens += 1;
             let opened = self.tcp_opened(conn, listener_slot, link);
             return self.tcp.begin_early(opened, listener_slot);
         }
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
         // whether a SYN was kept shows in later ones: nobody is to learn which of those in a peer's name began something
-        let has_room = self.random.has_room(listener.half_open, self.limits.syn_queue)
-            && self.random.has_room(self.tcp.half_open.len(), self.tcp.half_open.limit());
-        let source_has_room = unfinished < self.limits.tuning.half_open_per_source;
+        let has_room = self.cx.random.has_room(listener.half_open, self.cx.limits.syn_queue)
+            && self.cx.random.has_room(self.tcp.half_open.len(), self.tcp.half_open.limit());
+        let source_has_room = unfinished < self.cx.limits.tuning.half_open_per_source;
         if has_room && source_has_room && config.syn_cookies != CookieMode::Always {
             let open = HalfOpen::new(&syn, isn, now);
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
@@ -81,22 +82,22 @@ impl Engine {
                 self.tcp.half_open.wheel.arm(entry, due);
                 self.tcp.sources.add(source, Counted::HalfOpen);
                 listener.half_open += 1;
-                self.out.stats.tcp_passive_opens += 1;
-                return self.out.send_bare(now, hop, &tuple, &answer);
+                self.cx.stats.tcp_passive_opens += 1;
+                return self.ip.send_bare(&mut self.cx, hop, &tuple, &answer);
             }
         }
         if config.syn_cookies == CookieMode::Never {
             if has_room && !source_has_room {
-                return self.out.stats.drop(DropReason::SourceLimit);
+                return self.cx.stats.drop(DropReason::SourceLimit);
             }
             listener.stats.syn_queue_full += 1;
-            return self.out.stats.drop(DropReason::SynQueueFull);
+            return self.cx.stats.drop(DropReason::SynQueueFull);
         }
         let answer = self.tcp.cookies.answer(&config, tuple, ts_offset, &syn, now);
         listener.cookies_until = Some(now + COOKIE_LIFETIME);
         listener.stats.cookies_sent += 1;
-        self.out.stats.tcp_cookies_sent += 1;
-        self.out.send_bare(now, hop, &tuple, &answer);
+        self.cx.stats.tcp_cookies_sent += 1;
+        self.ip.send_bare(&mut self.cx, hop, &tuple, &answer);
     }
 
     /// A segment of an unfinished handshake.
@@ -107,25 +108,25 @@ impl Engine {
         segment: Segment,
     ) {
         let Segment { tuple, header, payload, ecn, .. } = segment;
-        self.out.stats.tcp_rx_segments += 1;
+        self.cx.stats.tcp_rx_segments += 1;
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let Some(request) = self.tcp.half_open.get_mut(entry) else { return };
         let Request { open, listener: listener_slot, link } = &mut request.value;
         let (listener_slot, link) = (*listener_slot, *link);
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
-        let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(link)) else {
-            return self.out.stats.drop(DropReason::NoRoute);
+        let Some(hop) = self.ip.next_hop(tuple.remote.ip(), Some(link)) else {
+            return self.cx.stats.drop(DropReason::NoRoute);
         };
         let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.tcp.configs.shared(config);
         if open.is_same_syn(&header) {
-            self.out.stats.tcp_syn_acks_repeated += 1;
+            self.cx.stats.tcp_syn_acks_repeated += 1;
             // RFC 7413 4.2.2: repeated without the option, unless that was asked for again
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
             if header.options.fast_open.is_some() {
                 self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
             }
-            return self.out.send_bare(now, hop, &tuple, &answer);
+            return self.ip.send_bare(&mut self.cx, hop, &tuple, &answer);
         }
         if !header.flags.rst() && !self.may_open(now, listener_slot, tuple.remote.ip()) {
             return;
@@ -133,9 +134,9 @@ impl Engine {
         let Some(request) = self.tcp.half_open.get_mut(entry) else { return };
         let open = &request.value.open;
         let mut conn = open.connection(config, tuple, ts_offset, now);
-        conn.set_memory_limit(self.account.limit_of_new());
-        conn.on_segment(now, &header, payload.into(), ecn, &self.out.pool);
-        conn.add_counted(&mut self.out.stats.tcp);
+        conn.set_memory_limit(self.cx.account.limit_of_new());
+        conn.on_segment(now, &header, payload.into(), ecn, &self.cx.pool);
+        conn.add_counted(&mut self.cx.stats.tcp);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, hop, conn),
             State::Closed => {
@@ -147,7 +148,7 @@ impl Engine {
             }
             _ if self.tcp_opened(conn, listener_slot, link).is_some() => {
                 self.tcp.remove_half_open(entry);
-                self.out.neighbors.confirm(now, hop.link, hop.address);
+                self.ip.neighbors.confirm(now, hop.link, hop.address);
             }
             _ => {}
         }
@@ -167,19 +168,19 @@ impl Engine {
         } else {
             return true;
         };
-        self.out.stats.drop(reason);
+        self.cx.stats.drop(reason);
         false
     }
 
     /// Sends what a connection that is not kept has to say.
     fn answer_half_open(&mut self, now: Instant, hop: NextHop, mut conn: Connection) {
         let (tuple, mut none) = (conn.tuple(), PacketBatch::new());
-        while let Some(segment) = conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut none) {
+        while let Some(segment) = conn.poll(now, &self.cx.pool, &TransmitLimits::ONE, &mut none) {
             none.clear();
-            if !self.out.may_reset(now, tuple.remote.ip()) {
+            if !self.ip.may_reset(&mut self.cx, tuple.remote.ip()) {
                 return;
             }
-            self.out.send_bare(now, hop, &tuple, &segment.header);
+            self.ip.send_bare(&mut self.cx, hop, &tuple, &segment.header);
         }
     }
 
@@ -192,11 +193,11 @@ impl Engine {
         segment: Segment,
     ) -> Option<Segment> {
         let Segment { tuple, header, ecn, link, .. } = segment;
-        let link = self.out.links[link.index()].serial;
+        let link = self.ip.links[link.index()].serial;
         let listener = self.tcp.listeners.slots.get_mut(listener_slot);
         let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| now < until));
         let (Some(listener), Some(hop)) =
-            (listener, self.out.next_hop(tuple.remote.ip(), Some(link)))
+            (listener, self.ip.next_hop(tuple.remote.ip(), Some(link)))
         else {
             return Some(segment);
         };
@@ -205,9 +206,9 @@ impl Engine {
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let Some(mut conn) = self.tcp.cookies.accept(config, tuple, ts_offset, &header, now) else {
             listener.stats.cookies_refused += 1;
-            self.out.stats.tcp_cookies_refused += 1;
+            self.cx.stats.tcp_cookies_refused += 1;
             if listener.turned_away_until.is_some_and(|until| now < until) {
-                self.out.stats.drop(DropReason::AcceptQueueFull);
+                self.cx.stats.drop(DropReason::AcceptQueueFull);
                 return None;
             }
             return Some(segment);
@@ -215,10 +216,10 @@ impl Engine {
         if !self.may_open(now, listener_slot, tuple.remote.ip()) {
             return self.turn_away(now, listener_slot);
         }
-        self.out.stats.tcp_rx_segments += 1;
-        conn.set_memory_limit(self.account.limit_of_new());
-        conn.on_segment(now, &header, segment.payload.into(), ecn, &self.out.pool);
-        conn.add_counted(&mut self.out.stats.tcp);
+        self.cx.stats.tcp_rx_segments += 1;
+        conn.set_memory_limit(self.cx.account.limit_of_new());
+        conn.on_segment(now, &header, segment.payload.into(), ecn, &self.cx.pool);
+        conn.add_counted(&mut self.cx.stats.tcp);
         if !conn.state().is_synchronized() {
             return None;
         }
@@ -228,9 +229,9 @@ impl Engine {
         if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
             listener.stats.cookies_accepted += 1;
         }
-        self.out.stats.tcp_cookies_accepted += 1;
-        self.out.stats.tcp_passive_opens += 1;
-        self.out.neighbors.confirm(now, hop.link, hop.address);
+        self.cx.stats.tcp_cookies_accepted += 1;
+        self.cx.stats.tcp_passive_opens += 1;
+        self.ip.neighbors.confirm(now, hop.link, hop.address);
         None
     }
 
@@ -252,18 +253,18 @@ impl Engine {
         }
         let listener = Some(ListenerSlot::new(listener_slot));
         let Some(slot) = self.tcp.insert(conn, link, listener) else {
-            self.out.stats.drop(DropReason::ConnectionLimit);
+            self.cx.stats.drop(DropReason::ConnectionLimit);
             return None;
         };
         // The event of its opening brings it from the one queue to the other.
         if let Some(socket) = self.tcp.sockets.get_mut(slot) {
             socket.half_open = true;
-            socket.settle_memory(&mut self.account);
+            socket.settle_memory(&mut self.cx.account);
         }
         if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
             listener.half_open += 1;
         }
-        self.tcp.collect_events(slot, &mut self.events);
+        self.tcp.collect_events(slot, &mut self.cx.events);
         self.tcp.mark_dirty(slot);
         Some(slot)
     }
@@ -290,8 +291,9 @@ impl Engine {
     /// Repeats the answers that are due, or gives up; whether there were any.
     #[inline(never)]
     pub(in crate::engine) fn half_open_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.half_open.wheel.take_due(now, self.limits.tuning.timers, &mut { MOVES });
-        self.out.stats.timers_fired += due.ids().len() as u64;
+        let due =
+            self.tcp.half_open.wheel.take_due(now, self.cx.limits.tuning.timers, &mut { MOVES });
+        self.cx.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             let Some(request) = self.tcp.half_open.get_mut(entry) else { continue };
             let tuple = request.key.unpack();
@@ -305,14 +307,14 @@ impl Engine {
                 continue;
             };
             let next = open.deadline();
-            if let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(*link)) {
+            if let Some(hop) = self.ip.next_hop(tuple.remote.ip(), Some(*link)) {
                 let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
                 let config = self.tcp.configs.shared(config);
                 let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
                 // RFC 7413 4.2.2: without the option
                 let answer = open.syn_ack(&config, tuple, ts_offset, now);
-                self.out.stats.tcp_syn_acks_repeated += 1;
-                self.out.send_bare(now, hop, &tuple, &answer);
+                self.cx.stats.tcp_syn_acks_repeated += 1;
+                self.ip.send_bare(&mut self.cx, hop, &tuple, &answer);
             }
             self.tcp.half_open.wheel.arm(entry, next);
         }
@@ -320,11 +322,17 @@ impl Engine {
     }
 }
 
-impl Output {
+impl IpLayer {
     /// Sends a segment without payload that no connection keeps account of.
-    pub fn send_bare(&mut self, now: Instant, hop: NextHop, tuple: &FourTuple, header: &TcpHeader) {
-        let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
-            return self.stats.drop(DropReason::PoolExhausted);
+    pub fn send_bare(
+        &mut self,
+        cx: &mut Context,
+        hop: NextHop,
+        tuple: &FourTuple,
+        header: &TcpHeader,
+    ) {
+        let Some(mut packet) = cx.pool.alloc(HEADROOM_BYTES) else {
+            return cx.stats.drop(DropReason::PoolExhausted);
         };
         if let Some(room) = packet.prepend(header.header_len()) {
             header.emit(room);
@@ -332,8 +340,8 @@ impl Output {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
         self.seal(&mut packet, hop.link, &ip, tcp::CHECKSUM_OFFSET as u16);
-        self.stats.tcp_tx_segments += 1;
-        self.stats.tcp_tx_pure += 1;
-        self.send_ip(now, hop, &ip, packet);
+        cx.stats.tcp_tx_segments += 1;
+        cx.stats.tcp_tx_pure += 1;
+        self.send_ip(cx, hop, &ip, packet);
     }
 }

@@ -35,7 +35,7 @@ impl Engine {
         let mut local = plain(addr);
         self.check_local(local.ip())?;
         if local.port() == 0 {
-            let mut own = (0..self.share.own_ports()).map(|n| self.share.own_port(n));
+            let mut own = (0..self.cx.share.own_ports()).map(|n| self.cx.share.own_port(n));
             let free = own.find(|&port| !self.tcp.listeners.uses_port(port));
             local.set_port(free.ok_or(Error::AddrNotAvailable)?);
         }
@@ -47,7 +47,7 @@ impl Engine {
             id: SocketId::new(SocketKind::Listener, 0, 0),
             local,
             config: config.clone(),
-            backlog: backlog.clamp(1, self.limits.backlog),
+            backlog: backlog.clamp(1, self.cx.limits.backlog),
             elsewhere: 0,
             half_open: 0,
             cookies_until: None,
@@ -116,7 +116,7 @@ impl Engine {
             writable: conn.is_writable(),
             closed: conn.is_closed(),
         };
-        self.events.push(id, &mut socket.pending, state);
+        self.cx.events.push(id, &mut socket.pending, state);
         Ok((id, remote))
     }
 
@@ -143,7 +143,7 @@ impl Engine {
                 socket.half_open = false;
                 socket.detached = true;
                 socket.conn.abort();
-                socket.settle_memory(&mut self.account);
+                socket.settle_memory(&mut self.cx.account);
             }
             self.tcp.mark_dirty(slot);
         }
@@ -167,29 +167,29 @@ impl Engine {
         local: Option<SocketAddr>,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        let scope = self.out.named_link(remote)?;
+        let scope = self.ip.named_link(remote)?;
         let remote = plain(remote);
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
         }
-        let hop = self.out.next_hop(remote.ip(), scope);
-        let hop = hop.ok_or_else(|| self.out.why_no_hop(remote.ip()))?;
-        match self.out.addresses.classify(hop.link, remote.ip()) {
+        let hop = self.ip.next_hop(remote.ip(), scope);
+        let hop = hop.ok_or_else(|| self.ip.why_no_hop(remote.ip()))?;
+        match self.ip.addresses.classify(hop.link, remote.ip()) {
             Destination::Other | Destination::Forwarded => {}
-            Destination::Own if self.out.addresses.lacks_loopback_to(remote.ip()) => {
+            Destination::Own if self.ip.addresses.lacks_loopback_to(remote.ip()) => {
                 return Err(Error::Invalid(TO_ITSELF));
             }
             Destination::Own => {}
             Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }
-        let source = || self.out.addresses.source(hop.link, hop.address, remote.ip());
+        let source = || self.ip.addresses.source(hop.link, hop.address, remote.ip());
         let local = match local.map(plain) {
             Some(local) if !local.ip().is_unspecified() => local,
             Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
         self.check_local(local.ip())?;
-        self.out.addresses.check_way(local.ip(), hop.link)?;
+        self.ip.addresses.check_way(local.ip(), hop.link)?;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
         }
@@ -200,7 +200,7 @@ impl Engine {
         let port = match local.port() {
             0 => self
                 .tcp
-                .choose_port(self.share, local.ip(), remote, now)
+                .choose_port(self.cx.share, local.ip(), remote, now)
                 .ok_or(Error::AddrNotAvailable)?,
             port => {
                 self.check_share(port)?;
@@ -217,9 +217,9 @@ impl Engine {
         if fast_open {
             self.tcp.fast_open.offer(now, &mut conn);
         }
-        let scope = self.out.links[hop.link.index()].serial;
+        let scope = self.ip.links[hop.link.index()].serial;
         let slot = self.tcp.insert(conn, scope, None).ok_or(Error::Limit("connections"))?;
-        self.out.stats.tcp_active_opens += 1;
+        self.cx.stats.tcp_active_opens += 1;
         self.tcp.mark_dirty(slot);
         self.tcp.sockets.get(slot).map(|socket| socket.id).ok_or(Error::NoSuchSocket)
     }
@@ -227,11 +227,11 @@ impl Engine {
     pub(in crate::engine) fn with_conn<T>(
         &mut self,
         id: SocketId,
-        call: impl FnOnce(&mut TcpSocket, &mut crate::engine::tx::output::Output) -> T,
+        call: impl FnOnce(&mut TcpSocket, &Pool) -> T,
     ) -> Result<T, Error> {
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
-        let result = call(socket, &mut self.out);
-        socket.settle_memory(&mut self.account);
+        let result = call(socket, &self.cx.pool);
+        socket.settle_memory(&mut self.cx.account);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output() {
             socket.dirty = true;
@@ -245,16 +245,16 @@ impl Engine {
     /// [`Error::BrokenPipe`].
     #[inline]
     pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.out.stats.stages.mark(Stage::Application, 0);
+        self.cx.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = socket.conn.read(buffer);
-        socket.settle_memory(&mut self.account);
+        socket.settle_memory(&mut self.cx.account);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output_after_read() {
             socket.dirty = true;
             self.tcp.dirty.push_back(slot);
         }
-        self.out.stats.stages.mark(Stage::Read, 1);
+        self.cx.stats.stages.mark(Stage::Read, 1);
         self.trace_progress(id);
         result.map_err(read_error)
     }
@@ -268,7 +268,7 @@ impl Engine {
     /// Takes up to `max` received bytes as they lie in their frames; `None` is the orderly end.
     #[inline]
     pub fn tcp_read_packet(&mut self, id: SocketId, max: usize) -> Result<Option<Packet>, Error> {
-        let result = self.with_conn(id, |socket, out| socket.conn.read_packet(max, &out.pool))?;
+        let result = self.with_conn(id, |socket, pool| socket.conn.read_packet(max, pool))?;
         self.trace_progress(id);
         result.map_err(read_error)
     }
@@ -289,25 +289,27 @@ impl Engine {
         data: &[u8],
         write: impl FnOnce(&mut Connection, &Pool, &[u8]) -> Result<usize, ConnError>,
     ) -> Result<usize, Error> {
-        self.out.stats.stages.mark(Stage::Application, 0);
+        self.cx.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
-        let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
-        let admitted = self.writes.admit(socket, data.len(), self.limits.tuning.unsent_bytes, room);
+        let room =
+            Room { account: &mut self.cx.account, stats: &mut self.cx.stats, now: self.cx.now };
+        let admitted =
+            self.writes.admit(socket, data.len(), self.cx.limits.tuning.unsent_bytes, room);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
-        let result = write(&mut socket.conn, &self.out.pool, &data[..admitted]);
-        socket.settle_memory(&mut self.account);
+        let result = write(&mut socket.conn, &self.cx.pool, &data[..admitted]);
+        socket.settle_memory(&mut self.cx.account);
         self.writes.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
         if matches!(result, Err(ConnError::NoMemory)) {
-            self.writes.wait_for_frames(socket, &mut self.out.stats);
+            self.writes.wait_for_frames(socket, &mut self.cx.stats);
         }
         // What was written is to be sent, and then it shows whether it can be.
         if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
             socket.dirty = true;
             self.tcp.dirty.push_back(slot);
         }
-        self.out.stats.stages.mark(Stage::Write, 1);
+        self.cx.stats.stages.mark(Stage::Write, 1);
         self.trace_written(id, *result.as_ref().unwrap_or(&0));
         result.map_err(write_error)
     }
@@ -328,11 +330,11 @@ impl Engine {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(packet);
-        socket.settle_memory(&mut self.account);
+        socket.settle_memory(&mut self.cx.account);
         match &result {
             Ok(()) => self.writes.charge(socket, len, len),
             Err(refused) if refused.why == ConnError::NoMemory => {
-                self.writes.wait_for_frames(socket, &mut self.out.stats);
+                self.writes.wait_for_frames(socket, &mut self.cx.stats);
             }
             Err(_) => {}
         }
@@ -430,7 +432,7 @@ impl Engine {
 
     /// An own address, or an unspecified one.
     pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
-        match ip.is_unspecified() || self.out.addresses.is_here(ip) {
+        match ip.is_unspecified() || self.ip.addresses.is_here(ip) {
             true => Ok(()),
             false => Err(Error::AddrNotAvailable),
         }

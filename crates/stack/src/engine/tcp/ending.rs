@@ -78,7 +78,7 @@ impl Engine {
         loop {
             self.flush();
             let (left, cut_off) = self.to_deliver();
-            let wait = match left.is_none() || self.out.links.used_count() == 0 {
+            let wait = match left.is_none() || self.ip.links.used_count() == 0 {
                 true => None,
                 false => lingering.wait(self.now(), left, linger),
             };

@@ -174,18 +174,19 @@ impl Engine {
         if validity == FastOpenValidity::Invalid {
             return None;
         }
-        if !listener.takes_early(now, self.limits.tuning.fast_open_pending, &mut self.random) {
+        if !listener.takes_early(now, self.cx.limits.tuning.fast_open_pending, &mut self.cx.random)
+        {
             // RFC 7413, 5.1: for now as if the option were unknown.
-            self.out.stats.tcp_fast_open_refused += 1;
+            self.cx.stats.tcp_fast_open_refused += 1;
             return None;
         }
         let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, now);
         if validity == FastOpenValidity::Previous {
             conn.give_cookie(keys.cookie(client));
         }
-        conn.set_memory_limit(self.account.limit_of_new());
-        conn.open_early(now, payload, &self.out.pool);
-        self.out.stats.tcp_fast_opens += 1;
+        conn.set_memory_limit(self.cx.account.limit_of_new());
+        conn.open_early(now, payload, &self.cx.pool);
+        self.cx.stats.tcp_fast_opens += 1;
         Some(conn)
     }
 }

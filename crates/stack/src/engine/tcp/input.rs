@@ -13,8 +13,8 @@ use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 use crate::demux::PackedKey;
 use crate::engine::Engine;
 use crate::engine::ip::addresses::Destination;
+use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::icmp_meaning::{self, Meaning};
-use crate::engine::rx::ingress::{Arrival, checksum_holds, gather};
 use crate::engine::rx::reader::Reader;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
@@ -67,22 +67,22 @@ impl Engine {
     fn after_pressed(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.conn.take_refused() {
-            self.out.stats.drop(DropReason::MemoryPressure);
+            self.cx.stats.drop(DropReason::MemoryPressure);
         }
         self.note_memory(slot, now);
     }
 
     /// Tells what happened to a connection.
     fn tell(&mut self, now: Instant, slot: u32) {
-        let connected = self.tcp.collect_events(slot, &mut self.events);
+        let connected = self.tcp.collect_events(slot, &mut self.cx.events);
         let Some(socket) = self.tcp.sockets.get(slot) else { return };
         if socket.conn.state() == State::Closed {
             // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
             return self.tcp.forget_flow(slot);
         }
-        if connected && let Some(hop) = socket.route.next_hop(self.out.generations()) {
+        if connected && let Some(hop) = socket.route.next_hop(self.ip.generations()) {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
-            self.out.neighbors.confirm(now, hop.link, hop.address);
+            self.ip.neighbors.confirm(now, hop.link, hop.address);
         }
     }
 
@@ -91,11 +91,11 @@ impl Engine {
     pub(in crate::engine) fn tcp_arrival(&mut self, mut arrival: Arrival) {
         let ip = &arrival.ip;
         if arrival.destination != Destination::Own {
-            return self.out.stats.drop(DropReason::TcpNotUnicast);
+            return self.cx.stats.drop(DropReason::TcpNotUnicast);
         }
         let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::TCP, ip.payload_len);
         if !checksum_holds(&arrival, pseudo) {
-            return self.out.stats.malformed(Malformed::TcpChecksum);
+            return self.cx.stats.malformed(Malformed::TcpChecksum);
         }
         let ip_len = ip.header_len;
         let offset_at = ip_len + 12;
@@ -104,13 +104,13 @@ impl Engine {
             gathered = gather(&mut arrival.packet, ip_len + usize::from(offset >> 4) * 4);
         }
         if !gathered {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+            return self.cx.stats.drop(DropReason::PoolExhausted);
         }
         let Arrival { mut packet, ip, link, .. } = arrival;
         let bytes = packet.head().get(ip_len..).unwrap_or_default();
         let (header, header_len) = match TcpHeader::parse(bytes) {
             Ok(parsed) => parsed,
-            Err(reason) => return self.out.stats.malformed(reason),
+            Err(reason) => return self.cx.stats.malformed(reason),
         };
         packet.trim_front(ip_len + header_len);
         let tuple = FourTuple {
@@ -137,33 +137,33 @@ impl Engine {
         let found = segment.socket.and_then(|id| self.tcp.by_id(id));
         let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
             if let Some(reader) = reader.filter(|_| segment.placed.len != 0)
-                && !reader.take_back(segment, &self.out.pool)
+                && !reader.take_back(segment, &self.cx.pool)
             {
-                self.out.stats.drop(DropReason::PoolExhausted);
+                self.cx.stats.drop(DropReason::PoolExhausted);
                 return 0;
             }
             self.tcp_no_connection(now, segment.take());
             return 0;
         };
         if socket.half_open && self.must_wait_to_open(slot, segment) {
-            self.out.stats.drop(DropReason::AcceptQueueFull);
+            self.cx.stats.drop(DropReason::AcceptQueueFull);
             return 0;
         }
         if segment.header.flags.syn() && self.tcp_reuse(now, slot, segment) {
             return 0;
         }
-        self.out.stats.tcp_rx_segments += 1;
+        self.cx.stats.tcp_rx_segments += 1;
         self.rx.note_bulk(slot, segment.len());
         let sharers = self.tcp.busy.count() as u32;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return 0 };
-        socket.brief(sharers, &mut self.account, now);
+        socket.brief(sharers, &mut self.cx.account, now);
         let Segment { header, placed, payload, ecn, .. } = segment;
-        let (pool, payload) = (&self.out.pool, payload.take());
+        let (pool, payload) = (&self.cx.pool, payload.take());
         let taken = match reader {
             Some(reader) if placed.len != 0 => {
                 let Some(payload) = reader.payload(*placed, payload, pool) else {
                     // As if it had been lost: the peer sends it again.
-                    self.out.stats.drop(DropReason::PoolExhausted);
+                    self.cx.stats.drop(DropReason::PoolExhausted);
                     return 0;
                 };
                 let taken = socket.conn.on_segment(now, header, payload, *ecn, pool);
@@ -182,8 +182,8 @@ impl Engine {
     #[inline]
     fn after_segment(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        socket.conn.add_counted(&mut self.out.stats.tcp);
-        let has_less = socket.settle_memory(&mut self.account);
+        socket.conn.add_counted(&mut self.cx.stats.tcp);
+        let has_less = socket.settle_memory(&mut self.cx.account);
         let owed = socket.conn.owed_ack_bytes();
         if !socket.dirty {
             if socket.conn.has_output() {
@@ -197,7 +197,7 @@ impl Engine {
         }
         if socket.conn.has_events() {
             if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
-                self.events.push(socket.id, &mut socket.pending, READABLE);
+                self.cx.events.push(socket.id, &mut socket.pending, READABLE);
             } else {
                 self.tell(now, slot);
             }
@@ -205,7 +205,7 @@ impl Engine {
         if owed > 0 {
             self.hold_ack(slot, owed);
         }
-        if has_less || self.account.is_pressed() {
+        if has_less || self.cx.account.is_pressed() {
             self.after_pressed(now, slot);
         }
     }
@@ -236,7 +236,7 @@ impl Engine {
         }
         let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
         self.tcp.reuse_time_wait(slot);
-        self.out.stats.tcp_time_wait_reused += 1;
+        self.cx.stats.tcp_time_wait_reused += 1;
         let fresh = Segment { socket: None, ..segment.take() };
         let hash = self.tcp.hash(&tuple);
         self.tcp_admit(now, listener, hash, isn, fresh);
@@ -277,24 +277,24 @@ impl Engine {
                 // Second: whatever it acknowledges, it was not sent from here.
                 (true, true) => {}
                 // Fourth.
-                (false, false) => return self.out.stats.drop(DropReason::TcpListenOther),
+                (false, false) => return self.cx.stats.drop(DropReason::TcpListenOther),
             }
         }
         let len = segment.len();
         let Segment { header, link, .. } = segment;
-        self.out.stats.drop(DropReason::TcpNoSocket);
+        self.cx.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
-        if !self.out.may_reset(now, tuple.remote.ip()) {
+        if !self.ip.may_reset(&mut self.cx, tuple.remote.ip()) {
             return;
         }
-        let scope = self.out.links[link.index()].serial;
-        match self.out.next_hop(tuple.remote.ip(), Some(scope)) {
+        let scope = self.ip.links[link.index()].serial;
+        match self.ip.next_hop(tuple.remote.ip(), Some(scope)) {
             Some(hop) => {
                 // RFC 9293, 3.10.7.1.
-                self.out.stats.tcp_resets += 1;
-                self.out.send_bare(now, hop, &tuple, &answer);
+                self.cx.stats.tcp_resets += 1;
+                self.ip.send_bare(&mut self.cx, hop, &tuple, &answer);
             }
-            None => self.out.stats.drop(DropReason::NoRoute),
+            None => self.cx.stats.drop(DropReason::NoRoute),
         }
     }
 
@@ -320,8 +320,8 @@ impl Engine {
         } else if let Some(Meaning { error, hard }) = meaning {
             socket.conn.on_icmp_error(now, seq, error, hard);
         }
-        socket.conn.add_counted(&mut self.out.stats.tcp);
-        self.tcp.collect_events(slot, &mut self.events);
+        socket.conn.add_counted(&mut self.cx.stats.tcp);
+        self.tcp.collect_events(slot, &mut self.cx.events);
         self.tcp.mark_dirty(slot);
         true
     }

@@ -60,7 +60,7 @@ impl Engine {
             }
             return false;
         };
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         *match lack {
             Lack::Delivered | Lack::Stuck => &mut stats.tcp_orphans_displaced,
             Lack::Unused => &mut stats.tcp_unused_displaced,
@@ -72,7 +72,7 @@ impl Engine {
 
     /// The application has closed a connection: if it is not over, it is an orphan, and others may have to give way.
     pub(in crate::engine) fn note_orphan(&mut self, id: SocketId) {
-        let now = self.time;
+        let now = self.cx.now;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
         let (ip, held) = (socket.conn.ends().remote.ip(), socket.conn.send_held_bytes());
         let (acked, _) = socket.conn.memory_passed();
@@ -85,11 +85,11 @@ impl Engine {
         self.tcp.sources.add(ip, Counted::Orphans);
         for _ in 0..ORPHANS_TURN {
             let (orphans, sources, tuning) =
-                (&self.tcp.orphans, &self.tcp.sources, &self.limits.tuning);
+                (&self.tcp.orphans, &self.tcp.sources, &self.cx.limits.tuning);
             let of_source = sources.count(ip, Counted::Orphans);
             let counts = [
                 (TooMany::OfSource(sources.place(ip)), of_source, tuning.orphans_per_source),
-                (TooMany::InAll, orphans.len(), self.limits.orphans),
+                (TooMany::InAll, orphans.len(), self.cx.limits.orphans),
                 (TooMany::Bytes, orphans.held_bytes(), tuning.orphan_bytes),
             ];
             let beyond = counts.into_iter().find(|(_, count, limit)| count > limit);
@@ -104,7 +104,7 @@ impl Engine {
     fn reduce_orphans(&mut self, now: Instant, too_many: TooMany, patience: Duration) -> bool {
         let found = self.sample_orphans(now, Some(too_many), patience);
         let Some((.., slot)) = found else { return false };
-        let stats = &mut self.out.stats;
+        let stats = &mut self.cx.stats;
         *match too_many {
             TooMany::OfSource(_) => &mut stats.tcp_orphans_over_source,
             TooMany::InAll => &mut stats.tcp_orphans_over_number,
@@ -154,7 +154,7 @@ impl Engine {
 
     /// What a source has, where that is more than its share of all connections; else 0.
     fn beyond_share(&self, count: usize) -> usize {
-        if count > self.limits.connections / SOURCE_SHARE { count } else { 0 }
+        if count > self.cx.limits.connections / SOURCE_SHARE { count } else { 0 }
     }
 
     /// The connection of a sample that gives way, of those that peers have opened and the application has not closed.
@@ -194,14 +194,14 @@ impl Engine {
         let (tuple, scope) = (socket.conn.tuple(), socket.scope);
         socket.conn.abort();
         if !is_silent
-            && let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(scope))
-            && let Some(reset) = self.tx.last_segment(&self.out.pool, socket, now)
+            && let Some(hop) = self.ip.next_hop(tuple.remote.ip(), Some(scope))
+            && let Some(reset) = self.tx.last_segment(&self.cx.pool, socket, now)
         {
-            self.out.stats.tcp_resets += 1;
-            self.out.send_bare(now, hop, &tuple, &reset.header);
+            self.cx.stats.tcp_resets += 1;
+            self.ip.send_bare(&mut self.cx, hop, &tuple, &reset.header);
         }
         if is_held {
-            self.tcp.collect_events(slot, &mut self.events);
+            self.tcp.collect_events(slot, &mut self.cx.events);
             return self.tcp.forget_flow(slot);
         }
         self.tcp.remove(slot);
@@ -213,14 +213,15 @@ impl Engine {
     /// Whether a peer has as many connections as one source may, `unfinished` handshakes among them.
     pub(in crate::engine) fn has_its_share(&self, peer: IpAddr, unfinished: usize) -> bool {
         let count = self.tcp.sources.count(peer, Counted::Connections);
-        count + unfinished >= self.limits.connections_per_source
+        count + unfinished >= self.cx.limits.connections_per_source
     }
 
     /// Whether a listener's accept queue has no place for a connection of `peer`.
     pub(in crate::engine) fn accept_queue_is_full(&self, listener: u32, peer: IpAddr) -> bool {
         let waiting = self.tcp.sources.count(peer, Counted::Waiting);
         let listener = self.tcp.listeners.slots.get(listener);
-        listener.is_some_and(|l| l.is_full_for(waiting, self.limits.tuning.backlog_reserve_percent))
+        listener
+            .is_some_and(|l| l.is_full_for(waiting, self.cx.limits.tuning.backlog_reserve_percent))
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
             engine
         });
         let mut listener = hosts[1].tcp_listen(address, 8).unwrap();
-        let (mut open, mut now) = ([Vec::new(), Vec::new()], hosts[0].time.max(hosts[1].time));
+        let (mut open, mut now) = ([Vec::new(), Vec::new()], hosts[0].cx.now.max(hosts[1].cx.now));
         let mut dice = 1u64;
         let mut draw = |sides: u64| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

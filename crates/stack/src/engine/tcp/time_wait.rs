@@ -29,11 +29,11 @@ impl Engine {
             // RFC 6191: a new incarnation takes the place of one that only waits.
             let isn = wait.next_isn(self.tcp.isn.isn(tuple, now));
             self.tcp.time_wait.remove(entry);
-            self.out.stats.tcp_time_wait_reused += 1;
+            self.cx.stats.tcp_time_wait_reused += 1;
             return self.tcp_admit(now, listener, hash, isn, segment);
         }
-        self.out.stats.tcp_rx_segments += 1;
-        self.out.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
+        self.cx.stats.tcp_rx_segments += 1;
+        self.cx.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
         let (answer, what) = wait.on_segment(now, *tuple, header, segment.len());
         let until = now + wait.duration();
         match what {
@@ -42,18 +42,19 @@ impl Engine {
             Wait::Over => drop(self.tcp.time_wait.remove(entry)),
         }
         let Some(answer) = answer else { return };
-        let scope = self.out.links[link.index()].serial;
-        match self.out.next_hop(tuple.remote.ip(), Some(scope)) {
-            Some(hop) => self.out.send_bare(now, hop, tuple, &answer),
-            None => self.out.stats.drop(DropReason::NoRoute),
+        let scope = self.ip.links[link.index()].serial;
+        match self.ip.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => self.ip.send_bare(&mut self.cx, hop, tuple, &answer),
+            None => self.cx.stats.drop(DropReason::NoRoute),
         }
     }
 
     /// Forgets those whose time is over; whether there were any.
     #[inline(never)]
     pub(in crate::engine) fn time_wait_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.tuning.timers, &mut { MOVES });
-        self.out.stats.timers_fired += due.ids().len() as u64;
+        let due =
+            self.tcp.time_wait.wheel.take_due(now, self.cx.limits.tuning.timers, &mut { MOVES });
+        self.cx.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             self.tcp.time_wait.remove(entry);
         }

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
+use crate::engine::context::Context;
 use crate::engine::tcp::table::TcpSocket;
 use crate::engine::{Account, Engine};
 use crate::limits::Limits;
@@ -281,8 +282,9 @@ impl Engine {
     /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
     #[inline]
     pub(in crate::engine) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
-        let limit = self.limits.tuning.unsent_bytes;
-        let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
+        let limit = self.cx.limits.tuning.unsent_bytes;
+        let room =
+            Room { account: &mut self.cx.account, stats: &mut self.cx.stats, now: self.cx.now };
         match self.tcp.by_id(id) {
             Some((_, socket)) => self.writes.admit(socket, wanted, limit, room),
             // The call has its error to tell.
@@ -293,16 +295,16 @@ impl Engine {
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
     /// told of frames.
     pub(in crate::engine) fn grant_writes(&mut self, now: Instant) -> bool {
-        self.writes.left = self.limits.tuning.write_turn_bytes;
+        self.writes.left = self.cx.limits.tuning.write_turn_bytes;
         let told = self.may_tell_starved() && self.tell_starved(now);
         if self.writes.is_idle() {
             self.writes.pace.last = None;
             return told;
         }
-        let share = self.writes.next_share(&self.limits);
+        let share = self.writes.next_share(&self.cx.limits);
         let mut granted = 0;
         // Also of those that have gone meanwhile a turn looks at so many.
-        for _ in 0..self.limits.tuning.transmit_connections {
+        for _ in 0..self.cx.limits.tuning.transmit_connections {
             if granted != 0 && self.writes.left < share {
                 break;
             }
@@ -320,7 +322,7 @@ impl Engine {
             let bytes = self.writes.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.write.grant = grant_of(bytes);
             self.writes.left = self.writes.left.saturating_sub(bytes);
-            self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+            self.cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
             self.tcp.touch(slot);
@@ -331,7 +333,7 @@ impl Engine {
             // It may all be sent before the next turn.
             self.tx.grant(share);
         }
-        self.out.stats.write_grants += u64::from(granted != 0);
+        self.cx.stats.write_grants += u64::from(granted != 0);
         true
     }
 
@@ -343,16 +345,17 @@ impl Engine {
 
     #[cold]
     fn may_have_room(&mut self) -> bool {
-        if self.account.take_released() || !self.account.is_pressed() {
+        if self.cx.account.take_released() || !self.cx.account.is_pressed() {
             self.writes.unseen = self.writes.starved.len();
         }
-        self.writes.unseen != 0 && !self.out.pool.is_dry()
+        self.writes.unseen != 0 && !self.cx.pool.is_dry()
     }
 
     /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
     #[cold]
     fn tell_starved(&mut self, now: Instant) -> bool {
-        let Self { writes, account, tcp, events, limits, .. } = self;
+        let Self { writes, tcp, cx, .. } = self;
+        let Context { account, events, limits, .. } = cx;
         let count = writes.unseen.min(writes.starved.len()).min(limits.tuning.transmit_connections);
         writes.unseen -= count;
         let mut told = false;
@@ -378,11 +381,11 @@ impl Engine {
     pub(in crate::engine) fn note_memory(&mut self, slot: u32, now: Instant) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         let has_room = socket.write.waits_for_memory()
-            && !self.out.pool.is_dry()
-            && socket.has_room_again(&mut self.account, now);
+            && !self.cx.pool.is_dry()
+            && socket.has_room_again(&mut self.cx.account, now);
         if has_room && !socket.detached {
             socket.write.starved = Starved::Told;
-            self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
+            self.cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 
@@ -391,7 +394,7 @@ impl Engine {
     pub(in crate::engine) fn renew_writes(&mut self) -> bool {
         let alone = self.writes.is_idle();
         if alone {
-            self.writes.left = self.limits.tuning.write_turn_bytes;
+            self.writes.left = self.cx.limits.tuning.write_turn_bytes;
         }
         alone
     }
@@ -401,13 +404,13 @@ impl Engine {
     pub(in crate::engine) fn note_room(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.write.wants_room
-            && socket.conn.unsent_bytes() * 2 <= self.limits.tuning.unsent_bytes
+            && socket.conn.unsent_bytes() * 2 <= self.cx.limits.tuning.unsent_bytes
         {
             socket.write.wants_room = false;
             if socket.detached {
                 return;
             }
-            self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
+            self.cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 }

@@ -69,7 +69,7 @@ impl Engine {
     /// fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        let large = self.limits.tuning.zero_copy_bytes;
+        let large = self.cx.limits.tuning.zero_copy_bytes;
         let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
         if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.has_ended(id)) {
             return Ok(sent);
@@ -110,7 +110,7 @@ impl Engine {
 
     /// With room in the send queue, and ack_wait where ACKs come as soon as that.
     fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
-        let wait = self.limits.tuning.zero_copy_wait;
+        let wait = self.cx.limits.tuning.zero_copy_wait;
         let (_, socket) = self.tcp.by_id(id)?;
         let widened = socket.conn.widen(ZERO_COPY_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
@@ -133,15 +133,15 @@ impl Engine {
     /// How many sockets but this one have news that nobody has seen.
     fn news_of_others(&mut self, id: SocketId) -> usize {
         let own = self.tcp.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
-        self.events.len() - usize::from(own)
+        self.cx.events.len() - usize::from(own)
     }
 
     /// Whether and how the connection may send from the writer's memory now.
     fn terms(&mut self, id: SocketId) -> Option<Terms> {
-        let generations = self.out.generations();
+        let generations = self.ip.generations();
         let (_, socket) = self.tcp.by_id(id)?;
         let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
-        let slot = &self.out.links[link.index()];
+        let slot = &self.ip.links[link.index()];
         let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
         if !is_ready || !socket.conn.may_borrow() {
             return None;
@@ -177,14 +177,17 @@ impl BorrowedWrite<'_> {
     fn reserve(&mut self, terms: &Terms, wanted: usize) {
         let Self { engine, id, reserved, ack_wait, .. } = self;
         // It does not grow cold in a queue, however much it is.
-        let limit = engine.limits.tuning.unsent_bytes.max(wanted);
+        let limit = engine.cx.limits.tuning.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
         engine.writes.make_room_to_borrow(wanted);
-        let room =
-            Room { account: &mut engine.account, stats: &mut engine.out.stats, now: engine.time };
+        let room = Room {
+            account: &mut engine.cx.account,
+            stats: &mut engine.cx.stats,
+            now: engine.cx.now,
+        };
         let admitted = terms.whole(engine.writes.admit(socket, wanted, limit, room));
-        let given = socket.conn.reserve_borrowed(&engine.out.pool, admitted);
-        socket.settle_memory(&mut engine.account);
+        let given = socket.conn.reserve_borrowed(&engine.cx.pool, admitted);
+        socket.settle_memory(&mut engine.cx.account);
         engine.writes.charge(socket, given, wanted);
         ack_wait.reserved(given);
         *reserved += given;
@@ -200,12 +203,11 @@ impl BorrowedWrite<'_> {
     /// Sends of what has places as much as the connection may.
     fn send(&mut self, terms: &Terms) {
         let Self { engine, id, data, reserved, sent, .. } = self;
-        let now = engine.time;
-        let Engine { out, tcp, tx, .. } = &mut **engine;
+        let Engine { cx, ip, tcp, tx, .. } = &mut **engine;
         let Some((_, socket)) = tcp.by_id(*id).filter(|_| tx.may_push()) else { return };
         let (link, piece) = (terms.link, terms.piece);
         let mut borrowed = Borrowed { rest: &data[*sent..*reserved], link, piece };
-        tx.push(out, socket, now, usize::MAX, Some(&mut borrowed));
+        tx.push(cx, ip, socket, usize::MAX, Some(&mut borrowed));
         *sent = *reserved - borrowed.rest.len();
     }
 
@@ -223,20 +225,21 @@ impl BorrowedWrite<'_> {
         }
         engine.release_acks(now, received);
         // Answers to what came over other links.
-        engine.out.flush(now);
-        engine.follow_links(now);
+        engine.ip.flush(&mut engine.cx);
+        engine.ip.follow_links(&mut engine.cx);
+        engine.follow_addresses();
         if *waits && !ack_wait.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;
         }
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         let is_told = engine.news_of_others(*id) > *news
-            || engine.parked_have_room(now)
-            || engine.has_room_to_tell(now);
+            || engine.parked_have_room()
+            || engine.has_room_to_tell();
         if others || is_due || is_told || !engine.renew_writes() {
             return false;
         }
-        engine.tx.grant_turn(&engine.limits);
+        engine.tx.grant_turn(&engine.cx.limits);
         true
     }
 }
@@ -244,17 +247,17 @@ impl BorrowedWrite<'_> {
 impl Drop for BorrowedWrite<'_> {
     fn drop(&mut self) {
         let Self { engine, id, data, reserved, widened, .. } = self;
-        engine.out.stats.stages.mark(Stage::Egress, 0);
+        engine.cx.stats.stages.mark(Stage::Egress, 0);
         let Some((slot, socket)) = engine.tcp.by_id(*id) else { return };
         socket.conn.narrow(*widened);
         if *reserved == 0 {
             return;
         }
         let copied = socket.conn.fill_borrowed(&data[..*reserved]);
-        socket.settle_memory(&mut engine.account);
-        engine.out.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
-        engine.out.stats.stages.mark(Stage::Write, 1);
-        engine.tcp.collect_events(slot, &mut engine.events);
+        socket.settle_memory(&mut engine.cx.account);
+        engine.cx.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
+        engine.cx.stats.stages.mark(Stage::Write, 1);
+        engine.tcp.collect_events(slot, &mut engine.cx.events);
         engine.tcp.touch(slot);
         engine.tcp.arm(slot);
         engine.note_room(slot);

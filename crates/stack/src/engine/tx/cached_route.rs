@@ -1,17 +1,15 @@
 //! What a connection knows about its way: headers built ahead, and what the link does for it.
 
-use std::net::IpAddr;
-
-use millstream_link::Medium;
-use millstream_packet::{BATCH_LIMIT, Instant};
+use millstream_packet::BATCH_LIMIT;
 use millstream_route::{Generations, HeaderTemplate, LinkId, TransportChecksum};
 use millstream_tcp::{Connection, FourTuple, PayloadSource, Segment, TransmitLimits};
-use millstream_wire::ethernet::{EtherType, EthernetHeader};
+
 use millstream_wire::ip::{IpHeader, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
 use millstream_wire::tcp::MAX_HEADER_LEN;
 
-use super::output::{NextHop, Output};
 use crate::engine::Serial;
+use crate::engine::context::Context;
+use crate::engine::ip::{IpLayer, NextHop};
 use crate::engine::tcp::table::TcpSocket;
 use crate::tuning::HEADROOM_BYTES;
 
@@ -125,81 +123,29 @@ impl CachedRoute {
         let known = self.known.as_ref()?;
         Some((&known.template, known.is_resolved, known.checksum))
     }
-}
-
-impl Output {
-    /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
-    #[inline]
-    pub fn generations(&self) -> Generations {
-        let routes = self.routing.generation();
-        Generations::new(routes, self.neighbors.generation())
-    }
-
-    /// The same for datagrams, whose next hop also changes with what routers said of their size.
-    #[inline]
-    pub fn datagram_generations(&self) -> Generations {
-        let routes = self.routing.generation();
-        let routes = routes.wrapping_add(self.path_mtus.generation);
-        Generations::new(routes, self.neighbors.generation())
-    }
-
-    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
-    /// there.
-    pub fn doubt(&mut self, now: Instant, socket: &mut TcpSocket) {
-        if let Some(hop) = self.next_hop(socket.conn.ends().remote.ip(), Some(socket.scope)) {
-            self.neighbors.doubt(now, hop.link, hop.address);
-        }
-        socket.route.forget();
-    }
-
-    /// What the link of `hop` lets a connection do.
-    fn transmit_limits(&self, hop: NextHop, is_v4: bool) -> TransmitLimits {
-        let capabilities = &self.links[hop.link.index()].capabilities;
-        let sums = match is_v4 {
-            true => capabilities.tx_checksum.v4,
-            false => capabilities.tx_checksum.v6,
-        };
-        let ip_header = if is_v4 { V4_HEADER_LEN } else { V6_HEADER_LEN };
-        let super_segment_bytes = match capabilities.tso_bytes {
-            Some(bytes) if sums => {
-                let bytes = capabilities.tso_v6_bytes.filter(|_| !is_v4).unwrap_or(bytes);
-                (bytes as usize).saturating_sub(ip_header + MAX_HEADER_LEN)
-            }
-            _ => 0,
-        };
-        let payload = match sums {
-            true => PayloadSource::View,
-            false => PayloadSource::Frames { headroom: HEADROOM_BYTES },
-        };
-        TransmitLimits {
-            super_segment_bytes: super_segment_bytes as u32,
-            segments: BATCH_LIMIT,
-            payload,
-        }
-    }
 
     /// Looks the next hop of a connection up and builds its headers: what its segments may be, and the MTU. `None` when there is
     /// no route.
-    pub fn find_route(
+    pub fn look_up(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         tuple: &FourTuple,
         scope: Serial,
         marks: Marks,
-        route: &mut CachedRoute,
     ) -> Option<(Ready, usize)> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
-        route.known = None;
-        let hop = self.next_hop(dst, Some(scope))?;
-        let mut ip = IpHeader::new(src, dst, Protocol::TCP, 0);
-        marks.put(&mut ip);
-        let ethernet = self.ethernet(now, hop, dst);
+        self.known = None;
+        let hop = ip.next_hop(dst, Some(scope))?;
+        let mut header = IpHeader::new(src, dst, Protocol::TCP, 0);
+        marks.put(&mut header);
+        let ethernet = ip.ethernet(cx.now, hop, dst);
         // Being used can change the table's generation.
-        let generations = self.generations();
+        let generations = ip.generations();
         let is_resolved = ethernet.is_some();
-        let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &ip, generations);
-        self.stats.templates_built += u64::from(is_resolved);
-        let limits = self.transmit_limits(hop, dst.is_ipv4());
+        let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &header, generations);
+        cx.stats.templates_built += u64::from(is_resolved);
+        let limits = transmit_limits(ip, hop, dst.is_ipv4());
         let checksum = match limits.payload {
             PayloadSource::Frames { .. } => TransportChecksum::Compute,
             _ => TransportChecksum::Offload,
@@ -208,24 +154,44 @@ impl Output {
         let dont_fragment = marks.dont_fragment;
         let known =
             Known { hop, ready, generations, checksum, dont_fragment, template, is_resolved };
-        route.known = Some(Box::new(known));
+        self.known = Some(Box::new(known));
         Some((ready, hop.mtu))
     }
+}
 
-    /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None` while the
-    /// neighbour is not known.
-    pub fn ethernet(
-        &mut self,
-        now: Instant,
-        hop: NextHop,
-        dst: IpAddr,
-    ) -> Option<Option<EthernetHeader>> {
-        let capabilities = &self.links[hop.link.index()].capabilities;
-        let mac = capabilities.mac;
-        if capabilities.medium == Medium::Ip {
-            return Some(None);
+impl TcpSocket {
+    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
+    /// there.
+    pub fn doubt_next_hop(&mut self, cx: &Context, ip: &mut IpLayer) {
+        if let Some(hop) = ip.next_hop(self.conn.ends().remote.ip(), Some(self.scope)) {
+            ip.neighbors.doubt(cx.now, hop.link, hop.address);
         }
-        let to = self.neighbors.usable(now, hop.link, hop.address)?;
-        Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
+        self.route.forget();
+    }
+}
+
+/// What the link of `hop` lets a connection do.
+fn transmit_limits(ip: &IpLayer, hop: NextHop, is_v4: bool) -> TransmitLimits {
+    let capabilities = &ip.links[hop.link.index()].capabilities;
+    let sums = match is_v4 {
+        true => capabilities.tx_checksum.v4,
+        false => capabilities.tx_checksum.v6,
+    };
+    let ip_header = if is_v4 { V4_HEADER_LEN } else { V6_HEADER_LEN };
+    let super_segment_bytes = match capabilities.tso_bytes {
+        Some(bytes) if sums => {
+            let bytes = capabilities.tso_v6_bytes.filter(|_| !is_v4).unwrap_or(bytes);
+            (bytes as usize).saturating_sub(ip_header + MAX_HEADER_LEN)
+        }
+        _ => 0,
+    };
+    let payload = match sums {
+        true => PayloadSource::View,
+        false => PayloadSource::Frames { headroom: HEADROOM_BYTES },
+    };
+    TransmitLimits {
+        super_segment_bytes: super_segment_bytes as u32,
+        segments: BATCH_LIMIT,
+        payload,
     }
 }

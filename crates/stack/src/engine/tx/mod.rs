@@ -9,7 +9,7 @@
 //! 2. **Poll** (`serve`). The connection is asked for the segments of one decision at a time; their payload goes to a
 //!    batch: views of the send queue, frames of a segment each, or nothing where it is borrowed from the writer.
 //! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
-//! 4. **Transmit** ([`Output::send_segments`]). The packets go into the queue of the link, which takes them when the turn
+//! 4. **Transmit** ([`IpLayer::send_segments`]). The packets go into the queue of the link, which takes them when the turn
 //!    ends or the queue is full. Segments of borrowed payload go to the link at once.
 //! 5. **What follows** (`settle_served`): timers, events, room for writers, the connection's place in the list.
 //!
@@ -17,7 +17,6 @@
 //! several links one that takes nothing keeps its own connections alone (`parked`).
 
 pub(in crate::engine) mod cached_route;
-pub(in crate::engine) mod output;
 pub(in crate::engine) mod parked;
 pub(in crate::engine) mod segment_headers;
 
@@ -26,9 +25,10 @@ use millstream_route::{LinkId, TransportChecksum};
 use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
 use super::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
 use crate::engine::tcp::table::TcpSocket;
 use crate::engine::tx::cached_route::{CachedRoute, Marks, Ready};
-use crate::engine::tx::output::Output;
 use crate::engine::tx::segment_headers::{Refused, SegmentHeaders};
 use crate::limits::Limits;
 use crate::socket::SocketId;
@@ -108,11 +108,11 @@ pub(super) struct Borrowed<'a> {
 
 impl Borrowed<'_> {
     /// Whether more of it may be sent: the connection's segments still go to the link, past which nothing waits.
-    fn may_go(&self, out: &Output, socket: &TcpSocket) -> bool {
-        let ready = socket.route.ready(out.generations(), &socket.conn);
+    fn may_go(&self, ip: &IpLayer, socket: &TcpSocket) -> bool {
+        let ready = socket.route.ready(ip.generations(), &socket.conn);
         !self.rest.is_empty()
             && ready.is_some_and(|ready| ready.link == self.link)
-            && out.links[self.link.index()].queue.is_empty()
+            && ip.links[self.link.index()].queue.is_empty()
     }
 }
 
@@ -169,14 +169,14 @@ impl TransmitScheduler {
     /// Sends out of turn what a write has made ready, `budget` bytes of it, out of what writes may send; how it ended.
     pub fn push(
         &mut self,
-        out: &mut Output,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         socket: &mut TcpSocket,
-        now: Instant,
         budget: usize,
         borrowed: Option<&mut Borrowed<'_>>,
     ) -> Served {
         let budget = (budget, &mut self.push_left);
-        serve(out, &mut self.batch, socket, now, budget, borrowed).2
+        serve(cx, ip, &mut self.batch, socket, budget, borrowed).2
     }
 
     /// The segment that ends a connection, a reset above all.
@@ -195,16 +195,16 @@ impl Engine {
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         if !self.parked.is_empty() {
-            self.unpark(now);
+            self.unpark();
         }
         !self.tcp.dirty.is_empty() && self.serve_list(now)
     }
 
     /// Serves those in the list; whether anything was sent.
     fn serve_list(&mut self, now: Instant) -> bool {
-        let mut left = self.limits.tuning.transmit_turn_bytes;
+        let mut left = self.cx.limits.tuning.transmit_turn_bytes;
         let mut count = 0;
-        let rounds = self.tcp.dirty.len().min(self.limits.tuning.transmit_connections);
+        let rounds = self.tcp.dirty.len().min(self.cx.limits.tuning.transmit_connections);
         for _ in 0..rounds {
             let Some(slot) = self.tcp.dirty.pop_front() else { break };
             if self.tcp.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
@@ -221,7 +221,7 @@ impl Engine {
             }
         }
         if count > 0 {
-            self.out.stats.batches.served_connections.add(count);
+            self.cx.stats.batches.served_connections.add(count);
         }
         count > 0
     }
@@ -238,7 +238,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
         if socket.transmit.deficit <= 0 || sole {
             let beyond = if sole { 0 } else { socket.transmit.deficit };
-            let turn = units(self.limits.tuning.transmit_budget_bytes).max(1);
+            let turn = units(self.cx.limits.tuning.transmit_budget_bytes).max(1);
             socket.transmit.deficit = turn.saturating_add(beyond);
         }
         if socket.transmit.deficit <= 0 {
@@ -248,7 +248,7 @@ impl Engine {
         }
         let budget = usize::from(socket.transmit.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
         let (sent, any, served) =
-            serve(&mut self.out, &mut self.tx.batch, socket, now, (budget, left), None);
+            serve(&mut self.cx, &mut self.ip, &mut self.tx.batch, socket, (budget, left), None);
         socket.transmit.deficit = match served {
             Served::Done => 0,
             _ => left_of(socket.transmit.deficit, sent),
@@ -268,7 +268,7 @@ impl Engine {
     pub(super) fn stops_all(&self, served: &Served) -> bool {
         match served {
             Served::Blocked => true,
-            Served::Full(_) => self.out.links.used_count() < 2,
+            Served::Full(_) => self.ip.links.used_count() < 2,
             Served::Done | Served::More => false,
         }
     }
@@ -278,7 +278,7 @@ impl Engine {
     fn pause_serving(&mut self, slot: u32) {
         let socket = self.tcp.sockets.get(slot);
         self.tx.paused = true;
-        self.tx.starved = self.out.pool.is_dry()
+        self.tx.starved = self.cx.pool.is_dry()
             || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
@@ -288,13 +288,13 @@ impl Engine {
     /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
     /// arrives from being taken.
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
-        let now = self.time;
+        let now = self.cx.now;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
         socket.transmit.unflushed =
             socket.transmit.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.transmit.unflushed as usize;
         // No more than may be unsent is waited for.
-        let whole = (socket.transmit.whole as usize).min(self.limits.tuning.unsent_bytes);
+        let whole = (socket.transmit.whole as usize).min(self.cx.limits.tuning.unsent_bytes);
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.write.has_grant();
         let budget = match goes_on {
             true if unflushed < whole => return,
@@ -305,7 +305,7 @@ impl Engine {
             return;
         }
         self.tx.resume();
-        let served = self.tx.push(&mut self.out, socket, now, budget, None);
+        let served = self.tx.push(&mut self.cx, &mut self.ip, socket, budget, None);
         let is_done = matches!(served, Served::Done);
         if is_done && self.tcp.dirty.back() == Some(&slot) {
             // The write has put it there, and the next turn need not look at it.
@@ -313,12 +313,12 @@ impl Engine {
             self.settle_served(slot, now, &served, false);
         } else {
             if is_done {
-                self.tcp.collect_events(slot, &mut self.events);
+                self.tcp.collect_events(slot, &mut self.cx.events);
             }
             self.tcp.arm(slot);
             self.note_room(slot);
         }
-        self.out.flush(now);
+        self.ip.flush(&mut self.cx);
     }
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
@@ -330,9 +330,9 @@ impl Engine {
     /// first where it `is_next`.
     fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        socket.settle_memory(&mut self.account);
-        if self.out.events.watches(slot) {
-            self.out.events.look(socket, now);
+        socket.settle_memory(&mut self.cx.account);
+        if self.cx.watch.watches(slot) {
+            self.cx.watch.look(socket, now);
         }
         let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
@@ -348,7 +348,7 @@ impl Engine {
             }
             self.tcp.busy.note(slot, now);
             if told {
-                self.tcp.collect_events(slot, &mut self.events);
+                self.tcp.collect_events(slot, &mut self.cx.events);
             }
         }
         if wants_room {
@@ -374,9 +374,9 @@ impl Engine {
             socket.dirty = false;
         }
         self.tcp.busy.note(slot, now);
-        self.tcp.collect_events(slot, &mut self.events);
+        self.tcp.collect_events(slot, &mut self.cx.events);
         let displaced = self.tcp.settle(slot);
-        self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
+        self.cx.stats.tcp_time_wait_displaced += u64::from(displaced);
         self.tcp.arm(slot);
     }
 }
@@ -384,10 +384,10 @@ impl Engine {
 /// Sends what a connection has to send, of what is `borrowed` if it is, up to `budget` bytes of payload or one segment
 /// beyond, as long as something is `left` of the turn's. Returns the payload sent, whether anything was, and how it ended.
 fn serve(
-    out: &mut Output,
+    cx: &mut Context,
+    ip: &mut IpLayer,
     batch: &mut PacketBatch,
     socket: &mut TcpSocket,
-    now: Instant,
     (budget, left): (usize, &mut usize),
     mut borrowed: Option<&mut Borrowed<'_>>,
 ) -> (usize, bool, Served) {
@@ -395,15 +395,15 @@ fn serve(
     let mut any = false;
     let served = loop {
         // What is made then finds no frame for its header.
-        if out.pool.is_dry() {
+        if cx.pool.is_dry() {
             break Served::Blocked;
         }
-        let ready = ready_link(out, socket, now);
-        let room = ready.map_or(1, |ready| out.room(now, ready.link));
+        let ready = ready_link(cx, ip, socket);
+        let room = ready.map_or(1, |ready| ip.room(cx, ready.link));
         if let Some(ready) = ready.filter(|_| room == 0) {
             break Served::Full(ready.link);
         }
-        if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(out, socket)) {
+        if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(ip, socket)) {
             break Served::Done;
         }
         let mut limits = ready.map_or(TransmitLimits::ONE, |ready| ready.limits);
@@ -414,8 +414,8 @@ fn serve(
         if borrowed.is_some() {
             limits.payload = PayloadSource::Borrowed;
         }
-        let polled = socket.conn.poll(now, &out.pool, &limits, batch);
-        socket.conn.add_counted(&mut out.stats.tcp);
+        let polled = socket.conn.poll(cx.now, &cx.pool, &limits, batch);
+        socket.conn.add_counted(&mut cx.stats.tcp);
         // Where it lies: its parts were just written one by one, and a copy would wait for them.
         let Some(segment) = &polled else {
             socket.transmit.unflushed = 0;
@@ -425,7 +425,7 @@ fn serve(
         };
         let Some(Ready { link, .. }) = ready else {
             batch.clear();
-            out.stats.drop(DropReason::NoRoute);
+            cx.stats.drop(DropReason::NoRoute);
             break Served::Done;
         };
         any = true;
@@ -433,16 +433,16 @@ fn serve(
         let cost = SEGMENT_COST_BYTES * batch.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
-        let is_traced = out.traces.follows(socket.id.slot());
+        let is_traced = cx.traces.follows(socket.id.slot());
         if is_traced {
-            out.traces.segment_made(socket);
+            cx.traces.segment_made(socket);
         }
         match &mut borrowed {
-            None => out.send_segments(now, link, &mut socket.route, segment, batch),
-            Some(borrowed) => out.send_borrowed(now, &mut socket.route, segment, borrowed),
+            None => ip.send_segments(cx, link, &mut socket.route, segment, batch),
+            Some(borrowed) => ip.send_borrowed(cx, &mut socket.route, segment, borrowed),
         }
         if is_traced {
-            out.trace_headers(socket, link);
+            cx.traces.segments_queued(&ip.links, socket, link);
         }
         if !socket.conn.has_output() {
             socket.transmit.unflushed = 0;
@@ -453,7 +453,7 @@ fn serve(
         }
     };
     if sent != 0 {
-        out.stats.batches.served_bytes.add(sent);
+        cx.stats.batches.served_bytes.add(sent);
     }
     (sent, any, served)
 }
@@ -466,29 +466,29 @@ fn within(most: usize, bytes: usize, size: usize) -> usize {
 
 /// The link that a connection's segments go to now, and what it takes of them; none without a route.
 #[inline(always)]
-fn ready_link(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
-    match socket.route.ready(out.generations(), &socket.conn) {
-        None => look_up(out, socket, now),
+fn ready_link(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option<Ready> {
+    match socket.route.ready(ip.generations(), &socket.conn) {
+        None => look_up(cx, ip, socket),
         ready => ready,
     }
 }
 
 /// The same where it was not known, or is another by now.
 #[inline(never)]
-fn look_up(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
+fn look_up(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option<Ready> {
     let TcpSocket { conn, route, scope, .. } = socket;
-    let (ready, mtu) = out.find_route(now, conn.ends(), *scope, Marks::of(conn), route)?;
+    let (ready, mtu) = route.look_up(cx, ip, conn.ends(), *scope, Marks::of(conn))?;
     // Another link than the one before may take less, and so may the same one by now.
-    conn.set_link_mtu(now, mtu);
+    conn.set_link_mtu(cx.now, mtu);
     Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
 }
 
-impl Output {
+impl IpLayer {
     /// Puts headers before the segments of one decision, whose payload is in `batch`, and queues them for their link, whose
     /// queue has room for them; `batch` is empty then. What cannot be sent is dropped and counted.
     fn send_segments(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         route: &mut CachedRoute,
         segment: &Segment,
@@ -496,47 +496,47 @@ impl Output {
     ) {
         if batch.is_empty() {
             // No payload: a frame for the headers.
-            let Some(packet) = self.pool.alloc(HEADROOM_BYTES) else {
-                return self.stats.drop(DropReason::PoolExhausted);
+            let Some(packet) = cx.pool.alloc(HEADROOM_BYTES) else {
+                return cx.stats.drop(DropReason::PoolExhausted);
             };
             drop(batch.push(packet));
-            self.stats.tcp_tx_pure += 1;
+            cx.stats.tcp_tx_pure += 1;
         }
         let identification = route.count_segments(segment);
         let Some((template, is_resolved, checksum)) = route.template() else {
             return batch.clear();
         };
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
-        let refused = headers.put_all(&self.pool, batch);
+        let refused = headers.put_all(&cx.pool, batch);
         if refused != Refused::default() {
-            self.drop_refused(batch, refused);
+            self.drop_refused(cx, batch, refused);
         }
-        self.stats.tcp_tx_segments += batch.len() as u64;
+        cx.stats.tcp_tx_segments += batch.len() as u64;
         if !is_resolved {
-            return self.send_unresolved(now, route, batch);
+            return self.send_unresolved(cx, route, batch);
         }
         let bytes: usize = batch.iter().map(Packet::len).sum();
-        self.stats.tx_packets += batch.len() as u64;
-        self.stats.tx_bytes += bytes as u64;
-        self.put_all(link, batch);
+        cx.stats.tx_packets += batch.len() as u64;
+        cx.stats.tx_bytes += bytes as u64;
+        self.put_all(cx, link, batch);
     }
 
     /// The packets of `batch` wait for the address of the neighbour.
     #[cold]
-    fn send_unresolved(&mut self, now: Instant, route: &CachedRoute, batch: &mut PacketBatch) {
+    fn send_unresolved(&mut self, cx: &mut Context, route: &CachedRoute, batch: &mut PacketBatch) {
         let Some(hop) = route.unresolved_hop() else { return batch.clear() };
-        batch.drain().for_each(|packet| self.send_to_neighbor(now, hop, packet));
+        batch.drain().for_each(|packet| self.send_to_neighbor(cx, hop, packet));
     }
 
     /// Drops the packets of `batch` that are refused.
     #[cold]
-    fn drop_refused(&mut self, batch: &mut PacketBatch, refused: Refused) {
+    fn drop_refused(&mut self, cx: &mut Context, batch: &mut PacketBatch, refused: Refused) {
         for index in 0..batch.len().min(BATCH_LIMIT) {
             let Some(packet) = batch.pop() else { return };
             if refused.without_frame & 1 << index != 0 {
-                self.stats.drop(DropReason::PoolExhausted);
+                cx.stats.drop(DropReason::PoolExhausted);
             } else if refused.too_long & 1 << index != 0 {
-                self.stats.drop(DropReason::TooLong);
+                cx.stats.drop(DropReason::TooLong);
             } else {
                 drop(batch.push(packet));
             }
@@ -547,7 +547,7 @@ impl Output {
     /// it waits in the link's queue.
     fn send_borrowed(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         route: &mut CachedRoute,
         segment: &Segment,
         borrowed: &mut Borrowed<'_>,
@@ -558,24 +558,24 @@ impl Output {
         let Some((template, ..)) = route.template() else { return };
         let checksum = TransportChecksum::Offload;
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
-        let head = self.pool.alloc(HEADROOM_BYTES).and_then(|mut head| {
-            headers.put_before(&self.pool, &mut head, payload.len()).ok()?;
+        let head = cx.pool.alloc(HEADROOM_BYTES).and_then(|mut head| {
+            headers.put_before(&cx.pool, &mut head, payload.len()).ok()?;
             Some(head)
         });
-        let Some(head) = head else { return self.stats.drop(DropReason::PoolExhausted) };
+        let Some(head) = head else { return cx.stats.drop(DropReason::PoolExhausted) };
         let len = head.len() + payload.len();
-        self.stats.tcp_tx_segments += 1;
-        self.stats.tcp_tx_pure += u64::from(payload.is_empty());
-        self.stats.stages.mark(Stage::Egress, 1);
+        cx.stats.tcp_tx_segments += 1;
+        cx.stats.tcp_tx_pure += u64::from(payload.is_empty());
+        cx.stats.stages.mark(Stage::Egress, 1);
         let slot = &mut self.links[borrowed.link.index()];
-        let given_back = match slot.link.transmit_from(now, &self.pool, head, payload) {
+        let given_back = match slot.link.transmit_from(cx.now, &cx.pool, head, payload) {
             Ok(given_back) => given_back,
             Err(error) => {
-                self.fail(borrowed.link, error);
-                return self.stats.drop(DropReason::LinkFailed);
+                self.fail(cx, borrowed.link, error);
+                return cx.stats.drop(DropReason::LinkFailed);
             }
         };
-        let stats = &mut self.stats;
+        let stats = &mut cx.stats;
         stats.stages.mark(Stage::Transmit, 1);
         let Some(mut head) = given_back else {
             stats.batches.transmit_packets.add(1);
@@ -584,12 +584,12 @@ impl Output {
             stats.tcp_tx_zero_copy_bytes += payload.len() as u64;
             return;
         };
-        match Packet::bulk_from_slice(&self.pool, payload, borrowed.piece) {
+        match Packet::bulk_from_slice(&cx.pool, payload, borrowed.piece) {
             Ok(copy) => {
                 head.concat(copy);
-                self.enqueue(now, borrowed.link, head);
+                self.enqueue(cx, borrowed.link, head);
             }
-            Err(_) => self.stats.drop(DropReason::PoolExhausted),
+            Err(_) => cx.stats.drop(DropReason::PoolExhausted),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::engine) use run::Runs;
 
 use std::net::IpAddr;
 
-use millstream_packet::{Checksum, Instant, Packet, SegmentationKind};
+use millstream_packet::{Checksum, Packet, SegmentationKind};
 use millstream_route::{LinkId, Reject, Route};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
@@ -20,65 +20,54 @@ use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::udp;
 
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::NextHop;
 use crate::engine::ip::addresses::{Destination, is_link_local};
+use crate::engine::ip::arrival::Arrival;
 use crate::engine::ip::reserved::is_no_destination;
-use crate::engine::rx::ingress::Arrival;
-use crate::engine::tx::output::NextHop;
 use crate::stats::DropReason;
 
 /// Where a TCP header says how long it is.
 const TCP_OFFSET_AT: usize = 12;
 
-impl Engine {
-    /// Whether packets for others are handed on between the engine's links, by its routes; they are not at first. Groups,
-    /// broadcasts and link-local addresses are not handed on, and source routes are not followed. An engine that hands
-    /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
-    pub fn set_forwarding(&mut self, on: bool) {
-        self.forwards = on;
-        self.runs = (on && self.limits.tuning.fast_path.forward_runs).then(Box::default);
-    }
-
-    /// Whether it is so.
-    pub fn forwarding(&self) -> bool {
-        self.forwards
-    }
-
+impl IpLayer {
     /// A packet from `link` that is not for us, `packet` from its IP header on: hands it on, tells its sender why not,
     /// or drops and counts it.
     pub(in crate::engine) fn forward(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         mut packet: Packet,
         ip: IpHeader,
         to_all: bool,
     ) {
         if let Err(reason) = self.may_forward(link, &ip, to_all) {
-            return self.out.stats.drop(reason);
+            return cx.stats.drop(reason);
         }
         // RFC 1812, 5.3.1; RFC 8200, 3.
         if ip.hop_limit <= 1 {
-            self.out.stats.drop(DropReason::HopLimit);
+            cx.stats.drop(DropReason::HopLimit);
             let error = Icmp::TimeExceeded { reassembly: false };
-            return self.forward_error(now, link, packet, ip, error);
+            return self.forward_error(cx, link, packet, ip, error);
         }
-        let route = self.out.routing.lookup_packet(&ip, packet.head());
-        let hop = route.and_then(|route| self.out.hop_by(route, ip.dst));
-        let Some(hop) = hop else { return self.forward_nowhere(now, link, packet, ip, route) };
+        let route = self.routing.lookup_packet(&ip, packet.head());
+        let hop = route.and_then(|route| self.hop_by(route, ip.dst));
+        let Some(hop) = hop else { return self.forward_nowhere(cx, link, packet, ip, route) };
         // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
-        if self.out.addresses.is_broadcast_of(hop.link, ip.dst) {
-            return self.out.stats.drop(DropReason::NotForwardable);
+        if self.addresses.is_broadcast_of(hop.link, ip.dst) {
+            return cx.stats.drop(DropReason::NotForwardable);
         }
         if wire_len(&packet, &ip) > hop.mtu {
-            return self.forward_long(now, link, packet, ip, hop);
+            return self.forward_long(cx, link, packet, ip, hop);
         }
-        let Ok(head) = packet.make_head_mut(&self.out.pool) else {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+        let Ok(head) = packet.make_head_mut(&cx.pool) else {
+            return cx.stats.drop(DropReason::PoolExhausted);
         };
         ip::decrement_hop_limit(head);
         carry_meta(&mut packet, &ip);
-        self.out.stats.forwarded += 1;
-        self.out.send_to_neighbor(now, hop, packet);
+        cx.stats.forwarded += 1;
+        self.send_to_neighbor(cx, hop, packet);
     }
 
     /// The header of a packet for others that would be refused here for what its extension headers ask of its destination:
@@ -102,7 +91,7 @@ impl Engine {
             return None;
         }
         let ip = ip::parse_quoted(packet.head()).ok()?;
-        let is_others = self.out.addresses.classify(link, ip.dst) == Destination::Other;
+        let is_others = self.addresses.classify(link, ip.dst) == Destination::Other;
         (is_others && ip.packet_len() <= packet.len()).then_some(ip)
     }
 
@@ -112,7 +101,7 @@ impl Engine {
         let stays =
             |ip: IpAddr| is_link_local(ip) || matches!(ip, IpAddr::V4(ip) if ip.is_link_local());
         let is_broadcast = matches!(ip.dst, IpAddr::V4(dst) if dst.is_broadcast());
-        if self.out.addresses.is_martian(link, ip.src, Destination::Own) {
+        if self.addresses.is_martian(link, ip.src, Destination::Own) {
             return Err(DropReason::MartianSource);
         }
         if to_all
@@ -135,7 +124,7 @@ impl Engine {
     #[cold]
     fn forward_long(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         mut packet: Packet,
         ip: IpHeader,
@@ -147,32 +136,32 @@ impl Engine {
             && ip.header_len == ip::V4_HEADER_LEN
             && packet.meta().segmentation.is_none();
         if !may_cut {
-            self.out.stats.drop(DropReason::TooLong);
+            cx.stats.drop(DropReason::TooLong);
             let error = Icmp::PacketTooBig { mtu: hop.mtu as u32 };
-            return self.forward_error(now, link, packet, ip, error);
+            return self.forward_error(cx, link, packet, ip, error);
         }
         carry_meta(&mut packet, &ip);
-        if millstream_link::offload::complete_checksum(&mut packet, &self.out.pool).is_err() {
-            return self.out.stats.drop(DropReason::PoolExhausted);
+        if millstream_link::offload::complete_checksum(&mut packet, &cx.pool).is_err() {
+            return cx.stats.drop(DropReason::PoolExhausted);
         }
         packet.trim_front(ip.header_len);
         let header = IpHeader { hop_limit: ip.hop_limit - 1, ..ip };
-        self.out.stats.forwarded += 1;
-        self.out.send_fragments_as(now, hop, &header, &packet, ip.identification.into());
+        cx.stats.forwarded += 1;
+        self.send_fragments_as(cx, hop, &header, &packet, ip.identification.into());
     }
 
     /// One that no route leads on, whose `route` says what becomes of it, or leads by a link that we do not have.
     #[cold]
     fn forward_nowhere(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         packet: Packet,
         ip: IpHeader,
         route: Option<Route>,
     ) {
         let reject = route.and_then(|route| route.reject);
-        self.out.stats.drop(match (route, reject) {
+        cx.stats.drop(match (route, reject) {
             (None, _) => DropReason::NoRoute,
             (Some(_), Some(_)) => DropReason::RejectRoute,
             (Some(_), None) => DropReason::NoLink,
@@ -184,14 +173,14 @@ impl Engine {
             Some(Reject::Prohibit) => Unreachable::Prohibited,
             Some(Reject::Unreachable) | None => Unreachable::Network,
         };
-        self.forward_error(now, link, packet, ip, Icmp::Unreachable(why));
+        self.forward_error(cx, link, packet, ip, Icmp::Unreachable(why));
     }
 
     /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment (RFC 1122, 3.2.2).
     #[cold]
     fn forward_error(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         link: LinkId,
         packet: Packet,
         ip: IpHeader,
@@ -199,23 +188,42 @@ impl Engine {
     ) {
         let destination = Destination::Forwarded;
         let arrival = Arrival { packet, ip, link, destination, to_all: false };
-        self.send_icmp_error(now, &arrival, error);
+        self.send_icmp_error(cx, &arrival, error);
     }
 
     /// A packet of somebody else, from its IP header on, whose next hop does not answer (RFC 1812, 5.2.7.1; RFC 4443,
     /// 3.1); false for one of ours.
     #[cold]
-    pub(in crate::engine) fn forwarded_in_vain(&mut self, now: Instant, packet: &Packet) -> bool {
+    pub(in crate::engine) fn forwarded_in_vain(
+        &mut self,
+        cx: &mut Context,
+        packet: &Packet,
+    ) -> bool {
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return false };
-        if self.out.addresses.owns(ip.src) || !self.forwards {
+        if self.addresses.owns(ip.src) || !self.forwards {
             return false;
         }
-        let Some(back) = self.out.next_hop(ip.src, None) else { return true };
-        if let Ok(copy) = self.out.part_of(packet, 0, packet.len().min(1500)) {
+        let Some(back) = self.next_hop(ip.src, None) else { return true };
+        if let Ok(copy) = self.part_of(cx, packet, 0, packet.len().min(1500)) {
             let error = Icmp::Unreachable(Unreachable::Host);
-            self.forward_error(now, back.link, copy, ip, error);
+            self.forward_error(cx, back.link, copy, ip, error);
         }
         true
+    }
+}
+
+impl Engine {
+    /// Whether packets for others are handed on between the engine's links, by its routes; they are not at first. Groups,
+    /// broadcasts and link-local addresses are not handed on, and source routes are not followed. An engine that hands
+    /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
+    pub fn set_forwarding(&mut self, on: bool) {
+        self.ip.forwards = on;
+        self.ip.runs = (on && self.cx.limits.tuning.fast_path.forward_runs).then(Box::default);
+    }
+
+    /// Whether it is so.
+    pub fn forwarding(&self) -> bool {
+        self.ip.forwards
     }
 }
 

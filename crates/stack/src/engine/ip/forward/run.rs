@@ -8,23 +8,24 @@
 //! 3. for each its hop, a hop less to go, and the new link header in the place of the old one (`hand_on`). It joins those
 //!    before it that leave by the same link, which gets them together.
 //!
-//! What a step does not know to do goes the long way (`link_input`), behind all those before it and before all those
+//! What a step does not know to do goes the long way (`IpLayer::input`), behind all those before it and before all those
 //! behind it: packets leave in the order in which they came. What is done, and what is counted, is what the long way
 //! does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use millstream_link::Medium;
-use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch};
+use millstream_packet::{BATCH_LIMIT, Checksum, Packet, PacketBatch};
 use millstream_route::{LinkId, Route, Routes};
 use millstream_wire::ethernet::{self, EtherType, MacAddr};
 use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
 use super::hops::{Hop, Hops, LinkHeader};
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
 use crate::engine::ip::routing::Routing;
 use crate::engine::links::ReversePath;
-use crate::engine::tx::output::Output;
 
 /// What is needed for runs; empty between them.
 pub(in crate::engine) struct Runs {
@@ -94,9 +95,9 @@ impl<A: Copy + Into<IpAddr>> Ways<A> {
 impl Leaving {
     /// Takes in a packet that is to leave by `link`, and hands those on that leave by another one.
     #[inline(always)]
-    fn push(&mut self, now: Instant, out: &mut Output, link: LinkId, packet: Packet) {
+    fn push(&mut self, cx: &mut Context, ip: &mut IpLayer, link: LinkId, packet: Packet) {
         if link != self.link {
-            self.send(now, out);
+            self.send(cx, ip);
             self.link = link;
         }
         self.bytes += packet.len();
@@ -105,14 +106,14 @@ impl Leaving {
     }
 
     /// Hands all to their link's queue.
-    fn send(&mut self, now: Instant, out: &mut Output) {
+    fn send(&mut self, cx: &mut Context, ip: &mut IpLayer) {
         if self.packets.is_empty() {
             return;
         }
-        out.stats.forwarded += self.packets.len() as u64;
-        out.stats.forwarded_in_runs += self.packets.len() as u64;
+        cx.stats.forwarded += self.packets.len() as u64;
+        cx.stats.forwarded_in_runs += self.packets.len() as u64;
         let bytes = std::mem::take(&mut self.bytes);
-        out.enqueue_all(now, self.link, &mut self.packets, bytes);
+        ip.enqueue_all(cx, self.link, &mut self.packets, bytes);
     }
 }
 
@@ -132,34 +133,29 @@ impl Engine {
     /// Hands on the run at the front of the batch that came by `link`, if there is one, where the engine does so; how many
     /// bytes that were.
     #[inline]
-    pub(in crate::engine) fn forward_run(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        medium: Medium,
-    ) -> usize {
+    pub(in crate::engine) fn forward_run(&mut self, link: LinkId, medium: Medium) -> usize {
         // What an engine has sent to itself is for nobody else.
-        if self.runs.is_none() || self.out.addresses.is_loopback(link) {
+        if self.ip.runs.is_none() || self.ip.addresses.is_loopback(link) {
             return 0;
         }
-        let Some(mut runs) = self.runs.take() else { return 0 };
+        let Some(mut runs) = self.ip.runs.take() else { return 0 };
         let bytes = match self.read_run(&mut runs, link, medium) {
             0 => 0,
-            count => self.hand_on_run(now, &mut runs, count, (link, medium)),
+            count => self.hand_on_run(&mut runs, count, (link, medium)),
         };
-        self.runs = Some(runs);
+        self.ip.runs = Some(runs);
         bytes
     }
 
     /// Reads the headers of the run; of how many packets.
     fn read_run(&self, runs: &mut Runs, link: LinkId, medium: Medium) -> usize {
-        let mac = self.out.links[link.index()].capabilities.mac;
+        let mac = self.ip.links[link.index()].capabilities.mac;
         let Runs { asked, v4, v6, .. } = runs;
         (v4.count, v6.count) = (0, 0);
         let mut count = 0;
         for (asked, packet) in asked.iter_mut().zip(self.rx.batch().iter_ahead()) {
             let Some(transit) = read(packet, medium, mac) else { break };
-            if !self.out.addresses.are_others(transit.src, transit.dst) {
+            if !self.ip.addresses.are_others(transit.src, transit.dst) {
                 break;
             }
             let (is_v6, at) = match (transit.src, transit.dst) {
@@ -177,27 +173,26 @@ impl Engine {
     /// they had.
     fn hand_on_run(
         &mut self,
-        now: Instant,
         runs: &mut Runs,
         count: usize,
         (link, medium): (LinkId, Medium),
     ) -> usize {
-        let filter = self.reverse_path(link);
-        runs.look_up(&self.out.routing, self.rx.batch(), count, medium);
+        let filter = self.ip.reverse_path(link);
+        runs.look_up(&self.ip.routing, self.rx.batch(), count, medium);
         if filter != ReversePath::Off {
-            runs.look_back(self.out.routing.routes());
+            runs.look_back(self.ip.routing.routes());
         }
         let mut bytes = 0;
         for at in 0..count {
             let Some(packet) = self.rx.next_packet() else { break };
             bytes += packet.len();
             let from = (link, medium, filter);
-            if let Err(packet) = runs.hand_on(now, &mut self.out, at, packet, from) {
-                runs.leaving.send(now, &mut self.out);
-                self.link_input(now, link, packet);
+            if let Err(packet) = runs.hand_on(&mut self.cx, &mut self.ip, at, packet, from) {
+                runs.leaving.send(&mut self.cx, &mut self.ip);
+                self.packet_input(link, packet);
             }
         }
-        runs.leaving.send(now, &mut self.out);
+        runs.leaving.send(&mut self.cx, &mut self.ip);
         bytes
     }
 }
@@ -234,8 +229,8 @@ impl Runs {
     #[inline(always)]
     fn hand_on(
         &mut self,
-        now: Instant,
-        out: &mut Output,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         at: usize,
         mut packet: Packet,
         (link, medium, filter): (LinkId, Medium, ReversePath),
@@ -247,13 +242,13 @@ impl Runs {
         if !filter.lets(link, back.as_ref()) {
             return Err(packet);
         }
-        let hop = route.as_ref().and_then(|route| hops.find(out, now, route, dst));
+        let hop = route.as_ref().and_then(|route| hops.find(ip, cx.now, route, dst));
         let Some(hop) = hop else { return Err(packet) };
         let len = usize::from(packet_len);
         if len > hop.mtu || !rewrite(&mut packet, medium.header_len(), len, is_v6, hop) {
             return Err(packet);
         }
-        leaving.push(now, out, hop.link, packet);
+        leaving.push(cx, ip, hop.link, packet);
         Ok(())
     }
 }

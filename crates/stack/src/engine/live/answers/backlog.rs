@@ -66,7 +66,7 @@ fn queues(engine: &Engine, listener: &Listener, page: &mut Page) {
     line.end();
     let mut line = page.line("queue");
     line.put("side", "syn").put("handshakes", listener.half_open);
-    line.put("limit", engine.limits.syn_queue).put("dropped", stats.syn_queue_full);
+    line.put("limit", engine.cx.limits.syn_queue).put("dropped", stats.syn_queue_full);
     line.put("syns", stats.syns).put("timed_out", stats.timed_out).put("reset", stats.reset);
     line.put("cookies_sent", stats.cookies_sent);
     line.put("cookies_accepted", stats.cookies_accepted);

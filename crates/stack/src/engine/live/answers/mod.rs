@@ -271,8 +271,8 @@ impl Table {
             Self::Icmp => engine.icmp.sockets.slots(),
             Self::HalfOpen => engine.tcp.half_open.slots(),
             Self::TimeWait => engine.tcp.time_wait.slots(),
-            Self::Neighbors => engine.out.neighbors.slots(),
-            Self::Links => engine.out.links.numbers(),
+            Self::Neighbors => engine.ip.neighbors.slots(),
+            Self::Links => engine.ip.links.numbers(),
         }
     }
 }
@@ -325,7 +325,7 @@ impl Walk {
 /// The number and the name of a link.
 fn put_link(line: &mut Fields<'_>, engine: &Engine, link: LinkId) {
     line.put("link", link.0);
-    if let Some(slot) = engine.out.links.get(link) {
+    if let Some(slot) = engine.ip.links.get(link) {
         line.put("name", slot.link.name());
     }
 }

@@ -29,7 +29,7 @@ impl Pages for Links {
 }
 
 fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
-    let slot = engine.out.links.get(id)?;
+    let slot = engine.ip.links.get(id)?;
     let (capabilities, stats) = (&slot.capabilities, slot.link.stats());
     let mut line = page.line("link");
     put_link(&mut line, engine, id);
@@ -75,7 +75,7 @@ impl Pages for Neighbors {
             neighbor(engine, slot as usize, page);
         });
         if done == Done::Last {
-            let (table, stats) = (&engine.out.neighbors, engine.out.neighbors.stats());
+            let (table, stats) = (&engine.ip.neighbors, engine.ip.neighbors.stats());
             let mut line = page.line("neighbors");
             line.put("entries", table.len()).put("pending_packets", stats.pending_packets);
             line.put("pending_bytes", stats.pending_bytes).put("unreachable", stats.unreachable);
@@ -89,7 +89,7 @@ impl Pages for Neighbors {
 }
 
 fn neighbor(engine: &Engine, slot: usize, page: &mut Page) -> Option<()> {
-    let (now, one) = (engine.time, engine.out.neighbors.in_slot(slot)?);
+    let (now, one) = (engine.cx.now, engine.ip.neighbors.in_slot(slot)?);
     let mut line = page.line("neighbor");
     line.put("address", one.ip);
     put_link(&mut line, engine, one.link);
@@ -130,7 +130,7 @@ impl Routes {
 
 impl Pages for Routes {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        let routes = engine.out.routing.iter_from(self.next.0, self.next.1);
+        let routes = engine.ip.routing.iter_from(self.next.0, self.next.1);
         let routes = routes
             .ok_or("the route table is another's, who has the list: ask for one by `route get`")?;
         for (prefix, place, route) in routes {
@@ -186,11 +186,11 @@ impl RouteTo {
 
 impl Pages for RouteTo {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        let route = engine.out.routing.lookup(self.0).ok_or("no route")?;
+        let route = engine.ip.routing.lookup(self.0).ok_or("no route")?;
         let mut line = page.line("route");
         line.put("destination", self.0);
         put_route(&mut line, engine, &route);
-        if let Some(mac) = engine.out.neighbors.lookup(route.link, route.next_hop(self.0)) {
+        if let Some(mac) = engine.ip.neighbors.lookup(route.link, route.next_hop(self.0)) {
             line.put("lladdr", mac);
         }
         line.put("metric", route.metric);
@@ -215,7 +215,7 @@ impl Pages for Groups {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let (link, first, mut place) = self.next;
-        for (link, group, is_own, sockets) in engine.out.addresses.groups.iter_from(link, first) {
+        for (link, group, is_own, sockets) in engine.ip.addresses.groups.iter_from(link, first) {
             // The one that is begun may have gone meanwhile.
             place = if group == first && link == self.next.0 { place } else { 0 };
             // Nobody but an address of ours has one line, too.

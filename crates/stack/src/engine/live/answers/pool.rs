@@ -59,7 +59,7 @@ impl Pages for Pool {
             }
             engine.publish_held(self.held.take().unwrap_or_default());
         }
-        let pool = &engine.out.pool;
+        let pool = &engine.cx.pool;
         while self.next < pool.stats_places() {
             if !page.is_left() {
                 return Ok(Done::More);

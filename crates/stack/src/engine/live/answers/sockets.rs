@@ -74,7 +74,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
             line.put("state", State::TimeWait.name());
             line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
             if let Some(due) = due {
-                line.put("due_us", us(engine.time, due));
+                line.put("due_us", us(engine.cx.now, due));
             }
             line.end();
             Some(())
@@ -104,13 +104,13 @@ pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<(
     if let Some(listener) = engine.tcp.listeners.slots.get(request.listener) {
         line.put("listener", Id(listener.id));
     }
-    if let Some(link) = engine.out.links.by_serial(request.link) {
+    if let Some(link) = engine.ip.links.by_serial(request.link) {
         put_link(&mut line, engine, link);
     }
-    line.put("age_us", us(request.open.since(), engine.time));
+    line.put("age_us", us(request.open.since(), engine.cx.now));
     line.put("timeouts", request.open.timeouts());
     if let Some(due) = due {
-        line.put("due_us", us(engine.time, due));
+        line.put("due_us", us(engine.cx.now, due));
     }
     line.end();
     Some(())

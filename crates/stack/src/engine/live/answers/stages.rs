@@ -32,20 +32,20 @@ impl FlowStages {
 
     /// Has the flow counted, and tells how much there is to tell.
     fn begin(&self, engine: &mut Engine, page: &mut Page) -> Result<(), &'static str> {
-        let (id, now) = (self.id, engine.time);
+        let (id, now) = (self.id, engine.cx.now);
         // Of one that is gone it is told for a while what was counted.
-        if !is_open(engine, id) && engine.out.traces.flow(id).is_none() {
+        if !is_open(engine, id) && engine.cx.traces.flow(id).is_none() {
             return Err(NO_SUCH_SOCKET);
         }
         if let Some(every) = self.every {
             engine.sample_for_a_while(every);
         }
-        let traces = &mut engine.out.traces;
+        let traces = &mut engine.cx.traces;
         if traces.is_on() && !traces.ask_for_flow(id, now) {
             return Err("as many flows are counted as may be");
         }
         engine.end_traces_of_closed();
-        let traces = &engine.out.traces;
+        let traces = &engine.cx.traces;
         let mut line = page.line("flow");
         line.put("id", Id(id)).put("sample", traces.every());
         if let Some(flow) = traces.flow(id) {
@@ -61,7 +61,7 @@ impl Pages for FlowStages {
         if !std::mem::replace(&mut self.is_begun, true) {
             self.begin(engine, page)?;
         }
-        let Some(flow) = engine.out.traces.flow(self.id) else { return Ok(Done::Last) };
+        let Some(flow) = engine.cx.traces.flow(self.id) else { return Ok(Done::Last) };
         for (at, (point, bucket, count)) in buckets(flow).enumerate().skip(self.next) {
             if !page.is_left() {
                 self.next = at;

@@ -56,10 +56,10 @@ impl Pages for Timers {
         let mut count = |kind: usize, due: Instant, of: &dyn Display, page: &mut Page| {
             let Armed { first, left_us } = &mut kinds[kind];
             *first = Some(first.map_or(due, |first| first.min(due)));
-            left_us.add(us(engine.time, due) as usize);
+            left_us.add(us(engine.cx.now, due) as usize);
             if *is_verbose {
                 let mut line = page.line("timer");
-                line.put("kind", name(kind)).put("of", of).put("due_us", us(engine.time, due));
+                line.put("kind", name(kind)).put("of", of).put("due_us", us(engine.cx.now, due));
                 line.end();
             }
         };
@@ -106,7 +106,7 @@ fn look(
             tell(TimerKind::TimeWait as usize, due, &one.key.unpack().remote);
         }
         Table::Neighbors => {
-            let one = engine.out.neighbors.in_slot(slot as usize)?;
+            let one = engine.ip.neighbors.in_slot(slot as usize)?;
             tell(NEIGHBOR, one.until?, &one.ip);
         }
         Table::Listeners | Table::Udp | Table::Icmp | Table::Links => {}
@@ -119,7 +119,7 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
     let mut line = page.line("timers");
     line.put("kind", kind).put("armed", armed.left_us.total());
     if let Some(first) = armed.first {
-        line.put("first_us", us(engine.time, first));
+        line.put("first_us", us(engine.cx.now, first));
     }
     line.end();
     for (at, count) in armed.left_us.buckets().iter().enumerate().filter(|(_, n)| **n != 0) {
@@ -131,14 +131,14 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
 
 /// What the engine itself waits for, of which only the first of each kind is known.
 fn of_the_engine(engine: &Engine, page: &mut Page) {
-    let addresses = &engine.out.addresses;
-    let of_links = engine.out.links.used_slots().filter_map(|slot| slot.link.next_deadline());
+    let addresses = &engine.ip.addresses;
+    let of_links = engine.ip.links.used_slots().filter_map(|slot| slot.link.next_deadline());
     let firsts = [
         // Which connections have fallen quiet.
         ("quiet_sweep", engine.tcp.busy.due()),
         // What a link holds back for a while.
         ("links", of_links.min()),
-        ("fragments", engine.reassembly.next_deadline()),
+        ("fragments", engine.ip.reassembly.next_deadline()),
         ("address_claims", addresses.claims.next_due()),
         ("group_reports", addresses.groups.next_due()),
         ("memory", engine.reclaim.next_deadline()),
@@ -147,7 +147,7 @@ fn of_the_engine(engine: &Engine, page: &mut Page) {
         let mut line = page.line("timers");
         line.put("kind", kind);
         if let Some(first) = first {
-            line.put("first_us", us(engine.time, first));
+            line.put("first_us", us(engine.cx.now, first));
         }
         line.end();
     }

@@ -139,7 +139,7 @@ fn talkative(there: &Temporary) -> Engine {
 /// So many turns, 10 ms after each other.
 fn turns(engine: &mut Engine, count: usize) {
     for _ in 0..count {
-        engine.turn(engine.time + Duration::from_millis(10));
+        engine.turn(engine.cx.now + Duration::from_millis(10));
     }
 }
 
@@ -196,13 +196,13 @@ fn who_is_answered_is_no_drop_and_an_idle_engine_tells_of_it() {
     let mut wrong = open(&engine).expect("a client");
     wrong.write_all(b"nonsense\n").expect("asked");
     turns(&mut engine, 1);
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.time);
-    assert!(due.is_some_and(|due| due > engine.time), "there is something to tell");
+    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
+    assert!(due.is_some_and(|due| due > engine.cx.now), "there is something to tell");
     turns(&mut engine, 2);
     let seen = read(&engine);
     let counted = ["control_answered", "control_refused", "control_drops"];
     assert_eq!(counted.map(|name| seen.total(name)), [Some(1), Some(1), Some(0)]);
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.time);
+    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
     assert_eq!(due, None, "all is told");
 }
 
@@ -236,8 +236,8 @@ fn an_engine_that_can_accept_nobody_does_not_wake_for_who_waits() {
     };
     let seen = engine.live.clients.accept_failed;
     assert_eq!((seen, watched(&engine)), (1, 0), "nothing wakes it");
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.time);
-    assert!(due.is_some_and(|due| due > engine.time), "it is tried again later");
+    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
+    assert!(due.is_some_and(|due| due > engine.cx.now), "it is tried again later");
     turns(&mut engine, 5);
     assert_eq!(engine.live.clients.accept_failed, 1);
     // There is a descriptor again.

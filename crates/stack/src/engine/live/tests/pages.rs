@@ -40,7 +40,7 @@ fn all_lines(pages: &[String], kind: &str) -> Vec<Record> {
 fn alone() -> (Engine, LinkId, PairEnd) {
     let (end, other) = pair(PairConfig::default()).expect("a pair");
     let engine = engine(Some(end), None);
-    let link = engine.out.links.used().next().expect("a link");
+    let link = engine.ip.links.used().next().expect("a link");
     (engine, link, other)
 }
 
@@ -68,7 +68,7 @@ fn routes_are_told_by_prefix_a_page_at_a_time() {
     engine.add_route("21.0.0.0/8".parse().expect("a prefix"), nowhere).expect("room");
     let all = pages_within_bounds(&mut engine, "route");
     let routes = all_lines(&all, "route");
-    assert_eq!(routes.len(), engine.out.routing.len(), "each once");
+    assert_eq!(routes.len(), engine.ip.routing.len(), "each once");
     let of_one = routes.iter().filter(|route| route.get("prefix") == Some("20.0.0.0/24"));
     let places: Vec<u64> = of_one.filter_map(|route| route.number("place")).collect();
     assert_eq!(places, (0..=400).collect::<Vec<u64>>());
@@ -96,7 +96,7 @@ fn of_another_s_table_single_routes_are_told() {
     assert!(pages(&mut engine, "route")[0].starts_with("error why=the%20route%20table"));
     let found = &all_lines(&pages(&mut engine, "route get 20.0.5.9"), "route")[0];
     assert_eq!(found.get("gateway"), Some("10.9.0.7"), "{found:?}");
-    assert_eq!(engine.out.routing.len(), 1);
+    assert_eq!(engine.ip.routing.len(), 1);
 }
 
 #[test]
@@ -106,11 +106,11 @@ fn neighbours_are_told_with_what_waits_for_them() {
     let now = engine.now();
     for number in 10..10 + COUNT {
         let mac = MacAddr([2, 0, 0, 0, (number >> 8) as u8, number as u8]);
-        let set = engine.out.neighbors.set_static(now, link, host(number), mac);
+        let set = engine.ip.neighbors.set_static(now, link, host(number), mac);
         assert!(set.expect("room").is_empty());
     }
-    let packet = Packet::from_slice(&engine.out.pool, 0, &[7; 100]).expect("frames");
-    let _ = engine.out.neighbors.resolve(now, link, host(7), packet);
+    let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
+    let _ = engine.ip.neighbors.resolve(now, link, host(7), packet);
     let all = pages_within_bounds(&mut engine, "neigh");
     let neighbors = all_lines(&all, "neighbor");
     assert_eq!(neighbors.len(), COUNT as usize + 1);
@@ -128,7 +128,7 @@ fn neighbours_are_told_with_what_waits_for_them() {
 #[test]
 fn links_are_told_with_those_that_have_failed() {
     let mut engine = engine(None, None);
-    engine.limits.links = usize::MAX;
+    engine.cx.limits.links = usize::MAX;
     let mut others = Vec::new();
     for _ in 0..40 {
         let (end, other) = pair(PairConfig::default()).expect("a pair");
@@ -136,7 +136,7 @@ fn links_are_told_with_those_that_have_failed() {
         others.push(other);
     }
     let broken = millstream_link::LinkError::Invalid("of no use".into());
-    engine.out.links.fail(LinkId(3), broken, 0);
+    engine.ip.links.fail(LinkId(3), broken, 0);
     let all = pages_within_bounds(&mut engine, "links");
     let links = all_lines(&all, "link");
     assert!(links.len() == 40 && all.len() > 1, "{} in {}", links.len(), all.len());
@@ -147,7 +147,7 @@ fn links_are_told_with_those_that_have_failed() {
 #[test]
 fn the_pool_is_told_holder_by_holder_and_sums_are_those_of_all() {
     let mut engine = engine(None, None);
-    let pool = engine.out.pool.clone();
+    let pool = engine.cx.pool.clone();
     let holders: Vec<_> = (0..300).map(|at| pool.holder(&format!("holder-{at}"))).collect();
     let _used = Packet::from_slice(&pool, 0, &[7; 100]).expect("frames");
     let all = pages_within_bounds(&mut engine, "pool");
@@ -179,9 +179,9 @@ fn the_pool_is_told_with_what_the_queues_hold() {
         far.udp_send(from, &[7; 700], Some(to)).expect("room");
         settle(&mut near, &mut far);
     }
-    let packet = Packet::from_slice(&near.out.pool, 0, &[7; 100]).expect("frames");
+    let packet = Packet::from_slice(&near.cx.pool, 0, &[7; 100]).expect("frames");
     let (now, link) = (near.now(), LinkId(0));
-    let _ = near.out.neighbors.resolve(now, link, host(77), packet);
+    let _ = near.ip.neighbors.resolve(now, link, host(77), packet);
     let held = |engine: &mut Engine, name: &str, key: &str| {
         let all = all_lines(&pages_within_bounds(engine, "pool"), "holder");
         let mut found = all.iter().filter(|one| one.get("name") == Some(name));
@@ -294,7 +294,7 @@ fn echo_sockets_and_their_queues_are_told() {
     let (mut engine, ..) = alone();
     let id = engine.icmp_bind(77).expect("a socket");
     for seq in 0..3 {
-        let packet = Packet::from_slice(&engine.out.pool, 0, &[7; 100]).expect("frames");
+        let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
         let socket = engine.icmp.by_id(id).expect("it");
         let echo = crate::engine::datagram::echo_table::Echo { from: host(2), seq, packet };
         socket.queue.push_back(echo);

@@ -4,7 +4,8 @@ use millstream_link::Medium;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
 
-use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
 use crate::engine::links::capabilities_of;
 use crate::stats::DropReason;
 use crate::tuning::LINK_LOOK_PAUSE;
@@ -25,27 +26,27 @@ impl Follow {
     }
 }
 
-impl Engine {
+impl IpLayer {
     /// Looks now and then whether MTU, address or carrier of an interface have changed, and goes by them.
     #[inline]
-    pub(in crate::engine) fn follow_links(&mut self, now: Instant) {
-        if now >= self.follow.due {
-            self.look_at_links(now);
+    pub(in crate::engine) fn follow_links(&mut self, cx: &mut Context) {
+        if cx.now >= self.follow.due {
+            self.look_at_links(cx);
         }
     }
 
     #[cold]
-    fn look_at_links(&mut self, now: Instant) {
-        self.follow.due = now + LINK_LOOK_PAUSE;
+    fn look_at_links(&mut self, cx: &mut Context) {
+        self.follow.due = cx.now + LINK_LOOK_PAUSE;
         let mut place = 0;
-        while let Some(link) = self.out.links.at(place) {
-            self.look_at_link(now, link);
-            place = self.out.links.behind(place, link);
+        while let Some(link) = self.links.at(place) {
+            self.look_at_link(cx, link);
+            place = self.links.behind(place, link);
         }
     }
 
-    fn look_at_link(&mut self, now: Instant, link: LinkId) {
-        let slot = &mut self.out.links[link.index()];
+    fn look_at_link(&mut self, cx: &mut Context, link: LinkId) {
+        let slot = &mut self.links[link.index()];
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
         // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
@@ -53,32 +54,32 @@ impl Engine {
         let is_announced = is_up_again && slot.capabilities.multi_access;
         if is_lost {
             // Who is there when it is up again may be another, or elsewhere.
-            let dropped = self.out.neighbors.forget_link(link);
-            self.out.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
+            let dropped = self.neighbors.forget_link(link);
+            cx.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
         }
         if is_announced {
-            self.announce_again(now, link);
+            self.announce_again(cx, link);
         }
         if is_up_again {
-            self.out.addresses.groups.restart(now, link);
+            self.addresses.groups.restart(cx.now, link);
         }
         if !has_changed {
             return;
         }
-        let slot = &mut self.out.links[link.index()];
+        let slot = &mut self.links[link.index()];
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
         // Routes and headers are looked up anew, and what is known of flows' headers is learnt again.
-        self.out.routing.note_link_change();
-        self.forget_flows();
+        self.routing.note_link_change();
+        self.changes.flows = true;
         if has_moved && before.medium == Medium::Ethernet {
             // RFC 5227 section 3, RFC 4861 section 7.2.6: who sends to the one before is not heard.
-            self.announce_again(now, link);
+            self.announce_again(cx, link);
         }
     }
 
-    fn announce_again(&mut self, now: Instant, link: LinkId) {
-        self.out.addresses.claims.restart(now, link);
-        self.address_timers(now);
+    fn announce_again(&mut self, cx: &mut Context, link: LinkId) {
+        self.addresses.claims.restart(cx.now, link);
+        self.address_timers(cx);
     }
 }
