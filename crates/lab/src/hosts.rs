@@ -21,13 +21,12 @@ mod settings;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+
+use millstream::link::netdev;
 
 use crate::error::Error;
-use crate::limits;
 use crate::namespace::Namespace;
-use crate::netlink::{Interface, Netlink, OFFLOAD_FEATURES, set_features};
+use crate::netlink::{Interface, MaxSizes, Netlink, OFFLOAD_FEATURES, set_features};
 pub use routed::{Router, steer_from};
 use settings::Settings;
 
@@ -165,7 +164,7 @@ impl Hosts {
         for (host, namespace) in [("near", &near), ("far", &far)] {
             let wanted = users.clone();
             let had = namespace.run(move || {
-                let _ = Netlink::route().and_then(|mut netlink| netlink.set_up("lo", None));
+                let _ = netdev::set_up("lo");
                 wanted.apply()
             });
             let facts = had.facts.into_iter();
@@ -190,7 +189,7 @@ impl Hosts {
     fn lengthen_super_segments(&mut self) {
         let Some(bytes) = self.config.super_segment_bytes else { return };
         for (host, name) in [(&self.near, NEAR_INTERFACE), (&self.far, FAR_INTERFACE)] {
-            let set = host.run(move || Netlink::route()?.set_longest_super_segment(name, bytes));
+            let set = host.run(move || lengthen(name, bytes));
             if let Err(error) = set {
                 let what = format!("{name} keeps to super-segments of 64 KiB");
                 self.notes.push(format!("{what}, as {bytes} bytes are refused: {error}"));
@@ -221,20 +220,18 @@ impl Hosts {
         let config = self.config;
         let numbers = numbers.to_vec();
         host.run(move || {
-            let mut netlink = Netlink::route()?;
             if !config.offload && config.is_veth(path) {
                 set_features(name, OFFLOAD_FEATURES, false)?;
             }
             // A host talks of itself to nobody: no router is asked for, nothing is announced.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0");
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/router_solicitations"), "0");
-            netlink.set_up(name, Some(config.mtu))?;
+            netdev::set_mtu(name, config.mtu as usize)?;
+            netdev::set_up(name)?;
             for number in numbers {
-                netlink.add_address(name, path.address(false, number), PREFIX_V4)?;
+                netdev::set_address(name, path.address(false, number), PREFIX_V4)?;
                 if std::path::Path::new("/proc/sys/net/ipv6").exists() {
-                    let address = path.address(true, number);
-                    netlink.add_address(name, address, PREFIX_V6)?;
-                    await_local_route(address)?;
+                    netdev::set_address(name, path.address(true, number), PREFIX_V6)?;
                 }
             }
             Ok(())
@@ -299,27 +296,24 @@ fn join_by_veth(
     (here, name): (&Namespace, &'static str),
     (there, peer): (&Namespace, &'static str),
 ) -> Result<(), Error> {
-    let doing = || format!("open the namespace {}", there.name());
-    let there = fs::File::open(there.path()).map_err(Error::host(doing()))?;
-    here.run(move || Netlink::route()?.add_veth(name, peer, there.as_raw_fd()))
-        .map_err(Error::host("make a veth pair"))
+    let path = there.path().to_owned();
+    here.run(move || {
+        let there = netdev::Namespace::open(&path)?;
+        netdev::add_veth(name, peer, Some(&there), 0).map_err(io::Error::from)
+    })
+    .map_err(Error::host("make a veth pair"))
 }
 
-/// Waits until the kernel receives for an IPv6 address: it puts the address's
-/// local route in some time after the request has been answered, and drops what
-/// comes before.
-fn await_local_route(address: IpAddr) -> io::Result<()> {
-    let IpAddr::V6(address) = address else { return Ok(()) };
-    let route = format!("{:032x} 80 ", address.to_bits());
-    let deadline = Instant::now() + Duration::from_millis(limits::STEP_TIMEOUT_MS);
-    while Instant::now() < deadline {
-        let routes = millstream_foreign::read("/proc/thread-self/net/ipv6_route")?;
-        if routes.lines().any(|line| line.starts_with(&route)) {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(1));
+/// Has an interface send and merge super-segments of so many bytes (“BIG TCP”), over IPv4 and IPv6.
+///
+/// # Errors
+/// When the kernel refuses them, or does not know them (before Linux 6.3 it ignores those of IPv4).
+fn lengthen(name: &str, bytes: u32) -> io::Result<()> {
+    if netdev::gso_max_sizes(name)?.v4.is_none() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "it takes Linux 6.3"));
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address} gets no local route")))
+    netdev::set_gso_max_sizes(name, MaxSizes::both(bytes))?;
+    netdev::set_gro_max_sizes(name, MaxSizes::both(bytes)).map_err(io::Error::from)
 }
 
 #[cfg(test)]
@@ -363,9 +357,8 @@ mod tests {
     fn longer_super_segments_pass_the_pair_or_a_note_says_why_not() {
         let longest = |hosts: &Hosts| {
             let Counters { near, far, .. } = hosts.counters().unwrap();
-            let of = |all: &[Interface], name| {
-                all.iter().find(|i| i.name == name).unwrap().gso_ipv4_max_bytes
-            };
+            let of =
+                |all: &[Interface], name| all.iter().find(|i| i.name == name).unwrap().gso_max.v4;
             [of(&near, NEAR_INTERFACE), of(&far, FAR_INTERFACE)]
         };
         for (bytes, is_possible) in [(262_144, true), (u32::MAX, false)] {

@@ -22,7 +22,6 @@ pub mod journal;
 pub mod leftovers;
 pub mod limits;
 pub mod namespace;
-pub mod netlink;
 pub mod own_folder;
 pub mod player;
 mod priority;
@@ -37,3 +36,5 @@ pub mod transport;
 pub mod watch;
 pub mod worker;
 pub mod workload;
+
+pub use millstream_netlink as netlink;

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use millstream::AddressUse;
 use millstream::route::{Prefix, Reject};
 use millstream::wire::ethernet::MacAddr;
-use netlink_packet_core::Nla;
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::neighbour::{
+use millstream_netlink::core::Nla;
+use millstream_netlink::packet::AddressFamily;
+use millstream_netlink::packet::address::{AddressAttribute, AddressFlags, AddressMessage};
+use millstream_netlink::packet::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{
+use millstream_netlink::packet::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop,
     RouteNextHopFlags, RoutePreference, RouteProtocol, RouteType, RouteVia,
 };

@@ -73,6 +73,7 @@
 #![warn(missing_debug_implementations)]
 
 mod config;
+mod dump;
 mod give;
 mod host;
 mod known;
@@ -80,7 +81,6 @@ pub mod limits;
 mod mirror;
 mod reading;
 mod routes;
-mod socket;
 mod target;
 
 pub use config::{MirrorConfig, Unmapped};

@@ -20,9 +20,6 @@ pub const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// Messages of the kernel that one poll takes, and those of one more datagram: a millisecond's work.
 pub const MESSAGES_A_POLL: usize = 512;
 
-/// Largest datagram of the kernel: a dump fills 32 KiB at most, and one message is smaller.
-pub const DATAGRAM_BYTES: usize = 64 << 10;
-
 /// What is remembered of what went while all was read; where it is more, all is read once more.
 pub const GONE_LIMIT: usize = 4096;
 

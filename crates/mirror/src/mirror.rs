@@ -11,20 +11,22 @@ use millstream::clock::Clock;
 use millstream::packet::Instant;
 use millstream::route::{LinkId, Prefix};
 use millstream::wire::ethernet::MacAddr;
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_DUMP_INTR, NLM_F_REPLACE};
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
-use netlink_packet_route::route::RouteMessage;
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use millstream_netlink::core::{NLM_F_APPEND, NLM_F_DUMP_INTR, NLM_F_REPLACE};
+use millstream_netlink::packet::link::{LinkFlags, LinkMessage};
+use millstream_netlink::packet::route::RouteMessage;
+use millstream_netlink::packet::{AddressFamily, RouteNetlinkMessage};
+use millstream_netlink::{Control, Message, Read, Watch};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::config::MirrorConfig;
+use crate::dump::Dump;
 use crate::give::{self, Given, Own, Station};
 use crate::host::{self, RouteNews};
 use crate::known::Known;
 use crate::limits::{MESSAGES_A_POLL, STALL_TIME};
 use crate::reading::Reading;
 use crate::routes::{HostRoutes, How, Outcome};
-use crate::socket::{Control, Dump, Message, NetlinkSocket, Read};
 use crate::target::Target;
 
 /// Groups of changes (enum rtnetlink_groups).
@@ -83,7 +85,7 @@ pub struct Polled {
 /// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was opened, and to one
 /// [`Target`].
 pub struct Mirror {
-    socket: NetlinkSocket,
+    socket: Watch,
     reading: Reading,
     table: u32,
     routes: HostRoutes,
@@ -118,8 +120,14 @@ impl Mirror {
             (routes, &[GROUP_LINK, GROUP_ROUTES_V4, GROUP_ROUTES_V6, GROUP_NEXT_HOPS]),
             (neighbors, &[GROUP_NEIGHBORS]),
         ];
-        let groups = groups.iter().filter(|(on, _)| *on).flat_map(|(_, groups)| *groups);
-        let groups: Vec<u32> = groups.copied().collect();
+        let socket = Watch::open()?;
+        // Beyond net.core.rmem_max with the right to, else as much as there may be.
+        if setsockopt(&socket, sockopt::RcvBufForce, &config.receive_buffer_bytes).is_err() {
+            setsockopt(&socket, sockopt::RcvBuf, &config.receive_buffer_bytes)?;
+        }
+        for &group in groups.iter().filter(|(on, _)| *on).flat_map(|(_, groups)| *groups) {
+            socket.hear(group)?;
+        }
         let is_on = |dump: &Dump| match dump {
             Dump::Addresses => addresses,
             Dump::RoutesV4 | Dump::RoutesV6 => routes,
@@ -127,7 +135,7 @@ impl Mirror {
         };
         let links = config.links.iter().copied().collect();
         Ok(Self {
-            socket: NetlinkSocket::open(&groups, config.receive_buffer_bytes)?,
+            socket,
             reading: Reading::new(Dump::ALL.into_iter().filter(is_on).collect()),
             table: config.table,
             routes: HostRoutes::new(config.routes_limit, links, config.unmapped),
@@ -263,7 +271,7 @@ impl Mirror {
         let Some(dump) = self.reading.begin(now) else { return Ok(false) };
         self.stats.reads += 1;
         self.routes_missing = false;
-        self.socket.ask(dump).map(|()| true)
+        self.socket.ask(dump.request()).map(|()| true)
     }
 
     /// Reads as much as a poll may; whether there may be more.
@@ -300,7 +308,7 @@ impl Mirror {
         let mut ended = false;
         for message in socket.messages() {
             stats.messages += 1;
-            if message.is_answer && message.flags & NLM_F_DUMP_INTR != 0 {
+            if message.is_answer && message.flags() & NLM_F_DUMP_INTR != 0 {
                 reading.spoil();
                 reading.want();
             }
@@ -333,7 +341,7 @@ impl Mirror {
             Some(Dump::Neighbors) => self.neighbors.sweep(generation),
             None => {}
         }
-        next.map_or(Ok(()), |dump| self.socket.ask(dump))
+        next.map_or(Ok(()), |dump| self.socket.ask(dump.request()))
     }
 
     /// Refuses a target that cannot be given what is followed.
@@ -401,7 +409,7 @@ impl Taker<'_> {
         if message.is_answer {
             self.reading.note_progress(self.now);
         }
-        if matches!(message.kind, NEW_NEXT_HOP | DEL_NEXT_HOP) {
+        if matches!(message.kind(), NEW_NEXT_HOP | DEL_NEXT_HOP) {
             self.reading.want_settled(self.now);
             return false;
         }
@@ -470,7 +478,7 @@ impl Taker<'_> {
         let prefix = route.prefix;
         let outcome = match new {
             Some(message) => {
-                let how = match message.flags {
+                let how = match message.flags() {
                     _ if message.is_answer => How::Read,
                     flags if flags & NLM_F_REPLACE != 0 => How::Replace,
                     flags if flags & NLM_F_APPEND != 0 => How::Last,
@@ -506,7 +514,7 @@ impl Taker<'_> {
     /// An address that there is, told in answer or not, or that is gone.
     fn take_address(
         &mut self,
-        address: &netlink_packet_route::address::AddressMessage,
+        address: &millstream_netlink::packet::address::AddressMessage,
         new: Option<bool>,
     ) {
         let Some(address) = host::address(address) else { return };
@@ -537,7 +545,7 @@ impl Taker<'_> {
 
     fn take_neighbor(
         &mut self,
-        neighbor: &netlink_packet_route::neighbour::NeighbourMessage,
+        neighbor: &millstream_netlink::packet::neighbour::NeighbourMessage,
         is_there: bool,
         is_answer: bool,
     ) {

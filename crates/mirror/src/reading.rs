@@ -6,8 +6,8 @@ use std::time::Duration;
 use millstream::packet::Instant;
 use millstream::route::Prefix;
 
+use crate::dump::Dump;
 use crate::limits::{DOUBT_PAUSE_READS, GONE_LIMIT, PRODS, SETTLE_TIME, STALL_TIME};
-use crate::socket::Dump;
 
 /// See the module text.
 pub(crate) struct Reading {

@@ -1,6 +1,6 @@
 //! A third host between the two, which forwards what one sends to the other.
 
-use std::fs;
+use std::{fs, io};
 
 use millstream::link::LinkError;
 use millstream::link::netdev::{self, ReceiveSteering};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::namespace::Namespace;
-use crate::netlink::{Netlink, OFFLOAD_FEATURES, set_features};
+use crate::netlink::{OFFLOAD_FEATURES, set_features};
 
 /// Who hands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,10 @@ impl Hosts {
         join_by_veth((&self.near, NEAR_INTERFACE), (router, IN_INTERFACE))?;
         join_by_veth((router, OUT_INTERFACE), (&self.far, FAR_INTERFACE))?;
         for name in [IN_INTERFACE, OUT_INTERFACE] {
-            let mtu = self.config.mtu;
-            let up = router.run(move || Netlink::route()?.set_up(name, Some(mtu)));
-            up.map_err(Error::host(format!("take {name} up")))?;
+            let mtu = self.config.mtu as usize;
+            let up =
+                router.run(move || netdev::set_mtu(name, mtu).and_then(|()| netdev::set_up(name)));
+            up.map_err(io::Error::from).map_err(Error::host(format!("take {name} up")))?;
         }
         Ok(())
     }

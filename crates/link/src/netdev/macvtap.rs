@@ -3,15 +3,15 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use millstream_netlink::packet::link::{
+    InfoData, InfoKind, InfoMacVtap, LinkAttribute, LinkInfo, MacVtapMode,
+};
 use millstream_wire::ethernet::MacAddr;
 
-use super::netlink::{IFLA_NET_NS_FD, INFO_DATA, INFO_KIND, Request, put};
 use super::sysfs::Sysfs;
-use super::{Namespace, index, interface_message};
+use super::{Namespace, add, index};
 use crate::LinkError;
 use crate::sys::detached;
-
-const MACVLAN_MODE: u16 = 1;
 
 /// What a macvtap device shares with the others of its interface, and with the kernel (ip-link(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,14 +28,13 @@ pub enum MacvtapMode {
     Passthru,
 }
 
-impl MacvtapMode {
-    /// As the kernel has it (`MACVLAN_MODE_*`).
-    fn number(self) -> u32 {
-        match self {
-            Self::Private => 1,
-            Self::Vepa => 2,
-            Self::Bridge => 4,
-            Self::Passthru => 8,
+impl From<MacvtapMode> for MacVtapMode {
+    fn from(mode: MacvtapMode) -> Self {
+        match mode {
+            MacvtapMode::Private => Self::Private,
+            MacvtapMode::Vepa => Self::Vepa,
+            MacvtapMode::Bridge => Self::Bridge,
+            MacvtapMode::Passthru => Self::Passthrough,
         }
     }
 }
@@ -52,20 +51,17 @@ pub(crate) fn add_macvtap(
     mode: MacvtapMode,
     mac: Option<MacAddr>,
 ) -> Result<(), LinkError> {
-    let (mut data, mut info) = (Vec::new(), Vec::new());
-    put(&mut data, MACVLAN_MODE, &mode.number().to_ne_bytes());
-    put(&mut info, INFO_KIND, b"macvtap");
-    put(&mut info, INFO_DATA, &data);
-    let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    let mut request = Request::new(libc::RTM_NEWLINK, flags, &interface_message(0, 0, 0))
-        .attribute(libc::IFLA_IFNAME, name.as_bytes())
-        .attribute(libc::IFLA_LINK, &index(lower)?.to_ne_bytes())
-        .attribute(IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes())
-        .attribute(libc::IFLA_LINKINFO, &info);
-    if let Some(MacAddr(bytes)) = mac {
-        request = request.attribute(libc::IFLA_ADDRESS, &bytes);
-    }
-    request.send().map_err(|error| {
+    let mut attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Link(index(lower)?),
+        LinkAttribute::NetNsFd(namespace.as_raw_fd()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::MacVtap),
+            LinkInfo::Data(InfoData::MacVtap(vec![InfoMacVtap::Mode(mode.into())])),
+        ]),
+    ];
+    attributes.extend(mac.map(|MacAddr(bytes)| LinkAttribute::Address(bytes.to_vec())));
+    add(attributes).map_err(|error| {
         let why = match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) => " (the kernel has none: `modprobe macvtap` loads it)",
             Some(libc::EBUSY) => " (something else has all of it: a bridge, a bond or another one)",

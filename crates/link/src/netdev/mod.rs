@@ -11,7 +11,6 @@ pub(crate) mod live;
 mod macvtap;
 mod namespace;
 mod napi;
-mod netlink;
 mod own_mac;
 mod rings;
 mod statistics;
@@ -27,6 +26,7 @@ pub(crate) use ethtool::{ScatterGather, allow_pieces, is_veth, receive_queues};
 pub(crate) use held::{add_macvlan, hold};
 pub use macvtap::MacvtapMode;
 pub(crate) use macvtap::{add_macvtap, open_macvtap};
+pub use millstream_netlink::MaxSizes;
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
 pub(crate) use own_mac::{Identity, stable_mac};
@@ -43,12 +43,20 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use millstream_netlink::core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use millstream_netlink::packet::address::{AddressAttribute, AddressFlags, AddressMessage};
+use millstream_netlink::packet::link::{LinkAttribute, LinkFlags, LinkMessage};
+use millstream_netlink::packet::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use millstream_netlink::packet::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use millstream_netlink::packet::{AddressFamily, RouteNetlinkMessage};
+use millstream_netlink::{Interface, Netlink};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::LinkError;
 use crate::limits::{ADDRESS_ATTEMPTS, ADDRESS_WAIT_MS};
 use crate::sys::{self, check, poll};
-use netlink::Request;
 
 /// The index of interface `name`.
 ///
@@ -67,9 +75,7 @@ pub fn index(name: &str) -> Result<u32, LinkError> {
 /// # Errors
 /// When there is no such interface, or for want of privilege.
 pub fn set_up(name: &str) -> Result<(), LinkError> {
-    let up = libc::IFF_UP.cast_unsigned();
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, up, up));
-    request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
+    set_flags(name, LinkFlags::Up, LinkFlags::Up, || format!("bring {name} up"))
 }
 
 /// Brings interface `name` up, with what is sent to any group: who has it joins none there.
@@ -77,13 +83,11 @@ pub fn set_up(name: &str) -> Result<(), LinkError> {
 /// # Errors
 /// Also when another device over the same interface has its link address ([`is_taken`]).
 pub(crate) fn set_up_for_all_groups(name: &str) -> Result<(), LinkError> {
-    let flags = (libc::IFF_UP | libc::IFF_ALLMULTI).cast_unsigned();
-    let request =
-        Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, flags, flags));
-    request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
+    let flags = LinkFlags::Up | LinkFlags::Allmulti;
+    set_flags(name, flags, flags, || format!("bring {name} up"))
 }
 
-/// Whether a device was not brought up because another one has its link address.
+/// Returns whether a device was not brought up because another one has its link address.
 pub(crate) fn is_taken(error: &LinkError) -> bool {
     let LinkError::System { error, .. } = error else { return false };
     matches!(error.raw_os_error(), Some(libc::EADDRINUSE | libc::EBUSY))
@@ -92,32 +96,26 @@ pub(crate) fn is_taken(error: &LinkError) -> bool {
 /// Takes interface `name` down.
 #[cfg(test)]
 pub(crate) fn set_down(name: &str) -> Result<(), LinkError> {
-    let up = libc::IFF_UP.cast_unsigned();
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, up));
-    request.send().map_err(|e| LinkError::from_io(format!("take {name} down"), e))
+    set_flags(name, LinkFlags::empty(), LinkFlags::Up, || format!("take {name} down"))
 }
 
 /// Gives interface `name`, which should be down, another name.
 #[cfg(test)]
 pub(crate) fn rename(name: &str, to: &str) -> Result<(), LinkError> {
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(libc::IFLA_IFNAME, to.as_bytes()).send();
-    sent.map_err(|e| LinkError::from_io(format!("rename {name}"), e))
+    set(name, vec![LinkAttribute::IfName(to.to_owned())], || format!("rename {name}"))
 }
 
 /// Removes interface `name`, and of a virtual pair its other end, too.
 pub(crate) fn remove(name: &str) -> Result<(), LinkError> {
-    let request = Request::new(libc::RTM_DELLINK, 0, &interface_message(index(name)?, 0, 0));
-    request.send().map_err(|e| LinkError::from_io(format!("remove {name}"), e))
+    let message = RouteNetlinkMessage::DelLink(link(index(name)?, vec![]));
+    change(message, 0, || format!("remove {name}"))
 }
 
 /// Moves interface `name` to another namespace, where it is down.
 #[cfg(test)]
 pub(crate) fn move_to(name: &str, namespace: &Namespace) -> Result<(), LinkError> {
-    const IFLA_NET_NS_FD: u16 = 28;
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes()).send();
-    sent.map_err(|e| LinkError::from_io(format!("move {name}"), e))
+    let there = LinkAttribute::NetNsFd(namespace.as_raw_fd());
+    set(name, vec![there], || format!("move {name}"))
 }
 
 /// Sets the MTU of interface `name`, in bytes of IP packet.
@@ -125,17 +123,14 @@ pub(crate) fn move_to(name: &str, namespace: &Namespace) -> Result<(), LinkError
 /// # Errors
 /// When the device does not take that MTU, or for want of privilege.
 pub fn set_mtu(name: &str, mtu: usize) -> Result<(), LinkError> {
-    let value = u32::try_from(mtu).unwrap_or(u32::MAX).to_ne_bytes();
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(libc::IFLA_MTU, &value).send();
-    sent.map_err(|e| LinkError::from_io(format!("set the MTU of {name} to {mtu}"), e))
+    let value = LinkAttribute::Mtu(u32::try_from(mtu).unwrap_or(u32::MAX));
+    set(name, vec![value], || format!("set the MTU of {name} to {mtu}"))
 }
 
 /// Sets the link address of interface `name`.
 pub(crate) fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(libc::IFLA_ADDRESS, &mac.0).send();
-    sent.map_err(|e| LinkError::from_io(format!("set the address of {name} to {mac}"), e))
+    let value = LinkAttribute::Address(mac.0.to_vec());
+    set(name, vec![value], || format!("set the address of {name} to {mac}"))
 }
 
 /// Sets the number of packets the kernel queues towards the user on interface `name`. A TAP takes
@@ -144,52 +139,32 @@ pub(crate) fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
 /// # Errors
 /// For want of privilege.
 pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
-    let value = u32::try_from(packets).unwrap_or(u32::MAX).to_ne_bytes();
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(libc::IFLA_TXQLEN, &value).send();
-    sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
+    let value = LinkAttribute::TxQueueLen(u32::try_from(packets).unwrap_or(u32::MAX));
+    set(name, vec![value], || format!("set the queue of {name} to {packets}"))
 }
 
-/// `IFLA_GSO_MAX_SIZE` and `IFLA_GRO_MAX_SIZE`, of packets over IPv6 from Linux 6.3 on, and the two of IPv4.
-/// `IFLA_GSO_MAX_SIZE` and `IFLA_GSO_IPV4_MAX_SIZE`: over IPv6 and over IPv4.
-const GSO_KINDS: [u16; 2] = [41, 63];
-/// `IFLA_GRO_MAX_SIZE` and `IFLA_GRO_IPV4_MAX_SIZE`.
-const GRO_KINDS: [u16; 2] = [58, 64];
-
-/// Bytes of the longest packets that the kernel takes from an interface merged, or sends by it in one. `None`: it has no
-/// such number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MaxSizes {
-    /// Over IPv6 (before Linux 6.3 whatever it is over).
-    pub v6: Option<u32>,
-    /// Over IPv4. `None`: none whose length field cannot tell its length (before Linux 6.3).
-    pub v4: Option<u32>,
-}
-
-impl MaxSizes {
-    /// As many over either.
-    pub fn both(bytes: u32) -> Self {
-        Self { v6: Some(bytes), v4: Some(bytes) }
-    }
-}
-
-/// What the kernel takes from interface `name` merged (`gro_max_size` and `gro_ipv4_max_size` of ip-link(8)).
+/// Returns the longest packets that the kernel takes from interface `name` merged (`gro_max_size` and
+/// `gro_ipv4_max_size` of ip-link(8)).
 ///
 /// # Errors
 /// When there is no such interface here.
 pub fn gro_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
-    sizes(name, GRO_KINDS)
-        .map_err(|e| LinkError::from_io(format!("ask for the gro_max_size of {name}"), e))
+    interface(name, "gro_max_size").map(|interface| interface.gro_max)
 }
 
-/// How many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
+/// Returns how many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
 /// `gso_ipv4_max_size` of ip-link(8)), the header of Ethernet counted.
 ///
 /// # Errors
 /// When there is no such interface here.
 pub fn gso_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
-    sizes(name, GSO_KINDS)
-        .map_err(|e| LinkError::from_io(format!("ask for the gso_max_size of {name}"), e))
+    interface(name, "gso_max_size").map(|interface| interface.gso_max)
+}
+
+fn interface(name: &str, setting: &str) -> Result<Interface, LinkError> {
+    Netlink::route()
+        .and_then(|mut netlink| netlink.interface(name))
+        .map_err(|e| LinkError::from_io(format!("ask for the {setting} of {name}"), e))
 }
 
 /// Sets those of them that are given. A kernel that has no such numbers may ignore them.
@@ -197,8 +172,11 @@ pub fn gso_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
 /// # Errors
 /// When the kernel does not take so many bytes, or for want of privilege.
 pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
-    set_sizes(name, GRO_KINDS, sizes)
-        .map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name}"), e))
+    // In this order, as the former bounds the latter.
+    let values =
+        [sizes.v6.map(LinkAttribute::GroMaxSize), sizes.v4.map(LinkAttribute::GroIpv4MaxSize)];
+    let values = values.into_iter().flatten().collect();
+    set(name, values, || format!("set the gro_max_size of {name}"))
 }
 
 /// Sets how many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
@@ -207,31 +185,10 @@ pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
 /// # Errors
 /// When the interface does not take so many bytes (its `tso_max_size`), or for want of privilege.
 pub fn set_gso_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
-    set_sizes(name, GSO_KINDS, sizes)
-        .map_err(|e| LinkError::from_io(format!("set the gso_max_size of {name}"), e))
-}
-
-/// The attributes of an interface that say so for IPv6 and for IPv4.
-fn sizes(name: &str, kinds: [u16; 2]) -> io::Result<MaxSizes> {
-    let body = interface_message(index(name).map_err(io::Error::other)?, 0, 0);
-    let ask = |kind| {
-        let value = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), kind)?;
-        Ok::<_, io::Error>(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
-    };
-    let [v6, v4] = kinds;
-    Ok(MaxSizes { v6: ask(v6)?, v4: ask(v4)? })
-}
-
-/// Sets them: in this order, as the former bounds the latter.
-fn set_sizes(name: &str, kinds: [u16; 2], sizes: MaxSizes) -> io::Result<()> {
-    let index = index(name).map_err(io::Error::other)?;
-    let mut request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index, 0, 0));
-    for (kind, size) in kinds.into_iter().zip([sizes.v6, sizes.v4]) {
-        if let Some(bytes) = size {
-            request = request.attribute(kind, &bytes.to_ne_bytes());
-        }
-    }
-    request.send()
+    let values =
+        [sizes.v6.map(LinkAttribute::GsoMaxSize), sizes.v4.map(LinkAttribute::GsoIpv4MaxSize)];
+    let values = values.into_iter().flatten().collect();
+    set(name, values, || format!("set the gso_max_size of {name}"))
 }
 
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is
@@ -244,19 +201,16 @@ fn set_sizes(name: &str, kinds: [u16; 2], sizes: MaxSizes) -> io::Result<()> {
 /// # Errors
 /// For want of privilege, or when IPv6 is off.
 pub fn set_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
-    let (family, flags) = match address {
-        IpAddr::V4(_) => (libc::AF_INET, 0),
-        IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD as u8),
-    };
-    // struct ifaddrmsg: family, prefix length, flags, scope, index.
-    let mut body = [family as u8, prefix_len, flags, 0, 0, 0, 0, 0];
-    body[4..].copy_from_slice(&index(name)?.to_ne_bytes());
-    let bytes = Octets::of(address);
-    let request = Request::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
-        .attribute(libc::IFA_LOCAL, bytes.get())
-        .attribute(libc::IFA_ADDRESS, bytes.get());
-    request.send().map_err(|e| {
-        LinkError::from_io(format!("give {name} the address {address}/{prefix_len}"), e)
+    let mut message = AddressMessage::default();
+    message.header.family = family(address);
+    message.header.prefix_len = prefix_len;
+    message.header.index = index(name)?;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    if address.is_ipv6() {
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE, || {
+        format!("give {name} the address {address}/{prefix_len}")
     })?;
     if let IpAddr::V6(v6) = address
         && is_up(name)?
@@ -286,21 +240,17 @@ fn wait_until_local(address: Ipv6Addr) {
 /// # Errors
 /// For want of privilege.
 pub fn add_neighbor(name: &str, address: IpAddr, mac: MacAddr) -> Result<(), LinkError> {
-    const NDA_DST: u16 = 1;
-    const NDA_LLADDR: u16 = 2;
-    const NUD_PERMANENT: u16 = 0x80;
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    // struct ndmsg: family, padding, index, state, flags, type.
-    let mut body = [0; 12];
-    body[0] = family as u8;
-    body[4..8].copy_from_slice(&index(name)?.to_ne_bytes());
-    body[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
-    let request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
-        .attribute(NDA_DST, Octets::of(address).get())
-        .attribute(NDA_LLADDR, &mac.0);
-    request
-        .send()
-        .map_err(|e| LinkError::from_io(format!("add the neighbour {address} on {name}"), e))
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index(name)?;
+    message.header.state = NeighbourState::Permanent;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(address.into()),
+        NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()),
+    ];
+    change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE, || {
+        format!("add the neighbour {address} on {name}")
+    })
 }
 
 /// Adds a route to `destination/prefix_len` by `gateway`, or straight onto interface `name` without
@@ -314,34 +264,72 @@ pub fn add_route(
     prefix_len: u8,
     gateway: Option<IpAddr>,
 ) -> Result<(), LinkError> {
-    let family = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let scope = if gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
-    // struct rtmsg: family, destination and source length, TOS, table, protocol, scope, type,
-    // flags.
-    let head = [
-        family as u8,
-        prefix_len,
-        0,
-        0,
-        libc::RT_TABLE_MAIN,
-        libc::RTPROT_STATIC,
-        scope,
-        libc::RTN_UNICAST,
-    ];
-    let mut body = [0; 12];
-    body[..8].copy_from_slice(&head);
-    let mut request =
-        Request::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
-            .attribute(libc::RTA_OIF, &index(name)?.to_ne_bytes());
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination);
+    message.header.destination_prefix_length = prefix_len;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = if gateway.is_some() { RouteScope::Universe } else { RouteScope::Link };
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Oif(index(name)?));
     if prefix_len > 0 {
-        request = request.attribute(libc::RTA_DST, Octets::of(destination).get());
+        message.attributes.push(RouteAttribute::Destination(destination.into()));
     }
-    if let Some(gateway) = gateway {
-        request = request.attribute(libc::RTA_GATEWAY, Octets::of(gateway).get());
-    }
-    request
-        .send()
-        .map_err(|e| LinkError::from_io(format!("add the route to {destination}/{prefix_len}"), e))
+    message.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(gateway.into())));
+    change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE, || {
+        format!("add the route to {destination}/{prefix_len}")
+    })
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+/// Returns a message about the interface with `index`; 0 for one that is to be made.
+fn link(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    message
+}
+
+/// Makes an interface.
+fn add(attributes: Vec<LinkAttribute>) -> io::Result<()> {
+    let message = RouteNetlinkMessage::NewLink(link(0, attributes));
+    Netlink::route()?.change(message, NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Sets attributes of interface `name`.
+fn set(
+    name: &str,
+    attributes: Vec<LinkAttribute>,
+    what: impl FnOnce() -> String,
+) -> Result<(), LinkError> {
+    change(RouteNetlinkMessage::SetLink(link(index(name)?, attributes)), 0, what)
+}
+
+/// Sets flags of interface `name` that are in `mask`.
+fn set_flags(
+    name: &str,
+    flags: LinkFlags,
+    mask: LinkFlags,
+    what: impl FnOnce() -> String,
+) -> Result<(), LinkError> {
+    let mut message = link(index(name)?, vec![]);
+    message.header.flags = flags;
+    message.header.change_mask = mask;
+    change(RouteNetlinkMessage::SetLink(message), 0, what)
+}
+
+/// Has the kernel change something in the calling thread's namespace.
+fn change(
+    message: RouteNetlinkMessage,
+    flags: u16,
+    what: impl FnOnce() -> String,
+) -> Result<(), LinkError> {
+    Netlink::route()
+        .and_then(|mut netlink| netlink.change(message, flags))
+        .map_err(|error| LinkError::from_io(what(), error))
 }
 
 /// The MTU of interface `name`.
@@ -442,42 +430,6 @@ pub(crate) fn socket() -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::socket(libc::AF_INET, kind, 0) })?;
     // SAFETY: `fd` was just opened and is owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// struct ifinfomsg: family, pad, type, index, flags, change.
-fn interface_message(index: u32, flags: u32, change: u32) -> [u8; 16] {
-    let mut body = [0; 16];
-    body[4..8].copy_from_slice(&index.to_ne_bytes());
-    body[8..12].copy_from_slice(&flags.to_ne_bytes());
-    body[12..].copy_from_slice(&change.to_ne_bytes());
-    body
-}
-
-/// An address's bytes in network order, without heap.
-struct Octets {
-    bytes: [u8; 16],
-    len: usize,
-}
-
-impl Octets {
-    fn of(address: IpAddr) -> Self {
-        let mut bytes = [0; 16];
-        let len = match address {
-            IpAddr::V4(v4) => {
-                bytes[..4].copy_from_slice(&v4.octets());
-                4
-            }
-            IpAddr::V6(v6) => {
-                bytes = v6.octets();
-                16
-            }
-        };
-        Self { bytes, len }
-    }
-
-    fn get(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! Pairs of virtual Ethernet devices.
 
-use super::netlink::{IFLA_NET_NS_FD, INFO_DATA, INFO_KIND, Request, put};
-use super::{Namespace, interface_message, interface_request};
+use millstream_netlink::packet::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo};
+
+use super::{Namespace, add, interface_request, link};
 use crate::LinkError;
 
-const VETH_INFO_PEER: u16 = 1;
-const IFLA_NUM_TX_QUEUES: u16 = 31;
-const IFLA_NUM_RX_QUEUES: u16 = 32;
-
 /// Makes the interface `name` here and its other end `peer` in the namespace given (or here, too),
-/// both with `queues` queues each way and down.
+/// both with `queues` queues each way (0: as many as the kernel gives them) and down.
 ///
 /// # Errors
 /// When a name is taken, or for want of privilege.
@@ -23,26 +20,22 @@ pub fn add_veth(
     for name in [name, peer] {
         interface_request(name).map_err(|error| LinkError::from_io(what(), error))?;
     }
-    let mut other = interface_message(0, 0, 0).to_vec();
-    put(&mut other, libc::IFLA_IFNAME, peer.as_bytes());
-    if let Some(namespace) = peer_namespace {
-        put(&mut other, IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes());
-    }
-    for count in [IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES] {
-        put(&mut other, count, &queues.to_ne_bytes());
-    }
-    let mut data = Vec::new();
-    put(&mut data, VETH_INFO_PEER, &other);
-    let mut info = Vec::new();
-    put(&mut info, INFO_KIND, b"veth");
-    put(&mut info, INFO_DATA, &data);
-    let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    let request = Request::new(libc::RTM_NEWLINK, flags, &interface_message(0, 0, 0))
-        .attribute(libc::IFLA_IFNAME, name.as_bytes())
-        .attribute(IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes())
-        .attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes())
-        .attribute(libc::IFLA_LINKINFO, &info);
-    request.send().map_err(|error| LinkError::from_io(what(), error))
+    let end = |name: &str| {
+        let mut attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        if queues > 0 {
+            attributes.push(LinkAttribute::NumTxQueues(queues));
+            attributes.push(LinkAttribute::NumRxQueues(queues));
+        }
+        attributes
+    };
+    let mut other = end(peer);
+    other.extend(peer_namespace.map(|there| LinkAttribute::NetNsFd(there.as_raw_fd())));
+    let mut attributes = end(name);
+    attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(link(0, other)))),
+    ]));
+    add(attributes).map_err(|error| LinkError::from_io(what(), error))
 }
 
 #[cfg(test)]

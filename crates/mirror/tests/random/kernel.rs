@@ -6,20 +6,17 @@ use std::process::Command;
 
 use millstream::route::Prefix;
 use millstream::wire::ethernet::MacAddr;
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::neighbour::{
+use millstream_netlink::Netlink;
+use millstream_netlink::core::NLM_F_DUMP;
+use millstream_netlink::packet::address::{AddressAttribute, AddressFlags, AddressMessage};
+use millstream_netlink::packet::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{
+use millstream_netlink::packet::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHopFlags,
     RouteType, RouteVia,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
+use millstream_netlink::packet::{AddressFamily, RouteNetlinkMessage};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
@@ -56,8 +53,7 @@ impl Found {
 }
 
 pub struct Kernel {
-    socket: Socket,
-    sequence: u32,
+    netlink: Netlink,
     routes: Vec<Found>,
     answers: HashMap<IpAddr, (Answer, Answer)>,
     addresses: Vec<(u32, Prefix)>,
@@ -138,11 +134,8 @@ fn found(message: &RouteMessage) -> Found {
 
 impl Kernel {
     pub fn open() -> Self {
-        let mut socket = Socket::new(NETLINK_ROUTE).expect("a socket");
-        socket.bind_auto().expect("bound");
         Self {
-            socket,
-            sequence: 0,
+            netlink: Netlink::route().expect("a socket"),
             routes: Vec::new(),
             answers: HashMap::new(),
             addresses: Vec::new(),
@@ -152,37 +145,8 @@ impl Kernel {
         }
     }
 
-    fn ask(
-        &mut self,
-        flags: u16,
-        request: RouteNetlinkMessage,
-    ) -> Vec<NetlinkPayload<RouteNetlinkMessage>> {
-        self.sequence += 1;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0).expect("asked");
-        let mut answers = Vec::new();
-        loop {
-            let (datagram, _) = self.socket.recv_from_full().expect("an answer");
-            let mut rest = &datagram[..];
-            while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest);
-                let answer = answer.expect("a message");
-                rest = &rest[(answer.header.length as usize).next_multiple_of(4).min(rest.len())..];
-                match answer.payload {
-                    NetlinkPayload::Done(_) => return answers,
-                    payload => answers.push(payload),
-                }
-            }
-            if flags & NLM_F_DUMP != NLM_F_DUMP {
-                return answers;
-            }
-        }
+    fn list(&mut self, request: RouteNetlinkMessage) -> Vec<RouteNetlinkMessage> {
+        self.netlink.request(request, NLM_F_DUMP).expect("a list")
     }
 
     /// Reads all that is compared.
@@ -192,8 +156,8 @@ impl Kernel {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut request = RouteMessage::default();
             request.header.address_family = family;
-            for answer in self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetRoute(request)) {
-                if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) = answer
+            for answer in self.list(RouteNetlinkMessage::GetRoute(request)) {
+                if let RouteNetlinkMessage::NewRoute(route) = answer
                     && !route.header.flags.contains(RouteFlags::Cloned)
                 {
                     self.routes.push(found(&route));
@@ -201,18 +165,14 @@ impl Kernel {
             }
         }
         self.addresses.clear();
-        for answer in
-            self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetAddress(AddressMessage::default()))
-        {
-            if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) = answer {
+        for answer in self.list(RouteNetlinkMessage::GetAddress(AddressMessage::default())) {
+            if let RouteNetlinkMessage::NewAddress(address) = answer {
                 self.take_address(&address);
             }
         }
         self.neighbors.clear();
-        for answer in
-            self.ask(NLM_F_DUMP, RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))
-        {
-            if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(known)) = answer {
+        for answer in self.list(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default())) {
+            if let RouteNetlinkMessage::NewNeighbour(known) = answer {
                 self.take_neighbor(&known);
             }
         }
@@ -306,14 +266,12 @@ impl Kernel {
         request.header.address_family = family;
         request.header.destination_prefix_length = len;
         request.attributes.push(RouteAttribute::Destination(addr));
-        match self.ask(0, RouteNetlinkMessage::GetRoute(request)).pop() {
-            Some(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route))) => {
-                match route.header.kind {
-                    RouteType::Unicast => Answer::Route(found(&route)),
-                    _ => Answer::Unforwarded,
-                }
-            }
-            Some(NetlinkPayload::Error(error)) => Answer::Refused(error.raw_code()),
+        match self.netlink.request(RouteNetlinkMessage::GetRoute(request), 0).as_deref() {
+            Ok([RouteNetlinkMessage::NewRoute(route)]) => match route.header.kind {
+                RouteType::Unicast => Answer::Route(found(route)),
+                _ => Answer::Unforwarded,
+            },
+            Err(error) => Answer::Refused(-error.raw_os_error().expect("the kernel's number")),
             other => panic!("{other:?}"),
         }
     }

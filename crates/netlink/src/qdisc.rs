@@ -7,7 +7,7 @@ use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStats2};
 
-use super::Netlink;
+use crate::Netlink;
 
 /// Counters of a queueing discipline at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,10 @@ pub struct Qdisc {
 }
 
 impl Netlink {
-    /// The queueing disciplines of the namespace by interface, kind and handle (`eth0 tbf 1:`), without those that have no queue.
+    /// Returns the queueing disciplines of the namespace that have a queue, by interface, kind and handle (`eth0 tbf 1:`).
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
     pub fn qdiscs(&mut self) -> io::Result<BTreeMap<String, Qdisc>> {
         let interfaces = self.interfaces()?;
         let name = |index: i32| {

@@ -8,8 +8,8 @@ use netlink_packet_core::{
 };
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
-use super::Netlink;
-use super::ethtool::find;
+use crate::Netlink;
+use crate::bytes::{find, text};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 pub(super) const INET_DIAG_INFO: u16 = 2;
@@ -31,7 +31,10 @@ pub struct TcpSocket {
     pub fields: BTreeMap<String, f64>,
 }
 
-/// Every established TCP connection of the current namespace.
+/// Returns every established TCP connection of the current namespace.
+///
+/// # Errors
+/// When the kernel does not answer.
 pub fn tcp_sockets(v6: bool) -> io::Result<Vec<TcpSocket>> {
     let mut netlink = Netlink::open(NETLINK_SOCK_DIAG)?;
     // States ESTABLISHED to CLOSE-WAIT of include/net/tcp_states.h: 1, 4, 5, 8.
@@ -46,10 +49,6 @@ pub fn tcp_sockets(v6: bool) -> io::Result<Vec<TcpSocket>> {
 fn socket(body: &[u8]) -> Option<TcpSocket> {
     let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
     let attributes = body.get(MESSAGE_BYTES..)?;
-    let text = |value: &[u8]| {
-        let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
-        millstream_foreign::shown(&value[..end])
-    };
     let u32_at =
         |at: usize| Some(f64::from(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?)));
     let mut all = find(attributes, INET_DIAG_INFO).map(fields).unwrap_or_default();

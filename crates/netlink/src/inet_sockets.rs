@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
-use super::Netlink;
-use super::ethtool::find;
-use super::sock_diag::{Diag, INET_DIAG_INFO, MESSAGE_BYTES};
+use crate::Netlink;
+use crate::bytes::find;
+use crate::sock_diag::{Diag, INET_DIAG_INFO, MESSAGE_BYTES};
 
 const INET_DIAG_SKMEMINFO: u16 = 7;
 
-/// Which kind of socket.
+/// The protocol of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.
@@ -93,11 +93,11 @@ pub struct InetSocket {
     pub send_memory: Option<(u32, u32)>,
     /// Packets that were dropped since it was opened, as their memory had no room.
     pub drops: Option<u32>,
-    /// What a TCP connection has done.
+    /// The counters of a TCP connection.
     pub tcp: Option<TcpCounters>,
 }
 
-/// Of a TCP connection, since it was opened.
+/// The counters of a TCP connection since it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpCounters {
     /// Bytes that the peer has acknowledged.
@@ -111,6 +111,9 @@ pub struct TcpCounters {
 }
 
 /// Gives each socket of this protocol and family in the current namespace to `each`, as the kernel lists them.
+///
+/// # Errors
+/// When the kernel does not answer.
 pub fn each_inet_socket(
     protocol: Protocol,
     v6: bool,
