@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Measures TCP over the kernel's stack and over Millstream, side by side.
+/// Finds out why network results are low or erratic, and measures TCP over the kernel and over Millstream.
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, max_term_width = 100)]
 pub struct Arguments {
@@ -129,6 +129,13 @@ pub enum Command {
         /// The command.
         #[arg(last = true)]
         command: Vec<std::ffi::OsString>,
+    },
+    #[cfg(feature = "manual")]
+    /// Write the manual pages and the completions of this command, as a package has them
+    #[command(hide = true)]
+    Manual {
+        /// The folder below which they come, as below `/usr/share`.
+        folder: std::path::PathBuf,
     },
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]

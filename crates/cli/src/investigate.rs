@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
@@ -15,14 +16,14 @@ use millstream_lab::investigate::{
     known_figure, tried,
 };
 use millstream_lab::own_folder::file_name;
-use millstream_lab::runner::{self, Interrupt, WorkerProgram};
+use millstream_lab::runner::{self, Interrupt};
 use millstream_lab::store::Location;
 
 use crate::keeper::{CommandKeeper, Keeper};
 use crate::output::{self, full_path};
 use crate::prepare::{Made, existing_store, prepare_json};
 use crate::progress::Progress;
-use crate::setting::{load, look_by_bpf, setting, state, worker_program};
+use crate::setting::{guard_program, load, look_by_bpf, setting, state};
 use crate::values;
 use crate::values::{Database, name, seconds, whole};
 
@@ -149,26 +150,14 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
             let mut keeper =
                 CommandKeeper(Keeper::new(store, at.clone(), made, Progress::new(0.0)));
             let server = arguments.server.as_deref().map(words).transpose()?;
+            let name = arguments.name.clone().unwrap_or_else(|| name_of(&arguments.command));
+            let why = format!("Why do runs of {} differ?", command(&arguments.command));
             let mut subject = CommandSubject {
-                name: arguments.name.clone().unwrap_or_else(|| name_of(&arguments.command)),
-                question: format!("Why do runs of {} differ?", command(&arguments.command)),
-                command: arguments.command.clone(),
                 server,
                 watch: arguments.watch,
-                figure,
-                timeout: seconds,
                 may_force: arguments.force,
                 seed: options.seed,
-                interrupt: Interrupt::from_signals()?,
-                state: state()?,
-                guard: Some(WorkerProgram {
-                    arguments: vec!["guard".to_owned()],
-                    ..worker_program()?
-                }),
-                keep: &mut keeper,
-                experiments: vec![],
-                quotas: Default::default(),
-                first: None,
+                ..subject(name, why, &arguments.command, figure, seconds, &mut keeper)?
             };
             let found = find(&mut subject, &causes, &options, &mut tell);
             keeper.0.progress.end();
@@ -208,6 +197,35 @@ fn of_workload(
     };
     let mut subject = WorkloadSubject::new(definition, &mut run)?;
     find(&mut subject, causes, options, tell)
+}
+
+/// Returns a command as a subject whose runs are kept: without another end, and with nothing set for it.
+pub fn subject<'a>(
+    name: String,
+    question: String,
+    command: &[OsString],
+    figure: Figure,
+    timeout: Duration,
+    keep: &'a mut CommandKeeper,
+) -> Result<CommandSubject<'a>, Error> {
+    Ok(CommandSubject {
+        name,
+        question,
+        command: command.to_vec(),
+        server: None,
+        watch: None,
+        figure,
+        timeout,
+        may_force: false,
+        seed: shuffle_seed(),
+        interrupt: Interrupt::from_signals()?,
+        state: state()?,
+        guard: Some(guard_program()?),
+        keep,
+        experiments: vec![],
+        quotas: Default::default(),
+        first: None,
+    })
 }
 
 /// Returns the name of the program of a command, with nothing in it that a name may not have.

@@ -20,6 +20,8 @@ mod investigate;
 mod keeper;
 mod kept;
 mod live;
+#[cfg(feature = "manual")]
+mod manual;
 mod output;
 mod prepare;
 mod probe;
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
         Command::Guard { of: Some(pid), .. } => return millstream_lab::guard::watch(pid),
         Command::Guard { of: None, command } => return millstream_lab::guard::main(&command),
+        #[cfg(feature = "manual")]
+        Command::Manual { folder } => manual::manual(&folder),
         Command::Undo => run::undo(),
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),

@@ -18,14 +18,14 @@ use millstream_lab::probe::{
 use millstream_lab::report::cost;
 use millstream_lab::report::flame::flame_graph;
 use millstream_lab::report::kernel::text;
-use millstream_lab::runner::{Interrupt, WorkerProgram};
+use millstream_lab::runner::Interrupt;
 use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
 use serde_json::{Value, json};
 
 use crate::exits;
 use crate::output::{out, say, versioned, write_whole};
-use crate::setting::worker_program;
+use crate::setting::guard_program;
 use crate::values::{seconds, whole};
 
 /// For `probe --help`.
@@ -136,8 +136,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
                 Error::Refused(format!("{}: {error}", shown(program.as_encoded_bytes())))
             })?;
             let mut watched = Watched { child, watchdog: None };
-            let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
-            watched.watchdog = Some(Watchdog::start(&guard, watched.child.id())?);
+            watched.watchdog = Some(Watchdog::start(&guard_program()?, watched.child.id())?);
             Some(watched)
         }
         None => None,

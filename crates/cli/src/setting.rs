@@ -38,6 +38,11 @@ pub fn state() -> Result<StateDir, Error> {
     Ok(state)
 }
 
+/// Returns this very program, as what ends a command when this process is gone.
+pub fn guard_program() -> Result<WorkerProgram, Error> {
+    Ok(WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? })
+}
+
 /// A definition by the name of a built-in experiment or from a file.
 pub fn load(name: &str) -> Result<Definition, Error> {
     if let Some(definition) = builtin(name) {

@@ -46,7 +46,8 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
     }
     let place = Place::new("first-look");
     let json = place.folder.join("runs.json");
-    let runs = run(&place, &["first-look", "--json", json.to_str().unwrap()]);
+    let named = ["first-look", "--name", "mine", "--json", json.to_str().unwrap()];
+    let runs = run(&place, &named);
     assert_eq!(runs.len(), 6);
     check(&runs);
     let lines = std::fs::read_to_string(json).unwrap();
@@ -55,7 +56,7 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
     let id = runs[0].experiment_id.clone();
     let page = place.folder.join("out").join(format!("{id}.html"));
     assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
-    for arguments in [&["list"][..], &["show", &id], &["report", "first-look"]] {
+    for arguments in [&["list"][..], &["show", &id], &["report", "mine"]] {
         let output = place.command(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", words(&output));
         assert!(words(&output).contains("first-look"), "{arguments:?}");
@@ -66,7 +67,7 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
     assert_eq!(read, runs, "JSON alone");
     exported::ask_with_duckdb(&place, runs.len());
     let once = place.command(&["show", &id]).output().unwrap().stdout;
-    let twice = place.command(&["show", &id, "first-look"]).output().unwrap().stdout;
+    let twice = place.command(&["show", &id, "mine"]).output().unwrap().stdout;
     assert_eq!(once, twice, "the same experiment twice counts once");
     let refused = place.command(&["show", &id, "--matrix"]).output().unwrap();
     assert!(!refused.status.success() && words(&refused).contains("leave --matrix away"));

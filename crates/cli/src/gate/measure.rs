@@ -1,17 +1,14 @@
 //! The command of `gate`: run so many times, and kept as an experiment.
 
 use millstream_lab::error::Error;
-use millstream_lab::experiment::shuffle_seed;
-use millstream_lab::investigate::{CommandSubject, Figure, Subject};
+use millstream_lab::investigate::{Figure, Subject};
 use millstream_lab::record::RunRecord;
-use millstream_lab::runner::{Interrupt, WorkerProgram};
 
 use super::Arguments;
-use crate::investigate::figure_of;
+use crate::investigate::{figure_of, subject};
 use crate::keeper::{CommandKeeper, Keeper};
 use crate::prepare::{Made, existing_store};
 use crate::progress::Progress;
-use crate::setting::{state, worker_program};
 use crate::values::{database, time_limit};
 
 /// Name of the experiments whose runs are judged.
@@ -38,28 +35,12 @@ pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     made.database_folder(&at)?;
     let store = existing_store(&at)?;
     let mut keeper = CommandKeeper(Keeper::new(store, at, made, Progress::new(0.0)));
-    let guard = WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? };
-    let mut subject = CommandSubject {
-        name: match (&arguments.name, arguments.standard) {
-            (_, true) => arguments.first.clone(),
-            (name, false) => name.clone().unwrap_or_else(|| JUDGED.to_owned()),
-        },
-        question: format!("Is {} as good as it was?", millstream_foreign::command(command)),
-        command: command.clone(),
-        server: None,
-        watch: None,
-        figure: figure.clone(),
-        timeout,
-        may_force: false,
-        seed: shuffle_seed(),
-        interrupt: Interrupt::from_signals()?,
-        state: state()?,
-        guard: Some(guard),
-        keep: &mut keeper,
-        experiments: vec![],
-        quotas: Default::default(),
-        first: None,
+    let name = match (&arguments.name, arguments.standard) {
+        (_, true) => arguments.first.clone(),
+        (name, false) => name.clone().unwrap_or_else(|| JUDGED.to_owned()),
     };
+    let question = format!("Is {} as good as it was?", millstream_foreign::command(command));
+    let mut subject = subject(name, question, command, figure.clone(), timeout, &mut keeper)?;
     let observed = subject.observe(*runs);
     let id = subject.experiments().pop().unwrap_or_default();
     let unit = subject.first.take().and_then(|first| first.unit);
