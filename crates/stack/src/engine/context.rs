@@ -7,6 +7,7 @@ use crate::engine::connection_events::ConnectionEvents;
 use crate::engine::memory::account::Account;
 use crate::engine::packet_trace::PacketTraces;
 use crate::engine::random::Random;
+use crate::error::Error;
 use crate::limits::Limits;
 use crate::socket::EventQueue;
 use crate::stats::EngineStats;
@@ -28,4 +29,15 @@ pub(crate) struct Context {
     pub traces: PacketTraces,
     /// Connections that are watched.
     pub watch: ConnectionEvents,
+}
+
+/// What a port or identifier of another engine is refused with.
+pub(in crate::engine) const FOREIGN: Error =
+    Error::Invalid("a port or identifier of another engine of the shared device");
+
+impl Context {
+    /// Refuses a local port that another engine's packets come to.
+    pub fn check_share(&self, port: u16) -> Result<(), Error> {
+        if self.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
+    }
 }

@@ -1,5 +1,6 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
+mod api;
 mod connection_events;
 mod context;
 mod datagram;
@@ -28,8 +29,8 @@ use millstream_route::{LinkId, Prefix, Routes};
 use millstream_tcp::Config;
 
 use crate::clock::{Clock, CountedClock};
-use crate::engine::datagram::echo_table::IcmpTable;
-use crate::engine::datagram::udp_table::UdpTable;
+use crate::engine::datagram::echo_table::EchoLayer;
+use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::tcp::table::TcpTable;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -215,8 +216,8 @@ pub struct Engine {
     cx: Context,
     ip: IpLayer,
     tcp: TcpTable,
-    udp: UdpTable,
-    icmp: IcmpTable,
+    udp: UdpLayer,
+    echo: EchoLayer,
     config: Config,
     clock: CountedClock,
     /// The way up.
@@ -246,10 +247,6 @@ impl std::fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
-
-/// What a port or identifier of another engine is refused with.
-const FOREIGN: Error =
-    Error::Invalid("a port or identifier of another engine of the shared device");
 
 /// What a prefix that is none is refused with.
 const NO_PREFIX: &str = "a prefix longer than an address";
@@ -311,8 +308,8 @@ impl Engine {
                 [1, 3, 5].map(|purpose| words(&seed, purpose)).each_ref(),
                 now,
             ),
-            udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
-            icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
+            udp: UdpLayer::new(limits.udp_sockets, limits.datagram_queue_bytes),
+            echo: EchoLayer::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             config: tcp,
             writes: tcp::writes::WriteScheduler::new(&limits),
             clock: CountedClock::new(clock),
@@ -437,11 +434,6 @@ impl Engine {
         self.cx.share
     }
 
-    /// Refuses a local port that another engine's packets come to.
-    fn check_share(&self, port: u16) -> Result<(), Error> {
-        if self.cx.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
-    }
-
     /// The pool its packets come from.
     pub fn pool(&self) -> &Pool {
         &self.cx.pool
@@ -492,7 +484,7 @@ impl Engine {
                 self.tcp.listeners.slots.get_mut(slot).map(|s| (s.id, &mut s.pending))
             }
             SocketKind::Udp => self.udp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
-            SocketKind::Icmp => self.icmp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
+            SocketKind::Icmp => self.echo.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
         }?;
         (of == id).then_some(pending)
     }
@@ -528,7 +520,7 @@ impl Engine {
                 self.udp.remove(id, &mut self.cx.account);
                 self.ip.addresses.groups.forget(self.cx.now, id);
             }
-            SocketKind::Icmp => self.icmp.remove(id, &mut self.cx.account),
+            SocketKind::Icmp => self.echo.remove(id, &mut self.cx.account),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Engine {
             receive_queue: socket.queue.len(),
             send_queue: 0,
         });
-        let echoes = self.icmp.sockets.iter().map(|(_, socket)| SocketInfo {
+        let echoes = self.echo.sockets.iter().map(|(_, socket)| SocketInfo {
             id: socket.id,
             kind: SocketKind::Icmp,
             // As `ss` has it, the identifier where others have a port.

@@ -90,7 +90,7 @@ impl Engine {
         self.memory.fill_reserve(&self.cx.pool);
         progress |= self.grant_writes(now);
         progress |= self.ip.flush(&mut self.cx);
-        progress |= self.tell_of_room();
+        progress |= self.udp.tell_of_room(&mut self.cx, &mut self.ip);
         self.cx.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();
         self.ip.settle_neighbors(&mut self.cx);

@@ -28,12 +28,12 @@ pub(crate) struct IcmpSocket {
 }
 
 /// All echo sockets. There are few: they are found by looking at each.
-pub(crate) struct IcmpTable {
+pub(crate) struct EchoLayer {
     pub sockets: Slab<IcmpSocket>,
     limit_bytes: usize,
 }
 
-impl IcmpTable {
+impl EchoLayer {
     pub fn new(limit: usize, limit_bytes: usize) -> Self {
         Self { sockets: Slab::new(limit), limit_bytes }
     }

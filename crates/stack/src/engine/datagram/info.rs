@@ -7,7 +7,10 @@ use millstream_route::LinkId;
 use millstream_wire::ip::IpHeader;
 
 use super::udp_table::{Datagram, Marks};
-use crate::engine::{Engine, Serial};
+use crate::engine::Serial;
+use crate::engine::context::Context;
+use crate::engine::datagram::udp_table::UdpLayer;
+use crate::engine::ip::IpLayer;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -58,81 +61,91 @@ impl SendOptions {
     }
 }
 
-impl Engine {
-    /// As [`udp_send`](Self::udp_send), by `options` where they say something. Its headers are built anew each time.
-    ///
-    /// # Errors
-    /// Also [`Error::AddrNotAvailable`] for a source that is not the engine's, and [`Error::Invalid`] for one of the other
-    /// version of IP, for a hop limit of 0 and for a link that is not in use; [`Error::NetworkUnreachable`] where the routes
-    /// lead to another link.
-    pub fn udp_send_with(
+impl IpLayer {
+    /// The link that options name.
+    pub(in crate::engine) fn serial_of(&self, options: &SendOptions) -> Option<Serial> {
+        let slot = options.link.and_then(|link| self.links.used_slot(link));
+        slot.map(|slot| slot.serial)
+    }
+}
+
+impl UdpLayer {
+    /// See [`Engine::udp_send_with`](crate::Engine::udp_send_with).
+    pub(in crate::engine) fn send_with(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         id: SocketId,
         data: &[u8],
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
         if *options == SendOptions::default() {
-            return self.udp_send(id, data, to);
+            return self.send(cx, ip, id, data, to);
         }
-        let packet = Packet::from_slice(&self.cx.pool, crate::tuning::HEADROOM_BYTES, data);
+        let packet = Packet::from_slice(&cx.pool, crate::tuning::HEADROOM_BYTES, data);
         let packet = packet.map_err(|_| Error::Exhausted)?;
-        self.udp_send_packet_with(id, packet, to, options)
+        self.send_packet_with(cx, ip, id, packet, to, options)
     }
 
-    /// As [`udp_send_packet`](Self::udp_send_packet), by `options` as [`udp_send_with`](Self::udp_send_with).
-    pub fn udp_send_packet_with(
+    /// See [`Engine::udp_send_packet_with`](crate::Engine::udp_send_packet_with).
+    pub(in crate::engine) fn send_packet_with(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         id: SocketId,
         packet: Packet,
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
-        self.check_options(id, options)?;
+        self.check_options(ip, id, options)?;
         let len = packet.len();
-        let send = |engine: &mut Self| engine.udp_send_owned(id, packet, to, options);
-        let sent = self.trace_send(id, (len, to), send);
-        self.udp_heed(id, sent)
+        let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
+            udp.send_owned(cx, ip, id, packet, to, options)
+        };
+        let sent = self.trace_send(cx, ip, id, (len, to), send);
+        self.heed(ip, id, sent)
     }
 
-    fn check_options(&mut self, id: SocketId, options: &SendOptions) -> Result<(), Error> {
+    fn check_options(
+        &mut self,
+        ip: &mut IpLayer,
+        id: SocketId,
+        options: &SendOptions,
+    ) -> Result<(), Error> {
         if options.hop_limit == Some(0) {
             return Err(Error::Invalid("a hop limit of 0"));
         }
         if let Some(link) = options.link {
-            self.ip.check_link(link)?;
+            ip.check_link(link)?;
         }
         if let Some(from) = options.from {
-            self.check_local(from)?;
-            if from.is_unspecified() || !self.udp.by_id(id)?.reaches(from) {
+            ip.check_local(from)?;
+            if from.is_unspecified() || !self.by_id(id)?.reaches(from) {
                 return Err(Error::Invalid("not a source that fits the socket"));
             }
         }
         Ok(())
     }
 
-    /// The link that options name.
-    pub(in crate::engine) fn serial_of(&self, options: &SendOptions) -> Option<Serial> {
-        let slot = options.link.and_then(|link| self.ip.links.used_slot(link));
-        slot.map(|slot| slot.serial)
-    }
-
-    /// As [`udp_recv`](Self::udp_recv), with what is known of the datagram.
-    pub fn udp_recv_with_info(
+    /// See [`Engine::udp_recv_with_info`](crate::Engine::udp_recv_with_info).
+    pub(in crate::engine) fn recv_with_info(
         &mut self,
+        cx: &mut Context,
         id: SocketId,
         buffer: &mut [u8],
     ) -> Result<(usize, SocketAddr, DatagramInfo), Error> {
-        let (packet, from, info) = self.udp_recv_packet_with_info(id)?;
+        let (packet, from, info) = self.recv_packet_with_info(cx, id)?;
         Ok((packet.copy_to(0, buffer), from, info))
     }
 
-    /// As [`udp_recv_packet`](Self::udp_recv_packet), with what is known of the datagram.
-    pub fn udp_recv_packet_with_info(
+    /// See [`Engine::udp_recv_packet_with_info`](crate::Engine::udp_recv_packet_with_info).
+    pub(in crate::engine) fn recv_packet_with_info(
         &mut self,
+        cx: &mut Context,
         id: SocketId,
     ) -> Result<(Packet, SocketAddr, DatagramInfo), Error> {
-        let Datagram { from, info, packet } = self.udp_next(id)?;
+        let Datagram { from, info, packet } = self.next(cx, id)?;
         Ok((packet, from, info))
     }
 }

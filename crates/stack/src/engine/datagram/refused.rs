@@ -1,25 +1,31 @@
 //! Who had no room on its link to send a datagram, and hears when there is some.
 
-use crate::engine::Engine;
-use crate::engine::datagram::udp_table::{Refused, UdpTable};
+use crate::engine::context::Context;
+use crate::engine::datagram::udp_table::{Refused, UdpLayer};
+use crate::engine::ip::IpLayer;
 use crate::error::Error;
 use crate::socket::{Readiness, SocketId};
 
-impl Engine {
+impl UdpLayer {
     /// What a call on the socket has `sent`; one that was refused for want of room is remembered.
     #[inline]
-    pub(super) fn udp_heed(&mut self, id: SocketId, sent: Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn heed(
+        &mut self,
+        ip: &mut IpLayer,
+        id: SocketId,
+        sent: Result<(), Error>,
+    ) -> Result<(), Error> {
         if matches!(sent, Err(Error::WouldBlock)) {
-            self.udp_wants_room(id);
+            self.wants_room(ip, id);
         }
         sent
     }
 
     #[cold]
-    fn udp_wants_room(&mut self, id: SocketId) {
-        let UdpTable { sockets, refused, .. } = &mut self.udp;
+    fn wants_room(&mut self, ip: &mut IpLayer, id: SocketId) {
+        let UdpLayer { sockets, refused, .. } = self;
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        if let (Some(socket), Some(link)) = (socket, self.ip.last_full()) {
+        if let (Some(socket), Some(link)) = (socket, ip.last_full()) {
             refused.add(socket, link);
             let waits = |id: &SocketId| {
                 let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);
@@ -31,37 +37,41 @@ impl Engine {
 
     /// Tells those who were refused for want of room on links that have some; whether there was anybody.
     #[inline]
-    pub(in crate::engine) fn tell_of_room(&mut self) -> bool {
-        self.udp.refused.links != 0 && self.tell_refused()
+    pub(in crate::engine) fn tell_of_room(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
+        self.refused.links != 0 && self.tell_refused(cx, ip)
     }
 
     /// For each link as many of them as a turn serves.
     #[cold]
-    fn tell_refused(&mut self) -> bool {
+    fn tell_refused(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
         let mut told = false;
-        let mut left = self.udp.refused.links;
+        let mut left = self.refused.links;
         while left != 0 {
             let bit = left.trailing_zeros() as usize;
             left &= left - 1;
-            if !self.has_room(bit) {
+            if !self.has_room(cx, ip, bit) {
                 continue;
             }
-            for _ in 0..self.cx.limits.tuning.transmit_connections {
-                let Some(id) = self.udp.refused.pop(bit) else { break };
+            for _ in 0..cx.limits.tuning.transmit_connections {
+                let Some(id) = self.refused.pop(bit) else { break };
                 told = true;
-                let Ok(socket) = self.udp.by_id(id) else { continue };
+                let Ok(socket) = self.by_id(id) else { continue };
                 socket.wants_room &= !(1 << bit);
-                self.cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+                cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             }
         }
         told
     }
 
     /// Whether there is anybody to be told.
-    pub(in crate::engine) fn has_room_to_tell(&mut self) -> bool {
-        let mut left = self.udp.refused.links;
+    pub(in crate::engine) fn has_room_to_tell(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+    ) -> bool {
+        let mut left = self.refused.links;
         while left != 0 {
-            if self.has_room(left.trailing_zeros() as usize) {
+            if self.has_room(cx, ip, left.trailing_zeros() as usize) {
                 return true;
             }
             left &= left - 1;
@@ -70,12 +80,12 @@ impl Engine {
     }
 
     /// Whether a link with this bit has room, or is gone: then the next call says what is wrong.
-    fn has_room(&mut self, bit: usize) -> bool {
+    fn has_room(&mut self, cx: &mut Context, ip: &mut IpLayer, bit: usize) -> bool {
         let mut is_full = false;
-        for place in 0..self.ip.links.used_count() {
-            let Some(link) = self.ip.links.at(place) else { break };
+        for place in 0..ip.links.used_count() {
+            let Some(link) = ip.links.at(place) else { break };
             if Refused::bit(link) == bit {
-                if self.ip.room(&mut self.cx, link) != 0 {
+                if ip.room(cx, link) != 0 {
                     return true;
                 }
                 is_full = true;
@@ -88,8 +98,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineConfig;
     use crate::tuning::EVENTS_UNTRIMMED;
+    use crate::{Engine, EngineConfig};
     use millstream_link::{Medium, PairConfig, pair};
 
     #[test]

@@ -7,32 +7,34 @@
 //! queue, nothing is copied past it.
 
 use millstream_link::Shown;
-use millstream_packet::{BATCH_LIMIT, Instant};
+use millstream_packet::BATCH_LIMIT;
 use millstream_route::LinkId;
 
 use super::ReceivedDatagram;
-use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::datagram::udp_flows::{Flow, Place};
-use crate::engine::datagram::udp_table::{UdpSocket, UdpTable};
+use crate::engine::datagram::udp_table::{UdpLayer, UdpSocket};
+use crate::engine::ip::IpLayer;
 use crate::engine::rx::reader::DatagramRead;
 use crate::stages::Stage;
 
-impl Engine {
+impl UdpLayer {
     /// Has the link show what it has, one batch at most, to who waits for datagrams: how many were taken.
     #[inline(never)]
     pub(in crate::engine) fn receive_shown(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         link: LinkId,
         read: DatagramRead<'_>,
     ) -> usize {
         let DatagramRead { id, buffer, filled, list } = read;
-        let UdpTable { flows, sockets, .. } = &mut self.udp;
+        let UdpLayer { flows, sockets, .. } = self;
         let waits = |socket: &&mut UdpSocket| {
             socket.id == id && socket.queue.is_empty() && socket.error.is_none()
         };
         let Some(socket) = sockets.get_mut(id.slot()).filter(waits) else { return 0 };
-        let from = &mut self.ip.links[link.index()];
+        let from = &mut ip.links[link.index()];
         let medium = from.capabilities.medium;
         let (mut last, mut bytes): (Option<&Flow>, _) = (None, 0);
         let mut take = |shown: Shown<'_>| {
@@ -51,14 +53,13 @@ impl Engine {
             bytes += shown.bytes.len();
             true
         };
-        let count = from.link.show(now, &self.cx.pool, BATCH_LIMIT, &mut take);
+        let count = from.link.show(cx.now, &cx.pool, BATCH_LIMIT, &mut take);
         if count == 0 {
             return 0;
         }
         socket.scope = Some(from.serial);
         from.more = from.link.has_more();
-        self.held.begin_batch(from.more, false);
-        let stats = &mut self.cx.stats;
+        let stats = &mut cx.stats;
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
         stats.udp_rx += count as u64;

@@ -4,14 +4,18 @@
 
 use std::net::SocketAddr;
 
-use millstream_packet::{Exhausted, Instant, Packet, Segmentation, SegmentationKind};
+use millstream_packet::{Exhausted, Packet, Segmentation, SegmentationKind};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
+use crate::engine::Serial;
+use crate::engine::context::Context;
+use crate::engine::datagram::route::with_udp_header;
+use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::datagram::udp_table::{Datagram, Marks};
 use crate::engine::datagram::{DatagramInfo, SendOptions, on_link};
+use crate::engine::ip::IpLayer;
 use crate::engine::ip::NextHop;
-use crate::engine::{Engine, Serial};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -28,15 +32,12 @@ pub(in crate::engine) fn datagram_size(packet: &Packet) -> Option<usize> {
     is_cut.then_some(usize::from(size))
 }
 
-impl Engine {
-    /// Sends a copy of `data` as datagrams of `size` bytes each, of which the last may be shorter: as one packet over a
-    /// link that cuts it itself, else one by one. `None` sends to the connected peer. They leave at the end of the
-    /// turn; those that find no room on the link are dropped and counted.
-    ///
-    /// # Errors
-    /// As [`udp_send`](Self::udp_send), and when `data` is more than 65,507 bytes, or `size` is 0; then none is sent.
-    pub fn udp_send_segmented(
+impl UdpLayer {
+    /// See [`Engine::udp_send_segmented`](crate::Engine::udp_send_segmented).
+    pub(in crate::engine) fn send_segmented(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         id: SocketId,
         data: &[u8],
         size: u16,
@@ -45,68 +46,70 @@ impl Engine {
         if size == 0 {
             return Err(Error::Invalid("datagrams of no bytes"));
         }
-        let mut packet = Packet::from_slice(&self.cx.pool, HEADROOM_BYTES, data)
-            .map_err(|_| Error::Exhausted)?;
+        let mut packet =
+            Packet::from_slice(&cx.pool, HEADROOM_BYTES, data).map_err(|_| Error::Exhausted)?;
         packet.meta_mut().segmentation = Some(datagrams_of(size));
-        self.udp_send_packet(id, packet, to)
+        self.send_packet(cx, ip, id, packet, to)
     }
 
     /// Sends a super-segment of datagrams of `size` bytes from `local` to `remote`.
-    pub(in crate::engine) fn udp_send_super(
+    pub(in crate::engine) fn send_super(
         &mut self,
-        now: Instant,
-        id: SocketId,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        (id, options): (SocketId, &SendOptions),
         (hop, marks): (NextHop, Marks),
         (local, remote): (SocketAddr, SocketAddr),
         (mut packet, size): (Packet, usize),
-        options: &SendOptions,
     ) -> Result<(), Error> {
         let ip_len =
             |len| IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, udp::HEADER_LEN + len);
         if ip_len(size).packet_len() > hop.mtu || packet.len() > PAYLOAD_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        if self.ip.room(&mut self.cx, hop.link) == 0 {
+        if ip.room(cx, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let mut ip = ip_len(packet.len());
-        marks.write(&mut ip);
-        let most = self.ip.links[hop.link.index()].capabilities.uso_bytes;
-        if most.is_none_or(|most| ip.packet_len() > most as usize) {
-            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link), options);
+        let mut ip_header = ip_len(packet.len());
+        marks.write(&mut ip_header);
+        let most = ip.links[hop.link.index()].capabilities.uso_bytes;
+        if most.is_none_or(|most| ip_header.packet_len() > most as usize) {
+            let remote = on_link(remote, hop.link);
+            return self.send_parts(cx, ip, id, (&packet, size), remote, options);
         }
-        if self.udp.by_id(id)?.fragmentation.heeds_path() {
+        if self.by_id(id)?.fragmentation.heeds_path() {
             // Of those that the link makes, the first one's sum is known here.
-            let first = packet.view(&self.cx.pool, 0, size).map_err(|_| Error::Exhausted)?;
+            let first = packet.view(&cx.pool, 0, size).map_err(|_| Error::Exhausted)?;
             let header = UdpHeader::new(local.port(), remote.port(), size);
-            let mut first = self.ip.with_udp_header(&mut self.cx, first, &header)?;
+            let mut first = with_udp_header(&cx.pool, first, &header)?;
             first.meta_mut().segmentation = None;
-            let ip = ip_len(size);
-            self.ip.seal(&mut first, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
-            self.ip.sent.note(now, &ip, first.head());
+            let ip_header = ip_len(size);
+            ip.seal(&mut first, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
+            ip.sent.note(cx.now, &ip_header, first.head());
         }
-        self.cx.stats.udp_tx += packet.len().div_ceil(size) as u64;
+        cx.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
-        let mut packet = self.ip.with_udp_header(&mut self.cx, packet, &header)?;
-        self.ip.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
-        self.ip.send_ip(&mut self.cx, hop, &ip, packet);
+        let mut packet = with_udp_header(&cx.pool, packet, &header)?;
+        ip.seal(&mut packet, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
+        ip.send_ip(cx, hop, &ip_header, packet);
         Ok(())
     }
 
     /// Sends the datagrams one by one; a link-local address names the link.
-    pub(in crate::engine) fn udp_send_parts(
+    pub(in crate::engine) fn send_parts(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         id: SocketId,
-        packet: &Packet,
-        size: usize,
+        (packet, size): (&Packet, usize),
         remote: SocketAddr,
         options: &SendOptions,
     ) -> Result<(), Error> {
         for at in (0..packet.len()).step_by(size) {
-            let part = packet.view(&self.cx.pool, at, size).map_err(|_| Error::Exhausted)?;
-            match self.udp_send_packet_with(id, part, Some(remote), options) {
-                Err(Error::WouldBlock) => self.cx.stats.drop(DropReason::TransmitQueueFull),
+            let part = packet.view(&cx.pool, at, size).map_err(|_| Error::Exhausted)?;
+            match self.send_packet_with(cx, ip, id, part, Some(remote), options) {
+                Err(Error::WouldBlock) => cx.stats.drop(DropReason::TransmitQueueFull),
                 sent => sent?,
             }
         }
@@ -115,44 +118,41 @@ impl Engine {
 
     /// Queues the datagrams of a super-segment, each in frames of its own: who keeps one keeps none of the others.
     /// There may be as many as bytes. Once there is no room for one, or no frame, there is none for those behind it.
-    pub(in crate::engine) fn udp_deliver_parts(
+    pub(in crate::engine) fn deliver_parts(
         &mut self,
+        cx: &mut Context,
         slot: u32,
         (from, info): (SocketAddr, DatagramInfo),
         (packet, size): (Packet, usize),
         link: Serial,
     ) {
         for at in (0..packet.len()).step_by(size) {
-            let refused = match self.copy_of(&packet, at, size) {
+            let refused = match self.copy_of(cx, &packet, at, size) {
                 Ok(part) => {
                     let datagram = Datagram { from, info, packet: part };
-                    let queued = self.udp.deliver(
-                        slot,
-                        datagram,
-                        link,
-                        &mut self.cx.account,
-                        &mut self.cx.events,
-                    );
+                    let queued =
+                        self.deliver(slot, datagram, link, &mut cx.account, &mut cx.events);
                     queued.err().map(|_| DropReason::UdpQueueFull)
                 }
                 Err(Exhausted) => Some(DropReason::PoolExhausted),
             };
             if let Some(reason) = refused {
                 let left = (packet.len() - at).div_ceil(size);
-                return self.cx.stats.drop_many(reason, left as u64);
+                return cx.stats.drop_many(reason, left as u64);
             }
-            self.cx.stats.udp_rx += 1;
+            cx.stats.udp_rx += 1;
         }
     }
 
     /// `len` bytes from `at`, or as many as there are.
     pub(in crate::engine) fn copy_of(
         &self,
+        cx: &mut Context,
         packet: &Packet,
         at: usize,
         len: usize,
     ) -> Result<Packet, Exhausted> {
-        let pool = &self.cx.pool;
+        let pool = &cx.pool;
         let view = packet.view(pool, at, len)?;
         let mut copy = pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
         for slice in view.slices() {

@@ -197,7 +197,7 @@ impl Refused {
 }
 
 /// All UDP sockets.
-pub(crate) struct UdpTable {
+pub(crate) struct UdpLayer {
     pub sockets: Slab<UdpSocket>,
     ports: Ports,
     limit_bytes: usize,
@@ -206,7 +206,7 @@ pub(crate) struct UdpTable {
     pub refused: Refused,
 }
 
-impl UdpTable {
+impl UdpLayer {
     pub fn new(limit: usize, limit_bytes: usize) -> Self {
         Self {
             sockets: Slab::new(limit),
@@ -341,6 +341,39 @@ impl UdpTable {
 }
 
 impl UdpSocket {
+    /// See [`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits).
+    pub(in crate::engine) fn set_hop_limits(
+        &mut self,
+        to_hosts: Option<u8>,
+        to_groups: Option<u8>,
+    ) -> Result<(), Error> {
+        if [to_hosts, to_groups].contains(&Some(0)) {
+            return Err(Error::Invalid("a hop limit of 0"));
+        }
+        let [hosts, groups] = self.hop_limits;
+        self.hop_limits = [to_hosts.unwrap_or(hosts), to_groups.unwrap_or(groups)];
+        self.route = None;
+        Ok(())
+    }
+
+    /// Says who may cut what it sends; its route is looked up anew.
+    pub(in crate::engine) fn set_fragmentation(&mut self, fragmentation: Fragmentation) {
+        self.fragmentation = fragmentation;
+        self.route = None;
+    }
+
+    /// Sets the traffic class of what it sends.
+    pub(in crate::engine) fn set_traffic_class(&mut self, class: u8) {
+        self.traffic_class = class;
+        self.route = None;
+    }
+
+    /// Lets it send to broadcast addresses, or not.
+    pub(in crate::engine) fn set_broadcast(&mut self, may: bool) {
+        self.broadcast = may;
+        self.route = None;
+    }
+
     /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to
     /// follow.
     #[inline]

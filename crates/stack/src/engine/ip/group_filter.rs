@@ -13,7 +13,7 @@ pub enum GroupFilter {
 
 impl GroupFilter {
     /// From none.
-    pub(super) const NONE: Self = Self::Include(Vec::new());
+    pub(in crate::engine) const NONE: Self = Self::Include(Vec::new());
 
     /// From all.
     pub const ALL: Self = Self::Exclude(Vec::new());
@@ -47,7 +47,7 @@ impl GroupFilter {
     }
 
     /// With its sources in order, each once, as all of this module has them.
-    pub(super) fn sorted(mut self) -> Self {
+    pub(in crate::engine) fn sorted(mut self) -> Self {
         let sources = self.sources_mut();
         sources.sort_unstable();
         sources.dedup();

@@ -287,6 +287,34 @@ impl IpLayer {
         Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 
+    /// Whether what goes to `remote` by this hop is for all of a network.
+    pub fn is_broadcast_by(&self, hop: NextHop, remote: IpAddr) -> bool {
+        is_broadcast(remote) || self.addresses.is_broadcast_of(hop.link, remote)
+    }
+
+    /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
+    /// sent from, or the one that its socket's `last` datagram came from.
+    pub fn datagram_scope(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        last: Option<Serial>,
+    ) -> Option<Serial> {
+        if !is_scoped(remote) || local.is_unspecified() {
+            return last;
+        }
+        let own = self.addresses.iter().find(|(_, own)| own.addr == local);
+        let link = own.and_then(|(link, _)| link).and_then(|link| self.links.used_slot(link));
+        link.map(|slot| slot.serial).or(last)
+    }
+
+    /// See [`Engine::path_mtu`](crate::Engine::path_mtu).
+    pub fn path_mtu(&self, cx: &Context, destination: IpAddr) -> Result<usize, Error> {
+        let to = destination.to_canonical();
+        let hop = self.datagram_next_hop(cx.now, to, None);
+        Ok(hop.ok_or_else(|| self.why_no_hop(to))?.mtu)
+    }
+
     /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
     ///
     /// # Errors
@@ -322,4 +350,9 @@ impl IpLayer {
 
 pub(in crate::engine) fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
+}
+
+/// Returns whether the next hop to `remote` depends on more than the routes.
+pub(in crate::engine) fn is_scoped(remote: IpAddr) -> bool {
+    is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
 }

@@ -107,7 +107,7 @@ fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
         time_wait: tcp.in_time_wait() as u64,
         orphans: tcp.orphans.len() as u64,
         udp_sockets: engine.udp.sockets.len() as u64,
-        icmp_sockets: engine.icmp.sockets.len() as u64,
+        icmp_sockets: engine.echo.sockets.len() as u64,
         timers: timers as u64,
         routes: ip.routing.len() as u64,
         neighbors: ip.neighbors.len() as u64,

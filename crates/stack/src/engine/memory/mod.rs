@@ -108,7 +108,7 @@ impl Engine {
             let bytes = socket.queue.iter().map(|datagram| datagram.packet.len()).sum();
             sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
         }
-        for (_, socket) in self.icmp.sockets.iter() {
+        for (_, socket) in self.echo.sockets.iter() {
             let bytes = socket.queue.iter().map(|echo| echo.packet.len()).sum();
             sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
         }

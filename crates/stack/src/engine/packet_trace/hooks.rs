@@ -12,6 +12,8 @@ use millstream_wire::udp::UdpHeader;
 use super::record::Transport;
 use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::datagram::udp_table::UdpSocket;
 use crate::engine::tcp::input::Segment;
 use crate::socket::{SocketId, SocketKind};
@@ -108,6 +110,18 @@ impl PacketTraces {
         let Some(tracer) = &mut self.tracer else { return };
         if let Some(arrived) = tracer.arrived.take() {
             tracer.end(PacketTrace { end, ..arrived.trace });
+        }
+    }
+}
+
+impl UdpLayer {
+    /// What was sampled of a datagram socket may have come further.
+    #[inline]
+    pub(in crate::engine) fn trace_datagrams_read(&mut self, cx: &mut Context, id: SocketId) {
+        if cx.traces.follows(id.slot())
+            && let Ok(socket) = self.by_id(id)
+        {
+            cx.traces.progress(id, &Standing::of_datagrams(socket));
         }
     }
 }

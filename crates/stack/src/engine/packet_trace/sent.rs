@@ -8,6 +8,9 @@ use millstream_route::LinkId;
 use super::record::Transport;
 use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::datagram::udp_table::UdpLayer;
+use crate::engine::ip::IpLayer;
 use crate::engine::links::{LinkSlot, Links};
 use crate::engine::tcp::table::{TcpSocket, plain};
 use crate::error::Error;
@@ -93,6 +96,60 @@ impl PacketTraces {
     }
 }
 
+impl UdpLayer {
+    /// Sends a datagram of so many bytes by `send`; it may be sampled.
+    #[inline]
+    pub(in crate::engine) fn trace_send(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        id: SocketId,
+        (bytes, to): (usize, Option<SocketAddr>),
+        send: impl FnOnce(&mut Self, &mut Context, &mut IpLayer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if !cx.traces.is_on() {
+            return send(self, cx, ip);
+        }
+        let (begun, queued_before) = (cx.traces.begin_datagram(), cx.stats.tx_packets);
+        let sent = send(self, cx, ip);
+        if let (Some(begun), Ok(())) = (begun, &sent) {
+            self.trace_datagram(cx, ip, id, &SentDatagram { begun, queued_before, bytes, to });
+        }
+        sent
+    }
+
+    /// A sampled datagram was sent.
+    #[cold]
+    fn trace_datagram(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        id: SocketId,
+        sent: &SentDatagram,
+    ) {
+        let Ok(socket) = self.by_id(id) else { return };
+        let Some(tracer) = &mut cx.traces.tracer else { return };
+        let mut trace = PacketTrace::begin(TracePoint::Written, sent.begun);
+        let remote = sent.to.map(plain).or(socket.remote);
+        (trace.socket, trace.transport) = (Some(id), Transport::Udp);
+        trace.ends = remote.map(|remote| (socket.local, remote));
+        trace.bytes = u32::try_from(sent.bytes).unwrap_or(u32::MAX);
+        let route = socket.route.as_ref().filter(|route| Some(route.remote) == remote);
+        let link = route.map(|route| route.hop.link);
+        let slot = link.and_then(|link| Some((link, ip.links.used_slot(link)?)));
+        let is_queued = cx.stats.tx_packets > sent.queued_before;
+        let Some((link, slot)) = slot.filter(|_| is_queued) else {
+            // It waits for its neighbour's address, or it goes where no headers are kept ready.
+            return tracer.end(PacketTrace { end: TraceEnd::NotFollowed, ..trace });
+        };
+        trace.reach(TracePoint::HeadersWritten, tracer.clock.now());
+        trace.queued = Some((link, slot.taken + slot.queue.len() as u64));
+        cx.traces.follow(trace);
+        cx.traces.awaits_link = true;
+        cx.traces.transmitted(&ip.links);
+    }
+}
+
 impl Engine {
     /// A write has put so many bytes into the send queue: one segment of them may be sampled.
     #[inline]
@@ -121,50 +178,5 @@ impl Engine {
             ..PacketTrace::begin(TracePoint::Written, tracer.clock.now())
         };
         cx.traces.follow(trace);
-    }
-
-    /// Sends a datagram of so many bytes by `send`; it may be sampled.
-    #[inline]
-    pub(in crate::engine) fn trace_send(
-        &mut self,
-        id: SocketId,
-        (bytes, to): (usize, Option<SocketAddr>),
-        send: impl FnOnce(&mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if !self.cx.traces.is_on() {
-            return send(self);
-        }
-        let (begun, queued_before) = (self.cx.traces.begin_datagram(), self.cx.stats.tx_packets);
-        let sent = send(self);
-        if let (Some(begun), Ok(())) = (begun, &sent) {
-            self.trace_datagram(id, &SentDatagram { begun, queued_before, bytes, to });
-        }
-        sent
-    }
-
-    /// A sampled datagram was sent.
-    #[cold]
-    fn trace_datagram(&mut self, id: SocketId, sent: &SentDatagram) {
-        let Self { cx, ip, udp, .. } = self;
-        let Some(tracer) = &mut cx.traces.tracer else { return };
-        let Ok(socket) = udp.by_id(id) else { return };
-        let mut trace = PacketTrace::begin(TracePoint::Written, sent.begun);
-        let remote = sent.to.map(plain).or(socket.remote);
-        (trace.socket, trace.transport) = (Some(id), Transport::Udp);
-        trace.ends = remote.map(|remote| (socket.local, remote));
-        trace.bytes = u32::try_from(sent.bytes).unwrap_or(u32::MAX);
-        let route = socket.route.as_ref().filter(|route| Some(route.remote) == remote);
-        let link = route.map(|route| route.hop.link);
-        let slot = link.and_then(|link| Some((link, ip.links.used_slot(link)?)));
-        let is_queued = cx.stats.tx_packets > sent.queued_before;
-        let Some((link, slot)) = slot.filter(|_| is_queued) else {
-            // It waits for its neighbour's address, or it goes where no headers are kept ready.
-            return tracer.end(PacketTrace { end: TraceEnd::NotFollowed, ..trace });
-        };
-        trace.reach(TracePoint::HeadersWritten, tracer.clock.now());
-        trace.queued = Some((link, slot.taken + slot.queue.len() as u64));
-        cx.traces.follow(trace);
-        cx.traces.awaits_link = true;
-        cx.traces.transmitted(&ip.links);
     }
 }

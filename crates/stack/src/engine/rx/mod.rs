@@ -22,6 +22,7 @@ use millstream_tcp::FourTuple;
 use millstream_wire::icmp::QuotedTransport;
 
 use super::Engine;
+use crate::engine::datagram::udp_flows::Place;
 use crate::engine::ip::Changes;
 use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
@@ -109,13 +110,6 @@ impl Ingress {
     pub fn next_packet(&mut self) -> Option<Packet> {
         self.batch.pop()
     }
-
-    /// The next packet of the batch, if `read` finds in it what the caller looks for, and that.
-    #[inline]
-    pub fn next_if<T>(&mut self, read: impl FnOnce(&Packet) -> Option<T>) -> Option<(Packet, T)> {
-        let found = read(self.batch.front()?)?;
-        self.batch.pop_ahead().map(|packet| (packet, found))
-    }
 }
 
 impl Engine {
@@ -142,8 +136,9 @@ impl Engine {
         if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams())
             && fast_path.direct_placement
         {
-            let shown = self.receive_shown(now, link, read);
+            let shown = self.udp.receive_shown(&mut self.cx, &mut self.ip, link, read);
             if shown != 0 {
+                self.held.begin_batch(self.ip.links[link.index()].more, false);
                 return shown;
             }
         }
@@ -265,8 +260,10 @@ impl Engine {
     pub(super) fn packet_input(&mut self, link: LinkId, packet: Packet) {
         match self.ip.input(&mut self.cx, link, packet) {
             Delivery::Tcp(arrival) => self.tcp_arrival(arrival),
-            Delivery::Udp(arrival) => self.udp_input(arrival),
-            Delivery::EchoReply(arrival, id, seq) => self.echo_reply_input(arrival, id, seq),
+            Delivery::Udp(arrival) => self.udp.input(&mut self.cx, &mut self.ip, arrival),
+            Delivery::EchoReply(arrival, id, seq) => {
+                self.echo.input(&mut self.cx, arrival, id, seq)
+            }
             Delivery::Error(error) if !self.icmp_error_input(&error) => {
                 self.cx.stats.drop(DropReason::IcmpNoSocket);
             }
@@ -276,6 +273,23 @@ impl Engine {
             | Delivery::Malformed(_) => {}
         }
         self.follow_addresses();
+    }
+
+    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram of a known flow,
+    /// that and those of the same flow that follow it in the batch; else by the long way.
+    #[inline]
+    fn datagram_or_other(&mut self, link: LinkId, medium: Medium, packet: Packet) {
+        let Some(place) = Place::of(packet.head(), medium) else {
+            return self.packet_input(link, packet);
+        };
+        let batch = &mut self.rx.batch;
+        if let Err(packet) =
+            self.udp.known_datagrams(&mut self.cx, &mut self.ip, batch, (link, &place), packet)
+        {
+            self.udp.flows.propose(packet.head(), place);
+            self.packet_input(link, packet);
+            self.udp.flows.settle();
+        }
     }
 
     /// Tells a socket of an ICMP error that did not come as a packet.
@@ -305,7 +319,7 @@ impl Engine {
                 let meaning = meaning.map(|meaning| conn_error(meaning.error));
                 self.udp.icmp_error(&mut self.cx.events, ends.0, ends.1, meaning)
             }
-            QuotedTransport::Echo { id, .. } => self.icmp.find(id).is_some(),
+            QuotedTransport::Echo { id, .. } => self.echo.find(id).is_some(),
             QuotedTransport::EchoReply | QuotedTransport::Other => false,
         };
         is_its && self.ip.learn_path_mtu(&mut self.cx, told)

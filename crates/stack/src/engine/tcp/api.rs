@@ -8,6 +8,7 @@ use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 use super::input::with_mss;
 use super::writes::Room;
 use crate::engine::Engine;
+use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::{Destination, TO_ITSELF};
 use crate::engine::tcp::listener::{Listener, ListenerSlot};
 use crate::engine::tcp::table::{TcpSocket, plain};
@@ -15,6 +16,16 @@ use crate::error::Error;
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stages::Stage;
 use crate::stats::ListenerStats;
+
+impl IpLayer {
+    /// An own address, or an unspecified one.
+    pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
+        match ip.is_unspecified() || self.addresses.is_here(ip) {
+            true => Ok(()),
+            false => Err(Error::AddrNotAvailable),
+        }
+    }
+}
 
 impl Engine {
     /// Listens on `addr` with the engine's TCP configuration. See [`Engine::tcp_listen_with`].
@@ -33,13 +44,13 @@ impl Engine {
         config: &Config,
     ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
-        self.check_local(local.ip())?;
+        self.ip.check_local(local.ip())?;
         if local.port() == 0 {
             let mut own = (0..self.cx.share.own_ports()).map(|n| self.cx.share.own_port(n));
             let free = own.find(|&port| !self.tcp.listeners.uses_port(port));
             local.set_port(free.ok_or(Error::AddrNotAvailable)?);
         }
-        self.check_share(local.port())?;
+        self.cx.check_share(local.port())?;
         if self.tcp.listeners.conflicts(local) {
             return Err(Error::AddrInUse);
         }
@@ -188,7 +199,7 @@ impl Engine {
             Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
-        self.check_local(local.ip())?;
+        self.ip.check_local(local.ip())?;
         self.ip.addresses.check_way(local.ip(), hop.link)?;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
@@ -203,7 +214,7 @@ impl Engine {
                 .choose_port(self.cx.share, local.ip(), remote, now)
                 .ok_or(Error::AddrNotAvailable)?,
             port => {
-                self.check_share(port)?;
+                self.cx.check_share(port)?;
                 port
             }
         };
@@ -428,14 +439,6 @@ impl Engine {
     /// The connection's counters and estimates.
     pub fn tcp_info(&mut self, id: SocketId) -> Result<TcpInfo, Error> {
         self.tcp.by_id(id).map(|(_, socket)| socket.conn.info()).ok_or(Error::NoSuchSocket)
-    }
-
-    /// An own address, or an unspecified one.
-    pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
-        match ip.is_unspecified() || self.ip.addresses.is_here(ip) {
-            true => Ok(()),
-            false => Err(Error::AddrNotAvailable),
-        }
     }
 }
 

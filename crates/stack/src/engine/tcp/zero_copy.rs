@@ -235,7 +235,7 @@ impl BorrowedWrite<'_> {
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         let is_told = engine.news_of_others(*id) > *news
             || engine.parked_have_room()
-            || engine.has_room_to_tell();
+            || engine.udp.has_room_to_tell(&mut engine.cx, &mut engine.ip);
         if others || is_due || is_told || !engine.renew_writes() {
             return false;
         }

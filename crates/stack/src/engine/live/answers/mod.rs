@@ -268,7 +268,7 @@ impl Table {
             Self::Listeners => engine.tcp.listeners.slots.slots(),
             Self::Tcp => engine.tcp.sockets.slots(),
             Self::Udp => engine.udp.sockets.slots(),
-            Self::Icmp => engine.icmp.sockets.slots(),
+            Self::Icmp => engine.echo.sockets.slots(),
             Self::HalfOpen => engine.tcp.half_open.slots(),
             Self::TimeWait => engine.tcp.time_wait.slots(),
             Self::Neighbors => engine.ip.neighbors.slots(),

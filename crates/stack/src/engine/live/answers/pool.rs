@@ -40,7 +40,7 @@ fn add(engine: &Engine, table: Table, slot: u32, held: &mut HeldSums) -> Option<
             held.add_datagrams(0, socket.held_bytes, socket.limit_bytes);
         }
         _ => {
-            let socket = engine.icmp.sockets.get(slot)?;
+            let socket = engine.echo.sockets.get(slot)?;
             held.add_datagrams(0, socket.held_bytes, socket.limit_bytes);
         }
     }

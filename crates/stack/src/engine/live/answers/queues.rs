@@ -132,7 +132,7 @@ impl Pages for Census {
             let id = match table {
                 Table::Tcp => engine.tcp.sockets.get(slot).map(|socket| socket.id),
                 Table::Udp => engine.udp.sockets.get(slot).map(|socket| socket.id),
-                _ => engine.icmp.sockets.get(slot).map(|socket| socket.id),
+                _ => engine.echo.sockets.get(slot).map(|socket| socket.id),
             };
             page.spend(SLOT_STEPS);
             let count = &mut |_: &'static str, piece: &Piece| sizes.add(piece);
@@ -238,7 +238,7 @@ fn datagrams(engine: &Engine, id: SocketId) -> Option<Datagrams<'_>> {
             })
         }
         SocketKind::Icmp => {
-            let socket = engine.icmp.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
+            let socket = engine.echo.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
             Some(Datagrams {
                 len: socket.queue.len(),
                 held_bytes: socket.held_bytes,

@@ -58,7 +58,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
             Some(())
         }
         Table::Icmp => {
-            let one = engine.icmp.sockets.get(slot)?;
+            let one = engine.echo.sockets.get(slot)?;
             let mut line = page.line("socket");
             line.put("id", Id(one.id)).put("state", "UNCONN").put("identifier", one.identifier);
             line.put("recv_q", one.queue.len()).put("held_bytes", one.held_bytes);

@@ -295,7 +295,7 @@ fn echo_sockets_and_their_queues_are_told() {
     let id = engine.icmp_bind(77).expect("a socket");
     for seq in 0..3 {
         let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
-        let socket = engine.icmp.by_id(id).expect("it");
+        let socket = engine.echo.by_id(id).expect("it");
         let echo = crate::engine::datagram::echo_table::Echo { from: host(2), seq, packet };
         socket.queue.push_back(echo);
     }

@@ -1,0 +1,5 @@
+//! The calls of an engine: each hands the layers below to the one that answers it.
+
+mod echo;
+mod ip;
+mod udp;
