@@ -9,8 +9,10 @@ pub(crate) struct AckPolicy {
     now: bool,
     /// Enough data in order has come for one; the owner may hold it for a moment.
     due: bool,
-    /// The last of the data was a whole segment with PSH: acknowledged when it is read.
+    /// The last of the data ended a burst or a write (PSH): acknowledged when it is read.
     pushed: bool,
+    /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next one.
+    is_answering: bool,
     /// An ACK that is due may be held until the window is used up; see `let_ack_outlast_window`.
     outlasts_window: bool,
     /// Segments still acknowledged at once (start of the connection, after loss).
@@ -34,6 +36,7 @@ impl AckPolicy {
             now: false,
             due: false,
             pushed: false,
+            is_answering: false,
             outlasts_window: false,
             quick: QUICK_ACK_SEGMENTS,
             pending_bytes: 0,
@@ -69,12 +72,19 @@ impl AckPolicy {
         self.quick = self.quick.max(QUICK_ACK_SEGMENTS);
     }
 
-    /// An answer carries the ACK: the exchange goes back and forth, and quick ACKs would only double it.
+    /// An answer carries the ACK: the exchange goes back and forth, and ACKs at once would only double it.
     #[inline]
     pub(crate) fn on_answer(&mut self) {
         if self.pending_bytes > 0 {
             self.quick = 0;
+            self.is_answering = true;
         }
+    }
+
+    /// An ACK was delayed for as long as it may be: no answer came, and none is waited for from now on.
+    pub(crate) fn on_delayed(&mut self) {
+        self.now = true;
+        self.is_answering = false;
     }
 
     /// Acknowledges what waits, and the next segments as they come.
@@ -101,12 +111,13 @@ impl AckPolicy {
         Acknowledged::Soon
     }
 
-    /// What came last had PSH, and was a whole segment or not. A whole one most likely ends a burst, and the sender may
-    /// wait for its ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application wrote,
-    /// which an answer may follow that carries the ACK.
+    /// The data that came last had PSH, and was a whole segment or not. A whole one most likely ends a burst, and a part
+    /// of one ends a write: the sender may wait for the ACK, with Nagle's rule before its next write, and nothing more
+    /// comes for it to go with. It goes when the data are read, as Linux has it. Only where the application answers
+    /// writes does that of a part wait for the answer, which carries it (RFC 1122 4.2.3.2).
     #[inline(always)]
     pub(crate) fn on_push(&mut self, push: bool, is_whole: bool) {
-        self.pushed = push && is_whole;
+        self.pushed = push && (is_whole || !self.is_answering);
     }
 
     /// All that came was read.
@@ -201,6 +212,26 @@ mod tests {
         ack.on_push(true, true);
         ack.on_all_read();
         assert!(ack.is_owed() && !ack.is_at_once());
+    }
+
+    #[test]
+    fn a_write_is_acknowledged_when_it_is_read_unless_answers_carry_the_acks() {
+        let is_at_once = |ack: &mut AckPolicy| {
+            ack.on_data(10, FULL, true);
+            ack.on_push(true, false);
+            ack.on_all_read();
+            ack.is_at_once()
+        };
+        let mut ack = after_the_start();
+        assert!(!is_at_once(&mut ack), "an answer is waited for");
+        ack.on_delayed();
+        ack.on_sent(false);
+        assert!(is_at_once(&mut ack), "none came");
+        ack.on_sent(false);
+        assert!(is_at_once(&mut ack));
+        ack.on_answer();
+        ack.on_sent(false);
+        assert!(!is_at_once(&mut ack), "one came");
     }
 
     #[test]

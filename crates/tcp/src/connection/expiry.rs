@@ -41,7 +41,7 @@ impl Connection {
     pub fn on_timer(&mut self, now: Instant) {
         self.set_clock(now);
         if self.timers.take_delayed_ack(now) {
-            self.ack.send_at_once();
+            self.ack.on_delayed();
             self.counters.delayed_acks += 1;
         }
         // what was held back is asked for by poll

@@ -6,7 +6,7 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
 use super::alone::{data, drain, established, established_after, header, placed};
-use super::harness::{Sent, pool};
+use super::harness::{Net, Path, Sent, pool};
 use crate::tuning::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
 
@@ -154,9 +154,33 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     let pool = pool();
     let (mut connection, now, seq) = past_quick_acks(&pool);
     assert!(pushed(&mut connection, now, &pool, seq, 1400));
-    assert!(!pushed(&mut connection, now, &pool, seq + 1400, 300), "an answer may follow");
+    assert!(pushed(&mut connection, now, &pool, seq + 1400, 300), "no answer has ever followed");
     // without PSH the next is waited for
     data(&mut connection, now, &pool, seq + 1700, 800);
     connection.read(&mut [0; 1 << 16]).expect("data");
     assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0));
+}
+
+/// RFC 9293 3.7.4 has a small write wait for the ACK of the one before: a reader that never answers must not have each
+/// wait for a delayed ACK.
+#[test]
+fn small_writes_under_nagles_rule_do_not_wait_for_delayed_acks() {
+    const WRITE: u64 = 100;
+    let delay = Duration::from_micros(50);
+    let mut net = Net::new(Path { delay, ..Path::default() }, 1);
+    assert!(net.configs[0].nagle);
+    net.connect(0);
+    // beyond the segments that are acknowledged at once because the connection is young
+    for write in 1..=3 * u64::from(crate::tuning::QUICK_ACK_SEGMENTS) {
+        // two writes at once: the second waits for the ACK of the first
+        let all = 2 * write * WRITE;
+        net.write_small(all - WRITE);
+        net.write_small(all);
+        let begin = net.now;
+        assert!(net.run_until(Duration::from_secs(1), |net| net.sides[1].read == all));
+        let took = net.now.saturating_duration_since(begin);
+        assert!(took <= 4 * delay, "write {write} arrived after {took:?}");
+        net.run_until(Duration::from_millis(5), |_| false);
+    }
+    assert_eq!(net.side(1).info().delayed_acks, 0);
 }

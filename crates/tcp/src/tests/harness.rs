@@ -208,6 +208,14 @@ impl Net {
         }
     }
 
+    /// Has side 0 write by one call what is missing of `bytes`, and send what it may; more is to be written later.
+    pub fn write_small(&mut self, bytes: u64) {
+        self.sides[0].to_write = bytes;
+        self.sides[0].finished = true;
+        self.work();
+        self.transmit(0);
+    }
+
     fn check_outgoing(&mut self, from: usize, header: &TcpHeader, len: u32) {
         let negotiated = self.side(from).info().rcv_wscale;
         let shift = if header.flags.syn() { 0 } else { negotiated };
