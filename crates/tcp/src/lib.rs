@@ -90,4 +90,6 @@ pub use timers::TimerKind;
 pub use transmit::{PayloadSource, Segment, TransmitLimits};
 
 #[cfg(test)]
+extern crate self as millstream_tcp;
+#[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::io;
 
 use millstream::link::{Link, LinkStats};
-use millstream::tcp::{Config, CongestionKind, TcpInfo};
+use millstream::tcp::{Config, TcpInfo};
 use millstream::{EngineStats, LinkInfo};
 
 use super::ConnInfo;
@@ -225,7 +225,7 @@ pub(super) fn with_buffers(config: &mut Config, bytes: Option<usize>) {
 
 /// Chooses the congestion control by the name it has on Linux.
 pub(super) fn with_congestion(config: &mut Config, name: &str) -> io::Result<()> {
-    config.congestion = CongestionKind::named(name).ok_or(io::ErrorKind::Unsupported)?;
+    config.congestion = millstream_control::named(name).ok_or(io::ErrorKind::Unsupported)?;
     Ok(())
 }
 

@@ -4,20 +4,16 @@
 use millstream_packet::Instant;
 
 /// The largest excess of the last rounds.
-#[derive(Debug)]
-pub(super) struct Aggregation {
+#[derive(Debug, Default)]
+pub struct Aggregation {
     since: Instant,
     delivered: u64,
-    /// That of the span of rounds before, and of this.
+    /// The excess of the span of rounds before, and of this.
     most: [u64; 2],
     rounds: u8,
 }
 
 impl Aggregation {
-    pub fn new() -> Self {
-        Self { since: Instant::ZERO, delivered: 0, most: [0; 2], rounds: 0 }
-    }
-
     /// What is delivered counts from `now` on.
     pub fn begin(&mut self, now: Instant) {
         self.since = now;
@@ -52,7 +48,7 @@ impl Aggregation {
         self.most[1] = self.most[1].max(excess);
     }
 
-    /// Bytes beyond the estimate.
+    /// Returns the largest excess: bytes beyond the estimate.
     pub fn most(&self) -> u64 {
         self.most[0].max(self.most[1])
     }

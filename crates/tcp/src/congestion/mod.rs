@@ -8,7 +8,6 @@
 
 mod aggregation;
 mod bbr;
-mod bbr1;
 mod cubic;
 mod hystart;
 mod newreno;
@@ -21,14 +20,14 @@ use core::{fmt, hash};
 
 use millstream_packet::Instant;
 
+pub use aggregation::Aggregation;
 pub use bbr::Bbr;
-pub use bbr1::Bbr1;
 pub use cubic::Cubic;
 pub use newreno::NewReno;
+pub use rate::{RateSample, RateSampler, Sent};
 
 /// The controls that are built in. A further one is a file with a [`Factory`], and a line here.
-static BUILT_IN: [&Factory; 4] =
-    [&newreno::FACTORY, &cubic::FACTORY, &bbr::FACTORY, &bbr1::FACTORY];
+static BUILT_IN: [&Factory; 3] = [&newreno::FACTORY, &cubic::FACTORY, &bbr::FACTORY];
 
 /// Which control a connection uses: the one that a [`Factory`] makes. Two are the same if their factory is.
 #[derive(Clone, Copy)]
@@ -41,10 +40,8 @@ impl CongestionKind {
     pub const CUBIC: CongestionKind = cubic::FACTORY.kind();
     /// Version 3, draft-ietf-ccwg-bbr. Paces always.
     pub const BBR: CongestionKind = bbr::FACTORY.kind();
-    /// Version 1, as Linux has it under the name of `bbr`. Paces always.
-    pub const BBR1: CongestionKind = bbr1::FACTORY.kind();
 
-    /// Name as Linux spells it; version 1 of BBR, which Linux calls `bbr`, is `bbr1`.
+    /// Returns the name as Linux spells it.
     pub fn name(self) -> &'static str {
         self.0.name
     }
@@ -250,15 +247,16 @@ pub trait Controller: fmt::Debug + Any {
 
 /// Numbers at random from a seed (xorshift); equal seeds give equal numbers.
 #[derive(Debug)]
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    /// Begins the numbers of a seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    /// One below `n`.
-    fn below(&mut self, n: u64) -> u64 {
+    /// Returns the next number, below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -266,8 +264,8 @@ impl Random {
     }
 }
 
-/// `percent` of `n`.
-fn percent(n: u64, percent: u64) -> u64 {
+/// Returns `percent` of `n`.
+pub fn percent(n: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
@@ -373,6 +371,6 @@ mod tests {
             );
         }
         assert_eq!(CongestionKind::named("vegas"), None);
-        assert_ne!(CongestionKind::BBR, CongestionKind::BBR1);
+        assert_ne!(CongestionKind::BBR, crate::tests::bbr1());
     }
 }

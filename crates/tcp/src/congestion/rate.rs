@@ -8,39 +8,47 @@ use millstream_packet::Instant;
 
 /// What was known when data was sent. One for each moment at which something was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub(crate) at: Instant,
-    /// Bytes delivered, and lost, by then.
-    pub(crate) delivered: u64,
-    pub(crate) lost: u64,
+pub struct Sent {
+    /// When.
+    pub at: Instant,
+    /// Bytes delivered by then.
+    pub delivered: u64,
+    /// Bytes lost by then.
+    pub lost: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// In flight with it.
-    pub(crate) in_flight: u64,
-    pub(crate) app_limited: bool,
+    /// Bytes in flight with it.
+    pub in_flight: u64,
+    /// The application had nothing more to send of late.
+    pub app_limited: bool,
 }
 
-/// One sample.
+/// One sample of the rate.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RateSample {
+pub struct RateSample {
     /// Bytes delivered by this ACK.
-    pub(crate) newly: u64,
-    /// Bytes delivered in the sample's interval, and before it.
-    pub(crate) delivered: u64,
-    pub(crate) prior_delivered: u64,
-    /// Zero: the interval is too short to be believed.
-    pub(crate) bytes_per_s: u64,
-    pub(crate) app_limited: bool,
-    /// In flight when the newest of what was delivered was sent, and lost since.
-    pub(crate) in_flight_at_send: u64,
-    pub(crate) lost: u64,
+    pub newly: u64,
+    /// Bytes delivered in the sample's interval.
+    pub delivered: u64,
+    /// Bytes delivered before it.
+    pub prior_delivered: u64,
+    /// The rate; zero: the interval is too short to be believed.
+    pub bytes_per_s: u64,
+    /// It says what the application wrote rather than what the path carries.
+    pub app_limited: bool,
+    /// Bytes in flight when the newest of what was delivered was sent.
+    pub in_flight_at_send: u64,
+    /// Bytes lost since.
+    pub lost: u64,
 }
 
 /// The sampler. Memory: one record for each moment of sending that is still outstanding.
 #[derive(Debug, Default)]
-pub(crate) struct RateSampler {
-    pub(crate) delivered: u64,
-    pub(crate) lost: u64,
+pub struct RateSampler {
+    /// Bytes delivered, all told.
+    pub delivered: u64,
+    /// Bytes lost, all told.
+    pub lost: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
     /// `delivered` at which the last phase limited by the application ends; zero: it has.
@@ -50,7 +58,7 @@ pub(crate) struct RateSampler {
 
 impl RateSampler {
     /// `len` bytes leave; `in_flight` counts them.
-    pub(crate) fn on_transmit(&mut self, now: Instant, len: u64, in_flight: u64) {
+    pub fn on_transmit(&mut self, now: Instant, len: u64, in_flight: u64) {
         if in_flight <= len {
             // section 4.1.2.2: nothing was in flight, so the interval begins here
             self.first_sent_at = now;
@@ -73,15 +81,15 @@ impl RateSampler {
         });
     }
 
-    /// What was sent at that moment, while any of it is outstanding.
-    pub(crate) fn sent_at(&self, at: Instant) -> Option<&Sent> {
+    /// Returns the record of what was sent at that moment, while any of it is outstanding.
+    pub fn sent_at(&self, at: Instant) -> Option<&Sent> {
         let index = self.sent.partition_point(|sent| sent.at < at);
         self.sent.get(index).filter(|sent| sent.at == at)
     }
 
     /// `newly` bytes were delivered, the newest of them sent at `newest`. Nothing older than `oldest` is asked for
     /// again.
-    pub(crate) fn on_delivery(
+    pub fn on_delivery(
         &mut self,
         now: Instant,
         newly: u64,
@@ -126,11 +134,12 @@ impl RateSampler {
 
     /// The application has nothing more to send although the window would allow it: what is sent until all in
     /// flight is delivered says nothing about the path.
-    pub(crate) fn mark_app_limited(&mut self, in_flight: u64) {
+    pub fn mark_app_limited(&mut self, in_flight: u64) {
         self.app_limited = (self.delivered + in_flight).max(1);
     }
 
-    pub(crate) fn is_app_limited(&self) -> bool {
+    /// Returns whether a phase limited by the application lasts.
+    pub fn is_app_limited(&self) -> bool {
         self.app_limited > 0
     }
 }

@@ -1,11 +1,10 @@
 use core::time::Duration;
 
 use super::*;
-use crate::CongestionKind;
 use crate::tests::harness::{Net, Path};
 
 fn net(path: Path, seed: u64) -> Net {
-    Net::under(CongestionKind::BBR1, path, seed)
+    Net::under(crate::tests::bbr1(), path, seed)
 }
 
 fn model(net: &mut Net) -> &mut Bbr1 {

@@ -5,8 +5,9 @@ use core::time::Duration;
 use super::harness::{Net, Path};
 use crate::*;
 
-const CONTROLS: [CongestionKind; 4] =
-    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, CongestionKind::BBR1];
+fn controls() -> [CongestionKind; 4] {
+    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, super::bbr1()]
+}
 
 fn goodput(congestion: CongestionKind, path: Path, bytes: u64, seed: u64) -> (f64, TcpInfo) {
     let (rate, info, _) = goodput_and_drops(congestion, path, bytes, seed);
@@ -32,7 +33,7 @@ fn random_loss() {
         "{:8} {:>6} {:>6} {:>12} {:>8} {:>8}",
         "control", "loss", "rtt ms", "Mbit/s", "timeouts", "resent"
     );
-    for congestion in CONTROLS {
+    for congestion in controls() {
         for loss in [0.001, 0.01, 0.03] {
             for rtt_ms in [2u64, 20, 100] {
                 let path = Path {
@@ -61,7 +62,7 @@ fn random_loss() {
 
 #[test]
 fn reordering_is_not_taken_for_loss() {
-    for congestion in CONTROLS {
+    for congestion in controls() {
         let path = Path {
             reorder: 0.05,
             late: Duration::from_millis(2),
@@ -86,7 +87,7 @@ fn reordering_is_not_taken_for_loss() {
 
 #[test]
 fn bottlenecks() {
-    for congestion in CONTROLS {
+    for congestion in controls() {
         for queue_bytes in [50_000, 125_000, 500_000] {
             for super_segment_bytes in [0, 65_000] {
                 let path = Path {
@@ -113,7 +114,7 @@ fn bottlenecks() {
 
 #[test]
 fn marks_fill_a_bottleneck_without_loss() {
-    for congestion in CONTROLS {
+    for congestion in controls() {
         for super_segment_bytes in [0, 65_000] {
             let path = Path {
                 rate_bits_per_s: 50_000_000,

@@ -49,7 +49,7 @@ fn random_config(random: &mut Random) -> Config {
         congestion: match random.below(4) {
             0 => CongestionKind::CUBIC,
             1 => CongestionKind::BBR,
-            2 => CongestionKind::BBR1,
+            2 => super::bbr1(),
             _ => CongestionKind::NEW_RENO,
         },
         keepalive: (random.below(3) == 0).then_some(Keepalive {

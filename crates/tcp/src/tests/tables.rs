@@ -13,8 +13,9 @@ use millstream_wire::tcp::{SeqNumber, TcpHeader};
 use super::harness::{Random, pool, tuple};
 use crate::*;
 
-const CONTROLS: [CongestionKind; 4] =
-    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, CongestionKind::BBR1];
+fn controls() -> [CongestionKind; 4] {
+    [CongestionKind::NEW_RENO, CongestionKind::CUBIC, CongestionKind::BBR, super::bbr1()]
+}
 const HEADERS_BYTES: u64 = 66;
 
 /// A one-way bottleneck; acknowledgements come back after the delay, unharmed.
@@ -239,33 +240,33 @@ fn single_flows(text: &mut String) {
         let rtt = Duration::from_millis(rtt_ms);
         for per_mille in [0, 1, 10, 30] {
             let link = Link { rtt, loss: f64::from(per_mille) / 1000.0, ..LINK };
-            for control in CONTROLS {
+            for control in controls() {
                 let what = format!("rtt {rtt_ms} ms, loss {per_mille}/1000");
                 line(text, &what, control, link, 31);
             }
         }
         for per_mille in [1, 4] {
             let link = Link { rtt, burst: f64::from(per_mille) / 1000.0, ..LINK };
-            for control in CONTROLS {
+            for control in controls() {
                 let what = format!("rtt {rtt_ms} ms, bursts {per_mille}/1000");
                 line(text, &what, control, link, 32);
             }
         }
     }
     for queue_bytes in [10_000, 25_000, 100_000, 400_000] {
-        for control in CONTROLS {
+        for control in controls() {
             let link = Link { queue_bytes, ..LINK };
             line(text, &format!("queue {queue_bytes}"), control, link, 33);
         }
     }
     for buffer_bytes in [16_384, 65_536, 262_144] {
-        for control in CONTROLS {
+        for control in controls() {
             let link = Link { buffer_bytes, ..LINK };
             line(text, &format!("buffers of {buffer_bytes}"), control, link, 36);
         }
     }
     for (percent, late_ms) in [(1, 5), (5, 5), (5, 15)] {
-        for control in CONTROLS {
+        for control in controls() {
             let late = Duration::from_millis(late_ms);
             let link = Link { reorder: f64::from(percent) / 100.0, late, ..LINK };
             line(text, &format!("{percent} % late by {late_ms} ms"), control, link, 34);
@@ -302,7 +303,7 @@ fn shared(text: &mut String) {
             most.unwrap_or(&0)
         );
     };
-    for control in CONTROLS {
+    for control in controls() {
         for (flows, queue) in [
             (2, 50_000),
             (3, 50_000),

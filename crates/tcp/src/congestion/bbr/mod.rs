@@ -195,7 +195,7 @@ impl Bbr {
             loss_events: 0,
             bw_latest: 0,
             inflight_latest: 0,
-            aggregation: Aggregation::new(),
+            aggregation: Aggregation::default(),
             cycle_at: Instant::ZERO,
             probe_wait: Duration::ZERO,
             rounds_since_probe_up: 0,

@@ -78,7 +78,7 @@ impl Script {
                         _ => MtuProbing::AfterBlackHole,
                     };
                 }
-                "bbr1" => self.config.congestion = CongestionKind::BBR1,
+                "bbr1" => self.config.congestion = crate::tests::bbr1(),
                 "keepalive" => {
                     self.config.keepalive =
                         Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });

@@ -9,10 +9,9 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::aggregation::Aggregation;
-use super::rate::{RateSample, RateSampler};
-use super::{
-    AckSample, Controller, DeliverySample, Factory, LossSample, Random, Transmit, Window, percent,
+use millstream_tcp::congestion::{
+    AckSample, Aggregation, Controller, DeliverySample, Factory, LossSample, Random, RateSample,
+    RateSampler, Transmit, Window, percent,
 };
 
 /// 2/ln 2, and its reciprocal: the least gain that doubles the rate every round trip, and what drains after it.
@@ -116,7 +115,7 @@ impl Bbr1 {
             recovery: Recovery::None,
             recovery_before: Recovery::None,
             conserving: false,
-            aggregation: Aggregation::new(),
+            aggregation: Aggregation::default(),
             random: Random::new(seed),
         }
     }
@@ -352,8 +351,8 @@ impl Bbr1 {
     }
 }
 
-pub(super) static FACTORY: Factory =
-    Factory { name: "bbr1", make: |seed| Box::new(Bbr1::new(seed)) };
+/// Makes version 1 of BBR. Paces always.
+pub static BBR1: Factory = Factory { name: "bbr1", make: |seed| Box::new(Bbr1::new(seed)) };
 
 impl Controller for Bbr1 {
     fn on_ack(&mut self, _window: &mut Window, _ack: &AckSample) {
@@ -436,5 +435,5 @@ impl Controller for Bbr1 {
 }
 
 #[cfg(test)]
-#[path = "../tests/bbr1.rs"]
+#[path = "../../tcp/src/tests/bbr1.rs"]
 mod tests;
