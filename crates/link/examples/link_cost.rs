@@ -1,5 +1,6 @@
-//! What a packet costs on a link, in nanoseconds of processor time: `pair` in one thread, TAP writes and reads through
-//! the kernel, packet sockets and AF_XDP over a virtual pair. The numbers of docs/performance.md come from here.
+//! What a packet costs on a link, in nanoseconds of processor time: `pair` in one thread, TAP
+//! writes and reads through the kernel, packet sockets and AF_XDP over a virtual pair. The numbers
+//! of docs/performance.md come from here.
 //!
 //! `cargo run --release -p millstream-link --example link_cost`; as root for the devices;
 //! with `-- veth` only packet sockets and AF_XDP, with `-- memory` no devices at all.

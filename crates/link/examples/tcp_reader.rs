@@ -1,8 +1,9 @@
-//! How fast a TAP device gives a stream of the kernel's without offloads, whoever reads it: packets of MTU 1500 are
-//! read and summed, what came in order is acknowledged, and that is all. There is no stack, and nobody gets the data.
+//! How fast a TAP device gives a stream of the kernel's without offloads, whoever reads it: packets
+//! of MTU 1500 are read and summed, what came in order is acknowledged, and that is all. There is
+//! no stack, and nobody gets the data.
 //!
-//! `cargo run --release -p millstream-link --example tcp_reader -- [SECONDS]`, with CAP_NET_ADMIN. Reads on CPU 0; the
-//! kernel's sender is a thread on CPU 1.
+//! `cargo run --release -p millstream-link --example tcp_reader -- [SECONDS]`, with CAP_NET_ADMIN.
+//! Reads on CPU 0; the kernel's sender is a thread on CPU 1.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -178,7 +179,8 @@ fn bind(cpu: usize) {
     }
 }
 
-/// Has the listener's connections use cubic. Set on a connection that began with BBR it would go on pacing.
+/// Has the listener's connections use cubic. Set on a connection that began with BBR it would go on
+/// pacing.
 fn use_cubic(listener: &TcpListener) -> Result<(), Failure> {
     let cubic = c"cubic";
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);

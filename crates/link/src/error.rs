@@ -14,7 +14,7 @@ pub enum LinkError {
         /// The step, for people, with what it takes where that is known: `set MTU of ms0`,
         /// `open a packet socket on eth0 (it takes CAP_NET_RAW, as root has)`.
         what: String,
-        /// What the system answered.
+        /// The system's answer.
         error: io::Error,
     },
     /// The caller asked for something no such link can be.

@@ -1,4 +1,4 @@
-//! What a thread sleeps on, as those see it who wake it.
+//! The event that a thread sleeps on, as those see it who wake it.
 
 use crate::sys::EventFd;
 
@@ -20,7 +20,8 @@ impl Event for EventFd {
     }
 }
 
-/// An eventfd whose reader can block, for loom: a sleeper that nobody wakes is a deadlock, which loom reports.
+/// An eventfd whose reader can block, for loom: a sleeper that nobody wakes is a deadlock, which
+/// loom reports.
 #[cfg(loom)]
 #[derive(Default)]
 pub struct EventModel {

@@ -1,7 +1,7 @@
 //! Handing calls on, for links that wrap another.
 
-/// Writes the named methods of [`Link`](crate::Link) that hand the call on to the link inside, for use in an `impl` of
-/// that trait. The name of `self` comes first, then where that link is.
+/// Writes the named methods of [`Link`](crate::Link) that hand the call on to the link inside, for
+/// use in an `impl` of that trait. The name of `self` comes first, then where that link is.
 ///
 /// ```
 /// use millstream_link::{forward_link, Link, LinkError, PairEnd};

@@ -1,5 +1,5 @@
-//! Lists of memory for gathered writes, kept between calls so that none is built twice; and how many packets to
-//! read at once.
+//! Lists of memory for gathered writes, kept between calls so that none is built twice; and how
+//! many packets to read at once.
 
 use millstream_packet::{BATCH_LIMIT, Packet, Pool};
 
@@ -7,18 +7,18 @@ use crate::limits::WRITE_SLICES;
 
 pub(crate) const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// How many packets the next batch of reads probably finds.
+/// The number of packets that the next batch of reads probably finds.
 ///
 /// The read that finds nothing costs half of one that finds something. A receive therefore stops
-/// after as many packets as last time: under a steady trickle the answer leaves before that read
-/// is made, and under load the number doubles until a batch is full. Where doubling proves vain it is
+/// after as many packets as last time: under a steady trickle the answer leaves before that read is
+/// made, and under load the number doubles until a batch is full. Where doubling proves vain it is
 /// tried more rarely.
 #[derive(Debug)]
 pub(crate) struct Expectation {
     limit: usize,
     /// Batches in a row of as many packets as were read for.
     full: u32,
-    /// How many of them make the number double.
+    /// The number of them that makes the number double.
     patience: u32,
     /// The number before it was doubled, until that has proved right or wrong.
     doubled: Option<usize>,
@@ -84,8 +84,9 @@ impl GatherList {
         Self { iov: [NOTHING; WRITE_SLICES] }
     }
 
-    /// `header`, unless empty, and the slices of `packet` after it without their first `skip` bytes; `None` when there
-    /// are more than [`WRITE_SLICES`]. Valid while both live and until the next call here.
+    /// `header`, unless empty, and the slices of `packet` after it without their first `skip`
+    /// bytes; `None` when there are more than [`WRITE_SLICES`]. Valid while both live and until the
+    /// next call here.
     pub fn of(&mut self, header: &[u8], packet: &Packet, skip: usize) -> Option<&[libc::iovec]> {
         self.with(header, packet, skip, &[])
     }

@@ -5,26 +5,7 @@ use std::os::fd::RawFd;
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::{LinkError, LinkStats, Share, forward_link, limits};
-
-/// What a packet on the link starts with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Medium {
-    /// An Ethernet header.
-    Ethernet,
-    /// The IP header itself; there are no link addresses and nothing to resolve.
-    Ip,
-}
-
-impl Medium {
-    /// Bytes of link header before the IP header when the stack writes one (no VLAN tag).
-    pub const fn header_len(self) -> usize {
-        match self {
-            Self::Ethernet => limits::ETHERNET_HEADER_BYTES,
-            Self::Ip => 0,
-        }
-    }
-}
+use crate::{LinkError, LinkStats, Medium, Share, forward_link};
 
 /// Which transport checksums (TCP and UDP) the link completes on transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,18 +16,20 @@ pub struct TransmitChecksum {
     pub v6: bool,
 }
 
-/// What a link is and what it can take off the stack's hands. Fixed while the link is open, but for the MTU and the
-/// address, which [`Link::refresh`] has follow the interface, and what turned out to be too much for it.
+/// The kind of a link, and what it can take off the stack's hands. Fixed while the link is open,
+/// but for the MTU and the address, which [`Link::refresh`] has follow the interface, and what
+/// turned out to be too much for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What its packets start with.
+    /// The header that its packets start with.
     pub medium: Medium,
     /// Largest IP packet on the wire, in bytes.
     pub mtu: usize,
     /// This side's link address; zero on [`Medium::Ip`].
     pub mac: MacAddr,
-    /// There may be other stations than one peer that knows this one: an engine announces its addresses on the link, and
-    /// looks whether others have them. Any network of Ethernet; not a link in memory or a capture that is replayed.
+    /// There may be other stations than one peer that knows this one: an engine announces its
+    /// addresses on the link, and looks whether others have them. Any network of Ethernet; not a
+    /// link in memory or a capture that is replayed.
     pub multi_access: bool,
     /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`:
     /// not to be summed again.
@@ -56,8 +39,9 @@ pub struct Capabilities {
     pub tx_checksum: TransmitChecksum,
     /// Largest TCP super-segment worth handing over, counted as an IP packet in bytes: the device
     /// takes it whole, or the link cuts it while it copies ([`LinkStats`] tells which). `None`: cut
-    /// in software, with a frame for each segment. Beyond 65,535 a packet whose length its header cannot tell has 0
-    /// there (as Linux' “BIG TCP”), over IPv6 without a hop-by-hop option that tells it.
+    /// in software, with a frame for each segment. Beyond 65,535 a packet whose length its header
+    /// cannot tell has 0 there (as Linux' “BIG TCP”), over IPv6 without a hop-by-hop option that
+    /// tells it.
     pub tso_bytes: Option<u32>,
     /// The same over IPv6, where that is another length.
     pub tso_v6_bytes: Option<u32>,
@@ -103,12 +87,12 @@ pub struct Shown<'a> {
 /// A packet that [`Link::receive_into`] read.
 #[derive(Debug)]
 pub struct Placed {
-    /// Its first bytes, as many as were asked for, with the meta data of all of it. A packet that is no
-    /// longer than that is here whole, and so is one that no frame was free to part.
+    /// Its first bytes, as many as were asked for, with the meta data of all of it. A packet that
+    /// is no longer than that is here whole, and so is one that no frame was free to part.
     pub head: Packet,
     /// Bytes that follow, at the start of the caller's memory.
     pub bytes: usize,
-    /// What did not fit there.
+    /// The part that did not fit there.
     pub rest: Option<Packet>,
 }
 
@@ -133,8 +117,8 @@ impl Placed {
         self.head.len() + self.bytes + self.rest.as_ref().map_or(0, Packet::len)
     }
 
-    /// The packet as [`Link::receive`] would have given it; nothing of it stays in `memory`. `None`: there are no
-    /// frames for that.
+    /// The packet as [`Link::receive`] would have given it; nothing of it stays in `memory`.
+    /// `None`: there are no frames for that.
     pub fn into_packet(self, pool: &Pool, memory: &mut [u8]) -> Option<Packet> {
         let Self { mut head, bytes, rest } = self;
         if bytes > 0 {
@@ -155,7 +139,7 @@ impl Placed {
 /// cannot is completed or cut in software. Packets that cannot be delivered for good are dropped
 /// and counted by cause.
 pub trait Link: Send {
-    /// What this link is and can do.
+    /// Returns what this link is and can do.
     fn capabilities(&self) -> &Capabilities;
 
     /// Moves received packets into `batch`, at most its free room, and returns how many.
@@ -167,8 +151,8 @@ pub trait Link: Send {
     /// are dropped (counted) or left where they are.
     ///
     /// # Errors
-    /// When the link is broken for good, and nothing was moved: after packets the error is left to the
-    /// next call.
+    /// When the link is broken for good, and nothing was moved: after packets the error is left to
+    /// the next call.
     fn receive(
         &mut self,
         now: Instant,
@@ -176,22 +160,22 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// Whether the last [`receive`](Self::receive) ended because its batch was full, in packets or in bytes, while
-    /// there probably was more. False also from links that do not know.
+    /// Returns whether the last [`receive`](Self::receive) ended because its batch was full, in
+    /// packets or in bytes, while there probably was more. False also from links that do not know.
     fn has_more(&self) -> bool {
         false
     }
 
-    /// Whether [`receive_into`](Self::receive_into) can be used.
+    /// Returns whether [`receive_into`](Self::receive_into) can be used.
     fn places(&self) -> bool {
         false
     }
 
-    /// As [`receive`](Self::receive), for one packet, which must be the next one: its first `head_len`
-    /// bytes (128 at most) go into a frame, what follows into `memory` (2 KiB at least) as far as
-    /// that reaches, the rest into frames.
-    /// For who expects that packet to have headers of that length, and wants its payload there. Of a
-    /// packet that is refused nothing stays in `memory`.
+    /// As [`receive`](Self::receive), for one packet, which must be the next one: its first
+    /// `head_len` bytes (128 at most) go into a frame, what follows into `memory` (2 KiB at least)
+    /// as far as that reaches, the rest into frames. For who expects that packet to have headers of
+    /// that length, and wants its payload there. Of a packet that is refused nothing stays in
+    /// `memory`.
     ///
     /// # Errors
     /// When the link is broken for good.
@@ -205,11 +189,12 @@ pub trait Link: Send {
         Ok(None)
     }
 
-    /// Shows packets that wait to `take`, in order and where they lie in the device's memory, until it refuses one or
-    /// `limit` were taken; how many that was. A packet is gone when `take` has returned true: its memory is the
-    /// device's again, and no frame was needed. The one refused, and one that cannot be shown (in several pieces, a
-    /// super-segment, one to be dropped), is the next that [`receive`](Self::receive) gives, and so is what links that
-    /// have no such memory hold.
+    /// Shows packets that wait to `take`, in order and where they lie in the device's memory, until
+    /// it refuses one or `limit` were taken; how many that was. A packet is gone when `take` has
+    /// returned true: its memory is the device's again, and no frame was needed. The one refused,
+    /// and one that cannot be shown (in several pieces, a super-segment, one to be dropped), is the
+    /// next that [`receive`](Self::receive) gives, and so is what links that have no such memory
+    /// hold.
     ///
     /// For who copies what he needs out of a packet at once. Counted as received.
     fn show(
@@ -223,8 +208,9 @@ pub trait Link: Send {
     }
 
     /// Sends from the front of `batch` in order and returns how many packets left it. What the link
-    /// cannot take now stays in `batch`; dropped packets count as taken. Of a packet that left it some may wait in the
-    /// link for room (of one that is cut): the next [`receive`](Self::receive) goes on with that, too.
+    /// cannot take now stays in `batch`; dropped packets count as taken. Of a packet that left it
+    /// some may wait in the link for room (of one that is cut): the next [`receive`](Self::receive)
+    /// goes on with that, too.
     ///
     /// # Errors
     /// When the link is broken for good.
@@ -235,14 +221,15 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// Whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a packet's memory when a call
-    /// that takes the packet returns.
+    /// Returns whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a
+    /// packet's memory when a call that takes the packet returns.
     fn borrows(&self) -> bool {
         false
     }
 
-    /// As [`transmit`](Self::transmit) of one packet: `head`, with the meta data of the whole, and `payload` behind it,
-    /// which is the caller's. Gives `head` back when the link can take nothing now.
+    /// As [`transmit`](Self::transmit) of one packet: `head`, with the meta data of the whole, and
+    /// `payload` behind it, which is the caller's. Gives `head` back when the link can take nothing
+    /// now.
     ///
     /// # Errors
     /// When the link is broken for good.
@@ -259,7 +246,8 @@ pub trait Link: Send {
     /// A descriptor to sleep on, after [`prepare_sleep`](Self::prepare_sleep): readable when
     /// [`receive`](Self::receive) has something, or when there is room again for what
     /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)).
-    /// `None`: only [`next_deadline`](Self::next_deadline) tells. It may be another one before the next sleep.
+    /// `None`: only [`next_deadline`](Self::next_deadline) tells. It may be another one before the
+    /// next sleep.
     fn wait_fd(&self) -> Option<RawFd>;
 
     /// True after a transmit that left packets behind for want of room, on links whose
@@ -287,25 +275,28 @@ pub trait Link: Send {
         Share::ALL
     }
 
-    /// Returns true where its interface is down or has no carrier, as far as the link knows: of the latter it hears by
-    /// [`refresh`](Self::refresh). It may come up again, and the link then goes on.
+    /// Returns true where its interface is down or has no carrier, as far as the link knows: of the
+    /// latter it hears by [`refresh`](Self::refresh). It may come up again, and the link then goes
+    /// on.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// Looks whether the interface's MTU, link address or carrier has changed, and goes by it from now on; true when
-    /// [`capabilities`](Self::capabilities) are others then. Some system calls: for now and then.
+    /// Looks whether the interface's MTU, link address or carrier has changed, and goes by it from
+    /// now on; true when [`capabilities`](Self::capabilities) are others then. Some system calls:
+    /// for now and then.
     fn refresh(&mut self) -> bool {
         false
     }
 
-    /// What was asked for and not had, and what the interface has become since, one sentence each.
+    /// Returns the wishes that were not granted, and what the interface has become since, one
+    /// sentence each.
     fn notes(&self) -> &[String] {
         &[]
     }
 
-    /// What only links of its kind are and count, each with its name; what is so or not is 1 or 0. For showing: it may
-    /// ask the kernel.
+    /// Returns what only links of its kind are and count, each with its name; what is so or not is
+    /// 1 or 0. For showing: it may ask the kernel.
     fn details(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

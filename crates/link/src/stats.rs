@@ -1,4 +1,4 @@
-//! What a link counted.
+//! The counters of a link.
 
 use millstream_packet::{counters, reasons};
 
@@ -13,8 +13,8 @@ reasons! {
         TooShort = "too_short",
         /// A read returned fewer bytes than a virtio-net header has.
         VirtioTruncated = "virtio_truncated",
-        /// The virtio-net header names an unknown kind of segmentation, or the packet is of a kind that
-        /// none can name.
+        /// The virtio-net header names an unknown kind of segmentation, or the packet is of a kind
+        /// that none can name.
         VirtioUnknownSegmentation = "virtio_unknown_segmentation",
         /// The virtio-net header says super-segment, but with a segment size of nothing.
         VirtioZeroSegment = "virtio_zero_segment",
@@ -31,7 +31,8 @@ reasons! {
         FillEmpty = "fill_empty",
         /// The other side refused this packet for good (not for want of room).
         Refused = "refused",
-        /// The other end of a pair, the engine that a packet belongs to, or the link inside a fault wrapper is gone.
+        /// The other end of a pair, the engine that a packet belongs to, or the link inside a fault
+        /// wrapper is gone.
         Closed = "closed",
         /// The engine that a packet belongs to had no room for more from this one's queue.
         HandOver = "hand_over",
@@ -47,9 +48,9 @@ reasons! {
 counters! {
     /// Counters of one link since it was opened. They only grow.
     ///
-    /// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link header
-    /// included; a super-segment counts as one packet, one that is cut as its segments, sent or dropped. Wrappers
-    /// report their inner link's counters with their own drops added.
+    /// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link
+    /// header included; a super-segment counts as one packet, one that is cut as its segments, sent
+    /// or dropped. Wrappers report their inner link's counters with their own drops added.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LinkStats {
         /// Packets received by a link.

@@ -79,8 +79,9 @@ pub(crate) fn turns(
     Ok(count)
 }
 
-/// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes its time, and beyond
-/// what interrupts that. A socket with a time-out is interrupted when its process is stopped and goes on (signal(7)).
+/// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes
+/// its time, and beyond what interrupts that. A socket with a time-out is interrupted when its
+/// process is stopped and goes on (signal(7)).
 pub(crate) struct KernelSocket(UdpSocket);
 
 impl KernelSocket {
@@ -112,7 +113,7 @@ impl Deref for KernelSocket {
     }
 }
 
-/// What a test packet looks like.
+/// The shape of a test packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub medium: Medium,

@@ -21,7 +21,8 @@ pub fn request<T: NetlinkSerializable>(
     bytes
 }
 
-/// Returns the messages of a datagram, each with its header; none from the first on that is cut short.
+/// Returns the messages of a datagram, each with its header; none from the first on that is cut
+/// short.
 pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     std::iter::from_fn(move || {
         let length = NetlinkBuffer::new_checked(datagram).ok()?.length() as usize;

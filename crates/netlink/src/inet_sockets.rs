@@ -41,7 +41,8 @@ impl Protocol {
     }
 }
 
-/// A state by its number in `include/net/tcp_states.h`; of UDP there are only connected and unconnected sockets.
+/// A state by its number in `include/net/tcp_states.h`; of UDP there are only connected and
+/// unconnected sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct State(pub u8);
 
@@ -85,7 +86,8 @@ pub struct InetSocket {
     pub cookie: u64,
     /// Bytes that wait for the application; of a listener, connections.
     pub receive_queue: u32,
-    /// Bytes that are not acknowledged, or not sent; of a listener, the most connections that may wait.
+    /// Bytes that are not acknowledged, or not sent; of a listener, the most connections that may
+    /// wait.
     pub send_queue: u32,
     /// Memory held by what was received, and its limit, bytes.
     pub receive_memory: Option<(u32, u32)>,
@@ -110,7 +112,8 @@ pub struct TcpCounters {
     pub srtt_us: u32,
 }
 
-/// Gives each socket of this protocol and family in the current namespace to `each`, as the kernel lists them.
+/// Gives each socket of this protocol and family in the current namespace to `each`, as the kernel
+/// lists them.
 ///
 /// # Errors
 /// When the kernel does not answer.
@@ -142,7 +145,8 @@ fn parse(protocol: Protocol, body: &[u8]) -> Option<InetSocket> {
         }
     };
     let attributes = body.get(MESSAGE_BYTES..)?;
-    // `enum` of include/uapi/linux/sock_diag.h: RMEM_ALLOC, RCVBUF, WMEM_ALLOC, SNDBUF, ..., DROPS at 8.
+    // `enum` of include/uapi/linux/sock_diag.h: RMEM_ALLOC, RCVBUF, WMEM_ALLOC, SNDBUF, ..., DROPS
+    // at 8.
     let memory = find(attributes, INET_DIAG_SKMEMINFO);
     let memory_at = |at: usize| {
         let bytes = memory?.get(at * 4..at * 4 + 4)?;

@@ -8,12 +8,15 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 
 use crate::Netlink;
 
-/// Bytes of the longest packets that the kernel takes from an interface merged, or sends by it in one.
+/// Bytes of the longest packets that the kernel takes from an interface merged, or sends by it in
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaxSizes {
-    /// Over IPv6 (before Linux 6.3 whatever it is over); `None` where the kernel has no such number.
+    /// Over IPv6 (before Linux 6.3 whatever it is over); `None` where the kernel has no such
+    /// number.
     pub v6: Option<u32>,
-    /// Over IPv4; `None` before Linux 6.3, where no packet is longer than its length field can tell.
+    /// Over IPv4; `None` before Linux 6.3, where no packet is longer than its length field can
+    /// tell.
     pub v4: Option<u32>,
 }
 
@@ -35,9 +38,11 @@ pub struct Interface {
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
-    /// Longest super-segments that the kernel sends by it (`gso_max_size` and `gso_ipv4_max_size` of ip-link(8)).
+    /// Longest super-segments that the kernel sends by it (`gso_max_size` and `gso_ipv4_max_size`
+    /// of ip-link(8)).
     pub gso_max: MaxSizes,
-    /// Longest packets that the kernel takes from it merged (`gro_max_size` and `gro_ipv4_max_size`).
+    /// Longest packets that the kernel takes from it merged (`gro_max_size` and
+    /// `gro_ipv4_max_size`).
     pub gro_max: MaxSizes,
     /// Bytes received, link headers included.
     pub rx_bytes: u64,

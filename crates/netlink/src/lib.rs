@@ -1,8 +1,8 @@
-//! One client of the kernel's netlink, for links, the mirror and the laboratory: requests with their answers
-//! ([`Netlink`]), and a socket that hears of changes ([`Watch`]).
+//! One client of the kernel's netlink, for links, the mirror and the laboratory: requests with
+//! their answers ([`Netlink`]), and a socket that hears of changes ([`Watch`]).
 //!
-//! The library has the types of messages ([`core`], [`packet`]). A socket belongs to the network namespace in which it
-//! was opened, also when it is used from a thread that has moved on.
+//! The library has the types of messages ([`core`], [`packet`]). A socket belongs to the network
+//! namespace in which it was opened, also when it is used from a thread that has moved on.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

@@ -25,7 +25,8 @@ pub struct Qdisc {
 }
 
 impl Netlink {
-    /// Returns the queueing disciplines of the namespace that have a queue, by interface, kind and handle (`eth0 tbf 1:`).
+    /// Returns the queueing disciplines of the namespace that have a queue, by interface, kind and
+    /// handle (`eth0 tbf 1:`).
     ///
     /// # Errors
     /// When the kernel does not answer.

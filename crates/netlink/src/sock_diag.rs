@@ -145,7 +145,8 @@ pub(super) struct Diag {
 }
 
 impl Diag {
-    /// A `struct inet_diag_req_v2`: every socket of a family and protocol in one of `states`, with these attributes.
+    /// A `struct inet_diag_req_v2`: every socket of a family and protocol in one of `states`, with
+    /// these attributes.
     pub(super) fn request(v6: bool, protocol: i32, states: u32, attributes: &[u16]) -> Self {
         let mut body = vec![0; REQUEST_BYTES];
         body[0] = if v6 { libc::AF_INET6 } else { libc::AF_INET } as u8;

@@ -56,7 +56,8 @@ impl Message<'_> {
         }
     }
 
-    /// Returns what it says of links, addresses, routes and neighbours; `None` where that cannot be read.
+    /// Returns what it says of links, addresses, routes and neighbours; `None` where that cannot be
+    /// read.
     pub fn parse(&self) -> Option<RouteNetlinkMessage> {
         match NetlinkMessage::deserialize(self.buffer.clone().into_inner()).ok()?.payload {
             NetlinkPayload::InnerMessage(message) => Some(message),
@@ -78,8 +79,8 @@ pub enum Read {
 /// A socket that hears of changes in its network namespace, and never blocks.
 pub struct Watch {
     socket: Socket,
-    /// Its own address, and the number of its last request: what both are in is an answer. News have those of whoever made
-    /// the change.
+    /// Its own address, and the number of its last request: what both are in is an answer. News
+    /// have those of whoever made the change.
     port: u32,
     sequence: u32,
     datagram: Vec<u8>,
@@ -128,7 +129,8 @@ impl Watch {
         self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0).map(drop)
     }
 
-    /// Reads a datagram, if there is one. What is not from the kernel, or longer than its datagrams are, counts as lost.
+    /// Reads a datagram, if there is one. What is not from the kernel, or longer than its datagrams
+    /// are, counts as lost.
     ///
     /// # Errors
     /// When the socket fails.

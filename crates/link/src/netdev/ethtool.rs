@@ -1,4 +1,5 @@
-//! What the driver of an interface tells, and what it is told to take, by `SIOCETHTOOL` (ethtool(8)).
+//! Questions to the driver of an interface, and what it is told to take, by `SIOCETHTOOL`
+//! (ethtool(8)).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -41,14 +42,15 @@ pub fn set_transmit_checksum(name: &str, on: bool) -> Result<(), LinkError> {
     done.map_err(|e| LinkError::from_io(format!("set the checksum offload of {name}"), e))
 }
 
-/// Whether interface `name` of the calling thread's namespace takes them.
+/// Returns whether interface `name` of the calling thread's namespace takes them.
 #[cfg(test)]
 pub(crate) fn takes_transmit_checksum(name: &str) -> io::Result<bool> {
     let index = super::index(name).map_err(io::Error::other)?;
     value(socket()?.as_raw_fd(), index, ETHTOOL_GTXCSUM, 0).map(|on| on != 0)
 }
 
-/// Whether the interface `name` is an end of a virtual pair; false where that cannot be told.
+/// Returns whether the interface `name` is an end of a virtual pair; false where that cannot be
+/// told.
 pub(crate) fn is_veth(name: &str) -> bool {
     let mut info = [0_u32; DRIVER_INFO_BYTES / 4];
     info[0] = ETHTOOL_GDRVINFO;
@@ -60,7 +62,8 @@ pub(crate) fn is_veth(name: &str) -> bool {
 
 /// Queues that the interface `name` receives by; `None` where its driver does not tell.
 pub(crate) fn receive_queues(name: &str) -> Option<u32> {
-    // struct ethtool_channels: the command, four limits, then the counts of rx, tx, other, combined.
+    // struct ethtool_channels: the command, four limits, then the counts of rx, tx, other,
+    // combined.
     let mut channels = [0_u32; 9];
     channels[0] = ETHTOOL_GCHANNELS;
     // SAFETY: a live block of this command's size, aligned as its words are.
@@ -68,9 +71,9 @@ pub(crate) fn receive_queues(name: &str) -> Option<u32> {
     Some(channels[5].saturating_add(channels[8]))
 }
 
-/// Whether the kernel may hand an interface a packet that lies in several pieces of memory (scatter-gather), open to be
-/// changed as often as one likes. Dropped, it puts back what it found, for the interface that outlives its user; a
-/// killed process cannot.
+/// The setting by which the kernel may hand an interface a packet that lies in several pieces of
+/// memory (scatter-gather), open to be changed as often as one likes. Dropped, it puts back what it
+/// found, for the interface that outlives its user; a killed process cannot.
 #[derive(Debug)]
 pub(crate) struct ScatterGather {
     /// Answers for the interface's namespace.
@@ -81,7 +84,7 @@ pub(crate) struct ScatterGather {
 }
 
 impl ScatterGather {
-    /// That of the interface with `index` in the namespace of `socket`.
+    /// Opens that of the interface with `index` in the namespace of `socket`.
     ///
     /// # Errors
     /// When there is no such interface.
@@ -90,7 +93,7 @@ impl ScatterGather {
         Ok(Self { socket, index, found, is_ours: false })
     }
 
-    /// That of the interface `name` of the calling thread's namespace.
+    /// Opens that of the interface `name` of the calling thread's namespace.
     #[cfg(test)]
     pub fn of(name: &str) -> Result<Self, LinkError> {
         let index = super::index(name)?;
@@ -98,7 +101,7 @@ impl ScatterGather {
         opened.map_err(|error| LinkError::from_io(format!("find {name}"), error))
     }
 
-    /// What was found.
+    /// Returns what was found.
     #[cfg(test)]
     pub fn found(&self) -> bool {
         self.found
@@ -125,8 +128,8 @@ impl Drop for ScatterGather {
     }
 }
 
-/// Lets packets for the interface with `index` in the namespace of `socket` lie in pieces, without which there are no
-/// super-segments.
+/// Lets packets for the interface with `index` in the namespace of `socket` lie in pieces, without
+/// which there are no super-segments.
 ///
 /// # Errors
 /// When there is no such interface, or for want of privilege.

@@ -1,4 +1,5 @@
-//! A device that keeps what is sent, for tests: a MACVLAN on another, and a queue there that lets hardly anything go.
+//! A device that keeps what is sent, for tests: a MACVLAN on another, and a queue there that lets
+//! hardly anything go.
 
 use millstream_netlink::core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use millstream_netlink::packet::RouteNetlinkMessage;
@@ -19,7 +20,8 @@ pub(crate) fn add_macvlan(name: &str, lower: &str) -> Result<(), LinkError> {
     add(attributes).map_err(what)
 }
 
-/// Has interface `name` keep what is sent (a token bucket of a byte a second), or drops what it keeps.
+/// Has interface `name` keep what is sent (a token bucket of a byte a second), or drops what it
+/// keeps.
 pub(crate) fn hold(name: &str, on: bool) -> Result<(), LinkError> {
     const BUCKET: u16 = 1;
     const BURST: u16 = 6;
@@ -29,7 +31,8 @@ pub(crate) fn hold(name: &str, on: bool) -> Result<(), LinkError> {
     if !on {
         return change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, what);
     }
-    // struct tc_tbf_qopt: two rates of 12 bytes, each ending in bytes per second; limit, buffer, mtu.
+    // struct tc_tbf_qopt: two rates of 12 bytes, each ending in bytes per second; limit, buffer,
+    // mtu.
     let mut bucket = [0; 36];
     bucket[8..12].copy_from_slice(&1_u32.to_ne_bytes());
     bucket[24..28].copy_from_slice(&(64_u32 << 20).to_ne_bytes());

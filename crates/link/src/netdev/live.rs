@@ -1,4 +1,4 @@
-//! What an interface is at the moment, found by its index: its name may be another one by now.
+//! The present state of an interface, found by its index: its name may be another one by now.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -8,15 +8,16 @@ use millstream_wire::ethernet::MacAddr;
 use super::mac_in;
 use crate::sys::check;
 
-/// An interface under its present name, and a socket in its namespace that answers questions about it.
+/// An interface under its present name, and a socket in its namespace that answers questions about
+/// it.
 pub(crate) struct Interface {
     fd: RawFd,
     request: libc::ifreq,
 }
 
 impl Interface {
-    /// The one with `index` in the namespace of the socket `fd`, which must live as long; `ENODEV` when it is not
-    /// there.
+    /// The one with `index` in the namespace of the socket `fd`, which must live as long; `ENODEV`
+    /// when it is not there.
     pub fn find(fd: RawFd, index: u32) -> io::Result<Self> {
         // SAFETY: an ifreq is plain data, for which all zero is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -26,7 +27,7 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Whether it is up.
+    /// Returns whether it is up.
     pub fn is_up(&mut self) -> io::Result<bool> {
         Ok(self.flags()? & libc::IFF_UP != 0)
     }
@@ -64,8 +65,8 @@ impl Interface {
 
     /// One `SIOCGIF*` question, which leaves the name as it is.
     fn ask(&mut self, question: libc::Ioctl) -> io::Result<()> {
-        // SAFETY: `request` is a live ifreq, which is what these questions read and write; a socket answers them for
-        // its own namespace.
+        // SAFETY: `request` is a live ifreq, which is what these questions read and write; a socket
+        // answers them for its own namespace.
         check(unsafe { libc::ioctl(self.fd, question, &raw mut self.request) }).map(drop)
     }
 }

@@ -13,16 +13,18 @@ use super::{Namespace, add, index};
 use crate::LinkError;
 use crate::sys::detached;
 
-/// What a macvtap device shares with the others of its interface, and with the kernel (ip-link(8)).
+/// The sharing of a macvtap device with the others of its interface, and with the kernel
+/// (ip-link(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MacvtapMode {
-    /// An address of its own; packets for others of the interface go there directly. The kernel keeps what is for the
-    /// interface's own address.
+    /// An address of its own; packets for others of the interface go there directly. The kernel
+    /// keeps what is for the interface's own address.
     #[default]
     Bridge,
     /// An address of its own; nothing passes between those of the interface.
     Private,
-    /// An address of its own; what is for others of the interface goes out, and a switch sends it back.
+    /// An address of its own; what is for others of the interface goes out, and a switch sends it
+    /// back.
     Vepa,
     /// All of the interface, and its address: the kernel has nothing of it any more.
     Passthru,
@@ -39,11 +41,12 @@ impl From<MacvtapMode> for MacVtapMode {
     }
 }
 
-/// Makes the macvtap device `name` over the interface `lower` of this namespace, in `namespace`, down.
+/// Makes the macvtap device `name` over the interface `lower` of this namespace, in `namespace`,
+/// down.
 ///
 /// # Errors
-/// When there is no such interface or it cannot have one (it has one already that takes all, it is part of a bridge);
-/// where the kernel has none, or for want of privilege.
+/// When there is no such interface or it cannot have one (it has one already that takes all, it is
+/// part of a bridge); where the kernel has none, or for want of privilege.
 pub(crate) fn add_macvtap(
     lower: &str,
     name: &str,
@@ -75,9 +78,9 @@ pub(crate) fn add_macvtap(
 
 /// Opens a queue of the macvtap device `name`, which must be of this thread's namespace.
 ///
-/// Its character device is found by what the kernel tells of it (sysfs), and opened by a node of our own, since the one
-/// in `/dev` has the index of the device in its name, which another namespace may have, too. Both are in file systems
-/// that nobody else sees.
+/// Its character device is found by what the kernel tells of it (sysfs), and opened by a node of
+/// our own, since the one in `/dev` has the index of the device in its name, which another
+/// namespace may have, too. Both are in file systems that nobody else sees.
 ///
 /// # Errors
 /// For want of privilege; before Linux 5.2.

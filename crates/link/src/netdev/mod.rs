@@ -143,8 +143,8 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
     set(name, vec![value], || format!("set the queue of {name} to {packets}"))
 }
 
-/// Returns the longest packets that the kernel takes from interface `name` merged (`gro_max_size` and
-/// `gro_ipv4_max_size` of ip-link(8)).
+/// Returns the longest packets that the kernel takes from interface `name` merged (`gro_max_size`
+/// and `gro_ipv4_max_size` of ip-link(8)).
 ///
 /// # Errors
 /// When there is no such interface here.
@@ -152,8 +152,8 @@ pub fn gro_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
     interface(name, "gro_max_size").map(|interface| interface.gro_max)
 }
 
-/// Returns how many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
-/// `gso_ipv4_max_size` of ip-link(8)), the header of Ethernet counted.
+/// Returns how many bytes of TCP the kernel sends by interface `name` in one super-segment
+/// (`gso_max_size` and `gso_ipv4_max_size` of ip-link(8)), the header of Ethernet counted.
 ///
 /// # Errors
 /// When there is no such interface here.
@@ -179,8 +179,9 @@ pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
     set(name, values, || format!("set the gro_max_size of {name}"))
 }
 
-/// Sets how many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
-/// `gso_ipv4_max_size` of ip-link(8)). A kernel that has no such numbers may ignore them.
+/// Sets how many bytes of TCP the kernel sends by interface `name` in one super-segment
+/// (`gso_max_size` and `gso_ipv4_max_size` of ip-link(8)). A kernel that has no such numbers may
+/// ignore them.
 ///
 /// # Errors
 /// When the interface does not take so many bytes (its `tso_max_size`), or for want of privilege.
@@ -390,7 +391,7 @@ pub fn is_up(name: &str) -> Result<bool, LinkError> {
     Ok(i32::from(flags) & libc::IFF_UP != 0)
 }
 
-/// What is to be said of interface `name` while it is down.
+/// Returns what is to be said of interface `name` while it is down.
 pub(crate) fn down_note(name: &str) -> Option<String> {
     let is_down = matches!(is_up(name), Ok(false));
     is_down.then(|| format!("{name}: it is down, nothing comes or goes (ip link set {name} up)"))

@@ -8,8 +8,8 @@ use super::index;
 use super::sysfs::{Setting, Sysfs};
 use crate::LinkError;
 
-/// The settings of one interface, open to be changed as often as one likes. Dropped, it puts back what it
-/// found, for the interface that outlives its user; a killed process cannot.
+/// The settings of one interface, open to be changed as often as one likes. Dropped, it puts back
+/// what it found, for the interface that outlives its user; a killed process cannot.
 #[derive(Debug)]
 pub struct NapiControl {
     name: String,
@@ -36,11 +36,13 @@ impl NapiControl {
     }
 
     /// Sets how the receive queues are polled: for how long the kernel holds segments back to merge
-    /// others with them (zero: until its queue is empty), and whether a thread of the kernel's own does
-    /// it, on whatever core is free, instead of the core that brings a packet. Takes some 50 µs.
+    /// others with them (zero: until its queue is empty), and whether a thread of the kernel's own
+    /// does it, on whatever core is free, instead of the core that brings a packet. Takes some 50
+    /// µs.
     ///
     /// # Errors
-    /// When the interface is gone, or the kernel has no memory for a thread: then it is as it was found.
+    /// When the interface is gone, or the kernel has no memory for a thread: then it is as it was
+    /// found.
     pub fn set(&self, gro_flush: Duration, threaded: bool) -> Result<(), LinkError> {
         let result = self.write(&u8::from(threaded).to_string(), &gro_flush.as_nanos().to_string());
         result.map_err(|error| {

@@ -7,7 +7,8 @@ use std::path::Path;
 use millstream_wire::ethernet::MacAddr;
 use siphasher::sip::SipHasher24;
 
-/// Which of the devices of a machine one is. What makes it the same after a restart, and another than every other's.
+/// Which of the devices of a machine one is. What makes it the same after a restart, and another
+/// than every other's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'a> {
     /// `tap` or `macvtap`.
@@ -20,9 +21,10 @@ pub(crate) struct Identity<'a> {
     pub number: u32,
 }
 
-/// A link address for a device of this thread's network namespace, the same at each call: locally administered, unicast. It
-/// is a hash under the machine's identity (machine-id(5)), which cannot be told from it; with the host's name, as containers
-/// may share that identity, and the network namespace, where devices of one name may be in several.
+/// A link address for a device of this thread's network namespace, the same at each call: locally
+/// administered, unicast. It is a hash under the machine's identity (machine-id(5)), which cannot
+/// be told from it; with the host's name, as containers may share that identity, and the network
+/// namespace, where devices of one name may be in several.
 pub(crate) fn stable_mac(device: Identity<'_>) -> MacAddr {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let namespace = namespace().map(|(device, inode)| format!("{device}:{inode}"));
@@ -47,8 +49,8 @@ fn derive(place: &[String; 3], device: Identity<'_>) -> MacAddr {
     MacAddr([first & !1 | 2, a, b, c, d, e])
 }
 
-/// The network namespace of this thread; none for that of the machine's first process, whose number may be another each
-/// time that the machine starts.
+/// The network namespace of this thread; none for that of the machine's first process, whose number
+/// may be another each time that the machine starts.
 fn namespace() -> Option<(u64, u64)> {
     let of = |path: &str| Path::new(path).metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     let own = of("/proc/thread-self/ns/net")?;

@@ -10,24 +10,26 @@ const ETHTOOL_SRINGPARAM: u32 = 0x11;
 /// Packets that each receive and each transmit ring of an interface takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {
-    /// Of each receive queue.
+    /// The packets of each receive queue.
     pub receive: u32,
-    /// Of each transmit queue.
+    /// The packets of each transmit queue.
     pub transmit: u32,
-    /// What a receive ring takes at most.
+    /// The most that a receive ring takes.
     pub receive_most: u32,
-    /// What a transmit ring takes at most.
+    /// The most that a transmit ring takes.
     pub transmit_most: u32,
 }
 
-/// struct ethtool_ringparam: the command; the most of rx, mini, jumbo and tx; how many now, in the same order.
+/// struct ethtool_ringparam: the command; the most of rx, mini, jumbo and tx; how many now, in the
+/// same order.
 type Parameters = [u32; 9];
 
 impl Rings {
-    /// Those of interface `name` of the calling thread's namespace.
+    /// Returns those of interface `name` of the calling thread's namespace.
     ///
     /// # Errors
-    /// When there is no such interface, or its driver has no rings that it tells of (`EOPNOTSUPP`): so do virtual pairs.
+    /// When there is no such interface, or its driver has no rings that it tells of (`EOPNOTSUPP`):
+    /// so do virtual pairs.
     pub fn of(name: &str) -> Result<Self, LinkError> {
         let [_, receive_most, _, _, transmit_most, receive, _, _, transmit] = read(name)?;
         Ok(Self { receive, transmit, receive_most, transmit_most })

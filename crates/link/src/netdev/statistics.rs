@@ -1,4 +1,5 @@
-//! What a driver counts beside the counters that every interface has: of each queue, and why it dropped (`ethtool -S`).
+//! A driver's own counters beside those that every interface has: of each queue, and why it dropped
+//! (`ethtool -S`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,8 +20,8 @@ const LIMIT: usize = 16_384;
 
 /// The counters of one driver, open to be read as often as one likes.
 ///
-/// It stays with the network namespace that it was opened in. An interface that was removed, or has other counters
-/// than before, is an error.
+/// It stays with the network namespace that it was opened in. An interface that was removed, or has
+/// other counters than before, is an error.
 #[derive(Debug)]
 pub struct DriverStatistics {
     socket: OwnedFd,
@@ -31,7 +32,7 @@ pub struct DriverStatistics {
 }
 
 impl DriverStatistics {
-    /// Those of interface `name` of the calling thread's namespace.
+    /// Opens those of interface `name` of the calling thread's namespace.
     ///
     /// # Errors
     /// When there is no such interface, or its driver counts nothing of its own (`EOPNOTSUPP`).
@@ -51,11 +52,12 @@ impl DriverStatistics {
         &self.names
     }
 
-    /// Their values now, in the order of the names. Takes what the driver takes: microseconds, or where it asks the
-    /// device, milliseconds.
+    /// Their values now, in the order of the names. Takes what the driver takes: microseconds, or
+    /// where it asks the device, milliseconds.
     ///
     /// # Errors
-    /// When the interface is gone, or has other counters than when it was opened: its queues were changed.
+    /// When the interface is gone, or has other counters than when it was opened: its queues were
+    /// changed.
     pub fn read(&mut self) -> Result<&[u64], LinkError> {
         let count = self.names.len();
         let done = self.count().and_then(|now| match now == count {
@@ -70,7 +72,8 @@ impl DriverStatistics {
 
     fn read_names(&mut self) -> io::Result<Vec<String>> {
         let count = self.count()?;
-        // struct ethtool_gstrings: command, set, count, then the names, which begin in the middle of the second word.
+        // struct ethtool_gstrings: command, set, count, then the names, which begin in the middle
+        // of the second word.
         self.answer[1] = 0;
         self.ask([ETHTOOL_GSTRINGS, SET])?;
         let bytes: Vec<u8> = self
@@ -87,9 +90,10 @@ impl DriverStatistics {
         Ok(bytes.chunks_exact(NAME_BYTES).map(text).collect())
     }
 
-    /// How many there are now.
+    /// Returns how many there are now.
     fn count(&mut self) -> io::Result<usize> {
-        // struct ethtool_sset_info: command, reserved, the mask of sets, then a count for each set of the mask.
+        // struct ethtool_sset_info: command, reserved, the mask of sets, then a count for each set
+        // of the mask.
         self.answer[1] = 1 << SET;
         self.answer[2] = 0;
         self.ask([ETHTOOL_GSSET_INFO, 0])?;
@@ -111,10 +115,11 @@ impl DriverStatistics {
         head[..4].copy_from_slice(&command.to_ne_bytes());
         head[4..].copy_from_slice(&second.to_ne_bytes());
         self.answer[0] = u64::from_ne_bytes(head);
-        // SAFETY: `answer` is live, aligned for every structure of these commands, and has room for what the kernel
-        // writes: the names or the values of all counters that the driver has at this moment. There were LIMIT of them
-        // at most when they were counted a moment ago, and there is room for the names of twice as many, which is room
-        // for the values of eight times as many.
+        // SAFETY: `answer` is live, aligned for every structure of these commands, and has room for
+        // what the kernel writes: the names or the values of all counters that the driver has at
+        // this moment. There were LIMIT of them at most when they were counted a moment ago, and
+        // there is room for the names of twice as many, which is room for the values of eight times
+        // as many.
         unsafe { ask_by(&self.socket, &self.interface, self.answer.as_mut_ptr().cast()) }
     }
 }

@@ -1,6 +1,6 @@
-//! Which CPUs carry what an interface receives through the kernel's stack: receive packet steering (RPS), set
-//! through sysfs (Documentation/networking/scaling.rst). Where the machine has receive flow steering (RFS), the CPU on
-//! which a flow's process runs.
+//! Which CPUs carry what an interface receives through the kernel's stack: receive packet steering
+//! (RPS), set through sysfs (Documentation/networking/scaling.rst). Where the machine has receive
+//! flow steering (RFS), the CPU on which a flow's process runs.
 
 use std::fmt::Write;
 use std::io;
@@ -9,18 +9,20 @@ use super::index;
 use super::sysfs::{Setting, Sysfs};
 use crate::{LinkError, sys};
 
-/// Flows of an interface that RFS remembers: the kernel's advice for one queue of a machine that is not very busy.
+/// Flows of an interface that RFS remembers: the kernel's advice for one queue of a machine that is
+/// not very busy.
 const FLOWS: &str = "32768";
 
-/// That of an interface's first receive queue, open to be changed as often as one likes. Dropped, it puts back what it
-/// found, where it changed that, for the interface that outlives its user; a killed process cannot.
+/// The steering of an interface's first receive queue, open to be changed as often as one likes.
+/// Dropped, it puts back what it found, where it changed that, for the interface that outlives its
+/// user; a killed process cannot.
 #[derive(Debug)]
 pub struct ReceiveSteering {
     name: String,
     cpus: Setting,
-    /// How many flows RFS remembers, where the kernel has it.
+    /// The number of flows that RFS remembers, where the kernel has it.
     flows: Option<Setting>,
-    /// Those that the process may use.
+    /// The CPUs that the process may use.
     cpuset: Vec<usize>,
 }
 
@@ -28,8 +30,8 @@ impl ReceiveSteering {
     /// Opens that of the interface `name`, and changes nothing.
     ///
     /// # Errors
-    /// When there is no such interface, or for want of privilege: to mount sysfs (it shows the interfaces of the
-    /// namespace it is mounted in) or to steer.
+    /// When there is no such interface, or for want of privilege: to mount sysfs (it shows the
+    /// interfaces of the namespace it is mounted in) or to steer.
     pub fn open(name: &str) -> Result<Self, LinkError> {
         // A name that is no interface here must not become a path.
         index(name)?;
@@ -44,23 +46,25 @@ impl ReceiveSteering {
         open().map_err(|error| failed(name, error))
     }
 
-    /// Whether it was set when this was opened.
+    /// Returns whether it was set when this was opened.
     pub fn was_set(&self) -> bool {
         self.cpus.found().bytes().any(|digit| digit != b'0' && digit != b',')
     }
 
-    /// Whether there is ever another CPU that can receive.
+    /// Returns whether there is ever another CPU that can receive.
     pub fn has_choice(&self) -> bool {
         self.cpuset.len() > 1
     }
 
-    /// From now on packets are received by CPUs of the process's cpuset, a flow's by one of them, not that of the
-    /// calling thread; where the machine has RFS (`net.core.rps_sock_flow_entries`), the one on which the flow's
-    /// process runs, whichever that is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What
-    /// is received already and waits in such a queue may be overtaken when this ends.
+    /// From now on packets are received by CPUs of the process's cpuset, a flow's by one of them,
+    /// not that of the calling thread; where the machine has RFS
+    /// (`net.core.rps_sock_flow_entries`), the one on which the flow's process runs, whichever that
+    /// is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What is
+    /// received already and waits in such a queue may be overtaken when this ends.
     ///
     /// # Errors
-    /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.
+    /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is
+    /// as it was.
     pub fn elsewhere(&self) -> Result<(), LinkError> {
         let here = sys::current_cpu();
         let others = || self.cpuset.iter().copied().filter(|&cpu| Some(cpu) != here);

@@ -17,7 +17,7 @@ pub(super) struct Sysfs {
 }
 
 impl Sysfs {
-    /// That of the calling thread's network namespace.
+    /// Mounts that of the calling thread's network namespace.
     ///
     /// # Errors
     /// For want of privilege, or before Linux 5.2.
@@ -25,7 +25,7 @@ impl Sysfs {
         Ok(Self { root: detached::mount(c"sysfs")? })
     }
 
-    /// What the file at `path` says.
+    /// Returns the text of the file at `path`.
     ///
     /// # Errors
     /// When there is none.
@@ -50,17 +50,18 @@ impl Sysfs {
     }
 }
 
-/// A setting, open to be changed as often as one likes. Dropped, it puts back what it found, if it was changed by this.
+/// A setting, open to be changed as often as one likes. Dropped, it puts back what it found, if it
+/// was changed by this.
 #[derive(Debug)]
 pub(super) struct Setting {
     file: File,
     found: String,
-    /// What is set is ours, as far as we know.
+    /// The present value is ours, as far as we know.
     is_ours: AtomicBool,
 }
 
 impl Setting {
-    /// What was set before.
+    /// Returns the value that was set before.
     pub fn found(&self) -> &str {
         &self.found
     }
@@ -95,7 +96,7 @@ impl Drop for Setting {
     }
 }
 
-/// What is set for an interface of the calling thread's namespace.
+/// Returns a setting of an interface of the calling thread's namespace.
 #[cfg(test)]
 pub(crate) fn setting(name: &str, file: &str) -> io::Result<String> {
     Ok(Sysfs::mount()?.read(&format!("class/net/{name}/{file}"))?.trim().to_owned())

@@ -2,21 +2,21 @@
 //!
 //! [`complete_checksum`] fills in the transport checksum of a packet that left it to the device;
 //! [`Segmenter`] cuts a super-segment into packets that fit the wire. Payload is never copied: each
-//! segment is a fresh frame of headers before a shared view of the payload. The way back, joining the
-//! segments of a received batch, is the engine's: it knows the flows.
+//! segment is a fresh frame of headers before a shared view of the payload. The way back, joining
+//! the segments of a received batch, is the engine's: it knows the flows.
 
 mod checksum;
-mod jumbo;
+pub(crate) mod outgoing;
 mod segment;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::medium::header_len;
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
-pub(crate) use jumbo::{JUMBO_OPTION_BYTES, Jumbo, take_jumbo_out};
-pub use segment::{SegmentChecksum, Segmenter, header_len};
-pub(crate) use segment::{datagrams, guess_segmentation, network_offset, split_datagrams};
+pub use segment::{SegmentChecksum, Segmenter};
+pub(crate) use segment::{datagrams, guess_segmentation, split_datagrams};
 
 use std::fmt;
 

@@ -5,14 +5,14 @@ use millstream_packet::{Checksum, Meta, Packet, Pool, Segmentation, Segmentation
 use super::OffloadError;
 use super::checksum::{field, transport_sum};
 use crate::Medium;
-use crate::limits::{LINK_HEADER_BYTES, RECEIVE_HEADROOM_BYTES, SEGMENT_HEADER_BYTES};
+use crate::limits::{RECEIVE_HEADROOM_BYTES, SEGMENT_HEADER_BYTES};
+use crate::medium::{UDP_HEADER_BYTES, header_len, network_offset, transport_offset};
 
 const TCP_HEADER_BYTES: usize = 20;
-const UDP_HEADER_BYTES: usize = 8;
 const TCP_FIN_PSH: u8 = 0x01 | 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Who completes the transport checksum of the segments cut.
+/// Says who completes the transport checksum of the segments cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentChecksum {
     /// Software, here and now.
@@ -42,43 +42,6 @@ pub struct Segmenter {
     index: u16,
     rest: Option<Packet>,
     meta: Meta,
-}
-
-/// Bytes from the packet's start to its transport payload, read from the transport header at `l4`;
-/// `None` when it is not all in `head` or makes no sense.
-pub fn header_len(head: &[u8], l4: usize, kind: SegmentationKind) -> Option<usize> {
-    let len = match kind {
-        SegmentationKind::Udp => l4 + UDP_HEADER_BYTES,
-        SegmentationKind::TcpV4 | SegmentationKind::TcpV6 => {
-            let words = usize::from(*head.get(l4 + 12)? >> 4);
-            if words < 5 {
-                return None;
-            }
-            l4 + words * 4
-        }
-    };
-    (len <= head.len()).then_some(len)
-}
-
-/// Where the IP header starts: after the Ethernet header and, should there be one, a VLAN tag.
-pub(crate) fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
-    match medium {
-        Medium::Ip => Some(0),
-        Medium::Ethernet => match head.get(12..14)? {
-            [0x81, 0x00] | [0x88, 0xa8] => Some(LINK_HEADER_BYTES),
-            _ => Some(medium.header_len()),
-        },
-    }
-}
-
-/// Where the transport header starts when the packet does not say: only plain headers are followed.
-fn transport_offset(head: &[u8], l3: usize) -> Option<usize> {
-    let first = *head.get(l3)?;
-    match first >> 4 {
-        4 => Some(l3 + usize::from(first & 0x0f) * 4),
-        6 if matches!(head.get(l3 + 6)?, 6 | 17) => Some(l3 + 40),
-        _ => None,
-    }
 }
 
 impl Segmenter {
@@ -265,8 +228,8 @@ pub(crate) fn datagrams(packet: &Packet) -> usize {
     }
 }
 
-/// Cuts a super-segment of UDP in two, its first `most` datagrams and those behind them, whose sums are left to the
-/// link: for kernels that take no more at once. The packet stays as it is.
+/// Cuts a super-segment of UDP in two, its first `most` datagrams and those behind them, whose sums
+/// are left to the link: for kernels that take no more at once. The packet stays as it is.
 ///
 /// # Errors
 /// As those of [`Segmenter::next`].
@@ -294,7 +257,7 @@ pub(crate) fn split_datagrams(
     Ok((part(most, 0)?, part(usize::MAX, most)?))
 }
 
-/// What the headers of a super-segment look like, checked.
+/// The layout of a super-segment's headers, checked.
 struct Layout {
     l3: usize,
     l4: usize,

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 /// Where Linux describes the caches of the first CPU.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
-/// Bytes of the largest cache of the first CPU, as Linux tells; `None` where it does not. Looked up once.
+/// Bytes of the largest cache of the first CPU, as Linux tells; `None` where it does not. Looked up
+/// once.
 pub fn last_cache_bytes() -> Option<usize> {
     static BYTES: OnceLock<Option<usize>> = OnceLock::new();
     *BYTES.get_or_init(|| largest(Path::new(CACHES)))

@@ -1,4 +1,5 @@
-//! File systems that are in nobody's tree: they are there as long as their descriptor is open (Linux 5.2, fsopen(2)).
+//! File systems that are in nobody's tree: they are there as long as their descriptor is open
+//! (Linux 5.2, fsopen(2)).
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -1,5 +1,5 @@
-//! How far apart two CPUs are, by what matters to two threads that hand packets to each other: the time that a
-//! cache line takes there and back.
+//! How far apart two CPUs are, by what matters to two threads that hand packets to each other: the
+//! time that a cache line takes there and back.
 
 mod watch;
 
@@ -14,7 +14,8 @@ pub use watch::DistanceWatch;
 /// Round trips whose mean is one reading.
 const TRIPS: u64 = 256;
 
-/// Readings; the first only warms up. The median of the others counts, so a tick or two do not show.
+/// Readings; the first only warms up. The median of the others counts, so a tick or two do not
+/// show.
 const READINGS: u64 = 10;
 
 /// Some milliseconds are enough; whose CPU is held by another program for longer gets an error.
@@ -29,7 +30,8 @@ const LOOKS: u32 = 4096;
 struct Line(AtomicU64);
 
 impl Line {
-    /// Looks until it holds `value` or more, and what it holds then; `None` when that takes too long.
+    /// Looks until it holds `value` or more, and what it holds then; `None` when that takes too
+    /// long.
     fn reaches(&self, value: u64, deadline: Instant) -> Option<u64> {
         loop {
             let mut looks = (0..LOOKS).map(|_| self.0.load(Ordering::Acquire));
@@ -47,13 +49,14 @@ impl Line {
     }
 }
 
-/// Time that a cache line takes from CPU `one` to CPU `other` and back, a median; both are busy for some
-/// milliseconds meanwhile. Siblings of a core have some 20 to 60 ns, cores that share a cache some 100, cores of
-/// different sockets 300 to 600. On a virtual machine it changes whenever the host moves one of its CPUs.
+/// Time that a cache line takes from CPU `one` to CPU `other` and back, a median; both are busy for
+/// some milliseconds meanwhile. Siblings of a core have some 20 to 60 ns, cores that share a cache
+/// some 100, cores of different sockets 300 to 600. On a virtual machine it changes whenever the
+/// host moves one of its CPUs.
 ///
 /// # Errors
-/// `InvalidInput` for a CPU and itself, the kernel's error for one that this thread may not use, `TimedOut` when
-/// other programs did not let both run together within a fifth of a second.
+/// `InvalidInput` for a CPU and itself, the kernel's error for one that this thread may not use,
+/// `TimedOut` when other programs did not let both run together within a fifth of a second.
 pub fn cpu_distance(one: usize, other: usize) -> io::Result<Duration> {
     if one == other {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a distance needs two CPUs"));

@@ -1,4 +1,5 @@
-//! How long a halted processor may take to wake up: a request to the kernel's power management (PM QoS).
+//! The time that a halted processor may take to wake up: a request to the kernel's power management
+//! (PM QoS).
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -7,22 +8,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Four bytes, a number of microseconds in the machine's order: written, they are a request that lasts as long as the
-/// file is open; read, the strictest of all requests (the kernel's Documentation/power/pm_qos_interface.rst).
+/// Four bytes, a number of microseconds in the machine's order: written, they are a request that
+/// lasts as long as the file is open; read, the strictest of all requests (the kernel's
+/// Documentation/power/pm_qos_interface.rst).
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// What the kernel means by "no limit" (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`); larger requests are cut to it.
+/// The kernel's number for "no limit" (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`); larger requests are cut
+/// to it.
 const NO_LIMIT_US: i32 = 2_000_000_000;
 
-/// Who puts processors to rest, as `/sys/devices/system/cpu/cpuidle` has it.
+/// The driver that puts processors to rest, as `/sys/devices/system/cpu/cpuidle` has it.
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpuidle/current_governor";
 
-/// A request that no processor of the machine enters an idle state that takes longer to leave than so much. The
-/// kernel drops it with this value, or with the process, however that ends.
+/// A request that no processor of the machine enters an idle state that takes longer to leave than
+/// so much. The kernel drops it with this value, or with the process, however that ends.
 ///
-/// It is for the whole machine, not for one process or processor, and costs power: at zero an idle processor spins
-/// in the kernel, at full clock, and takes time from its sibling and, on a virtual machine, from other guests.
+/// It is for the whole machine, not for one process or processor, and costs power: at zero an idle
+/// processor spins in the kernel, at full clock, and takes time from its sibling and, on a virtual
+/// machine, from other guests.
 ///
 /// Asking never fails. What came of it tells [`IdleLatency::state`].
 #[derive(Debug)]
@@ -33,20 +37,21 @@ pub struct IdleLatency {
     doubt: Option<&'static str>,
 }
 
-/// What was asked for, and what came of it.
+/// A request, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleLatencyState {
     /// The request, in whole microseconds.
     pub asked: Duration,
-    /// The limit in force now, or why there is none of ours. It is the strictest of all requests on the machine, so
-    /// it may be less than was asked.
+    /// The limit in force now, or why there is none of ours. It is the strictest of all requests on
+    /// the machine, so it may be less than was asked.
     pub in_force: Result<Duration, String>,
     /// Why it may change nothing although it is in force.
     pub doubt: Option<&'static str>,
 }
 
 impl IdleLatency {
-    /// Asks for `limit`, rounded down to microseconds. The device file usually belongs to root alone.
+    /// Asks for `limit`, rounded down to microseconds. The device file usually belongs to root
+    /// alone.
     pub fn hold(limit: Duration) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let mut held = Self::hold_at(Path::new(DEVICE), limit);
@@ -113,8 +118,8 @@ fn because(path: &Path, error: &io::Error) -> String {
     format!("{}: {}", path.display(), text.split(" (os error").next().unwrap_or_default())
 }
 
-/// Why a request would not be heeded: without a driver the kernel halts by itself, and `haltpoll`, the governor of
-/// virtual machines, knows only zero (`haltpoll_select`).
+/// Why a request would not be heeded: without a driver the kernel halts by itself, and `haltpoll`,
+/// the governor of virtual machines, knows only zero (`haltpoll_select`).
 fn doubt(driver: &str, governor: &str, limit_us: i32) -> Option<&'static str> {
     match (driver, governor) {
         ("none", _) => Some("no cpuidle driver: idle CPUs are halted whatever is asked"),

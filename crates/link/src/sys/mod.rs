@@ -1,4 +1,5 @@
-//! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
+//! The few system calls that links and the stack above share, and the processor's counter, wrapped
+//! once and safely.
 
 mod cache;
 pub(crate) mod detached;
@@ -27,7 +28,8 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The bytes of a text of the C library's, whose characters have a sign on some machines and none on others.
+/// The bytes of a text of the C library's, whose characters have a sign on some machines and none
+/// on others.
 pub(crate) fn bytes_of(text: &[libc::c_char]) -> impl Iterator<Item = u8> {
     text.iter().map(|&character| character as u8)
 }
@@ -39,16 +41,17 @@ pub(crate) fn online_cpus() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
-/// Processors that the process may use: those of its cpuset that are switched on, whatever its threads are bound to.
+/// Processors that the process may use: those of its cpuset that are switched on, whatever its
+/// threads are bound to.
 pub(crate) fn cpuset() -> io::Result<Vec<usize>> {
     // A thread of its own: the caller stays where it is.
     let thread = std::thread::Builder::new().spawn(|| {
         const BYTES: usize = size_of::<libc::cpu_set_t>();
         // SAFETY: a cpu_set_t is plain bits; all of them set are all CPUs there may be.
         let mut set: libc::cpu_set_t = unsafe { std::mem::transmute([0xff_u8; BYTES]) };
-        // The kernel takes of them those of the cpuset. Where a sandbox forbids it, those count that were allowed
-        // before.
-        // SAFETY: `set` is a live set of the given size; 0 is the calling thread.
+        // The kernel takes of them those of the cpuset. Where a sandbox forbids it, those count
+        // that were allowed before. SAFETY: `set` is a live set of the given size; 0 is the calling
+        // thread.
         let _ = unsafe { libc::sched_setaffinity(0, BYTES, &raw const set) };
         // SAFETY: as before; it is written.
         check(unsafe { libc::sched_getaffinity(0, BYTES, &raw mut set) })?;
@@ -176,7 +179,8 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Whether the second one is waited on for writing, too. Costs nothing when it was so before.
+    /// Has the second one waited on for writing, too, or no more. Costs nothing when it was so
+    /// before.
     pub fn want_write(&mut self, on: bool) -> io::Result<()> {
         let Some(second) = self.second.filter(|_| on != self.wants_write) else { return Ok(()) };
         let events = if on { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
@@ -233,7 +237,8 @@ pub fn poll(entries: &mut [PollEntry], timeout: Option<Duration>) -> io::Result<
         slot.events = if entry.wants_write { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         entry.ready = false;
     }
-    // SAFETY: a timespec is plain numbers, for which all zero is valid; it has padding on some machines.
+    // SAFETY: a timespec is plain numbers, for which all zero is valid; it has padding on some
+    // machines.
     let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
     let time = timeout.map(|t| {
         // Years are for ever; so many seconds fit wherever they are counted in 32 bits.
@@ -275,11 +280,11 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts the calling thread before all of ordinary priority on its CPU (`SCHED_FIFO`, the lowest of its priorities);
-/// threads that it starts are ordinary again.
+/// Puts the calling thread before all of ordinary priority on its CPU (`SCHED_FIFO`, the lowest of
+/// its priorities); threads that it starts are ordinary again.
 ///
 /// # Errors
-/// What the kernel says to who may not: `EPERM` without `CAP_SYS_NICE` and `RLIMIT_RTPRIO`.
+/// The kernel's refusal: `EPERM` without `CAP_SYS_NICE` and `RLIMIT_RTPRIO`.
 pub(crate) fn run_before_others() -> io::Result<()> {
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: a sched_param is plain numbers, for which all zero is valid.

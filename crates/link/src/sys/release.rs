@@ -1,6 +1,6 @@
 //! Which kernel this is, for what cannot be asked of it otherwise.
 
-/// Whether the kernel is of this version or a later one. True where it does not tell.
+/// Returns whether the kernel is of this version or a later one. True where it does not tell.
 pub(crate) fn kernel_is_at_least(version: (u32, u32)) -> bool {
     // SAFETY: a utsname is plain bytes, for which all zero is valid.
     let mut name: libc::utsname = unsafe { std::mem::zeroed() };

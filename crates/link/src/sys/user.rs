@@ -1,4 +1,4 @@
-//! Who this process is, and who is at the other end of a Unix socket.
+//! The user of this process, and the one at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::AsRawFd;

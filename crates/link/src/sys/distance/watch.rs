@@ -1,4 +1,5 @@
-//! The same while both CPUs are at work: a few round trips now and then, before whatever else wants to run there.
+//! The same while both CPUs are at work: a few round trips now and then, before whatever else wants
+//! to run there.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::Line;
 /// Round trips whose mean is one value: so many that looking at the clock does not show.
 const TRIPS: u64 = 8;
 
-/// Values whose median is a reading, so that an interrupt in one of them does not show; fewer where the time is over.
+/// Values whose median is a reading, so that an interrupt in one of them does not show; fewer where
+/// the time is over.
 const VALUES: u64 = 8;
 
 /// So many at least: the median of three leaves one out.
@@ -22,23 +24,25 @@ const LEAST_VALUES: usize = 3;
 /// Otherwise no value is begun later than this after the first.
 const TIME: Duration = Duration::from_micros(12);
 
-/// Longest that either thread keeps its CPU for a reading, most of it waiting for the other to get its own.
+/// Longest that either thread keeps its CPU for a reading, most of it waiting for the other to get
+/// its own.
 const HOLD_LIMIT: Duration = Duration::from_micros(500);
 
 /// Until a reading must have come; threads of a higher priority may hold the CPUs.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A round's numbers begin at so many times its own number; this is the last of them: its end has given up, or is done.
+/// A round's numbers begin at so many times its own number; this is the last of them: its end has
+/// given up, or is done.
 const ROUND: u64 = 1024;
 
 const BUSY: &str = "the two CPUs are busy with others";
 
-/// Two threads, each on a CPU of its own and before all of ordinary priority there, that sleep but for
-/// [`DistanceWatch::read`]. Both end, and are waited for, when it is dropped.
+/// Two threads, each on a CPU of its own and before all of ordinary priority there, that sleep but
+/// for [`DistanceWatch::read`]. Both end, and are waited for, when it is dropped.
 #[derive(Debug)]
 pub struct DistanceWatch {
     shared: Arc<Shared>,
-    /// Who asks; `None` ends both.
+    /// The way by which rounds are asked for; `None` ends both.
     rounds: Option<Sender<u64>>,
     readings: Receiver<Option<Duration>>,
     round: u64,
@@ -59,8 +63,8 @@ impl DistanceWatch {
     /// Starts both threads, which go to sleep.
     ///
     /// # Errors
-    /// `InvalidInput` for a CPU and itself, the kernel's error for a CPU that this thread may not use, and where it may
-    /// not run before others (`PermissionDenied`).
+    /// `InvalidInput` for a CPU and itself, the kernel's error for a CPU that this thread may not
+    /// use, and where it may not run before others (`PermissionDenied`).
     pub fn start(one: usize, other: usize) -> io::Result<Self> {
         if one == other {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a distance needs two CPUs"));
@@ -85,7 +89,8 @@ impl DistanceWatch {
         let shared = watch.shared.clone();
         watch.begin("distance-there", one, move || {
             for round in asked {
-                // Woken from this CPU: had the caller woken both, it could lose its own CPU between the two.
+                // Woken from this CPU: had the caller woken both, it could lose its own CPU between
+                // the two.
                 let reading =
                     shared.timed(|| wakes.send(round).ok().and_then(|()| shared.ask(round)));
                 if tell.send(reading).is_err() {
@@ -119,8 +124,8 @@ impl DistanceWatch {
     /// The distance now; some 30 µs of both CPUs, and half a millisecond at the most.
     ///
     /// # Errors
-    /// `TimedOut` when the two threads did not get their CPUs together, as the host of a virtual machine or threads of
-    /// a higher priority had them. The next reading may come.
+    /// `TimedOut` when the two threads did not get their CPUs together, as the host of a virtual
+    /// machine or threads of a higher priority had them. The next reading may come.
     pub fn read(&mut self) -> io::Result<Duration> {
         let missed = |what| io::Error::new(io::ErrorKind::TimedOut, what);
         // One that came late is of another time.
@@ -142,7 +147,7 @@ impl DistanceWatch {
         }
     }
 
-    /// What both threads have had of their CPUs, until now.
+    /// Returns what both threads have had of their CPUs, until now.
     pub fn held(&self) -> Duration {
         Duration::from_nanos(self.shared.held_ns.load(Ordering::Relaxed))
     }
@@ -247,7 +252,7 @@ mod tests {
         assert_eq!(shared.there.0.load(Ordering::Relaxed), 3 * ROUND - 1);
     }
 
-    /// Whether they are there together is the scheduler's matter here: these two are ordinary threads.
+    /// The scheduler decides here whether they are there together: these two are ordinary threads.
     #[test]
     fn every_round_ends_whatever_became_of_the_last() {
         let shared = Shared::default();

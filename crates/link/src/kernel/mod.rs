@@ -1,0 +1,13 @@
+//! Links to the kernel: TAP and TUN devices, packet sockets and AF_XDP, and what they have in
+//! common.
+
+pub(crate) mod big_tcp;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
+mod incoming;
+pub(crate) mod raw;
+mod spares;
+pub(crate) mod tap;
+pub(crate) mod vnet;
+pub(crate) mod xdp;

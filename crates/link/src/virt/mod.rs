@@ -1,0 +1,10 @@
+//! Links that are no device's: in memory, shared, or with faults.
+
+mod barrier;
+mod doorbell;
+pub(crate) mod fault;
+pub(crate) mod loopback;
+pub mod pair;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod placing;
+pub(crate) mod share;
