@@ -21,7 +21,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
 
-.PHONY: bpf clogs demo compare soak truth test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs demo compare soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -47,7 +47,7 @@ soak: build      ## every byte checked for SOAK_SECONDS (600) on each stack, bes
 # Each target for less than alone, unless one says otherwise: 8 s each to the fuzz targets, 256 MiB to the judge.
 test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),8)
 test: export MILLSTREAM_JUDGE_BYTES ?= 268435456
-test: lint unit slow-path trials judge fuzz   ## all tests
+test: lint unit trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; the floors of the house, other machines, the oldest Rust, licences
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
@@ -84,11 +84,6 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --locked --profile simulated -p millstream-tcp --quiet
 	cargo test --locked --profile simulated -p millstream-tcp --features tracing --lib --quiet -- tests::tracing
 	cargo test --locked --profile simulated -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
-
-slow-path:       ## the stack's behaviour with every fast path of what is received off
-	MILLSTREAM_SLOW_PATH=1 cargo test --locked --profile simulated -p millstream --quiet \
-	  --test behaviour --test held_acks --test pair_local \
-	  --test accept --test options --test time_wait --test fast_open --test icmp_errors --test malformed
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2

@@ -5,9 +5,9 @@
 use millstream::tcp::TcpInfo;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
-use super::frames;
 use super::net::Net;
 use super::{Guess, beside, rate};
+use crate::common::frames;
 
 /// What no guess of this file falls into: more than any window here, and what is acknowledged late.
 const NEAR: u32 = 1 << 20;

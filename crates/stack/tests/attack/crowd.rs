@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream::packet::Instant;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
-use super::frames::{self, Ends};
 use super::net::Net;
+use crate::common::frames::{self, Ends};
 
 /// What a peer does once its connection is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

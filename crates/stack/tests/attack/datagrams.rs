@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use millstream::wire::icmp::{self, Icmp};
 use millstream::wire::ip::{self, IpHeader, Protocol, Version};
 
-use super::frames::{Ends, sealed};
+use crate::common::frames::{Ends, sealed};
 
 /// A datagram.
 pub fn datagram(ends: Ends, payload: &[u8]) -> Vec<u8> {

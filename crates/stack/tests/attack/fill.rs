@@ -14,10 +14,10 @@ use millstream::{DropReason, Engine, EngineStats, Limits};
 
 use super::crowd::{Crowd, Habit};
 use super::datagrams::{datagram, echo_reply, echo_request};
-use super::frames::{Ends, segment};
 use super::net::{ANSWERS, DISCARD, Net};
 use super::puppet::Puppet;
 use super::{KEPT, TIME, undisturbed};
+use crate::common::frames::{Ends, segment};
 
 /// Connections that the far host may have.
 const CONNECTIONS: usize = 512;
@@ -271,11 +271,11 @@ fn queues_of_datagrams() {
 /// are there are answered as ever.
 #[test]
 fn neighbours_that_are_nowhere() {
-    let pool = super::common::pool();
+    let pool = crate::common::pool();
     let (end, mut wire) = pair(PairConfig::default()).expect("a pair");
     let addresses = ["10.9.0.2/16", "fd09::2/64"];
-    let config = super::common::config(&pool, 2);
-    let mut engine = super::common::engine(config, end, &addresses);
+    let config = crate::common::config(&pool, 2);
+    let mut engine = crate::common::engine(config, end, &addresses);
     engine.tcp_listen(Net::far_addr(true, 80), 64).expect("listen");
     engine.tcp_listen(Net::far_addr(false, 80), 64).expect("listen");
     let mac = engine.links().next().expect("a link").mac;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use millstream::tcp::State;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
-use super::frames::{self, Ends};
 use super::net::{DISCARD, Net};
 use super::{Guess, beside, rate};
+use crate::common::frames::{self, Ends};
 
 fn stranger(guess: &mut Guess, v6: bool) -> SocketAddr {
     let (host, port) = (guess.next(), 1024 + (guess.next() % 60_000) as u16);

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use millstream::wire::icmp::{Icmp, Unreachable};
 
-use super::frames;
 use super::net::Net;
 use super::{Guess, beside};
+use crate::common::frames;
 
 /// About numbers far from what is outstanding, as nearly all guesses are: one in some 50,000 lies in a window of 80 kB.
 fn spoof(error: fn(&mut Guess) -> Icmp) -> Box<dyn FnMut(&mut Net)> {

@@ -10,7 +10,6 @@ mod crowd;
 mod datagrams;
 mod fill;
 mod flood;
-mod frames;
 mod icmp;
 mod memory;
 mod net;

@@ -12,8 +12,8 @@ use millstream::tcp::{State, TcpInfo};
 use millstream::wire::tcp::{SeqNumber, Timestamps};
 use millstream::{Engine, EngineConfig, Error, SocketId};
 
-use super::common::{FAR, NEAR, config, engine, pool};
-use super::frames::{self, Ends};
+use crate::common::frames::{self, Ends};
+use crate::common::{FAR, NEAR, config, engine, pool};
 
 /// Turns are taken this often.
 const STEP: Duration = Duration::from_micros(250);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
 use super::datagrams;
-use super::frames::{self, Ends};
 use super::net::{DISCARD, Net};
+use crate::common::frames::{self, Ends};
 
 /// The ports that are tried, and how many at once: as many as the limit that was once there let through.
 const FIRST: u16 = 40_000;

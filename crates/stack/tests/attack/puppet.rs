@@ -3,8 +3,8 @@
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::crowd::clock;
-use super::frames::{self, Ends};
 use super::net::Net;
+use crate::common::frames::{self, Ends};
 
 /// The attacker's end of a connection of its own to the far host.
 pub struct Puppet {

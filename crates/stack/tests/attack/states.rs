@@ -9,8 +9,8 @@ use millstream::wire::icmp::{Icmp, Unreachable};
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 
 use super::datagrams;
-use super::frames::{self, Ends};
 use super::net::{DISCARD, Net};
+use crate::common::frames::{self, Ends};
 
 const ISN: SeqNumber = SeqNumber(0x7fff_0000);
 

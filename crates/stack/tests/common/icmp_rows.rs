@@ -3,11 +3,6 @@
 
 use std::io::ErrorKind::{self, *};
 
-#[path = "icmp_error.rs"]
-mod icmp_error;
-
-pub use icmp_error::{Bytes, about};
-
 /// An error as it is on the wire (type, code and the word behind the checksum), what it means, and whether it is hard.
 pub type Row = ((u8, u8, u32), Option<ErrorKind>, bool);
 

@@ -1,8 +1,11 @@
 //! Two engines joined by an in-memory pair.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses its part")]
 
 pub mod breaking;
 pub mod device;
+pub mod frames;
+pub mod icmp_error;
+pub mod icmp_rows;
 pub mod neighbors;
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -37,23 +40,78 @@ pub fn engine(config: EngineConfig, link: impl Link + 'static, addresses: &[&str
 
 /// A configuration with a fixed seed and no busy polling.
 pub fn config(pool: &Pool, seed: u8) -> EngineConfig {
-    let mut config = EngineConfig::new(pool.clone()).seed([seed; 32]).busy_poll(Duration::ZERO);
-    config.tcp.fast_path = has_fast_path();
-    config
-}
-
-/// Whether engines have a fast path: not where `MILLSTREAM_SLOW_PATH` is set, by which `make slow-path` has these tests
-/// run without.
-pub fn has_fast_path() -> bool {
-    std::env::var_os("MILLSTREAM_SLOW_PATH").is_none()
+    Mode::Fast.config(pool, seed)
 }
 
 /// Both engines of a pair, in one thread.
 pub fn two(link: PairConfig) -> (Engine, Engine) {
-    let pool = pool();
-    let (near, far) = pair(link).expect("a pair");
-    (engine(config(&pool, 1), near, &NEAR), engine(config(&pool, 2), far, &FAR))
+    Mode::Fast.two(link)
 }
+
+/// The way in which engines take what they receive: by the fast path, or each segment by the long one.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode {
+    Fast,
+    Slow,
+}
+
+impl Mode {
+    /// A configuration with a fixed seed and no busy polling.
+    pub fn config(self, pool: &Pool, seed: u8) -> EngineConfig {
+        let mut config = EngineConfig::new(pool.clone()).seed([seed; 32]).busy_poll(Duration::ZERO);
+        config.tcp.fast_path = matches!(self, Self::Fast);
+        config
+    }
+
+    /// Both engines of a pair, in one thread.
+    pub fn two(self, link: PairConfig) -> (Engine, Engine) {
+        let pool = pool();
+        let (near, far) = pair(link).expect("a pair");
+        (engine(self.config(&pool, 1), near, &NEAR), engine(self.config(&pool, 2), far, &FAR))
+    }
+
+    /// Runs the two hosts, each with its own thread and engine. Both closures meet at the barrier once: the
+    /// far one when it listens, the near one before it connects.
+    pub fn hosts(
+        self,
+        link: PairConfig,
+        near: impl FnOnce(&Stack) + Send,
+        far: impl FnOnce(&Stack, &dyn Fn()) + Send,
+    ) {
+        let pool = pool();
+        let (near_end, far_end): (PairEnd, PairEnd) = pair(link).expect("a pair");
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let stack = Stack::new(engine(self.config(&pool, 2), far_end, &FAR));
+                far(&stack, &|| {
+                    barrier.wait();
+                });
+            });
+            let stack = Stack::new(engine(self.config(&pool, 1), near_end, &NEAR));
+            barrier.wait();
+            near(&stack);
+        });
+    }
+}
+
+/// Runs each of these functions as two tests, `name::fast` and `name::slow`: with the [`Mode`] by that name.
+macro_rules! both_modes {
+    ($($test:ident),* $(,)?) => {
+        $(mod $test {
+            #[test]
+            fn fast() {
+                super::$test($crate::common::Mode::Fast);
+            }
+
+            #[test]
+            fn slow() {
+                super::$test($crate::common::Mode::Slow);
+            }
+        })*
+    };
+}
+pub(crate) use both_modes;
 
 /// Takes turns of both until neither has anything to do.
 pub fn settle(near: &mut Engine, far: &mut Engine) {
@@ -67,29 +125,6 @@ pub fn settle(near: &mut Engine, far: &mut Engine) {
             return;
         }
     }
-}
-
-/// Runs the two hosts, each with its own thread and engine. Both closures meet at the barrier once: the
-/// far one when it listens, the near one before it connects.
-pub fn hosts(
-    link: PairConfig,
-    near: impl FnOnce(&Stack) + Send,
-    far: impl FnOnce(&Stack, &dyn Fn()) + Send,
-) {
-    let pool = pool();
-    let (near_end, far_end): (PairEnd, PairEnd) = pair(link).expect("a pair");
-    let barrier = Barrier::new(2);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let stack = Stack::new(engine(config(&pool, 2), far_end, &FAR));
-            far(&stack, &|| {
-                barrier.wait();
-            });
-        });
-        let stack = Stack::new(engine(config(&pool, 1), near_end, &NEAR));
-        barrier.wait();
-        near(&stack);
-    });
 }
 
 /// What the kernel tells who writes to a connection whose writing side was shut down.

@@ -1,5 +1,5 @@
 //! What the kernel tells who connects of each ICMP error about its SYN, beside what Millstream does
-//! (`tests/icmp_errors.rs`).
+//! (`tests/ip/icmp_errors.rs`).
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +10,9 @@ use millstream::link::{Link, Tap, TapConfig, TapKind};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::wire::ip::{self, Protocol};
 
+use crate::common::icmp_error::{Bytes, about};
+use crate::common::icmp_rows::{Row, V4, V6};
 use crate::host::Ip;
-use crate::icmp_rows::{Bytes, Row, V4, V6, about};
 use crate::namespace::{Stop, judged};
 
 /// The kind that Millstream has for an error of the kernel's; those that `std` has no kind for are told as the nearest.

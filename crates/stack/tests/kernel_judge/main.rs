@@ -17,11 +17,11 @@
 mod bridge;
 mod bulk;
 mod capture;
+#[path = "../common/mod.rs"]
+mod common;
 mod fast_open;
 mod host;
 mod icmp;
-#[path = "../common/icmp_rows.rs"]
-mod icmp_rows;
 mod idle;
 mod many;
 mod memory;

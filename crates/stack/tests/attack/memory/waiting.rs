@@ -10,7 +10,7 @@ use millstream::wire::tcp::SeqNumber;
 use super::world::{CHARGEN, DISCARD, World, addr};
 use super::{TIME, begin};
 use crate::KEPT;
-use crate::frames::Ends;
+use crate::common::frames::Ends;
 use crate::puppet::syn;
 
 /// The station number `host` that is not there.

@@ -18,11 +18,11 @@ use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 use millstream::{AddressCheck, Engine, SocketId};
 
 use crate::common::device::Device;
+use crate::common::frames::{self, Ends};
 use crate::common::neighbors::{arp, ndp};
 use crate::common::{FAR, NEAR, config, engine, pool};
 use crate::crowd::clock;
 use crate::datagrams::echo_request;
-use crate::frames::{self, Ends};
 use crate::puppet::syn;
 
 /// Turns are taken this often.

@@ -1,0 +1,13 @@
+//! Datagrams, ICMP, neighbours, path MTUs, and packets that are not as they should be.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod datagram_flows;
+mod datagram_ways;
+mod datagrams;
+mod icmp_errors;
+mod icmp_problems;
+mod malformed;
+mod neighbors;
+mod path_mtu_datagrams;
+mod reserved;

@@ -1,0 +1,16 @@
+//! TCP between two engines, and between an engine and a peer whose segments are written by hand.
+
+mod accept;
+mod big_tcp;
+#[path = "../common/mod.rs"]
+mod common;
+mod counted;
+mod fast_open;
+mod held_acks;
+mod joining;
+mod jumbo;
+mod options;
+mod own_control;
+mod small_reads;
+mod sources;
+mod time_wait;

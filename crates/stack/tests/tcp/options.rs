@@ -1,0 +1,169 @@
+//! Options of open connections, and urgent data, as an application reaches them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millstream::link::{Link, Medium, PairConfig, pair};
+use millstream::packet::{Instant, PacketBatch};
+use millstream::tcp::{Config, Keepalive, State};
+use millstream::wire::ip;
+use millstream::{Engine, Error, SocketId};
+
+use crate::common::{self, Mode, both_modes, settle};
+
+both_modes!(
+    every_option_is_read_back_as_it_was_set,
+    urgent_data_is_marked_in_the_stream,
+    lingering_for_no_time_resets,
+    nothing_is_opened_to_broadcast_or_multicast,
+    local_addresses_are_chosen_or_given,
+    a_connection_that_is_idle_is_asked_for_when_keep_alive_is_switched_on,
+    code_point_and_hop_limit_are_those_chosen,
+);
+
+fn connected(near: &mut Engine, far: &mut Engine, addr: &str) -> (SocketId, SocketId) {
+    let addr: SocketAddr = addr.parse().expect("an address");
+    let listener = far.tcp_listen(addr, 8).expect("a listener");
+    let client = near.tcp_connect(addr).expect("a connection");
+    settle(near, far);
+    (client, far.tcp_accept(listener).expect("a connection").0)
+}
+
+fn every_option_is_read_back_as_it_was_set(mode: Mode) {
+    let (mut near, mut far) = mode.two(PairConfig::default());
+    let (client, _) = connected(&mut near, &mut far, "[fd09::2]:80");
+    let mut options = near.tcp_options(client).expect("options");
+    assert!(!options.nodelay && options.keepalive.is_none() && options.linger.is_none());
+    assert_eq!((options.dscp, options.hop_limit, options.user_timeout), (0, 64, None));
+    options.nodelay = true;
+    options.keepalive = Some(Keepalive::default());
+    options.user_timeout = Some(Duration::from_millis(1500));
+    options.linger = Some(Duration::from_secs(3));
+    options.delayed_ack = Duration::from_millis(200);
+    options.recv_buffer_bytes = 100_000;
+    options.send_buffer_bytes = 200_000;
+    (options.dscp, options.hop_limit) = (46, 255);
+    near.tcp_set_options(client, &options).expect("options");
+    assert_eq!(near.tcp_options(client), Ok(options));
+    let wrong = [
+        millstream::TcpSocketOptions { dscp: 64, ..options },
+        millstream::TcpSocketOptions { hop_limit: 0, ..options },
+        millstream::TcpSocketOptions { delayed_ack: Duration::from_millis(500), ..options },
+        millstream::TcpSocketOptions { linger: Some(Duration::from_secs(65_536)), ..options },
+        millstream::TcpSocketOptions { user_timeout: Some(Duration::MAX), ..options },
+    ];
+    for wrong in wrong {
+        assert!(
+            matches!(near.tcp_set_options(client, &wrong), Err(Error::Invalid(_))),
+            "{wrong:?}"
+        );
+    }
+    assert_eq!(near.tcp_options(client), Ok(options));
+}
+
+fn urgent_data_is_marked_in_the_stream(mode: Mode) {
+    let (mut near, mut far) = mode.two(PairConfig::default());
+    let (client, server) = connected(&mut near, &mut far, "10.9.0.2:80");
+    assert_eq!(near.tcp_write(client, b"plain "), Ok(6));
+    assert_eq!(near.tcp_write_urgent(client, b"urgent"), Ok(6));
+    assert_eq!(near.tcp_write(client, b" plain"), Ok(6));
+    settle(&mut near, &mut far);
+    assert_eq!(far.tcp_urgent(server), Ok(Some(12)));
+    let mut buffer = [0; 100];
+    assert_eq!(far.tcp_read(server, &mut buffer[..8]), Ok(8));
+    assert_eq!(far.tcp_urgent(server), Ok(Some(4)));
+    assert_eq!(far.tcp_read(server, &mut buffer[8..]), Ok(10));
+    assert_eq!(far.tcp_urgent(server), Ok(None));
+    assert_eq!(&buffer[..18], b"plain urgent plain");
+}
+
+fn lingering_for_no_time_resets(mode: Mode) {
+    let (mut near, mut far) = mode.two(PairConfig::default());
+    let (client, server) = connected(&mut near, &mut far, "10.9.0.2:80");
+    let mut options = near.tcp_options(client).expect("options");
+    options.linger = Some(Duration::ZERO);
+    near.tcp_set_options(client, &options).expect("options");
+    near.tcp_close(client);
+    settle(&mut near, &mut far);
+    assert_eq!(far.tcp_read(server, &mut [0; 1]), Err(Error::ConnectionReset));
+    assert_eq!(far.tcp_state(server), Ok(State::Closed));
+}
+
+/// RFC 9293 MUST-46.
+fn nothing_is_opened_to_broadcast_or_multicast(mode: Mode) {
+    let (mut near, _far) = mode.two(PairConfig::default());
+    for addr in
+        ["255.255.255.255:80", "10.9.0.255:80", "224.0.0.1:80", "[ff02::1]:80", "0.0.0.0:80"]
+    {
+        let opened = near.tcp_connect(addr.parse().expect("an address"));
+        assert!(matches!(opened, Err(Error::Invalid(_))), "{addr}: {opened:?}");
+    }
+}
+
+/// RFC 9293 MUST-42 to MUST-44.
+fn local_addresses_are_chosen_or_given(mode: Mode) {
+    let (mut near, mut far) = mode.two(PairConfig::default());
+    let all: SocketAddr = "0.0.0.0:80".parse().expect("an address");
+    let own: SocketAddr = "10.9.0.2:80".parse().expect("an address");
+    let general = far.tcp_listen(all, 8).expect("a listener");
+    let special = far.tcp_listen(own, 8).expect("a second listener on the port");
+    let from: SocketAddr = "10.9.0.1:5555".parse().expect("an address");
+    let config = Config::default();
+    let client = near.tcp_connect_with(own, Some(from), &config).expect("a connection");
+    settle(&mut near, &mut far);
+    assert_eq!(near.tcp_addresses(client).expect("ends").local, from);
+    assert_eq!(far.tcp_accept(special).expect("a connection").1, from);
+    assert_eq!(far.tcp_accept(general), Err(Error::WouldBlock));
+    let elsewhere: SocketAddr = "10.9.0.7:5555".parse().expect("an address");
+    let refused = near.tcp_connect_with(own, Some(elsewhere), &config);
+    assert_eq!(refused, Err(Error::AddrNotAvailable));
+}
+
+/// Nothing else would have it look at the connection again.
+fn a_connection_that_is_idle_is_asked_for_when_keep_alive_is_switched_on(mode: Mode) {
+    for end in 0..2 {
+        let (mut near, mut far) = mode.two(PairConfig::default());
+        let (client, server) = connected(&mut near, &mut far, "[fd09::2]:80");
+        let (engine, id) = [(&mut near, client), (&mut far, server)].into_iter().nth(end).unwrap();
+        let mut options = engine.tcp_options(id).expect("options");
+        options.keepalive = Some(Keepalive { idle_s: 10, ..Keepalive::default() });
+        engine.tcp_set_options(id, &options).expect("options");
+        let (now, before) = (engine.refresh_time(), engine.stats().tcp_tx_segments);
+        engine.turn(now + Duration::from_secs(9));
+        assert_eq!(engine.stats().tcp_tx_segments, before, "not yet");
+        engine.turn(now + Duration::from_secs(11));
+        assert_eq!(engine.stats().tcp_tx_segments, before + 1, "a probe");
+    }
+}
+
+/// RFC 9293 MUST-48 and MUST-49: as configured, and as changed while the connection is open.
+fn code_point_and_hop_limit_are_those_chosen(mode: Mode) {
+    for addr in ["10.9.0.2:80", "[fd09::2]:80"] {
+        let pool = common::pool();
+        let link = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+        let (near, mut far) = pair(link).expect("a pair");
+        let mut near = common::engine(mode.config(&pool, 1), near, &common::NEAR);
+        let config = Config::default().dscp(46).hop_limit(255);
+        let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
+        let client = client.expect("a connection");
+        near.flush();
+        let mut sent = || {
+            let mut batch = PacketBatch::new();
+            far.receive(Instant::ZERO, &pool, &mut batch).expect("a link");
+            let packets = batch.drain().map(|packet| {
+                let ip = ip::parse(packet.head(), packet.len()).expect("an IP packet");
+                (ip.traffic_class >> 2, ip.hop_limit)
+            });
+            packets.collect::<Vec<_>>()
+        };
+        assert_eq!(sent(), [(46, 255)]);
+        let mut options = near.tcp_options(client).expect("options");
+        (options.dscp, options.hop_limit) = (8, 3);
+        near.tcp_set_options(client, &options).expect("options");
+        near.tcp_abort(client);
+        let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
+        near.tcp_set_options(client.expect("a connection"), &options).expect("options");
+        near.flush();
+        assert_eq!(sent(), [(8, 3)]);
+    }
+}

@@ -1,0 +1,227 @@
+//! Limits by source, and on connections that the application has closed.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millstream::link::{Medium, PairConfig, pair};
+use millstream::tcp::{Config, CookieMode, State};
+use millstream::{DropReason, Engine, Error, Limits, SocketId};
+
+use crate::common::{FAR, NEAR, config, engine, pool, settle};
+
+/// Of each family where the near host listens for none and connects from: three sources.
+const SOURCES: [[&str; 3]; 2] = [
+    ["10.9.0.1:0", "10.9.0.3:0", "10.9.0.4:0"],
+    ["[fd09::1]:0", "[fd09:0:0:1::1]:0", "[fd09:0:0:2::1]:0"],
+];
+const SERVERS: [&str; 2] = ["10.9.0.2:80", "[fd09::2]:80"];
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// Two hosts of which the far one has these limits, and its listener. All networks are on the link.
+fn hosts(limits: Limits, backlog: usize, with: &Config) -> (Engine, Engine, SocketId) {
+    let pool = pool();
+    let link = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+    let (near, far) = pair(link).expect("a pair");
+    let more = ["10.9.0.3/24", "10.9.0.4/24", "fd09:0:0:1::1/64", "fd09:0:0:2::1/64"];
+    let mut near = engine(config(&pool, 1), near, &[&NEAR[..], &more].concat());
+    let mut far = engine(config(&pool, 2).limits(limits), far, &FAR);
+    for host in [&mut near, &mut far] {
+        let route = millstream::route::Route::on_link(millstream::route::LinkId(0));
+        host.add_route("fd09::/32".parse().expect("a prefix"), route).expect("a route");
+    }
+    let listener = far.tcp_listen_with(addr("[::]:80"), backlog, with).expect("listen");
+    (near, far, listener)
+}
+
+/// Begins so many connections from a source.
+fn connect(near: &mut Engine, from: &str, to: &str, count: usize) -> Vec<SocketId> {
+    near.refresh_time();
+    let config = Config::default();
+    let connect = |_| near.tcp_connect_with(addr(to), Some(addr(from)), &config).expect("connect");
+    (0..count).map(connect).collect()
+}
+
+/// SYNs of a source reach `far`, and the answers are lost.
+fn flood(near: &mut Engine, far: &mut Engine, from: &str, to: &str, count: usize) {
+    for id in connect(near, from, to, count) {
+        near.flush();
+        let now = far.refresh_time();
+        while far.turn(now).progress {}
+        near.tcp_abort(id);
+    }
+    near.flush();
+}
+
+#[test]
+fn one_source_does_not_fill_the_syn_queue() {
+    for (sources, to) in SOURCES.iter().zip(SERVERS) {
+        for mode in [CookieMode::WhenFull, CookieMode::Never] {
+            let limits = Limits::default().tune(|t| t.half_open_per_source = 4);
+            let with = Config::default().syn_cookies(mode);
+            let (mut near, mut far, listener) = hosts(limits, 64, &with);
+            flood(&mut near, &mut far, sources[0], to, 20);
+            let stats = far.tcp_listener_stats(listener).expect("a listener");
+            let refused = far.stats().dropped(DropReason::SourceLimit);
+            let (cookies, dropped) = if mode == CookieMode::Never { (0, 16) } else { (16, 0) };
+            assert_eq!((stats.half_open, stats.cookies_sent, refused), (4, cookies, dropped));
+            assert_eq!(stats.syn_queue_full, 0);
+            flood(&mut near, &mut far, sources[1], to, 1);
+            let stats = far.tcp_listener_stats(listener).expect("a listener");
+            assert_eq!((stats.half_open, stats.cookies_sent), (5, cookies), "room for others");
+        }
+    }
+}
+
+#[test]
+fn one_source_does_not_have_all_connections() {
+    for (sources, to) in SOURCES.iter().zip(SERVERS) {
+        let limits = Limits::default().connections_per_source(4);
+        let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
+        let clients = connect(&mut near, sources[0], to, 9);
+        settle(&mut near, &mut far);
+        let servers: Vec<_> = (0..9).filter_map(|_| far.tcp_accept(listener).ok()).collect();
+        assert_eq!(servers.len(), 4);
+        assert!(far.stats().dropped(DropReason::SourceLimit) >= 5);
+        let other = connect(&mut near, sources[1], to, 1)[0];
+        settle(&mut near, &mut far);
+        assert_eq!(near.tcp_state(other), Ok(State::Established));
+        far.tcp_accept(listener).expect("another source's");
+        // one goes, and the next SYN of the same source finds its place
+        far.tcp_abort(servers[0].0);
+        settle(&mut near, &mut far);
+        let now = near.refresh_time() + Duration::from_millis(1100);
+        while near.turn(now).progress | far.turn(now).progress {}
+        far.tcp_accept(listener).expect("late, and not lost");
+        assert_eq!(far.tcp_accept(listener), Err(Error::WouldBlock));
+        let open = |id: &&SocketId| near.tcp_state(**id) == Ok(State::Established);
+        assert_eq!(clients.iter().filter(open).count(), 4);
+    }
+}
+
+#[test]
+fn one_source_does_not_fill_the_accept_queue() {
+    for (sources, to) in SOURCES.iter().zip(SERVERS) {
+        let (mut near, mut far, listener) = hosts(Limits::default(), 8, &Config::default());
+        connect(&mut near, sources[0], to, 20);
+        settle(&mut near, &mut far);
+        let ready = |far: &mut Engine| far.tcp_listener_stats(listener).expect("open").ready;
+        assert_eq!(ready(&mut far), 8);
+        // two places for others, of which a source of which one waits has no more
+        for (source, waiting) in [(1, 9), (1, 9), (2, 10), (0, 10)] {
+            connect(&mut near, sources[source], to, 1);
+            settle(&mut near, &mut far);
+            assert_eq!(ready(&mut far), waiting);
+        }
+        for _ in 0..10 {
+            far.tcp_accept(listener).expect("one that waits");
+        }
+        assert_eq!((ready(&mut far), far.tcp_accept(listener)), (0, Err(Error::WouldBlock)));
+    }
+}
+
+fn orphans(far: &Engine) -> usize {
+    far.sockets().filter(|socket| socket.state == "FIN-WAIT-1").count()
+}
+
+#[test]
+fn orphans_are_limited_in_number_by_source_and_in_memory() {
+    for (sources, to) in SOURCES.iter().zip(SERVERS) {
+        // a source may have four before it has more than its share
+        let plain = Limits::default().connections(64).connections_per_source(64);
+        let limits = [
+            plain.clone().orphans(8),
+            plain.clone().tune(|t| t.orphans_per_source = 8),
+            plain.tune(|t| t.orphan_bytes = 8 * 20_000),
+        ];
+        for (which, limits) in limits.into_iter().enumerate() {
+            let mut hosts = hosts(limits, 64, &Config::default());
+            let (near, far, listener) = &mut hosts;
+            connect(near, sources[0], to, 26);
+            settle(near, far);
+            let accept = |_| far.tcp_accept(*listener).expect("open").0;
+            let open: Vec<SocketId> = (0..26).map(accept).collect();
+            // nothing more reaches the peer
+            let mut now = far.refresh_time();
+            let close = |far: &mut Engine, now, id| {
+                while far.turn(now).progress {}
+                assert_eq!(far.tcp_write(id, &[1; 12_000]), Ok(12_000));
+                far.tcp_close(id);
+                while far.turn(now).progress {}
+            };
+            open[..15].iter().for_each(|id| close(far, now, *id));
+            assert_eq!(orphans(far), 15, "nobody gives way as long as all may get on");
+            for _ in 0..12 {
+                now += Duration::from_millis(100);
+                while far.turn(now).progress {}
+            }
+            // four at a time
+            open[15..].iter().for_each(|id| close(far, now, *id));
+            let stats = hosts.1.stats();
+            let gave_way = [
+                stats.tcp_orphans_over_number,
+                stats.tcp_orphans_over_source,
+                stats.tcp_orphans_over_memory,
+            ];
+            assert!(gave_way[which] >= 8, "limit {which}: {gave_way:?}");
+            assert_eq!(gave_way.iter().sum::<u64>(), gave_way[which]);
+            assert!(orphans(&hosts.1) <= 14, "limit {which}: {}", orphans(&hosts.1));
+        }
+    }
+}
+
+/// What has nothing to deliver gives way at once, without a word.
+#[test]
+fn orphans_in_fin_wait_2_give_way_silently() {
+    let limits = Limits::default().orphans(8);
+    let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
+    let clients = connect(&mut near, SOURCES[0][0], SERVERS[0], 20);
+    settle(&mut near, &mut far);
+    for _ in 0..20 {
+        let (id, _) = far.tcp_accept(listener).expect("open");
+        far.tcp_close(id);
+        settle(&mut near, &mut far);
+    }
+    assert_eq!(far.sockets().filter(|socket| socket.state == "FIN-WAIT-2").count(), 8);
+    assert_eq!((far.stats().tcp_orphans_over_number, far.stats().tcp_resets), (12, 0));
+    let open = |id: &&SocketId| near.tcp_state(**id) == Ok(State::CloseWait);
+    assert_eq!(clients.iter().filter(open).count(), 20, "nobody was reset");
+}
+
+/// A connection in the application's hands that gives way is told of as any that ends, and its name stays.
+#[test]
+fn who_has_a_connection_that_gives_way_is_told() {
+    let limits = Limits::default().connections(8).connections_per_source(8);
+    let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
+    connect(&mut near, SOURCES[0][0], SERVERS[0], 8);
+    settle(&mut near, &mut far);
+    let held: Vec<SocketId> =
+        (0..8).filter_map(|_| far.tcp_accept(listener).ok()).map(|(id, _)| id).collect();
+    assert_eq!(held.len(), 8);
+    while far.next_event().is_some() {}
+    // more than an eighth and eight beside are not kept for an application that closes none
+    for _ in 0..20 {
+        connect(&mut near, SOURCES[0][1], SERVERS[0], 1);
+        settle(&mut near, &mut far);
+    }
+    let is_over = |far: &mut Engine, id: SocketId| far.tcp_state(id) == Ok(State::Closed);
+    let over: Vec<SocketId> = held.iter().copied().filter(|id| is_over(&mut far, *id)).collect();
+    assert!(!over.is_empty());
+    let mut told = Vec::new();
+    while let Some((id, what)) = far.next_event() {
+        told.extend(what.closed.then_some(id));
+    }
+    for id in &over {
+        assert!(told.contains(id));
+        assert_eq!(far.tcp_read(*id, &mut [0; 8]), Err(Error::ConnectionAborted));
+        far.close(*id);
+    }
+    assert!(far.stats().tcp_unused_displaced >= over.len() as u64);
+    // those that never came to the application are not offered to it
+    while let Ok((id, _)) = far.tcp_accept(listener) {
+        assert_eq!(far.tcp_state(id), Ok(State::Established));
+    }
+    assert!(far.sockets().count() <= 1 + 8 + 9);
+}
