@@ -2,11 +2,8 @@
 //! docs/interfaces.md take them from here.
 
 /// Name and meaning of each.
-pub const VARIABLES: [(&str, &str); 15] = [
-    (
-        "HOME",
-        "kept runs are in ~/.local/share without XDG_DATA_HOME; certificates of databases in ~/.postgresql, as psql has them",
-    ),
+pub const VARIABLES: [(&str, &str); 11] = [
+    ("HOME", "kept runs are in ~/.local/share without XDG_DATA_HOME"),
     ("MILLSTREAM_LIVE_DIR", "folder in which engines publish themselves, and are looked for"),
     ("MILLSTREAM_TOKEN", "token of `serve`, of both ends, without --token-file"),
     (
@@ -15,11 +12,7 @@ pub const VARIABLES: [(&str, &str); 15] = [
     ),
     ("PATH", "folders of the commands that are measured"),
     ("PGPASSWORD", "password of a database that `--db` has no password of"),
-    ("PGSSLCERT", "sslcert of such a database, a client's certificate"),
-    ("PGSSLKEY", "sslkey, its key"),
-    ("PGSSLMODE", "sslmode, whether TLS is wanted"),
-    ("PGSSLROOTCERT", "sslrootcert, who may sign for the server"),
-    ("SSL_CERT_DIR", "folder of the authorities that this machine trusts"),
+    ("SSL_CERT_DIR", "folder of the authorities that sign for servers of databases"),
     ("SSL_CERT_FILE", "file of them"),
     ("TMPDIR", "folder of the file that `soak` writes to (else /var/tmp), and of the state below"),
     ("XDG_DATA_HOME", "kept runs are in millstream/millstream.sqlite3 there"),

@@ -26,8 +26,8 @@ pub struct Which {
 /// Where experiments are kept.
 #[derive(Debug, Args)]
 pub struct Database {
-    /// Where it is kept: an SQLite file, or postgres://USER@HOST/DATABASE (password in PGPASSWORD; TLS by sslmode and
-    /// sslrootcert, as psql has them) [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
+    /// Where it is kept: an SQLite file, or postgres://USER@HOST/DATABASE (password in PGPASSWORD; TLS by
+    /// sslmode) [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
     #[arg(long = "db", value_name = "FILE|URL")]
     pub at: Option<OsString>,
 }

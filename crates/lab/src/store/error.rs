@@ -25,13 +25,6 @@ pub enum StoreError {
         /// The fault of the option, and the remedy.
         why: String,
     },
-    /// A file of certificates or of a key is of no use.
-    Tls {
-        /// Where.
-        at: Location,
-        /// The fault of the file, and the remedy.
-        why: String,
-    },
     /// The server, or the database there, cannot be reached.
     Unreachable {
         /// Where.
@@ -141,7 +134,6 @@ impl fmt::Display for StoreError {
                 write!(f, "{url}: {why}; write it as postgres://USER@HOST/DATABASE")
             }
             Self::BadOption { url, why } => write!(f, "{url}: {why}"),
-            Self::Tls { at, why } => write!(f, "{at}: {why}"),
             Self::Unreachable { at, why, remedy } => write!(f, "{at}: {why}; {remedy}"),
             Self::Missing { at } => {
                 write!(f, "{at}: no store here; `millstream run` makes one, --db names another")

@@ -24,7 +24,7 @@ impl Location {
     ///
     /// What the URL does not say: the host is the local socket, the user that of this process (so call it before a user
     /// namespace is entered), the database is named like the user, and the password is `PGPASSWORD` of the environment.
-    /// Options of TLS and their variables are libpq's (`sslmode`, `sslrootcert`, `sslcert`, `sslkey`).
+    /// Options of TLS are those of the server's library (`sslmode`, `sslnegotiation`).
     pub fn parse(text: &OsStr) -> Result<Self, StoreError> {
         Self::parse_in(text, &|name| std::env::var_os(name))
     }

@@ -5,7 +5,6 @@ use nix::unistd::{User, geteuid};
 use super::super::StoreError;
 use super::super::location::{Environment, without_password};
 use super::error::whole;
-use super::tls;
 
 /// Where a server's socket is when its URL names no host, as Debian has it.
 const SOCKETS: &str = "/var/run/postgresql";
@@ -16,7 +15,6 @@ pub struct Server {
     /// The URL without a password.
     name: String,
     pub(super) config: postgres::Config,
-    pub(super) tls: tls::Options,
 }
 
 impl Server {
@@ -26,8 +24,7 @@ impl Server {
         environment: Environment<'_>,
     ) -> Result<Self, StoreError> {
         let name = without_password(url);
-        let (rest, given) = tls::taken_from(url);
-        let mut config: postgres::Config = rest.parse().map_err(|error: postgres::Error| {
+        let mut config: postgres::Config = url.parse().map_err(|error: postgres::Error| {
             StoreError::BadUrl { url: name.clone(), why: whole(&error) }
         })?;
         if config.get_hosts().is_empty() {
@@ -50,9 +47,7 @@ impl Server {
         {
             config.password(password);
         }
-        let tls = tls::Options::new(&given, environment, &config)
-            .map_err(|why| StoreError::BadOption { url: name.clone(), why })?;
-        Ok(Self { name, config, tls })
+        Ok(Self { name, config })
     }
 
     /// Returns the URL without a password.

@@ -9,10 +9,10 @@ use super::tls;
 impl StoreError {
     pub(in crate::store) fn from_postgres(at: &Location, error: &postgres::Error) -> Self {
         let at = at.clone();
-        if let Some((why, remedy)) = tls::explained(error) {
+        let why = whole(error);
+        if let Some(remedy) = tls::remedy(&why) {
             return Self::Unreachable { at, why, remedy };
         }
-        let why = whole(error);
         let unreachable = |remedy| Self::Unreachable { at: at.clone(), why: why.clone(), remedy };
         match error.code() {
             Some(&SqlState::INVALID_CATALOG_NAME) => {
@@ -22,11 +22,6 @@ impl StoreError {
                 if why.ends_with("no encryption") =>
             {
                 unreachable("ask for TLS: sslmode=require")
-            }
-            Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
-                if why.contains("client certificate") =>
-            {
-                unreachable("name yours: sslcert=FILE and sslkey=FILE")
             }
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 unreachable(

@@ -83,7 +83,7 @@ impl Postgres {
         let at = Location::Server(Box::new(server.clone()));
         let mut server = server.clone();
         is_not_waited_for(&mut server.config);
-        let dialer = Arc::new(Dialer::new(&server)?);
+        let dialer = Arc::new(Dialer::new(&server));
         let client = session(&dialer).map_err(|failure| failure.at(&at))?;
         Ok(Self { at, dialer, client: RefCell::new(client) })
     }

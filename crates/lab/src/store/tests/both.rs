@@ -58,7 +58,7 @@ fn execute(at: &Location, sql: &str) {
     match at {
         Location::File(file) => Connection::open(file).unwrap().execute_batch(sql).unwrap(),
         Location::Server(server) => {
-            let mut client = Dialer::new(server).unwrap().dial().unwrap();
+            let mut client = Dialer::new(server).dial().unwrap();
             client.batch_execute("SET search_path TO millstream").unwrap();
             client.batch_execute(sql).unwrap();
         }
