@@ -26,4 +26,5 @@ pub mod scaling;
 pub mod separate;
 pub mod stats;
 pub mod suspects;
+pub mod units;
 pub mod verdict;

@@ -1,10 +1,12 @@
 //! Numbers for people: the unit comes from the end of the key, the prefix from the size.
 
-/// How the values of one result are written: divided by `divisor`, followed by `unit`.
+/// The scale in which the values of one result are written: divided by `divisor`, followed by `unit`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Scale {
-    pub(super) divisor: f64,
-    pub(super) unit: String,
+pub struct Scale {
+    /// Each value is divided by it.
+    pub divisor: f64,
+    /// The unit that follows.
+    pub unit: String,
 }
 
 /// Unit of a key and whether prefixes (k, M, G) go with it. Longer ends come first.
@@ -28,8 +30,8 @@ const ENDS: &[(&str, &str, bool)] = &[
 ];
 
 impl Scale {
-    /// The scale for values of `key` of which `largest` is the largest.
-    pub(crate) fn of(key: &str, largest: f64) -> Self {
+    /// Returns the scale for values of `key` of which `largest` is the largest.
+    pub fn of(key: &str, largest: f64) -> Self {
         let (_, unit, prefixed) =
             ENDS.iter().find(|(end, ..)| key.ends_with(end)).unwrap_or(&("", "", true));
         if *unit == "µs" && largest >= 10_000.0 {
@@ -43,13 +45,13 @@ impl Scale {
         Self { divisor, unit: format!("{prefix}{unit}") }
     }
 
-    /// The number alone.
-    pub(crate) fn number(&self, value: f64) -> String {
+    /// Returns the number alone.
+    pub fn number(&self, value: f64) -> String {
         significant(value / self.divisor)
     }
 
-    /// The number with its unit.
-    pub(crate) fn with_unit(&self, value: f64) -> String {
+    /// Returns the number with its unit.
+    pub fn with_unit(&self, value: f64) -> String {
         if self.unit.is_empty() {
             self.number(value)
         } else {
@@ -58,8 +60,8 @@ impl Scale {
     }
 }
 
-/// Three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`; `1.00e30` where nobody counts digits.
-pub(crate) fn significant(value: f64) -> String {
+/// Writes three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`; `1.00e30` where nobody counts digits.
+pub fn significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
     }
@@ -80,8 +82,8 @@ pub(crate) fn significant(value: f64) -> String {
     if carried && decimals > 0 { format!("{value:.0$}", decimals - 1) } else { text }
 }
 
-/// A whole number with separators: `1,234,567`.
-pub(super) fn grouped(value: f64) -> String {
+/// Writes a whole number with separators: `1,234,567`.
+pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -93,8 +95,8 @@ pub(super) fn grouped(value: f64) -> String {
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
-/// A ratio: `0.0412`, `0.62`, `1.48`, `12.5`.
-pub(super) fn ratio(value: f64) -> String {
+/// Writes a ratio: `0.0412`, `0.62`, `1.48`, `12.5`.
+pub fn ratio(value: f64) -> String {
     match value {
         v if !v.is_finite() => "–".into(),
         v if v < 0.1 => format!("{v:.3}"),
@@ -104,8 +106,8 @@ pub(super) fn ratio(value: f64) -> String {
     }
 }
 
-/// `3 min 20 s`, `12 s`, `1.5 s`.
-pub(super) fn duration(seconds: f64) -> String {
+/// Writes a time: `3 min 20 s`, `12 s`, `1.5 s`.
+pub fn duration(seconds: f64) -> String {
     if seconds < 10.0 {
         return format!("{seconds:.1} s");
     }

@@ -8,11 +8,13 @@ pub mod record;
 #[cfg(feature = "clogs")]
 pub mod clog;
 pub mod compare;
+mod cpu_distance;
 pub mod environment;
 pub mod error;
 pub mod experiment;
 #[cfg(feature = "parquet")]
 pub mod export;
+pub mod groups;
 pub mod guard;
 pub mod hosts;
 pub mod impair;
@@ -30,7 +32,6 @@ pub mod probe;
 pub mod remote;
 pub mod report;
 pub mod runner;
-pub mod stats;
 pub mod store;
 pub mod transport;
 pub mod watch;

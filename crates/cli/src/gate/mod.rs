@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
+use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::is_name;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
 use millstream_lab::record::{RunRecord, keys};
-use millstream_lab::stats::RUNS_FOR_A_CLAIM;
 
 use measure::{Measured, measure};
 

@@ -1,4 +1,4 @@
-//! Whether one of several levels is below the others, of rounds in which each level had its turn: by exchanging the
+//! Finds whether one of several levels is below the others, of rounds in which each level had its turn: by exchanging the
 //! values of a round, which changes nothing but chance where no level differs.
 
 use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, Rng, median};
@@ -9,7 +9,7 @@ const EXCHANGES: usize = 2_000;
 /// A level is said to be below the others under this p.
 const P_SHOWN: f64 = 0.05;
 
-/// How far the lowest level is from the best, and how often chance alone makes it as low.
+/// The distance of the lowest level from the best, and how often chance alone makes it as low.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lowest {
     /// The level whose median is the least, by its place in a round.
@@ -26,7 +26,7 @@ pub struct Lowest {
 }
 
 impl Lowest {
-    /// Of rounds with the value of each level; the same seed gives the same answer. `None` with fewer than
+    /// Finds it in rounds with the value of each level; the same seed gives the same answer. `None` with fewer than
     /// [`RUNS_FOR_A_CLAIM`] rounds or two levels, with rounds of unequal length, or when nothing is above zero.
     pub fn of(rounds: &[Vec<f64>], seed: u64) -> Option<Self> {
         let levels = rounds.first()?.len();
@@ -41,7 +41,7 @@ impl Lowest {
         Some(Self { level, share, interval, p: chance(rounds, share, seed), rounds: rounds.len() })
     }
 
-    /// Whether the lowest level is shown to be below the others.
+    /// Returns whether the lowest level is shown to be below the others.
     pub fn is_shown(&self) -> bool {
         self.p < P_SHOWN
     }
@@ -58,7 +58,7 @@ fn least(rounds: &[Vec<f64>]) -> Option<(usize, f64)> {
     (*greatest > 0.0).then(|| (level, least / greatest))
 }
 
-/// How often exchanging the values within each round gives a least share of at most `share`.
+/// Returns how often exchanging the values within each round gives a least share of at most `share`.
 fn chance(rounds: &[Vec<f64>], share: f64, seed: u64) -> f64 {
     let mut rng = Rng::new(seed);
     let mut exchanged = rounds.to_vec();

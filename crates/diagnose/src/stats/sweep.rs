@@ -1,4 +1,4 @@
-//! What a sweep of one numeric factor shows: from where on a result is as good as it gets, and whether it
+//! The shape of a sweep of one numeric factor: from where on a result is as good as it gets, and whether it
 //! stays so.
 
 /// A result counts as the best from this share of it on.
@@ -17,7 +17,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Of points of level and value, in order of level; `None` with fewer than three, or when nothing is
+    /// Finds it in points of level and value, in order of level; `None` with fewer than three, or when nothing is
     /// above zero.
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         if points.len() < 3 {
@@ -37,7 +37,7 @@ impl Sweep {
         })
     }
 
-    /// Whether the result stays at [`KNEE_SHARE`] of the best from the knee on.
+    /// Returns whether the result stays at [`KNEE_SHARE`] of the best from the knee on.
     pub fn holds(&self) -> bool {
         self.lowest_after.0 >= KNEE_SHARE
     }

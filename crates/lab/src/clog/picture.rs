@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use millstream_diagnose::stats::median;
 
 use crate::record::RunRecord;
-use crate::report::units::Scale;
+use millstream_diagnose::units::Scale;
 
 /// Key of the interrupts that CPUs sent each other.
 pub(super) const CROSS_CALLS: &str = "cross_calls_per_s";

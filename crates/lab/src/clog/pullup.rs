@@ -17,7 +17,7 @@ use super::threads::{Stop, joined, pin};
 use super::two_hosts::{accepting, connecting, failed};
 use super::{Clog, Seen, Setup};
 use crate::record::{RunRecord, keys};
-use crate::report::units::significant;
+use millstream_diagnose::units::significant;
 
 pub(super) const CLOG: Clog = Clog {
     name: "pullup",

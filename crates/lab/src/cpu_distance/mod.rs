@@ -1,4 +1,4 @@
-//! How far apart two CPUs are, by what matters to two threads that hand packets to each other: the
+//! The distance between two CPUs, by what matters to two threads that hand packets to each other: the
 //! time that a cache line takes there and back.
 
 mod watch;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::pin_current_thread;
+use millstream::link::sys::pin_current_thread;
+
 pub use watch::DistanceWatch;
 
 /// Round trips whose mean is one reading.
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_other_end_never_answers_gives_up() {
+    fn a_line_whose_other_end_never_answers_is_given_up() {
         let (there, back) = (Line::default(), Line::default());
         assert_eq!(readings(&there, &back, Instant::now()), None);
         assert_eq!(there.0.load(Ordering::Relaxed), 1);
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn two_cpus_of_this_machine_have_a_distance_and_the_caller_stays_where_it_was() {
-        if super::super::online_cpus() < 2 {
+        if thread::available_parallelism().unwrap().get() < 2 {
             return;
         }
         let before = thread::available_parallelism().unwrap();

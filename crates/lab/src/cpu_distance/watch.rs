@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::super::{pin_current_thread, run_before_others};
+use millstream::link::sys::{pin_current_thread, run_before_others};
+
 use super::Line;
 
 /// Round trips whose mean is one value: so many that looking at the clock does not show.

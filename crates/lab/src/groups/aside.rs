@@ -7,7 +7,7 @@ use crate::record::{RunRecord, keys};
 /// Runs are set aside only where every group keeps so many.
 pub const RUNS_KEPT: usize = 3;
 
-/// What tells runs whose CPUs were apart from those in which they were near.
+/// The limit that tells runs whose CPUs were apart from those in which they were near.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart {
     /// Beyond this a run's CPUs were apart.
@@ -27,7 +27,7 @@ impl Apart {
         run.result(keys::CPU_DISTANCE)
     }
 
-    /// Whether the run's CPUs were apart.
+    /// Returns whether the run's CPUs were apart.
     pub fn has(&self, run: &RunRecord) -> bool {
         Self::distance_ns(run).is_some_and(|distance| distance > self.above_ns)
     }

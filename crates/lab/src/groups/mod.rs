@@ -1,11 +1,16 @@
-//! Runs by configuration, summaries of groups, and comparison of stacks.
+//! Runs by configuration, those that are set aside, and the comparison of stacks.
+
+mod aside;
 
 use std::collections::BTreeMap;
 
-use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, mad, median, quantiles};
+use millstream_diagnose::stats::{Bootstrap, Comparison, Summary};
+
+pub use aside::{Apart, RUNS_KEPT};
+
 use crate::record::{RunRecord, configuration_label};
 
-/// What the runs of a group have in common.
+/// The workload, factors and stack that the runs of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Workload.
@@ -17,7 +22,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// That of a run.
+    /// Returns that of a run.
     pub fn of(run: &RunRecord) -> Self {
         let mut factors = run.factors.clone();
         factors.retain(|name, _| name != "stack" && name != "workload");
@@ -33,13 +38,13 @@ impl Key {
 /// Runs of one configuration on one stack.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
-    /// What they have in common.
+    /// The key of each.
     pub key: Key,
-    /// Those that count, in the order of execution.
+    /// The runs that count, in the order of execution.
     pub valid: Vec<&'a RunRecord>,
-    /// Those that are set aside, as their CPUs were apart ([`Apart::set_aside`](super::Apart::set_aside)).
+    /// The runs that are set aside, as their CPUs were apart ([`Apart::set_aside`]).
     pub apart: Vec<&'a RunRecord>,
-    /// Those that do not.
+    /// The runs that do not.
     pub invalid: Vec<&'a RunRecord>,
 }
 
@@ -48,80 +53,10 @@ pub struct Group<'a> {
 pub struct Sample<'a> {
     /// The run.
     pub run: &'a RunRecord,
-    /// Whether it counts.
+    /// True if it counts.
     pub counts: bool,
     /// Its value.
     pub value: f64,
-}
-
-/// Summary of one result over the valid runs of a group.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
-    /// Runs that have the result.
-    pub n: usize,
-    /// Median.
-    pub median: f64,
-    /// Interval of the median; `None` for fewer than [`RUNS_FOR_A_CLAIM`].
-    pub interval: Option<Interval>,
-    /// Median absolute deviation.
-    pub mad: f64,
-    /// Smallest.
-    pub min: f64,
-    /// Quartiles.
-    pub quartiles: (f64, f64),
-    /// Largest.
-    pub max: f64,
-}
-
-/// Ratio of the medians of one result between two groups.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Comparison {
-    /// median(other) / median(base).
-    pub ratio: f64,
-    /// Its interval; `None` when a side has fewer than [`RUNS_FOR_A_CLAIM`].
-    pub interval: Option<Interval>,
-    /// Runs of the side that has fewer.
-    pub n: usize,
-}
-
-impl Summary {
-    /// Of the values of valid runs; `None` without any.
-    pub fn of(values: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
-        let [min, low, median, high, max] = quantiles(values, [0.0, 0.25, 0.5, 0.75, 1.0])?;
-        let is_enough = values.len() >= RUNS_FOR_A_CLAIM;
-        Some(Self {
-            n: values.len(),
-            median,
-            interval: is_enough.then(|| bootstrap.median(values)).flatten(),
-            mad: mad(values)?,
-            min,
-            quartiles: (low, high),
-            max,
-        })
-    }
-}
-
-impl Comparison {
-    /// Of two sides by their values, the base below; see [`compare`].
-    pub fn of(above: &[f64], below: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
-        let base_median = median(below).filter(|&value| value > 0.0)?;
-        let ratio = median(above)? / base_median;
-        let n = above.len().min(below.len());
-        let is_enough = n >= RUNS_FOR_A_CLAIM;
-        let interval = is_enough.then(|| bootstrap.ratio_of_medians(above, below)).flatten();
-        Some(Self { ratio, interval, n })
-    }
-
-    /// Whether there are runs enough for a claim.
-    pub fn is_supported(&self) -> bool {
-        self.n >= RUNS_FOR_A_CLAIM && self.interval.is_some()
-    }
-
-    /// Whether the interval excludes 1, and there are runs enough to say so.
-    pub fn differs(&self) -> bool {
-        self.is_supported()
-            && self.interval.is_some_and(|Interval { low, high }| high < 1.0 || low > 1.0)
-    }
 }
 
 /// Runs by configuration and stack: workloads in the order of `workloads`, then by factors, then
@@ -168,7 +103,7 @@ impl<'a> Group<'a> {
         self.valid.iter().chain(&self.apart).chain(&self.invalid).copied()
     }
 
-    /// Whether the run is one of those that count.
+    /// Returns whether the run is one of those that count.
     pub fn counts(&self, run: &RunRecord) -> bool {
         self.valid.iter().any(|one| one.id == run.id)
     }
@@ -204,6 +139,7 @@ pub fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_diagnose::stats::Interval;
 
     fn run(workload: &str, stack: &str, order: u32, value: f64) -> RunRecord {
         let mut run = RunRecord::new(format!("r{order}"));

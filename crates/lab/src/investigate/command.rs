@@ -25,7 +25,7 @@ use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use crate::runner::{Interrupt, WorkerProgram};
-use crate::stats::Rng;
+use millstream_diagnose::stats::Rng;
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);

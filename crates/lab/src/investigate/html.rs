@@ -8,7 +8,7 @@ use super::text::{FINDINGS_SHOWN, plain, spoken};
 use super::{Heat, Investigation, Suspect, drawings};
 use crate::report::STYLE;
 use crate::report::detail::{first_of, spread};
-use crate::report::units::Scale;
+use millstream_diagnose::units::Scale;
 
 const PAGE: &str = include_str!("page.html");
 

@@ -9,7 +9,7 @@ use millstream_diagnose::separate::Feature;
 use serde::{Deserialize, Serialize};
 
 use crate::record::RunRecord;
-use crate::report::units::significant;
+use millstream_diagnose::units::significant;
 
 /// Utilisation, saturation and errors of the resources on the path, over all observed runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

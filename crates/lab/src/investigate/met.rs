@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{KernelActivity, RunRecord, StackRecord};
 use crate::report::flame::{flame_difference_within, flame_graph_within};
-use crate::report::units::significant;
+use millstream_diagnose::units::significant;
 
 /// Senders and waiters that are told.
 const SHOWN: usize = 5;

@@ -322,7 +322,7 @@ mod tests {
 
     use super::*;
     use crate::record::{Probes, WorkerActivity, keys};
-    use crate::stats::Rng;
+    use millstream_diagnose::stats::Rng;
 
     /// A machine on which sharing a CPU makes transactions five times as fast, or does not, whatever goes with it.
     struct Machine {

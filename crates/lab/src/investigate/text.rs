@@ -7,7 +7,7 @@ use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
 use millstream_foreign::shown;
 
 use super::{Investigation, Suspect};
-use crate::report::units::Scale;
+use millstream_diagnose::units::Scale;
 
 /// Families of features that are listed.
 pub(super) const FINDINGS_SHOWN: usize = 6;
@@ -193,8 +193,8 @@ impl Suspect {
         let mut lines = Vec::new();
         if let (Some(judgement), Some(factor)) = (&self.judgement, &self.forced_factor) {
             for (level, results) in &self.forced {
-                let median =
-                    crate::stats::median(results).map_or("–".to_owned(), |m| scale.with_unit(m));
+                let median = millstream_diagnose::stats::median(results)
+                    .map_or("–".to_owned(), |m| scale.with_unit(m));
                 lines.push(format!("{factor}={level}: {median}, {} runs", results.len()));
             }
             let forced = judgement.forced.as_ref();
@@ -257,5 +257,5 @@ pub(super) fn spoken(verdict: Verdict) -> &'static str {
 
 /// A number of a feature, whose unit is in its name.
 pub(super) fn plain(value: f64) -> String {
-    crate::report::units::significant(value)
+    millstream_diagnose::units::significant(value)
 }

@@ -153,7 +153,7 @@ mod tests {
     use millstream_observe::proc::{interrupts, net_dev, softirqs, stat};
 
     use super::{disk, host, pressure, softnet, worker};
-    use crate::stats::Rng;
+    use millstream_diagnose::stats::Rng;
 
     /// Every parser with the text it is for.
     fn parse_all(name: &str, text: &str) -> bool {

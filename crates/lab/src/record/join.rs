@@ -204,7 +204,7 @@ mod tests {
         let (whole, runs) = beside(parts.clone()).unwrap();
         assert_eq!(whole.factors[EXPERIMENT], ids);
         assert!(runs.iter().all(|run| run.factors[EXPERIMENT] == run.id[..ids[0].len()]));
-        let groups = crate::stats::groups(&runs, &[], &[]);
+        let groups = crate::groups::groups(&runs, &[], &[]);
         assert_eq!(groups.iter().map(|group| group.valid.len()).collect::<Vec<_>>(), [4, 4]);
         assert!(whole.notes.is_empty() && whole.id.ends_with("-beside-1-more"));
         let [one, _] = parts;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::metric;
+use crate::groups::groups;
 use crate::record::RunRecord;
-use crate::stats::groups;
 
 /// Runs that a page looks at one by one: beyond it these are chosen.
 const RUNS: usize = 600;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::record::*;
-use crate::stats::Rng;
+use millstream_diagnose::stats::Rng;
 
 /// Experiment and runs; the run of order 7 is invalid.
 pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {

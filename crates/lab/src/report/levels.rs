@@ -2,7 +2,8 @@
 
 use super::model::{Case, Model, Row, Table};
 use super::verdict::{judgement, ratio_with_interval};
-use crate::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM, compare};
+use crate::groups::compare;
+use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM};
 
 /// One line for each level of a factor but the first, each case it is in, and each row: `tcp_stream, offload=off
 /// against on, millstream: throughput 0.62 (0.58 to 0.66) worse, CPU per GB 1.31 (1.20 to 1.40) worse`.

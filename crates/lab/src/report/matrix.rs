@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::metric::{Better, Metric};
 use super::model::{Case, Model, Table};
-use super::units::{Scale, ratio};
 use crate::record::configuration_label;
-use crate::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
+use millstream_diagnose::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
+use millstream_diagnose::units::{Scale, ratio};
 
 /// A ratio of medians holds when it is no more than this share away from the base on the worse side.
 const WITHIN: f64 = 0.95;

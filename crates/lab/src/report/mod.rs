@@ -21,7 +21,6 @@ mod stages;
 mod sweep;
 mod text;
 mod threads;
-pub(crate) mod units;
 mod verdict;
 
 #[cfg(test)]

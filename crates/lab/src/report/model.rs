@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::metric::{self, Metric};
-use super::units::Scale;
+use crate::groups::{Apart, Group, groups};
 use crate::record::{ExperimentRecord, RunRecord, configuration_label};
-use crate::stats::{Apart, Bootstrap, Comparison, Group, Summary, groups, median};
+use millstream_diagnose::stats::{Bootstrap, Comparison, Summary, median};
+use millstream_diagnose::units::Scale;
 
 /// An experiment by cases.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::model::{Case, Model, Row};
 use crate::record::{RunRecord, keys};
-use crate::stats::median;
+use millstream_diagnose::stats::median;
 
 /// `forward router_link=tap, millstream (5 runs): near queue 92 %, far socket 8 %`; medians over valid runs of the shares
 /// of all that were dropped at a known place.

@@ -9,8 +9,8 @@ use millstream_diagnose::histogram::{Buckets, quantile};
 use millstream_diagnose::stats::poisson_bound;
 
 use super::model::Model;
-use super::units::{Scale, duration, significant};
 use crate::record::{EngineStretch, QueueSeries, RunRecord, Series, keys};
+use millstream_diagnose::units::{Scale, duration, significant};
 
 /// A stack in a case.
 pub(super) struct Soak<'a> {
@@ -177,8 +177,8 @@ impl Line {
     pub(super) fn summary(&self) -> Option<[f64; 3]> {
         let known: Vec<f64> = self.series.iter().flatten().map(|&bytes| bytes as f64).collect();
         let quarter = (known.len() / 4).max(1);
-        let first = crate::stats::median(known.get(..quarter)?)?;
-        let last = crate::stats::median(&known[known.len() - quarter..])?;
+        let first = millstream_diagnose::stats::median(known.get(..quarter)?)?;
+        let last = millstream_diagnose::stats::median(&known[known.len() - quarter..])?;
         Some([first, last, known.iter().copied().fold(0.0, f64::max)])
     }
 

@@ -2,7 +2,7 @@
 
 use super::model::{Model, Row};
 use crate::record::keys;
-use crate::stats::median;
+use millstream_diagnose::stats::median;
 
 /// Stages below this share are not worth a word.
 pub(super) const SHARE_LEAST: f64 = 0.005;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Case, Model};
-use super::units::{Scale, significant};
+use crate::groups::{Group, compare};
 use crate::record::keys;
-use crate::stats::{
-    Bootstrap, Comparison, Group, Interval, Lowest, RUNS_FOR_A_CLAIM, Sweep, compare,
+use millstream_diagnose::stats::{
+    Bootstrap, Comparison, Interval, Lowest, RUNS_FOR_A_CLAIM, Sweep,
 };
+use millstream_diagnose::units::{Scale, significant};
 
 /// A factor is a sweep from this many numeric levels on.
 const LEVELS_LEAST: usize = 4;

@@ -6,9 +6,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, TableCompone
 use millstream_foreign::shown;
 
 use super::model::{Case, Model, Table};
-use super::units::{self, Scale};
 use super::verdict;
-use crate::stats::{RUNS_FOR_A_CLAIM, Summary};
+use millstream_diagnose::stats::{RUNS_FOR_A_CLAIM, Summary};
+use millstream_diagnose::units::{self, Scale};
 
 /// Lines of the comparison of levels at most.
 const LEVEL_LINES: usize = 24;

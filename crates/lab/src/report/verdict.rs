@@ -2,9 +2,9 @@
 
 use super::metric::Better;
 use super::model::{Case, Model, Table};
-use super::units::ratio;
 use crate::record::{Probes, RUNNER};
-use crate::stats::{Comparison, Interval, RUNS_FOR_A_CLAIM, median};
+use millstream_diagnose::stats::{Comparison, Interval, RUNS_FOR_A_CLAIM, median};
+use millstream_diagnose::units::ratio;
 
 /// Share of the CPUs from which other programs are worth a word.
 const OTHERS_SHARE: f64 = 0.05;

@@ -6,10 +6,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::cpu_distance;
-
 use super::Interrupt;
 use super::again::{Again, CPUS_APART};
+use crate::cpu_distance::cpu_distance;
 use crate::error::Error;
 use crate::limits;
 use crate::record::{RunRecord, keys};

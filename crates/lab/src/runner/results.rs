@@ -5,9 +5,9 @@ use super::soak;
 use crate::integrity::Claim;
 use crate::limits;
 use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
-use crate::stats::median;
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Joined, Measure, Plan};
+use millstream_diagnose::stats::median;
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.

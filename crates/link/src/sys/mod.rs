@@ -3,7 +3,6 @@
 
 mod cache;
 pub(crate) mod detached;
-mod distance;
 mod idle;
 mod release;
 mod ticks;
@@ -14,7 +13,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 pub use cache::last_cache_bytes;
-pub use distance::{DistanceWatch, cpu_distance};
 pub use idle::{IdleLatency, IdleLatencyState};
 pub(crate) use release::kernel_is_at_least;
 pub use ticks::Counter;
@@ -285,7 +283,7 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's refusal: `EPERM` without `CAP_SYS_NICE` and `RLIMIT_RTPRIO`.
-pub(crate) fn run_before_others() -> io::Result<()> {
+pub fn run_before_others() -> io::Result<()> {
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: a sched_param is plain numbers, for which all zero is valid.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
 //! One run over time: its outcome per interval, and every CPU as a stack of what it did.
 
 use super::super::metric;
-use super::super::units::Scale;
 use super::svg::{escape, n};
 use crate::record::{CpuSeries, RunRecord, keys};
+use millstream_diagnose::units::Scale;
 
 const WIDTH: f64 = 212.0;
 const LEFT: f64 = 33.0;

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::super::detail::spread;
 use super::super::model::{Case, Row};
-use super::super::units::Scale;
 use super::activity;
 use super::room::Detailed;
 use crate::record::RunRecord;
+use millstream_diagnose::units::Scale;
 
 #[derive(Serialize)]
 pub(super) struct CaseCards {

@@ -3,9 +3,10 @@
 use super::super::detail::spread;
 use super::super::model::{Case, Row, Table};
 use super::super::text::interval_text;
-use super::super::units::{Scale, grouped};
 use super::svg::{escape, mark, n, ticks};
-use crate::stats::{Sample, Summary};
+use crate::groups::Sample;
+use millstream_diagnose::stats::Summary;
+use millstream_diagnose::units::{Scale, grouped};
 
 const WIDTH: f64 = 540.0;
 const LEFT: f64 = 14.0;
@@ -142,7 +143,7 @@ fn grid(ticks: &[f64], bottom: f64, x: impl Fn(f64) -> f64) -> String {
     for tick in ticks {
         let at = n(x(*tick));
         out.push_str(&format!("<path class=\"grid\" d=\"M{at} 4V{}\"/>", n(bottom)));
-        let label = super::super::units::significant(*tick);
+        let label = millstream_diagnose::units::significant(*tick);
         let label = if label.contains('.') {
             label.trim_end_matches('0').trim_end_matches('.').to_owned()
         } else {

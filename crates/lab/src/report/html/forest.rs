@@ -2,10 +2,10 @@
 
 use super::super::metric::Better;
 use super::super::model::Model;
-use super::super::units::ratio;
 use super::super::verdict::{bracketed, judgement, ratio_with_interval};
 use super::svg::{escape, n};
-use crate::stats::Comparison;
+use millstream_diagnose::stats::Comparison;
+use millstream_diagnose::units::ratio;
 
 const WIDTH: f64 = 1100.0;
 const PLOT_LEFT: f64 = 330.0;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::super::model::{Case, Row};
-use super::super::units::{Scale, grouped, significant};
 use super::room::Detailed;
 use crate::record::{Probes, RunRecord};
-use crate::stats::median;
+use millstream_diagnose::stats::median;
+use millstream_diagnose::units::{Scale, grouped, significant};
 
 /// CPUs listed per stack: the busiest.
 const CPUS: usize = 16;

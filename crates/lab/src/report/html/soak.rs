@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::super::model::Model;
 use super::super::soak::{Line, Soak, Stage, Twice};
-use super::super::units::{Scale, significant};
 use super::svg::{escape, n};
+use millstream_diagnose::units::{Scale, significant};
 
 /// Size of a line over time.
 const WIDTH: f64 = 360.0;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::model::Model;
-use super::super::units;
 use super::room::Detailed;
+use millstream_diagnose::units;
 
 /// Values of a setting that are listed.
 const VALUES: usize = 8;
@@ -58,7 +58,7 @@ pub(super) fn probes(
             (length > 0.0).then(|| run.probes.own_cpu_s / length)
         })
         .collect();
-    let median = crate::stats::median(&costs);
+    let median = millstream_diagnose::stats::median(&costs);
     let cost = median.map_or_else(
         || "not measured".into(),
         |cost| {
