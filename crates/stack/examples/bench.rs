@@ -217,13 +217,11 @@ fn pair_bulk(o: &Options) {
     something(moved);
     let segments = moved as f64 / (o.mtu - 52) as f64;
     line!(
-        "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {} copied {:.3}",
+        "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {}",
         moved as f64 * 8e-9 / seconds,
         seconds * 1e9 / segments,
         seconds / (moved as f64 * 1e-9),
         b.stats().rx_packets,
-        b.stats().tcp_rx_merged,
-        b.stats().tcp_rx_copied_bytes as f64 / moved as f64,
     );
     if let Ok(info) = a.tcp_info(client) {
         let (again, cwnd, rtt) = (info.retransmits, info.cwnd_bytes, info.srtt_us);
@@ -475,7 +473,7 @@ fn our_side(
 fn show_engine(s: &millstream::EngineStats) {
     line!(
         "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} \
-         merged {} direct {} missed {} lent {} copied {} drops {:?}",
+         direct {} missed {} lent {} copied {} drops {:?}",
         s.turns,
         s.idle_turns,
         s.sleeps,
@@ -484,7 +482,6 @@ fn show_engine(s: &millstream::EngineStats) {
         s.tx_packets,
         s.tx_bytes as f64 / s.tx_packets.max(1) as f64,
         s.tcp_tx_pure,
-        s.tcp_rx_merged,
         s.tcp_rx_direct_bytes,
         s.tcp_rx_direct_missed,
         s.tcp_tx_zero_copy_bytes,

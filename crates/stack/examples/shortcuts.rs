@@ -126,7 +126,7 @@ const SHORTCUTS: &[Shortcut] = &[
         // These need it, so that they would be off together with it.
         both: |config| {
             let path = path(config);
-            (path.gro, path.copy_to_reader, path.direct_placement) = (false, false, false);
+            path.direct_placement = false;
         },
         off: |config| path(config).flow_cache = false,
         loads: &[(Receive, SUPER), (Receive, PLAIN), (Send, PLAIN), (Transactions, SUPER)],
@@ -136,18 +136,6 @@ const SHORTCUTS: &[Shortcut] = &[
         both: nothing,
         off: |config| path(config).flow_cache = false,
         loads: &[(Receive, SUPER), (Receive, PLAIN), (ReceiveMany, SUPER)],
-    },
-    Shortcut {
-        name: "GRO",
-        both: nothing,
-        off: |config| path(config).gro = false,
-        loads: &[(Receive, SUPER), (Receive, PLAIN)],
-    },
-    Shortcut {
-        name: "copy to a waiting reader",
-        both: nothing,
-        off: |config| path(config).copy_to_reader = false,
-        loads: &[(Receive, SUPER), (Receive, PLAIN), (Transactions, SUPER)],
     },
     Shortcut {
         name: "direct placement by a link",

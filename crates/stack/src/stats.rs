@@ -257,15 +257,10 @@ counters! {
         tx_bytes: bytes,
         /// TCP segments taken in by a connection or an unfinished handshake.
         tcp_rx_segments: count,
-        /// Received TCP segments that were joined to the one before.
-        tcp_rx_merged: count,
         /// Bytes that links put straight into the buffers of reads that waited.
         tcp_rx_direct_bytes: bytes,
         /// Packets that links put into the buffer of a read they were not for: copied out.
         tcp_rx_direct_missed: count,
-        /// Bytes copied from frames into the buffers of reads that waited, in the pass that
-        /// verified them.
-        tcp_rx_copied_bytes: bytes,
         /// Bytes of zero-copy writes that links took straight from the writer's memory, when sent
         /// first.
         tcp_tx_zero_copy_bytes: bytes,

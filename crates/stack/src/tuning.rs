@@ -103,13 +103,9 @@ pub struct Tuning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FastPath {
-    /// The headers of known flows are compared, not parsed. Without it there is none of the next three either: they are
-    /// for segments of known flows.
+    /// The headers of known flows are compared, not parsed. Without it there is no direct placement either, which
+    /// is for segments of known flows.
     pub flow_cache: bool,
-    /// Segments of a batch that continue each other are joined (GRO).
-    pub gro: bool,
-    /// What is in a frame is copied straight to a reader that waits, in the pass that verifies it.
-    pub copy_to_reader: bool,
     /// A link puts payload straight into the buffer of a read that waits.
     pub direct_placement: bool,
     /// A segment that is just what its connection expects is not looked at any further; of connections with the engine's
@@ -123,8 +119,6 @@ impl FastPath {
     /// All of them.
     pub const ALL: Self = Self {
         flow_cache: true,
-        gro: true,
-        copy_to_reader: true,
         direct_placement: true,
         header_prediction: true,
         forward_runs: true,
@@ -132,8 +126,6 @@ impl FastPath {
     /// None of them.
     pub const NONE: Self = Self {
         flow_cache: false,
-        gro: false,
-        copy_to_reader: false,
         direct_placement: false,
         header_prediction: false,
         forward_runs: false,

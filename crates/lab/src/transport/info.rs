@@ -139,9 +139,7 @@ pub(crate) fn engine_record(
         ("rx_bytes", stats.rx_bytes),
         ("tx_packets", stats.tx_packets),
         ("tx_bytes", stats.tx_bytes),
-        ("tcp_rx_merged", stats.tcp_rx_merged),
         ("tcp_rx_direct_bytes", stats.tcp_rx_direct_bytes),
-        ("tcp_rx_copied_bytes", stats.tcp_rx_copied_bytes),
         ("tcp_rx_direct_missed", stats.tcp_rx_direct_missed),
         // As records have them since there are any.
         ("tcp_tx_lent_bytes", stats.tcp_tx_zero_copy_bytes),

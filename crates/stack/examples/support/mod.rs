@@ -447,7 +447,7 @@ impl StatsLine {
 pub fn show_counters(engine: &Engine) {
     let s = engine.stats();
     eprintln!(
-        "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
+        "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) conns {} drops {:?}",
         engine.share().index(),
         s.turns,
         s.idle_turns,
@@ -456,7 +456,6 @@ pub fn show_counters(engine: &Engine) {
         s.rx_bytes,
         s.tx_packets,
         s.tx_bytes,
-        s.tcp_rx_merged,
         engine.connection_count(),
         s.drops_by_name().collect::<Vec<_>>(),
     );

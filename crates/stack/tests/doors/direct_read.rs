@@ -143,12 +143,3 @@ fn small_segments_are_received_without_a_guess() {
     let link = PairConfig { offload: false, ..PairConfig::default() };
     assert_eq!(moved(link, 1, 1 << 20, 128 << 10, 8192).tcp_rx_direct_bytes, 0);
 }
-
-#[test]
-fn small_segments_are_copied_to_the_read_that_waits_and_to_no_other() {
-    let link = PairConfig { offload: false, ..PairConfig::default() };
-    for (streams, chunk) in [(1, 128 << 10), (1, 1500), (3, 128 << 10), (3, 3333)] {
-        let copied = moved(link.clone(), streams, 2 << 20, chunk, 8192).tcp_rx_copied_bytes;
-        assert!(copied > 0, "{streams} streams in chunks of {chunk}");
-    }
-}

@@ -11,6 +11,5 @@ mod joining;
 mod jumbo;
 mod options;
 mod own_control;
-mod small_reads;
 mod sources;
 mod time_wait;

@@ -25,8 +25,8 @@ pub(super) struct Arrived {
     header: TcpHeader,
     /// Where its payload lies in memory.
     payload_at: usize,
-    /// Its place among the segments of the batch, once that is known; it may be joined with others there.
-    place: Option<usize>,
+    /// It is the segment that is handed to its connection.
+    is_found: bool,
     is_duplicate: bool,
 }
 
@@ -38,7 +38,7 @@ impl Arrived {
             trace: PacketTrace::begin(TracePoint::Received, now),
             header: TcpHeader::default(),
             payload_at: 0,
-            place: None,
+            is_found: false,
             is_duplicate: false,
         };
         // What cannot be read is followed no further.
@@ -74,7 +74,7 @@ impl Arrived {
         Some(())
     }
 
-    /// Whether it is this segment, or one of those that were joined to it.
+    /// Returns whether it is this segment, or one of those that the link has joined.
     fn is_in(&self, segment: &Segment) -> bool {
         let (len, whole) = (self.trace.bytes as usize, segment.len());
         let before = self.header.seq.0.wrapping_sub(segment.header.seq.0) as usize;
@@ -92,16 +92,6 @@ impl PacketTraces {
     #[inline]
     pub fn has_arrived(&self) -> bool {
         self.tracer.as_ref().is_some_and(|tracer| tracer.arrived.is_some())
-    }
-
-    /// The segment at this place is handed to its connection.
-    #[cold]
-    pub fn demultiplexed(&mut self, place: usize) {
-        let Some(tracer) = &mut self.tracer else { return };
-        let now = tracer.clock.now();
-        if let Some(arrived) = tracer.arrived.as_mut().filter(|one| one.place == Some(place)) {
-            arrived.trace.reach(TracePoint::Demultiplexed, now);
-        }
     }
 
     /// The sampled packet of the batch is followed no further.
@@ -165,17 +155,19 @@ impl Engine {
         cx.traces.follow(trace);
     }
 
-    /// Looks for the sampled packet among the segments of the batch that are to be handed up.
+    /// Asks whether the segment that is to be handed to its connection is the sampled packet.
     #[cold]
-    pub(in crate::engine) fn find_traced(&mut self, segments: &[Segment]) {
+    pub(in crate::engine) fn find_traced(&mut self, segment: &Segment) {
         let Self { cx, tcp, .. } = self;
         let Some(tracer) = &mut cx.traces.tracer else { return };
         let now = tracer.clock.now();
-        let Some(arrived) = &mut tracer.arrived else { return };
-        arrived.place = segments.iter().position(|segment| arrived.is_in(segment));
-        let Some(segment) = arrived.place.and_then(|place| segments.get(place)) else { return };
+        let Some(arrived) = tracer.arrived.as_mut().filter(|one| one.is_in(segment)) else {
+            return;
+        };
+        arrived.is_found = true;
         let trace = &mut arrived.trace;
         trace.reach(TracePoint::HeadersRead, now);
+        trace.reach(TracePoint::Demultiplexed, now);
         let Some((_, socket)) = segment.socket.and_then(|id| tcp.by_id(id)) else { return };
         trace.socket = Some(socket.id);
         let end = socket.conn.stream_end(&arrived.header, trace.bytes as usize);
@@ -183,26 +175,21 @@ impl Engine {
         arrived.is_duplicate = trace.position <= socket.conn.progress().received;
     }
 
-    /// The segment at this place was handed to its connection.
+    /// The segment was handed to its connection.
     #[cold]
-    pub(in crate::engine) fn trace_segment(
-        &mut self,
-        now: Instant,
-        place: usize,
-        segment: &Segment,
-    ) {
-        self.trace_accepted(place);
+    pub(in crate::engine) fn trace_segment(&mut self, now: Instant, segment: &Segment) {
+        self.trace_accepted();
         if let Some(id) = segment.socket {
             self.trace_progress(id);
             self.note_events(id, now);
         }
     }
 
-    /// If the sampled packet is at this place, its connection has taken it.
-    fn trace_accepted(&mut self, place: usize) {
+    /// If the segment is the sampled packet, its connection has taken it.
+    fn trace_accepted(&mut self) {
         let Self { cx, tcp, .. } = self;
         let Some(tracer) = &mut cx.traces.tracer else { return };
-        if let Some(mut arrived) = tracer.arrived.take_if(|one| one.place == Some(place)) {
+        if let Some(mut arrived) = tracer.arrived.take_if(|one| one.is_found) {
             arrived.trace.reach(TracePoint::Accepted, tracer.clock.now());
             let end = match arrived.trace.socket {
                 None => Some(TraceEnd::NotFollowed),

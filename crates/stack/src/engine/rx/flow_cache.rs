@@ -13,18 +13,19 @@ mod tests;
 use millstream_link::Medium;
 use millstream_packet::Packet;
 use millstream_route::LinkId;
+use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
 use millstream_wire::ip::Protocol;
-use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, Timestamps};
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
-use crate::engine::tcp::input::Segment;
+use crate::engine::tcp::input::{PlacedAt, Segment};
 use crate::headers::segment::{ACK_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
 use crate::headers::{
     FLOW_HASH_BITS, be16, be32, first, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum,
     v4, v6,
 };
 use crate::socket::{SocketId, SocketKind};
-use headers::{HEADERS_BYTES, Layout, Place, is_datagram};
+use headers::{HEADERS_BYTES, Layout, Place};
 
 /// Flows that it has room for, found by a plain hash: each in one of four places beside each other. For a thousand busy
 /// connections nearly all of them.
@@ -43,12 +44,10 @@ pub(in crate::engine) struct FlowCache {
 pub(in crate::engine) enum Look {
     /// It is a segment of a known flow, if its checksum holds.
     Hit(Hit),
-    /// It is to be parsed: a segment of a flow that is not known, or not so, in one of the places from here.
-    Miss(usize),
-    /// It is to be parsed: a datagram.
+    /// It is to be parsed: a segment of a flow that is not known, or not so.
+    Miss,
+    /// It is to be parsed: no segment, or one whose flow does not show.
     Other,
-    /// It is to be parsed, and whose it is does not show.
-    Hidden,
 }
 
 /// A segment of a known flow, before its checksum is looked at.
@@ -69,6 +68,13 @@ impl Hit {
     #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Returns the packet's payload alone, if there is any.
+    #[inline]
+    pub fn payload_of(&self, mut packet: Packet) -> Option<Packet> {
+        packet.crop(self.start, self.end);
+        (self.len() != 0).then_some(packet)
     }
 }
 
@@ -111,7 +117,7 @@ impl FlowCache {
     pub fn look(&mut self, head: &[u8], len: usize, link: LinkId, medium: Medium) -> Look {
         self.candidate = None;
         let Some(found) = Place::of(head, medium) else {
-            return if is_datagram(head, medium) { Look::Other } else { Look::Hidden };
+            return Look::Other;
         };
         let set = found.set;
         for (way, flow) in self.flows[set..set + WAYS].iter().enumerate() {
@@ -120,7 +126,7 @@ impl FlowCache {
             }
         }
         self.candidate = Some((first(head), found));
-        Look::Miss(set)
+        Look::Miss
     }
 
     /// Whether the segment's checksum holds, or somebody trusted has said so.
@@ -135,38 +141,19 @@ impl FlowCache {
         }
     }
 
-    /// Copies the payload to `memory`, which has just the room for it, and verifies it in the same pass. False when the
-    /// checksum does not hold: what was copied is no data then.
-    #[inline]
-    pub fn copy_out(&self, packet: &Packet, hit: &Hit, memory: &mut [u8]) -> bool {
-        let head = packet.head();
-        let Some(header) = head.get(hit.l4..hit.start) else { return false };
-        let (copied, sum) = match head.get(hit.start..hit.end) {
-            Some(payload) if is_trusted(packet) => {
-                memory.copy_from_slice(payload);
-                return true;
-            }
-            Some(payload) => (payload.len(), checksum::copy_and_sum(payload, memory)),
-            None => packet.copy_and_sum_to(hit.start, memory),
-        };
-        // The header has an even length.
-        let sum = checksum::sum(header) + sum;
-        copied == memory.len() && self.flow(hit.place).is_sound(hit, sum)
-    }
-
     /// Remembers the flow of the segment that was parsed, if its headers, of `ip_len` and `tcp_len` bytes, are of the
-    /// common kind: where. A flow keeps its place; where all are taken, the last gives way.
-    pub fn learn(&mut self, segment: &Segment, ip_len: usize, tcp_len: usize) -> Option<usize> {
-        let (bytes, place) = self.candidate.take()?;
-        let socket = segment.socket?;
-        let first = place.set;
-        let set = &mut self.flows[first..first + WAYS];
-        let fresh = Flow::of(bytes, place, segment, socket, (ip_len, tcp_len))?;
+    /// common kind. A flow keeps its place; where all are taken, the last gives way.
+    pub fn learn(&mut self, segment: &Segment, ip_len: usize, tcp_len: usize) {
+        let (Some((bytes, place)), Some(socket)) = (self.candidate.take(), segment.socket) else {
+            return;
+        };
+        let set = &mut self.flows[place.set..place.set + WAYS];
+        let Some(fresh) = Flow::of(bytes, place, segment, socket, (ip_len, tcp_len)) else {
+            return;
+        };
         let own = set.iter().position(|flow| flow.socket == socket);
         let way = own.or_else(|| set.iter().position(|flow| flow.layout.is_none()));
-        let way = way.unwrap_or(WAYS - 1);
-        set[way] = fresh;
-        Some(first + way)
+        set[way.unwrap_or(WAYS - 1)] = fresh;
     }
 
     /// Forgets a flow: its connection is gone.
@@ -239,6 +226,24 @@ impl Flow {
             timestamps,
         };
         Some(Hit { place, header, l4, start, end })
+    }
+
+    /// Returns the segment that `hit` has found, without payload in frames.
+    #[inline]
+    pub fn segment(&self, ends: &FourTuple, hit: &Hit, placed: PlacedAt) -> Segment {
+        let PlainHeader { seq, ack, window, timestamps, .. } = hit.header;
+        let header = TcpHeader {
+            src_port: ends.remote.port(),
+            dst_port: ends.local.port(),
+            seq,
+            ack,
+            flags: hit.header.flags(),
+            window,
+            urgent: 0,
+            options: TcpOptions { timestamps, ..TcpOptions::NONE },
+        };
+        let (tuple, socket) = (*ends, Some(self.socket));
+        Segment { tuple, header, placed, payload: None, ecn: self.ecn, link: self.link, socket }
     }
 
     /// Whether the checksum holds of a segment with that `sum` from its TCP header to its end.

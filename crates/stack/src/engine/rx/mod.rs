@@ -4,13 +4,12 @@
 //!    a read waits (`receive_into`);
 //! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`). Where the engine hands on what is for
 //!    others, those at the front are asked for that first, many at a time (`ip/forward/run`);
-//! 3. segments that continue each other are joined (`gro`), in frames or in the reader's memory;
-//! 4. each goes to its connection, or to what stands for one (`tcp_input`), with what follows from it.
+//! 3. a segment goes to its connection, or to what stands for one (`tcp_input`), with what follows from it.
 //!
-//! Datagrams and what is neither leave this way at 2.
+//! Datagrams and what is neither leave this way at 2. Nothing waits for the next packet: within a batch the engine acts on
+//! one before it looks at the next.
 
 pub(in crate::engine) mod flow_cache;
-pub(in crate::engine) mod gro;
 pub(in crate::engine) mod reader;
 
 use std::net::SocketAddr;
@@ -28,8 +27,7 @@ use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
 use crate::engine::ip::icmp_meaning;
 use crate::engine::packet_trace::TraceEnd;
-use crate::engine::rx::flow_cache::{FlowCache, Hit, Look, WAYS};
-use crate::engine::rx::gro::{Data, Gro};
+use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
 use crate::engine::rx::reader::Reader;
 use crate::engine::tcp::api::conn_error;
 use crate::engine::tcp::input::{PlacedAt, Segment};
@@ -61,23 +59,13 @@ pub(super) struct Ingress {
     batch: PacketBatch,
     /// Headers of flows as they came last.
     flows: FlowCache,
-    /// TCP segments of the batch; empty between links.
-    gro: Gro,
-    /// Packets of the batch whose payload a reader has; empty between links.
-    copied: PacketBatch,
     /// The connection that bulk came for last.
     bulk: Option<Bulk>,
 }
 
 impl Ingress {
     pub fn new() -> Self {
-        Self {
-            batch: PacketBatch::new(),
-            flows: FlowCache::new(),
-            gro: Gro::new(BATCH_LIMIT),
-            copied: PacketBatch::new(),
-            bulk: None,
-        }
+        Self { batch: PacketBatch::new(), flows: FlowCache::new(), bulk: None }
     }
 
     /// What is known of flows' headers may not hold any more.
@@ -85,10 +73,9 @@ impl Ingress {
         self.flows.forget();
     }
 
-    /// A segment that was parsed waits for the end of the batch; its flow is known from now on.
-    pub fn add(&mut self, segment: Segment, ip_len: usize, header_len: usize) {
-        let place = self.flows.learn(&segment, ip_len, header_len);
-        self.gro.push(place, segment);
+    /// Remembers the flow of a segment that was parsed.
+    pub fn learn(&mut self, segment: &Segment, ip_len: usize, header_len: usize) {
+        self.flows.learn(segment, ip_len, header_len);
     }
 
     /// `len` bytes came for the connection in `slot`.
@@ -150,7 +137,7 @@ impl Engine {
             Some(_) => self.rx.batch.len(),
             None => self.take_from(now, link),
         };
-        self.carry_up(now, link, count, reader);
+        self.carry_up(now, link, count);
         placed.unwrap_or(0) + count
     }
 
@@ -177,24 +164,13 @@ impl Engine {
     }
 
     /// Carries a batch of `count` packets up.
-    pub(super) fn carry_up(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        count: usize,
-        mut reader: Option<&mut Reader<'_>>,
-    ) {
+    pub(super) fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) {
         if count == 0 {
             return self.cx.stats.stages.mark(Stage::Poll, 0);
         }
         let stats = &mut self.cx.stats;
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
-        if let Some(reader) = reader.as_deref_mut() {
-            let id = reader.sole();
-            let socket = id.and_then(|id| self.tcp.sockets.get(id.slot()));
-            reader.begin_batch(socket.filter(|socket| Some(socket.id) == id));
-        }
         let medium = self.ip.links[link.index()].capabilities.medium;
         self.cx.traces.received(&self.rx.batch, medium);
         let mut bytes = 0;
@@ -203,7 +179,7 @@ impl Engine {
             bytes += self.forward_run(link, medium);
             let Some(packet) = self.rx.batch.pop_ahead() else { break };
             bytes += packet.len();
-            self.classify(now, (link, medium), packet, &mut reader);
+            self.classify(now, (link, medium), packet);
         }
         let stats = &mut self.cx.stats;
         stats.rx_packets += count as u64;
@@ -212,46 +188,26 @@ impl Engine {
         if self.cx.traces.has_arrived() {
             self.trace_headers_read();
         }
-        self.hand_up(now, reader);
         if self.cx.traces.has_arrived() {
             self.cx.traces.end_arrived(TraceEnd::NotFollowed);
         }
-        // What was copied to the reader. Not between two copies: an exchange of counters would wait for the one before
-        // to reach the cache.
-        self.rx.copied.clear();
-        self.cx.stats.stages.mark(Stage::Tcp, count);
     }
 
-    /// Whose a packet is: a segment waits for the end of the batch, all else is handed on at once.
+    /// Finds out whose a packet is, and hands it on.
     #[inline]
-    fn classify(
-        &mut self,
-        now: Instant,
-        (link, medium): (LinkId, Medium),
-        packet: Packet,
-        reader: &mut Option<&mut Reader<'_>>,
-    ) {
+    fn classify(&mut self, now: Instant, (link, medium): (LinkId, Medium), packet: Packet) {
         if !self.cx.limits.tuning.fast_path.flow_cache {
-            self.hand_up(now, None);
             return self.packet_input(link, packet);
         }
         match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
+            // `wire` finds and counts what is wrong with one that is given back.
             Look::Hit(hit) => {
-                let Err(packet) = self.coalesce(packet, &hit, reader) else { return };
-                // `wire` finds and counts what is wrong with it.
-                self.rx.gro.end_runs(hit.place / WAYS * WAYS);
-                self.packet_input(link, packet);
+                if let Err(packet) = self.known_flow(now, packet, &hit) {
+                    self.packet_input(link, packet);
+                }
             }
-            Look::Miss(place) => {
-                self.rx.gro.end_runs(place);
-                self.packet_input(link, packet);
-            }
+            Look::Miss => self.packet_input(link, packet),
             Look::Other => self.datagram_or_other(link, medium, packet),
-            Look::Hidden => {
-                // It may be of any flow, and an ICMP message may change what a connection expects.
-                self.hand_up(now, reader.as_deref_mut());
-                self.datagram_or_other(link, medium, packet);
-            }
         }
     }
 
@@ -259,7 +215,7 @@ impl Engine {
     #[inline]
     pub(super) fn packet_input(&mut self, link: LinkId, packet: Packet) {
         match self.ip.input(&mut self.cx, link, packet) {
-            Delivery::Tcp(arrival) => self.tcp_arrival(arrival),
+            Delivery::Tcp(arrival) => self.tcp_arrival(self.cx.now, arrival),
             Delivery::Udp(arrival) => self.udp.input(&mut self.cx, &mut self.ip, arrival),
             Delivery::EchoReply(arrival, id, seq) => {
                 self.echo.input(&mut self.cx, arrival, id, seq)
@@ -350,80 +306,44 @@ impl Engine {
         self.udp.flows.forget();
     }
 
-    /// Verifies a segment of a known flow, in the pass that copies it where a reader waits for it, and joins it to those
-    /// before it. Gives back one whose checksum does not hold, or whose connection is gone.
+    /// Verifies a segment of a known flow and hands it to its connection. Gives back one whose checksum does not hold, or
+    /// whose connection is gone.
     #[inline]
-    fn coalesce(
-        &mut self,
-        packet: Packet,
-        hit: &Hit,
-        reader: &mut Option<&mut Reader<'_>>,
-    ) -> Result<(), Packet> {
-        let fast_path = self.cx.limits.tuning.fast_path;
-        if !fast_path.gro {
-            self.rx.gro.end_runs(hit.place / WAYS * WAYS);
-        }
+    fn known_flow(&mut self, now: Instant, packet: Packet, hit: &Hit) -> Result<(), Packet> {
         let flow = self.rx.flows.flow(hit.place);
         let socket = self.tcp.sockets.get(flow.socket.slot());
         let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
             self.rx.flows.forget_flow(hit.place);
             return Err(packet);
         };
-        let ends = socket.conn.ends();
-        // What lies in several frames, and needs no sum, is copied by the read as well as here.
-        let wants = |reader: &Reader<'_>| {
-            fast_path.copy_to_reader
-                && reader.sole() == Some(flow.socket)
-                && (hit.end <= packet.head().len() || !is_trusted(&packet))
-        };
-        if let Some(reader) = reader.as_deref_mut().filter(|reader| wants(reader))
-            && let Some(memory) = reader.room_for(hit.header.seq.0, hit.len())
-        {
-            if !self.rx.flows.copy_out(&packet, hit, memory) {
-                return Err(packet);
-            }
-            let part = packet.meta().segmentation.map_or(hit.len() as u16, |parts| parts.size);
-            let data = Data::Placed(reader.place(hit.len(), part));
-            self.cx.stats.tcp_rx_merged += u64::from(self.rx.gro.add(ends, flow, hit, data));
-            // There is room: as much as in the batch that it comes from.
-            let _ = self.rx.copied.push(packet);
-            return Ok(());
-        }
         if !self.rx.flows.verifies(&packet, hit) {
             return Err(packet);
         }
-        let joined = self.rx.gro.add(ends, flow, hit, Data::Packet(packet));
-        self.cx.stats.tcp_rx_merged += u64::from(joined);
+        let mut segment = flow.segment(socket.conn.ends(), hit, PlacedAt::NOWHERE);
+        segment.payload = hit.payload_of(packet);
+        self.segment_input(now, &mut segment, None);
         Ok(())
     }
 
-    /// Hands the segments of the batch so far to their connections.
-    pub(super) fn hand_up(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) {
-        if self.rx.gro.is_empty() {
-            return;
-        }
-        let (mut segments, count) = self.rx.gro.take();
+    /// Hands a segment to its connection, with the marks of who watches. Returns how many bytes of what is placed the
+    /// connection has accepted.
+    pub(in crate::engine) fn segment_input(
+        &mut self,
+        now: Instant,
+        segment: &mut Segment,
+        reader: Option<&mut Reader<'_>>,
+    ) -> usize {
+        self.cx.stats.stages.mark(Stage::Ingress, 1);
         let is_traced = self.cx.traces.is_on() || self.cx.watch.is_on();
         if is_traced {
-            self.find_traced(&segments[..count]);
+            self.find_traced(segment);
         }
-        for (place, segment) in segments[..count].iter_mut().enumerate() {
-            if is_traced {
-                self.cx.traces.demultiplexed(place);
-            }
-            let taken = self.tcp_input(now, segment, reader.as_deref_mut());
-            self.cx.stats.tcp_rx_copied_bytes += taken as u64;
-            if is_traced {
-                self.trace_segment(now, place, segment);
-            }
-            // Of one that was refused.
-            segment.payload = None;
+        let taken = self.tcp_input(now, segment, reader);
+        if is_traced {
+            self.trace_segment(now, segment);
         }
-        self.rx.gro.put_back(segments);
-        if let Some(reader) = reader {
-            // What follows in the batch is queued.
-            reader.begin_batch(None);
-        }
+        self.cx.stats.stages.mark(Stage::Tcp, 1);
+        taken
     }
 
     /// Has a link put what it has into the buffer of a read that waits, where that is worth a guess: one batch at most,
@@ -528,25 +448,14 @@ impl Engine {
         let Placed { head, bytes, rest } = placed;
         let part = head.meta().segmentation.map_or(0, |parts| parts.size);
         let at = PlacedAt { start, len: bytes, part };
-        let mut segment = Segment {
-            payload: rest,
-            ..Segment::of_flow(socket.conn.ends(), flow, &hit, Data::Placed(at))
-        };
+        let mut segment = flow.segment(socket.conn.ends(), &hit, at);
+        segment.payload = rest;
         let stats = &mut self.cx.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
-        let is_traced = self.cx.traces.is_on() || self.cx.watch.is_on();
-        if is_traced {
-            self.find_traced(std::slice::from_ref(&segment));
-            self.cx.traces.demultiplexed(0);
-        }
-        let taken = self.tcp_input(now, &mut segment, Some(reader));
-        if is_traced {
-            self.trace_segment(now, 0, &segment);
-        }
+        let taken = self.segment_input(now, &mut segment, Some(reader));
         self.cx.stats.tcp_rx_direct_bytes += taken as u64;
         self.note_small(bytes);
-        self.cx.stats.stages.mark(Stage::Tcp, 1);
         Ok(())
     }
 

@@ -1,12 +1,10 @@
 //! The buffer of a read that waits: where the next data of its connection may be put before their segment has reached
 //! it.
 //!
-//! A thread that waits inside a read has its buffer ready before the data come. Two may put them there: the engine, which
-//! copies what a frame carries in the pass that verifies its checksum, as Linux does for a process that waits
-//! (`skb_copy_and_csum_datagram`); and a link that reads from its device straight into it
-//! ([`millstream_link::Link::receive_into`]). Either is done for segments of known flows alone that the connection
-//! expects next. Whether they are so is for the connection to say when they reach it ([`Payload::Placed`]); what is not
-//! is copied to where it belongs.
+//! A thread that waits inside a read has its buffer ready before the data come. A link reads from its device straight
+//! into it ([`millstream_link::Link::receive_into`]), for segments of known flows alone that the connection expects
+//! next. The connection decides whether they are so when they reach it ([`Payload::Placed`]); what is not is copied to
+//! where it belongs.
 //!
 //! A thread that waits for many connections gives one buffer for the data of any of them
 //! ([`Stack::wait_read`](crate::local::Stack::wait_read)); into that one links put what they read, as pieces.
@@ -47,23 +45,19 @@ enum Whose<'a> {
 /// The buffer of a read that waits.
 ///
 /// ```text
-///   0            filled         placed                buffer.len()
-///   |  the stream  | not accepted |       free            |
+///   0            filled                buffer.len()
+///   |  the stream  |       free            |
 /// ```
 pub(crate) struct Reader<'a> {
     whose: Whose<'a>,
     buffer: &'a mut [u8],
     /// What connections have accepted.
     filled: usize,
-    /// What was put there of the batch.
-    placed: usize,
-    /// What the connection expects behind that: sequence number, and bytes at most. For one connection alone.
-    expected: Option<(u32, usize)>,
 }
 
 impl<'a> Reader<'a> {
     fn new(whose: Whose<'a>, buffer: &'a mut [u8]) -> Self {
-        Self { whose, buffer, filled: 0, placed: 0, expected: None }
+        Self { whose, buffer, filled: 0 }
     }
 
     /// For one connection.
@@ -94,15 +88,6 @@ impl<'a> Reader<'a> {
         Some(DatagramRead { id: *id, buffer, filled, list })
     }
 
-    /// Whose data is read, where it is one connection's.
-    #[inline]
-    pub(in crate::engine) fn sole(&self) -> Option<SocketId> {
-        match self.whose {
-            Whose::One(id) => Some(id),
-            Whose::Any(_) | Whose::Datagrams(..) => None,
-        }
-    }
-
     /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
     /// comes after them.
     pub fn filled(&self) -> usize {
@@ -120,38 +105,6 @@ impl<'a> Reader<'a> {
             Whose::Any(_) => socket.wait_read && !socket.detached && socket.listener.is_none(),
             Whose::Datagrams(..) => false,
         }
-    }
-
-    /// A batch begins, of which nothing is placed yet. The one connection whose data may be is `socket`, if there is
-    /// such a one.
-    #[inline]
-    pub(in crate::engine) fn begin_batch(&mut self, socket: Option<&TcpSocket>) {
-        self.placed = self.filled;
-        self.expected = socket
-            .filter(|socket| socket.in_flows && socket.conn.awaits_data())
-            .map(|socket| (socket.conn.next_seq().0, socket.conn.window_left_bytes() as usize));
-    }
-
-    /// The memory for a segment's `len` bytes of payload, from `seq` on, if they are what is expected and there is room.
-    #[inline]
-    pub(in crate::engine) fn room_for(&mut self, seq: u32, len: usize) -> Option<&mut [u8]> {
-        let (next, most) = self.expected?;
-        if seq != next || len == 0 || len > most {
-            return None;
-        }
-        self.buffer.get_mut(self.placed..self.placed + len)
-    }
-
-    /// They are there, in parts of `part` bytes.
-    #[inline]
-    pub(in crate::engine) fn place(&mut self, len: usize, part: u16) -> PlacedAt {
-        let start = self.placed;
-        self.placed += len;
-        if let Some((seq, most)) = &mut self.expected {
-            *seq = seq.wrapping_add(len as u32);
-            *most -= len;
-        }
-        PlacedAt { start, len, part }
     }
 
     /// Where a link may put the next packet's data, which must find `least` bytes: those of one connection without a
@@ -238,6 +191,9 @@ pub(in crate::engine) struct DatagramRead<'a> {
 #[cfg(test)]
 mod tests {
     use millstream_packet::PoolConfig;
+    use millstream_route::LinkId;
+    use millstream_tcp::FourTuple;
+    use millstream_wire::tcp::TcpHeader;
 
     use super::*;
     use crate::socket::SocketKind;
@@ -253,8 +209,16 @@ mod tests {
         assert_eq!(data(reader.payload(behind, None, &pool)), Some(1000));
         let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
         assert_eq!(data(reader.payload(behind, None, &pool)), None);
-        let mut segment = Segment::none();
-        segment.placed = behind;
+        let nowhere = "0.0.0.0:0".parse().expect("an address");
+        let mut segment = Segment {
+            tuple: FourTuple { local: nowhere, remote: nowhere },
+            header: TcpHeader::default(),
+            placed: behind,
+            payload: None,
+            ecn: 0,
+            link: LinkId(0),
+            socket: None,
+        };
         assert!(!reader.take_back(&mut segment, &pool));
         drop(frames);
         segment.placed = behind;

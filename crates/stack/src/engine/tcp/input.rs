@@ -86,9 +86,9 @@ impl Engine {
         }
     }
 
-    /// Checks a segment, reads its header and finds its connection; it is handed on at the end of the batch.
+    /// Checks a segment, reads its header, finds its connection, and hands it on.
     #[inline]
-    pub(in crate::engine) fn tcp_arrival(&mut self, mut arrival: Arrival) {
+    pub(in crate::engine) fn tcp_arrival(&mut self, now: Instant, mut arrival: Arrival) {
         let ip = &arrival.ip;
         if arrival.destination != Destination::Own {
             return self.cx.stats.drop(DropReason::TcpNotUnicast);
@@ -121,8 +121,9 @@ impl Engine {
         let socket = found.map(|socket| socket.id);
         let payload = (!packet.is_empty()).then_some(packet);
         let placed = PlacedAt::NOWHERE;
-        let segment = Segment { tuple, header, placed, payload, ecn: ip.ecn(), link, socket };
-        self.rx.add(segment, ip_len, header_len);
+        let mut segment = Segment { tuple, header, placed, payload, ecn: ip.ecn(), link, socket };
+        self.rx.learn(&segment, ip_len, header_len);
+        self.segment_input(now, &mut segment, None);
     }
 
     /// Hands a segment to its connection or listener, or answers it. How many bytes of what the reader's memory has of it
@@ -247,13 +248,6 @@ impl Engine {
     fn tcp_no_connection(&mut self, now: Instant, mut segment: Segment) {
         let (tuple, flags) = (segment.tuple, segment.header.flags);
         let hash = self.tcp.hash(&tuple);
-        // A segment before it in the batch may have made the connection.
-        let found = self.tcp.find_hashed(hash, &tuple);
-        segment.socket = found.and_then(|slot| self.tcp.sockets.get(slot)).map(|socket| socket.id);
-        if segment.socket.is_some() {
-            self.tcp_input(now, &mut segment, None);
-            return;
-        }
         let key = PackedKey::new(&tuple);
         if let Some(entry) = self.tcp.half_open.find(hash, &key) {
             return self.half_open_input(now, entry, segment);

@@ -130,19 +130,6 @@ impl Place {
     }
 }
 
-/// Whether a packet that begins with `head`, and has no [`Place`], is a datagram for all to see.
-/// What is not may be of a flow that has one: TCP behind IPv4 options or IPv6 extension headers (RFC 8200 section 4),
-/// or in a frame that ends before; or, by ICMP, may change what is expected of one.
-#[inline]
-pub(super) fn is_datagram(head: &[u8], medium: Medium) -> bool {
-    let Some(ip) = network_offset(head, medium).and_then(|l3| head.get(l3..)) else { return false };
-    match (ip.first().map(|first| first >> 4), ip.get(v6::PROTOCOL_AT)) {
-        (Some(4), _) => ip.get(v4::PROTOCOL_AT) == Some(&Protocol::UDP.0),
-        (Some(6), Some(next)) => *next == Protocol::UDP.0,
-        _ => false,
-    }
-}
-
 #[inline(always)]
 fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
     Some(match medium {

@@ -1,6 +1,5 @@
 //! Segments as they stand on an Ethernet, and what becomes of them.
 
-mod joined;
 mod known;
 mod mixed;
 
@@ -16,7 +15,6 @@ use millstream_wire::tcp::{
     CHECKSUM_OFFSET, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
 };
 
-use super::super::gro::{Data, Gro};
 use super::*;
 use crate::engine::tcp::input::PlacedAt;
 use crate::headers::ETHERNET_BYTES;
@@ -130,10 +128,10 @@ impl Shape {
     }
 }
 
-/// The flow cache and what is coalesced, as an engine has them.
+/// A flow cache, and the segments of a batch.
 struct Up {
     flows: FlowCache,
-    gro: Gro,
+    batch: Vec<Segment>,
 }
 
 /// A segment with its payload.
@@ -141,7 +139,7 @@ type Got = (TcpHeader, Vec<u8>, FourTuple);
 
 impl Up {
     fn new() -> Self {
-        Self { flows: FlowCache::new(), gro: Gro::new(64) }
+        Self { flows: FlowCache::new(), batch: Vec::new() }
     }
 
     fn look(&mut self, packet: &Packet) -> Look {
@@ -161,14 +159,13 @@ impl Up {
                         remote: SocketAddr::new("fd00::1".parse().expect("an address"), shape.port),
                     },
                 };
-                self.gro.add(&ends, self.flows.flow(hit.place), &hit, Data::Packet(packet));
+                let flow = self.flows.flow(hit.place);
+                let mut segment = flow.segment(&ends, &hit, PlacedAt::NOWHERE);
+                segment.payload = hit.payload_of(packet);
+                self.batch.push(segment);
                 return false;
             }
-            Look::Hit(Hit { place, .. }) | Look::Miss(place) => {
-                self.gro.end_runs(place / WAYS * WAYS);
-            }
-            Look::Other => panic!("no datagram"),
-            Look::Hidden => self.gro.end_all_runs(),
+            _ => {}
         }
         if shape.is_broken {
             // It is found broken so, too.
@@ -188,22 +185,18 @@ impl Up {
         let payload = (!packet.is_empty()).then_some(packet);
         let socket = Some(SocketId::new(SocketKind::Tcp, u32::from(header.src_port), 0));
         let segment = Segment { tuple, header, placed, payload, ecn, link, socket };
-        let place = self.flows.learn(&segment, ip.header_len, tcp_len);
-        self.gro.push(place, segment);
+        self.flows.learn(&segment, ip.header_len, tcp_len);
+        self.batch.push(segment);
         true
     }
 
     /// What came of the batch.
     fn end(&mut self) -> Vec<Got> {
-        let (mut list, count) = self.gro.take();
-        let got = |segment: &Segment| {
+        let got = |segment: Segment| {
             let bytes = segment.payload.iter().flat_map(Packet::slices).flatten().copied();
             (segment.header, bytes.collect(), segment.tuple)
         };
-        let all = list[..count].iter().map(got).collect();
-        list.iter_mut().for_each(|segment| segment.payload = None);
-        self.gro.put_back(list);
-        all
+        self.batch.drain(..).map(got).collect()
     }
 }
 
@@ -216,8 +209,4 @@ fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     }
     let of = |(h, payload, _): Got| (h.src_port, h.seq.0, h.flags, payload);
     up.end().into_iter().map(of).collect()
-}
-
-fn lengths(shapes: &[Shape]) -> Vec<usize> {
-    carried(shapes).iter().map(|(.., payload)| payload.len()).collect()
 }
