@@ -110,7 +110,6 @@ const SHORTCUTS: &[Shortcut] = &[
         both: nothing,
         off: |config| {
             config.tcp.fast_path = false;
-            no_held_acks(config);
         },
         loads: &[
             (Receive, SUPER),
@@ -155,25 +154,7 @@ const SHORTCUTS: &[Shortcut] = &[
         off: |config| config.limits.tuning.zero_copy_bytes = usize::MAX,
         loads: &[(Send, SUPER)],
     },
-    Shortcut {
-        name: "held ACKs",
-        both: nothing,
-        off: no_held_acks,
-        loads: &[(Receive, SUPER), (Receive, PLAIN), (ReceiveMany, SUPER)],
-    },
-    Shortcut {
-        name: "gathered ACKs",
-        both: nothing,
-        off: |config| config.limits.tuning.gathered_ack_bytes = 0,
-        loads: &[(ReceiveMany, SUPER)],
-    },
 ];
-
-/// No ACK waits for more data than RFC 9293 has one wait for.
-fn no_held_acks(config: &mut EngineConfig) {
-    let tuning = &mut config.limits.tuning;
-    (tuning.held_ack_bytes, tuning.tap_held_ack_bytes, tuning.gathered_ack_bytes) = (0, 0, 0);
-}
 
 /// One side of a pair: a stack of its own over a device of its own, with connections to the kernel's sockets.
 struct Side {

@@ -69,23 +69,6 @@ pub struct Tuning {
     /// brings, and at once. Not where round trips take longer, and not while anybody else has something to do. Zero:
     /// never.
     pub zero_copy_wait: Duration,
-    /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
-    pub held_ack_bytes: usize,
-    /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
-    /// turns as those are, [`HELD_ACK_TURNS_MAX`] at most.
-    pub held_ack_turns: u32,
-    /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which
-    /// their ACK gives back (a TAP device with super-segments).
-    pub tap_held_ack_bytes: usize,
-    /// What it grows to, an eighth of it with each ACK that was for so much, where one connection is busy and its peer
-    /// does not stop before that ([`TAP_HELD_ACK_PAUSE`]); below [`tap_held_ack_bytes`](Self::tap_held_ack_bytes) it does not grow.
-    pub tap_held_ack_most_bytes: usize,
-    /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
-    pub tap_held_ack_turns: u32,
-    /// Bytes that come while the ACKs of several busy connections are gathered there, to be sent together; 256 of them
-    /// go at once. 0: each is sent by itself. 16 MiB, or a fifth of the processor's last cache where that is less
-    /// ([`UNDER_WAY_CACHE_PART`]).
-    pub gathered_ack_bytes: u64,
     /// What the receive windows of several busy connections have together beyond what the path carries; each has 256
     /// KiB at least. 12 MiB, or a fifth of that cache.
     pub windows_bytes: usize,
@@ -153,12 +136,6 @@ impl Default for Tuning {
             direct_read_bytes: 8 * 1024,
             zero_copy_bytes: 256 * 1024,
             zero_copy_wait: Duration::from_micros(100),
-            held_ack_bytes: 256 * 1024,
-            held_ack_turns: 4,
-            tap_held_ack_bytes: 1 << 20,
-            tap_held_ack_most_bytes: 3 << 20,
-            tap_held_ack_turns: 128,
-            gathered_ack_bytes: under_way_bytes(16 << 20) as u64,
             windows_bytes: under_way_bytes(millstream_tcp::limits::WINDOWS_BASE_BYTES),
             transmit_connections: 64,
             timers: 256,
@@ -266,27 +243,8 @@ pub const ZERO_COPY_WAIT_KIB: u64 = 1024;
 /// What a look counts at least while a write waits for ACKs, in ns, whatever the clock says.
 pub const ZERO_COPY_LOOK_NS: u64 = 200;
 
-/// Turns that a held ACK waits at most, however many connections are busy ([`Tuning::held_ack_turns`]).
-pub const HELD_ACK_TURNS_MAX: u64 = 256;
-
-/// How long an ACK is held at most, whatever it waits for, as far as the engine is called: as long as a delayed one.
-pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
-
 /// A write up to this size on a connection with nothing unsent waits for others only where one before it does.
 pub const SMALL_WRITE_BYTES: usize = 4096;
-
-/// How long the links must have been empty before an ACK is sent that waits for more data of such a link
-/// ([`Tuning::tap_held_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the
-/// next super-segment.
-pub const TAP_HELD_ACK_PAUSE: Duration = Duration::from_micros(15);
-
-/// As [`TAP_HELD_ACK_PAUSE`], for ACKs that are gathered ([`Tuning::gathered_ack_bytes`]): longer than the interrupt that
-/// the last ones were to the peer's core keeps it from sending.
-pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
-
-/// How long ACKs are gathered at most: peers beyond the machine, whose packets its kernel hands on, are to get them
-/// within a part of the round trip that the windows are worth gathering for. At 100 Gb/s 12 MiB come in half of it.
-pub const GATHERED_ACK_LIMIT: Duration = Duration::from_millis(2);
 
 /// Streams of the `net` placement whose rings are looked at, as their applications have left something there, before
 /// the links are looked at again. The others are in the next turn, in the order of asking.

@@ -7,14 +7,10 @@ use crate::tuning::QUICK_ACK_SEGMENTS;
 pub(crate) struct AckPolicy {
     /// Send one at once.
     now: bool,
-    /// Enough data in order has come for one; the owner may hold it for a moment.
-    due: bool,
     /// The last of the data ended a burst or a write (PSH): acknowledged when it is read.
     pushed: bool,
     /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next one.
     is_answering: bool,
-    /// An ACK that is due may be held until the window is used up; see `let_ack_outlast_window`.
-    outlasts_window: bool,
     /// Segments still acknowledged at once (start of the connection, after loss).
     quick: u8,
     /// Data in order not acknowledged yet.
@@ -34,10 +30,8 @@ impl AckPolicy {
     pub(crate) fn new() -> Self {
         AckPolicy {
             now: false,
-            due: false,
             pushed: false,
             is_answering: false,
-            outlasts_window: false,
             quick: QUICK_ACK_SEGMENTS,
             pending_bytes: 0,
         }
@@ -47,18 +41,6 @@ impl AckPolicy {
     #[inline(always)]
     pub(crate) fn is_at_once(&self) -> bool {
         self.now
-    }
-
-    /// One is to be sent, now or soon.
-    #[inline]
-    pub(crate) fn is_owed(&self) -> bool {
-        self.now || self.due
-    }
-
-    /// Data of which an ACK is due that may be held for a moment; 0: none is.
-    #[inline]
-    pub(crate) fn held_bytes(&self) -> u32 {
-        if self.due { self.pending_bytes.max(1) } else { 0 }
     }
 
     /// The peer has to hear something at once.
@@ -101,10 +83,8 @@ impl AckPolicy {
         if self.quick > 0 {
             self.quick -= 1;
             self.now = true;
-        } else if !may_delay {
+        } else if !may_delay || self.pending_bytes >= 2 * full_bytes {
             self.now = true;
-        } else if self.pending_bytes >= 2 * full_bytes {
-            self.due = true;
         } else {
             return Acknowledged::Delayed;
         }
@@ -131,33 +111,19 @@ impl AckPolicy {
     #[inline(never)]
     fn end_push(&mut self) {
         self.pushed = false;
-        // with more than a segment an ACK is due anyway, and may be held for what comes next
-        self.now |= self.pending_bytes > 0 && !self.due;
-    }
-
-    /// Whether an ACK that is due may be held for more than half of the window.
-    #[inline]
-    pub(crate) fn let_outlast_window(&mut self, may: bool) {
-        self.outlasts_window = may;
-    }
-
-    /// Whether an ACK that is due is held although the window may double.
-    #[inline]
-    pub(crate) fn outlasts_window(&self) -> bool {
-        self.due && self.outlasts_window
+        self.now |= self.pending_bytes > 0;
     }
 
     /// A segment acknowledges all that came; another is to follow at once where there is `more` to tell.
     #[inline(always)]
     pub(crate) fn on_sent(&mut self, more: bool) {
         self.now = more;
-        self.due = false;
         self.pending_bytes = 0;
     }
 
     /// Nothing is owed any more: the connection ended, or a SYN says it.
     pub(crate) fn clear(&mut self) {
-        (self.now, self.due) = (false, false);
+        self.now = false;
     }
 }
 
@@ -188,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn every_second_full_segment_is_acknowledged_and_may_be_held() {
+    fn every_second_full_segment_is_acknowledged() {
         let mut ack = after_the_start();
         assert_eq!(ack.on_data(FULL, FULL, true), Acknowledged::Delayed);
-        assert!(!ack.is_owed() && ack.held_bytes() == 0);
+        assert!(!ack.is_at_once());
         assert_eq!(ack.on_data(FULL, FULL, true), Acknowledged::Soon);
-        assert_eq!((ack.is_at_once(), ack.held_bytes()), (false, 2 * FULL));
+        assert!(ack.is_at_once());
         ack.on_sent(false);
-        assert!(!ack.is_owed() && ack.pending_bytes == 0);
+        assert!(!ack.is_at_once() && ack.pending_bytes == 0);
     }
 
     #[test]
@@ -203,15 +169,9 @@ mod tests {
         let mut ack = after_the_start();
         ack.on_data(FULL, FULL, true);
         ack.on_push(true, true);
-        assert!(!ack.is_owed());
+        assert!(!ack.is_at_once());
         ack.on_all_read();
         assert!(ack.is_at_once());
-        // where one is due anyway it may still be held
-        let mut ack = after_the_start();
-        ack.on_data(2 * FULL, FULL, true);
-        ack.on_push(true, true);
-        ack.on_all_read();
-        assert!(ack.is_owed() && !ack.is_at_once());
     }
 
     #[test]

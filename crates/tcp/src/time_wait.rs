@@ -178,7 +178,7 @@ impl Connection {
     /// None in other states, and while something is still to be sent.
     pub fn time_wait(&self) -> Option<(TimeWait, Instant)> {
         let Self { snd, rcv, negotiated, config, .. } = self;
-        if self.state != State::TimeWait || self.ack.is_owed() || self.reset_due.is_some() {
+        if self.state != State::TimeWait || self.ack.is_at_once() || self.reset_due.is_some() {
             return None;
         }
         let until = self.timers.close_at()?;

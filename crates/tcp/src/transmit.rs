@@ -95,9 +95,8 @@ pub struct Segment {
 }
 
 impl Connection {
-    /// False when [`poll`](Self::poll) would make nothing, or nothing but an ACK that may wait
-    /// ([`owed_ack_bytes`](Self::owed_ack_bytes)): to be asked before, where the answer is often that. True may be in
-    /// vain.
+    /// Returns false when [`poll`](Self::poll) would make nothing; true may be in vain. To be asked first where the answer
+    /// is often false.
     #[inline]
     pub fn has_output(&self) -> bool {
         !self.sends_only_data_and_acks()
@@ -118,14 +117,6 @@ impl Connection {
             && board.next_lost().is_none()
             // which is told that there was nothing to send
             && !congestion.governs()
-    }
-
-    /// Data in order of which an ACK is due that may be held for a moment, so that it goes for what comes next, too;
-    /// 0 when none is due. What has to be told at once (data out of order or twice, ECN's mark, FIN, a window that
-    /// opens, RFC 5681 4.2) is no such ACK: then there [is output](Self::has_output).
-    #[inline]
-    pub fn owed_ack_bytes(&self) -> u32 {
-        self.ack.held_bytes()
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that may have opened the
@@ -198,7 +189,7 @@ impl Connection {
             let seq = self.snd.seq(self.snd.una()) - 1;
             return Some(self.empty_segment(now, seq));
         }
-        if self.ack.is_owed() {
+        if self.ack.is_at_once() {
             let seq = self.snd.seq(self.snd.nxt());
             return Some(self.empty_segment(now, seq));
         }

@@ -8,34 +8,9 @@ use crate::limits::BUFFER_MAX_BYTES;
 use crate::tuning::{SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES};
 
 impl Connection {
-    /// The most that has come in a round trip, as the receiver sees it, in bytes.
-    pub fn round_trip_bytes(&self) -> u64 {
-        self.rcv.space_bytes()
-    }
-
-    /// Whether an [ACK that is owed](Self::owed_ack_bytes) may be held for more than half of the window: whoever does
-    /// so sends it when [the window is used](Self::window_is_used) or nothing more comes, or soon after
-    /// [it may double](Self::window_may_double). Otherwise a read that lets the window double has it sent at once.
-    /// False at first.
-    #[inline]
-    pub fn let_ack_outlast_window(&mut self, may: bool) {
-        self.ack.let_outlast_window(may);
-    }
-
-    /// Whether the peer has sent what the window allows, but for less than a segment.
-    pub fn window_is_used(&self) -> bool {
-        self.rcv.is_window_used()
-    }
-
     /// What the peer may still send before it hears of more, in bytes.
     pub fn window_left_bytes(&self) -> u64 {
         self.rcv.window_bytes()
-    }
-
-    /// Whether an ACK would let the window double: the peer is not to wait for it for long.
-    #[inline]
-    pub fn window_may_double(&self) -> bool {
-        self.rcv.may_double(&self.rtt, &self.config)
     }
 
     /// `len` bytes came next in order: when they are acknowledged.
@@ -77,7 +52,7 @@ impl Connection {
     /// Tells the peer of the window if that can double, or open (RFC 9293 3.8.6.2.2).
     #[inline(never)]
     fn widen_window(&mut self) {
-        if !self.ack.outlasts_window() && self.window_may_double() {
+        if self.rcv.may_double(&self.rtt, &self.config) {
             self.ack.send_at_once();
         }
     }

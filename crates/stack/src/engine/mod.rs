@@ -226,8 +226,6 @@ pub struct Engine {
     tx: tx::TransmitScheduler,
     /// Connections whose links take nothing.
     parked: tx::parked::Parked,
-    /// ACKs that wait for what comes next.
-    held: tcp::acks::HeldAcks,
     /// Who may write how much before the next turn.
     writes: tcp::writes::WriteScheduler,
     sleeper: sleep::Sleeper,
@@ -316,7 +314,6 @@ impl Engine {
             rx: rx::Ingress::new(),
             tx: Default::default(),
             parked: Default::default(),
-            held: Default::default(),
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             reclaim: Default::default(),

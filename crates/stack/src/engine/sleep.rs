@@ -208,7 +208,6 @@ impl Engine {
         // Who waited for room may have it now.
         let due = self.cx.events.told() != told
             || !self.tcp.dirty.is_empty()
-            || !self.held.is_empty()
             || !self.writes.is_idle()
             || self.may_tell_starved()
             || self.udp.refused.links != 0

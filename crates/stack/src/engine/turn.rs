@@ -82,7 +82,6 @@ impl Engine {
         }
         progress |= self.timers(now);
         self.cx.stats.stages.mark(Stage::Timers, 0);
-        self.release_acks(now, received);
         // What a time-out has sent again goes by the MTU as it is.
         self.ip.follow_links(&mut self.cx);
         self.follow_addresses();

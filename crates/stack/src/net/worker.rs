@@ -103,10 +103,6 @@ impl Worker {
         busy |= self.deliver();
         if busy || turn.progress {
             self.engine.worked();
-            if !busy && self.engine.waits_for_more() {
-                // Whoever shares this core may have what came before meanwhile.
-                std::thread::yield_now();
-            }
         } else if !rested {
             // Who was woken may wait for this very core, and polling would keep it from that.
             if take_woke() {

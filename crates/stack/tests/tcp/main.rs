@@ -6,7 +6,6 @@ mod big_tcp;
 mod common;
 mod counted;
 mod fast_open;
-mod held_acks;
 mod joining;
 mod jumbo;
 mod options;

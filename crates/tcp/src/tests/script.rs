@@ -126,7 +126,7 @@ impl Script {
         let ms = self.ms();
         loop {
             let conn = self.connection.as_ref();
-            let may = conn.is_some_and(|conn| conn.has_output() || conn.owed_ack_bytes() > 0);
+            let may = conn.is_some_and(|conn| conn.has_output());
             let Some(segment) = self.next_segment() else { return };
             if !may {
                 self.fail(format!("was said to have nothing to send: {:?}", segment.header));

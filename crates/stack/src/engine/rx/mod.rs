@@ -125,7 +125,6 @@ impl Engine {
         {
             let shown = self.udp.receive_shown(&mut self.cx, &mut self.ip, link, read);
             if shown != 0 {
-                self.held.begin_batch(self.ip.links[link.index()].more, false);
                 return shown;
             }
         }
@@ -150,7 +149,6 @@ impl Engine {
             Err(error) => return self.receive_failed(link, error),
         };
         slot.more = slot.link.has_more();
-        self.held.begin_batch(slot.more, slot.link.places());
         count
     }
 
@@ -159,7 +157,6 @@ impl Engine {
     #[cold]
     fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
         self.ip.fail(&mut self.cx, link, error);
-        self.held.begin_batch(false, false);
         self.rx.batch.len()
     }
 
@@ -362,7 +359,6 @@ impl Engine {
         reader.next_start(least)?;
         // Whether a reader of one has more is not looked at: it reads all.
         let is_for_many = reader.is_for_many();
-        self.held.begin_batch(is_for_many, true);
         let (mut packets, mut more) = (0, is_for_many);
         while self.rx.bulk.is_some() {
             let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
@@ -395,7 +391,6 @@ impl Engine {
         }
         let slot = &mut self.ip.links[link.index()];
         slot.more = more || slot.link.has_more();
-        self.held.begin_batch(slot.more, slot.link.places());
         Some(packets)
     }
 

@@ -185,7 +185,6 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.conn.add_counted(&mut self.cx.stats.tcp);
         let has_less = socket.settle_memory(&mut self.cx.account);
-        let owed = socket.conn.owed_ack_bytes();
         if !socket.dirty {
             if socket.conn.has_output() {
                 socket.dirty = true;
@@ -202,9 +201,6 @@ impl Engine {
             } else {
                 self.tell(now, slot);
             }
-        }
-        if owed > 0 {
-            self.hold_ack(slot, owed);
         }
         if has_less || self.cx.account.is_pressed() {
             self.after_pressed(now, slot);

@@ -3,9 +3,7 @@
 //! `input` hands segments to connections, `admit` to listeners; `api` and `writes` take what the application says;
 //! `table` holds all of them. What a connection does is in the crate `millstream-tcp`.
 
-pub(in crate::engine) mod ack_hold;
 pub(in crate::engine) mod ack_wait;
-pub(in crate::engine) mod acks;
 pub(in crate::engine) mod admit;
 pub(in crate::engine) mod api;
 mod busy;

@@ -40,8 +40,6 @@ pub(crate) struct TcpSocket {
     pub dirty: bool,
     /// Its data may go into the buffer of who waits for many.
     pub wait_read: bool,
-    /// Mark of the turn since when its ACK is held; 0 when none is.
-    pub ack_held: u8,
     /// In the flow table.
     pub in_flows: bool,
     /// The application has let go of it: it ends by itself.
@@ -283,7 +281,6 @@ impl TcpTable {
             pending: Readiness::default(),
             dirty: false,
             wait_read: false,
-            ack_held: 0,
             in_flows: true,
             detached: false,
             in_time_wait: false,
@@ -349,7 +346,7 @@ impl TcpTable {
         if socket.dirty {
             return;
         }
-        if socket.conn.has_output() || socket.conn.owed_ack_bytes() > 0 {
+        if socket.conn.has_output() {
             socket.dirty = true;
             return self.dirty.push_back(slot);
         }

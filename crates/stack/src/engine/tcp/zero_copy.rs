@@ -216,14 +216,11 @@ impl BorrowedWrite<'_> {
     fn look(&mut self) -> bool {
         let Self { engine, id, waits, news, ack_wait, .. } = self;
         let now = engine.refresh_time();
-        let mut received = 0;
         for _ in 0..ZERO_COPY_LOOKS {
-            match engine.receive(now, None) {
-                0 => break,
-                count => received += count,
+            if engine.receive(now, None) == 0 {
+                break;
             }
         }
-        engine.release_acks(now, received);
         // Answers to what came over other links.
         engine.ip.flush(&mut engine.cx);
         engine.ip.follow_links(&mut engine.cx);

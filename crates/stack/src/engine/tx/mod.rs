@@ -323,7 +323,7 @@ impl Engine {
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
     pub(super) fn has_output(&self) -> bool {
-        !self.tcp.dirty.is_empty() && !self.tx.is_paused() || !self.held.is_empty()
+        !self.tcp.dirty.is_empty() && !self.tx.is_paused()
     }
 
     /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the

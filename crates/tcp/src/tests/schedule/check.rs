@@ -275,7 +275,7 @@ fn check_timers(connection: &Connection) {
         _ => waits,
     };
     assert!(!must || deadline.is_some(), "no timer in {state}");
-    assert!(!snd.is_probe_due() && !connection.ack.is_owed(), "something is left to send");
+    assert!(!snd.is_probe_due() && !connection.ack.is_at_once(), "something is left to send");
 }
 
 /// The limits are the largest that the buffers ever had: what was taken or promised stays when they are lowered.

@@ -36,7 +36,7 @@ impl World<'_> {
         let (now, pool) = (self.now, &self.pool);
         let most = 1 + self.sides[from].segments as usize % 46;
         let connection = self.sides[from].connection.as_mut()?;
-        let may = connection.has_output() || connection.owed_ack_bytes() > 0;
+        let may = connection.has_output();
         let mut pieces = Vec::new();
         let payload = match view && !parts {
             true => PayloadSource::View,

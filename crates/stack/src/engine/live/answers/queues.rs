@@ -206,7 +206,6 @@ fn receive_flags(socket: &TcpSocket) -> String {
         ("reader_not_told_yet", socket.pending.readable),
         ("window_closed", info.rcv_wnd_bytes == 0),
         ("out_of_order", info.out_of_order_bytes != 0),
-        ("ack_held", socket.ack_held != 0),
     ])
 }
 
