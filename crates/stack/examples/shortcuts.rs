@@ -143,12 +143,6 @@ const SHORTCUTS: &[Shortcut] = &[
         loads: &[(Receive, SUPER), (ReceiveMany, SUPER)],
     },
     Shortcut {
-        name: "header prediction",
-        both: nothing,
-        off: |config| path(config).header_prediction = false,
-        loads: &[(Receive, SUPER), (Receive, PLAIN), (Send, SUPER), (Transactions, SUPER)],
-    },
-    Shortcut {
         name: "zero-copy send",
         both: nothing,
         off: |config| config.limits.tuning.zero_copy_bytes = usize::MAX,

@@ -91,28 +91,15 @@ pub struct FastPath {
     pub flow_cache: bool,
     /// A link puts payload straight into the buffer of a read that waits.
     pub direct_placement: bool,
-    /// A segment that is just what its connection expects is not looked at any further; of connections with the engine's
-    /// own configuration.
-    pub header_prediction: bool,
     /// Packets for others that ask for no more than a way are handed on many at a time.
     pub forward_runs: bool,
 }
 
 impl FastPath {
     /// All of them.
-    pub const ALL: Self = Self {
-        flow_cache: true,
-        direct_placement: true,
-        header_prediction: true,
-        forward_runs: true,
-    };
+    pub const ALL: Self = Self { flow_cache: true, direct_placement: true, forward_runs: true };
     /// None of them.
-    pub const NONE: Self = Self {
-        flow_cache: false,
-        direct_placement: false,
-        header_prediction: false,
-        forward_runs: false,
-    };
+    pub const NONE: Self = Self { flow_cache: false, direct_placement: false, forward_runs: false };
 }
 
 impl Default for Tuning {

@@ -178,9 +178,6 @@ parameters! {
     /// For tests that compare. For the owner, too: then it reads each header by itself.
     #[doc(hidden)]
     pub fast_path: bool = fast_path();
-    /// Of that, header prediction alone.
-    #[doc(hidden)]
-    pub header_prediction: bool = true;
 }
 
 #[cfg(test)]

@@ -204,8 +204,6 @@ impl Connection {
     /// Takes a segment of this connection; `ecn` is the ECN field of its IP header. The header's checksum was verified by
     /// the caller. How many bytes of a payload that was [placed](Payload::Placed) the application has there: all for
     /// which the reader's memory had room, or none.
-    ///
-    /// What was predicted leaves out the looks that find something uncommon; nothing else is different about it.
     #[inline]
     pub fn on_segment(
         &mut self,
@@ -216,17 +214,14 @@ impl Connection {
         pool: &Pool,
     ) -> usize {
         self.set_clock(now);
-        let placed = match self.predicts(header, payload.len() as u64) {
-            Some(acked) => self.take_predicted(now, header, acked, payload, ecn, pool),
-            None => self.take_other(now, header, payload, ecn, pool),
-        };
+        let placed = self.take_segment(now, header, payload, ecn, pool);
         self.check();
         placed
     }
 
-    /// A segment that was not predicted, in any state.
-    #[inline(never)]
-    fn take_other(
+    /// Takes a segment in the way of the connection's state (RFC 9293 3.10.7).
+    #[inline]
+    fn take_segment(
         &mut self,
         now: Instant,
         header: &TcpHeader,

@@ -43,7 +43,6 @@ mod ordered;
 mod pacer;
 mod path;
 mod payload;
-mod predicted;
 mod progress;
 mod ranges;
 mod receive;

@@ -260,13 +260,6 @@ impl Scoreboard {
         self.spare = Some(board);
     }
 
-    /// The same where nothing is known to be lost, sent again or out of order: when the last of what arrived was sent.
-    #[inline]
-    pub(crate) fn on_cumulative_in_order(&mut self, ack: u64) -> Option<Instant> {
-        debug_assert!(self.is_in_order());
-        self.take_sent(ack)
-    }
-
     /// Takes what was sent below `ack` off the front; when the last of it was.
     #[inline]
     fn take_sent(&mut self, ack: u64) -> Option<Instant> {

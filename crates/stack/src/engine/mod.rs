@@ -259,7 +259,7 @@ impl Engine {
             pool,
             mut limits,
             seed,
-            mut tcp,
+            tcp,
             busy_poll,
             idle_latency,
             addresses,
@@ -273,7 +273,6 @@ impl Engine {
         if !tcp.fast_path {
             limits.tuning.fast_path = tuning::FastPath::NONE;
         }
-        tcp.header_prediction &= limits.tuning.fast_path.header_prediction;
         let seed = match seed {
             Some(seed) => seed,
             None => system_seed()?,

@@ -107,16 +107,16 @@ impl Receiver {
         (self.irs, self.nxt, self.acked, self.shift) = (irs, 1, 1, shift);
     }
 
+    /// Returns the end of what was offered.
+    #[cfg(test)]
+    pub(crate) fn edge(&self) -> u64 {
+        self.edge
+    }
+
     /// Offset of the next byte that is expected (RFC 9293: RCV.NXT).
     #[inline(always)]
     pub(crate) fn nxt(&self) -> u64 {
         self.nxt
-    }
-
-    /// Right edge of the window that was offered.
-    #[inline(always)]
-    pub(crate) fn edge(&self) -> u64 {
-        self.edge
     }
 
     /// What the peer may still send before it hears of more, in bytes.

@@ -80,12 +80,6 @@ impl Rack {
 }
 
 impl Recovery {
-    /// What was sent at `at`, up to `end`, arrived after so long, and all before it had.
-    #[inline(always)]
-    pub(crate) fn on_delivered_in_order(&mut self, at: Instant, end: u64, rtt_ns: u64) {
-        self.rack.advance((at, end), rtt_ns);
-    }
-
     /// When the newest was sent that has arrived.
     pub(crate) fn newest_delivered_at(&self) -> Instant {
         self.rack.newest.0

@@ -303,12 +303,6 @@ impl Sender {
         opens
     }
 
-    /// Nothing newer than a segment at `seg_start` has brought a window.
-    #[inline(always)]
-    pub(crate) fn takes_window_of(&self, seg_start: u64) -> bool {
-        self.wl1 <= seg_start
-    }
-
     /// Everything below `ack` has arrived, and what is kept of its data goes: how many bytes. The application has written
     /// up to `data_end`.
     #[inline(always)]
@@ -519,7 +513,6 @@ mod tests {
         let mut snd = sender();
         snd.set_window(100, 1, 500);
         assert!(!snd.update_window(99, 1, 900) && snd.edge() == 501);
-        assert!(!snd.takes_window_of(99) && snd.takes_window_of(100));
         snd.update_window(100, 1, 600);
         assert_eq!((snd.edge(), snd.max_window()), (601, 600));
     }

@@ -1,4 +1,4 @@
-//! The fast path of common segments (`predicted`, `placed`) does what the slow one does.
+//! The fast path of common segments (`placed`) does what the slow one does.
 
 use core::time::Duration;
 

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Each is played with the ends of both families, over a link that takes segments as they are made and one that wants
-//! them cut, and with the fast path of `predicted` and without.
+//! them cut, and with the fast path and without.
 
 mod look;
 mod notation;

@@ -46,7 +46,7 @@ impl Host {
         Self::with(common::config(pool, 2), v6, false)
     }
 
-    /// One that reads and takes each segment by itself: nothing is known of its flow, joined, placed or predicted.
+    /// One that reads and takes each segment by itself: nothing is known of its flow or placed.
     pub fn without_fast_path(pool: &Pool, v6: bool) -> Self {
         let mut config = common::config(pool, 2);
         config.tcp.fast_path = false;
