@@ -33,7 +33,7 @@ pub struct RawConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
     /// Bytes of a block: a power of two of at least 128 KiB, so that a super-segment fits. What is
-    /// longer (“BIG TCP”, docs/links.md) is dropped as `truncated`.
+    /// longer (“BIG TCP”, docs/packet-sockets.md) is dropped as `truncated`.
     pub block_bytes: usize,
     /// Blocks.
     pub blocks: usize,

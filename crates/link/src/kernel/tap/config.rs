@@ -48,7 +48,7 @@ pub enum NapiMode {
     /// [`Napi::default`] while data flow in bulk, either way, and inside our calls, merging
     /// nothing, while packets come and go one by one. A device with several queues stays at the
     /// former. Otherwise not at all. Polled as in bulk, a device without offloads has each of the
-    /// kernel's packets in one piece of memory (docs/links.md).
+    /// kernel's packets in one piece of memory (docs/tap.md).
     #[default]
     Auto,
     /// Never.
@@ -84,7 +84,7 @@ pub struct TapConfig {
     /// packet: [`limits::SUPER_SEGMENT_BYTES`] to [`limits::BIG_SUPER_SEGMENT_BYTES`] (“BIG TCP”,
     /// Linux 6.6). `None`: as the device's `gro_ipv4_max_size` says, 64 KiB unless somebody, or an
     /// earlier user, has set it; that is set to more than 64 KiB here, with the `gro_max_size` of
-    /// IPv6. Bulk for the kernel's own sockets gains from 256 KiB (docs/links.md); what the kernel
+    /// IPv6. Bulk for the kernel's own sockets gains from 256 KiB (docs/tap.md); what the kernel
     /// sends on through a device of a smaller `gso_max_size` it cuts in software. Where it is not
     /// to be had [`Link::notes`](crate::Link::notes) says so.
     pub super_segment_bytes: Option<u32>,
@@ -95,7 +95,8 @@ pub struct TapConfig {
     /// Largest IP packet, in bytes: 68 to 65,521 (65,535 of a TUN device); for IPv6 1,280 at least.
     pub mtu: usize,
     /// The stack's link address; `None`: one made up from the machine, the host's name, the network
-    /// namespace and the device's name, which stays when the program starts again (docs/links.md).
+    /// namespace and the device's name, which stays when the program starts again
+    /// (docs/link-changes.md).
     pub mac: Option<MacAddr>,
     /// Addresses of the kernel's side, with their prefix lengths.
     pub host_addresses: Vec<(IpAddr, u8)>,
@@ -106,14 +107,14 @@ pub struct TapConfig {
     /// says so, and packets are received inside our calls.
     pub napi: NapiMode,
     /// While bulk is received and the core that receives it is behind, have the kernel receive what
-    /// we send on other CPUs (receive packet steering, docs/links.md): for a device with one queue
+    /// we send on other CPUs (receive packet steering, docs/tap.md): for a device with one queue
     /// and offloads on a machine of several CPUs, of which nobody has set that before. Where it is
     /// not to be had [`Link::notes`](crate::Link::notes) says so.
     /// [`LinkStats::tx_steered`](crate::LinkStats::tx_steered) and `tx_steerings` tell what came of
     /// it.
     pub rps: bool,
     /// Take packets back that processes on other CPUs have read of what we sent, before the kernel
-    /// interrupts the engine's CPU for it (docs/links.md): on a machine of several CPUs with Linux
+    /// interrupts the engine's CPU for it (docs/tap.md): on a machine of several CPUs with Linux
     /// 5.19 or newer. It takes a network namespace for each queue, of which nobody sees anything.
     /// Where that is not to be had [`Link::notes`](crate::Link::notes) says so;
     /// [`LinkStats::tx_returns`](crate::LinkStats::tx_returns) counts.

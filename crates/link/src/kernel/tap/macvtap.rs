@@ -30,7 +30,7 @@ pub struct MacvtapConfig {
     /// Its sharing with the kernel and other devices over that interface.
     pub mode: MacvtapMode,
     /// The stack's link address; `None`: one made up from the machine, the network namespace and
-    /// the interface, which stays when the program starts again (docs/links.md), or in
+    /// the interface, which stays when the program starts again (docs/link-changes.md), or in
     /// [`MacvtapMode::Passthru`] the interface's, which one given here replaces as long as the
     /// device is there.
     pub mac: Option<MacAddr>,
