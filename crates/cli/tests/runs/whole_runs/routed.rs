@@ -1,7 +1,7 @@
 //! Runs by way of a router on a third host. Each takes a second, for its hosts are made and its far end waits until
 //! nothing has come for a while.
 
-use super::common::{Place, hosts_possible, words};
+use crate::common::{Place, hosts_possible, words};
 use millstream_lab::record::{RunRecord, keys};
 
 /// Runs the built-in experiment for a moment.

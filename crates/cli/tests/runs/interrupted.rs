@@ -1,18 +1,19 @@
 //! Runs that are interrupted or killed: what was finished is kept, and nothing
 //! is left behind.
 
-mod common;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Place, begun, hosts_possible, markers, nothing_is_left, wait_for, words, workers_of};
 use millstream_lab::store::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::common::{
+    Place, begun, hosts_possible, markers, nothing_is_left, wait_for, words, workers_of,
+};
 
 #[test]
 fn kill_9_leaves_the_finished_runs_and_nothing_else() {

@@ -1,17 +1,17 @@
 //! `millstream forget`: experiments that were kept, one that runs, and what cannot be meant.
 
-mod common;
-#[path = "../../lab/src/store/tests/test_server.rs"]
+#[path = "../../../lab/src/store/tests/test_server.rs"]
 mod test_server;
 
 use std::fs;
 
-use common::{Place, begun, hosts_possible, nothing_is_left, words};
 use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
 use millstream_lab::store::{Location, Store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_server::TestServer;
+
+use crate::common::{self, Place, begun, hosts_possible, nothing_is_left, words};
 
 /// An experiment of this name with a run of a megabyte, begun at this second.
 fn keep(place: &Place, name: &str, second: u64) -> String {

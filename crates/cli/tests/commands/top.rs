@@ -1,8 +1,5 @@
 //! `millstream top`, as its user meets it.
 
-#[path = "live/mod.rs"]
-mod live;
-
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;

@@ -1,16 +1,13 @@
 //! Small real runs through the command: both stacks, both workloads, every
 //! kind of link.
 
-mod common;
-#[path = "whole_runs/exported.rs"]
 mod exported;
-#[path = "whole_runs/places.rs"]
 mod places;
-#[path = "whole_runs/routed.rs"]
 mod routed;
 
-use common::{Place, hosts_possible, words};
 use millstream_lab::record::{RunRecord, keys};
+
+use crate::common::{Place, hosts_possible, words};
 
 const TINY: &[&str] = &["--repeats", "1", "--duration", "0.3", "--warmup", "0.1"];
 

@@ -7,7 +7,7 @@ use millstream_lab::hosts::{Between, Hosts, HostsConfig, Path};
 use millstream_lab::record::keys;
 
 use super::TINY;
-use super::common::{Place, hosts_possible, wait_for, words, workers_of};
+use crate::common::{Place, hosts_possible, wait_for, words, workers_of};
 
 const TOKEN: &str = "a token for this test alone";
 

@@ -1,17 +1,18 @@
 //! What goes wrong from outside: places that cannot be written, a full disk, workers that die, two
 //! experiments at once.
 
-mod common;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use common::{Place, begun, hosts_possible, nothing_is_left, wait_for, words, workers_of};
 use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
 use millstream_lab::store::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::common::{
+    self, Place, begun, hosts_possible, nothing_is_left, wait_for, words, workers_of,
+};
 
 #[test]
 fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
@@ -114,7 +115,7 @@ fn trying_out_a_json_file_does_not_change_it() {
 /// Neither a store nor a folder for one or for pages, whatever it is refused for; what was there stays as it was.
 #[test]
 fn what_is_refused_before_it_begins_leaves_nothing_behind() {
-    let place = Place::new("refused");
+    let place = Place::new("run-refused");
     let (data, out) = (place.folder.join("a/data"), place.folder.join("b/out"));
     let empty = place.write("empty.sqlite3", "");
     // Without a device for TAPs no path can be impaired, whatever else this machine allows.

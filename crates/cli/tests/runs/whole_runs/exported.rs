@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::common::{Place, words};
+use crate::common::{Place, words};
 
 /// Runs each statement of the file in a folder, and prints its number of rows.
 const ASK: &str = "

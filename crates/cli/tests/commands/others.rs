@@ -1,17 +1,16 @@
 //! Nothing that other users have made, or may write, decides what root does; and no name of a
 //! store is a path.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{chown, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Place, isolated, words};
 use millstream_lab::leftovers::ProcessIdentity;
 use millstream_lab::record::{ExperimentRecord, Timestamp};
 use millstream_lab::store::Store;
+
+use crate::common::{Place, isolated, words};
 
 /// A user other than root.
 const STRANGER: u32 = 65_534;

@@ -1,11 +1,9 @@
 //! Names that others chose, with any bytes: a command that has one runs, and none says anything to a terminal.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use common::{Place, words};
+use crate::common::{Place, words};
 
 /// No escape sequence, no other control character and nothing that turns the direction of writing.
 fn is_plain(text: &[u8]) -> bool {

@@ -1,11 +1,10 @@
 //! `millstream investigate` of an outside command: its groups, its page and record, and what cannot be meant.
 
-mod common;
-
 use std::process::Output;
 
-use common::{Place, words};
 use millstream_lab::store::Store;
+
+use crate::common::{self, Place, words};
 
 /// `investigate` with these options and this script of a shell.
 fn investigate(place: &Place, options: &[&str], script: &str) -> Output {

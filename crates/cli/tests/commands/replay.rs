@@ -1,15 +1,14 @@
 //! `millstream replay` into a namespace, seen from a socket of its kernel.
 
-mod common;
-
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{Place, hosts_possible};
 use millstream::link::netdev;
 use millstream_lab::namespace::Namespace;
+
+use crate::common::{Place, hosts_possible};
 
 const PORT: u16 = 7000;
 

@@ -1,7 +1,5 @@
 //! `millstream impair` between two namespaces, seen from the kernels at its ends.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -9,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{hosts_possible, wait_for};
 use millstream_lab::namespace::Namespace;
 use millstream_lab::netlink::Netlink;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use nix::unistd::Pid;
+
+use crate::common::{hosts_possible, wait_for};
 
 const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));

@@ -2,10 +2,9 @@
 //! matter how late a busy machine's path is; what is checked is that transfers complete, that the path carried them,
 //! and that repairs are accounted for.
 
-mod common;
-
-use common::{Place, hosts_possible, words};
 use millstream_lab::record::{RunRecord, keys};
+
+use crate::common::{Place, hosts_possible, words};
 
 fn run(name: &str, factors: &str) -> Vec<RunRecord> {
     let place = Place::new(name);

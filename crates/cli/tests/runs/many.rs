@@ -1,14 +1,13 @@
 //! `show` and `report` of one set of very many runs.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use common::{Place, hosts_possible, words};
 use millstream_lab::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, keys};
 use millstream_lab::store::Store;
+
+use crate::common::{Place, hosts_possible, words};
 
 fn experiment(planned_runs: u32) -> ExperimentRecord {
     let at = Timestamp::from_unix_ms(1_795_213_459_123);
@@ -35,7 +34,7 @@ fn page_at(printed: &str) -> PathBuf {
 /// The page looks at some of them one by one and reads no others in full; a run that cannot be read is told of.
 #[test]
 fn a_set_of_many_runs_is_told_whole_and_its_page_says_what_it_leaves_out() {
-    let place = Place::new("many");
+    let place = Place::new("many-runs");
     let mut store = Store::open(&place.database()).unwrap();
     let experiment = experiment(900);
     store.save_experiment(&experiment).unwrap();
