@@ -26,7 +26,7 @@ const BW_ROUNDS: usize = 10;
 const FULL_BW_ROUNDS: u8 = 3;
 const MIN_PIPE_SEGMENTS: u64 = 4;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
-const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
+pub(crate) const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 /// Linux: rounds over which the largest aggregate of ACKs is kept, and the longest it may stand for.
 const EXTRA_ROUNDS: u8 = 5;
 const EXTRA_LIMIT: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ const SEND_QUANTUM_BYTES: u64 = 64 * 1024;
 
 /// Section 3.4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+pub(crate) enum State {
     Startup,
     Drain,
     ProbeBw,
@@ -53,18 +53,18 @@ enum Recovery {
 #[derive(Debug)]
 pub struct Bbr1 {
     rate: RateSampler,
-    state: State,
+    pub(crate) state: State,
     pacing_rate: u64,
     /// Window at the start; zero before anything was sent.
     initial_cwnd: u64,
     /// Largest rate of rounds, each beside its round's number, and of those that are not too old.
-    bw_by_round: [(u64, u64); BW_ROUNDS],
-    bw: u64,
-    round: u64,
-    round_start: bool,
+    pub(crate) bw_by_round: [(u64, u64); BW_ROUNDS],
+    pub(crate) bw: u64,
+    pub(crate) round: u64,
+    pub(crate) round_start: bool,
     next_round_delivered: u64,
     /// Zero: none yet.
-    min_rtt_ns: u64,
+    pub(crate) min_rtt_ns: u64,
     min_rtt_at: Instant,
     probe_rtt_done: Option<Instant>,
     probe_rtt_round_done: bool,
@@ -82,7 +82,7 @@ pub struct Bbr1 {
     recovery: Recovery,
     recovery_before: Recovery,
     /// In the first round of a recovery no more is sent than arrives.
-    conserving: bool,
+    pub(crate) conserving: bool,
     aggregation: Aggregation,
     random: Random,
 }
@@ -433,7 +433,3 @@ impl Controller for Bbr1 {
     /// Version 1 knows no marks.
     fn on_mark(&mut self, _window: &mut Window, _now: Instant, _in_flight_bytes: u64) {}
 }
-
-#[cfg(test)]
-#[path = "../../tcp/src/tests/bbr1.rs"]
-mod tests;

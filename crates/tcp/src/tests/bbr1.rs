@@ -1,7 +1,9 @@
 use core::time::Duration;
 
-use super::*;
+use super::bbr1_control::{Bbr1, PROBE_RTT_DURATION, State};
+use crate::congestion::{Controller, DeliverySample, Transmit, Window};
 use crate::tests::harness::{Net, Path};
+use millstream_packet::Instant;
 
 fn net(path: Path, seed: u64) -> Net {
     Net::under(crate::tests::bbr1(), path, seed)

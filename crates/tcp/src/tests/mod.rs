@@ -4,6 +4,7 @@ use crate::CongestionKind;
 
 mod acks;
 mod alone;
+mod bbr1;
 /// A control from outside, by the file that its crate has.
 #[path = "../../../control/src/bbr1.rs"]
 mod bbr1_control;
