@@ -4,8 +4,8 @@
 //! Everything random is seeded: equal input gives equal output.
 
 mod bootstrap;
-mod exchange;
 pub mod normal;
+mod permutation;
 mod poisson;
 mod quantile;
 mod ranks;
@@ -15,7 +15,7 @@ mod summary;
 mod sweep;
 
 pub use bootstrap::{Bootstrap, Interval};
-pub use exchange::Lowest;
+pub use permutation::Lowest;
 pub use poisson::poisson_bound;
 pub use quantile::{mad, median, quantile, quantiles};
 pub use ranks::{correlation, ranks};

@@ -1,12 +1,12 @@
 //! Runs by configuration, those that are set aside, and the comparison of stacks.
 
-mod aside;
+mod excluded;
 
 use std::collections::BTreeMap;
 
 use millstream_diagnose::stats::{Bootstrap, Comparison, Summary};
 
-pub use aside::{Apart, RUNS_KEPT};
+pub use excluded::{Apart, RUNS_KEPT};
 
 use crate::record::{RunRecord, configuration_label};
 

@@ -5,9 +5,9 @@ pub(crate) mod big_tcp;
 mod follow;
 #[cfg(test)]
 mod follow_tests;
-mod incoming;
+mod kernel_receive;
+mod posted_buffers;
 pub(crate) mod raw;
-mod spares;
 pub(crate) mod tap;
 pub(crate) mod vnet;
 pub(crate) mod xdp;

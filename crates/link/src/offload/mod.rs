@@ -6,8 +6,8 @@
 //! the segments of a received batch, is the engine's: it knows the flows.
 
 mod checksum;
-pub(crate) mod outgoing;
 mod segment;
+pub(crate) mod software_offload;
 
 #[cfg(test)]
 mod tests;

@@ -144,7 +144,7 @@ impl<R: Read> Replay<R> {
         rewind: Option<Rewind<R>>,
     ) -> Result<Self, LinkError> {
         if config.pace == (Pace::Scaled { percent: 0 }) {
-            return Err(LinkError::Invalid("a replay at no speed never begins".into()));
+            return Err(LinkError::Invalid("the speed of a replay must be above 0".into()));
         }
         if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
             return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));

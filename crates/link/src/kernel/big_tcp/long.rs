@@ -11,8 +11,8 @@
 use millstream_packet::{BLOCK_ROOM_BYTES, Checksum, Packet, Pool, Segmentation, SegmentationKind};
 
 use super::take_jumbo_out;
-use crate::kernel::incoming::Next;
-use crate::kernel::spares::{SpareFrames, entry, room_of};
+use crate::kernel::kernel_receive::Next;
+use crate::kernel::posted_buffers::{SpareFrames, entry, room_of};
 use crate::limits::VLAN_TAG_BYTES;
 use crate::offload::{OffloadError, SegmentChecksum, Segmenter};
 use crate::{DropCause, LinkStats, Medium, limits};

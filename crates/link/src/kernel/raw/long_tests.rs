@@ -186,8 +186,13 @@ fn long_packets_come_between_ordinary_ones() {
         let shape = long(false, 200_000);
         send(&mut bench, &shape);
         let mut batch = PacketBatch::new();
-        let one =
-            crate::kernel::incoming::receive(&mut bench.raw, Instant::ZERO, &little, &mut batch, 1);
+        let one = crate::kernel::kernel_receive::receive(
+            &mut bench.raw,
+            Instant::ZERO,
+            &little,
+            &mut batch,
+            1,
+        );
         assert_eq!(one.unwrap().0, 1);
         assert!(!bench.raw.prepare_sleep() && bench.raw.has_more());
         let mut pieces: Vec<Packet> = batch.drain().collect();

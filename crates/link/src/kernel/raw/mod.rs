@@ -41,8 +41,8 @@ use crate::iov::Expectation;
 use crate::kernel::big_tcp::Longest;
 use crate::kernel::big_tcp::long::{LongPackets, ORDINARY_BYTES};
 use crate::kernel::follow::Follow;
-use crate::kernel::incoming;
-use crate::kernel::spares::SpareFrames;
+use crate::kernel::kernel_receive;
+use crate::kernel::posted_buffers::SpareFrames;
 use crate::offload::{datagrams, split_datagrams};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown,
@@ -295,7 +295,7 @@ impl Link for RawLink {
         let has_ring = self.ring.is_some();
         let expected = if has_ring { usize::MAX } else { self.expected.limit() };
         let limit = batch.room().min(expected);
-        let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
+        let (count, more) = kernel_receive::receive(self, now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         if count == 0 {

@@ -9,8 +9,8 @@ use millstream_packet::{Checksum, Packet, Pool, Segmentation};
 use super::RawLink;
 use super::auxiliary::{Auxiliary, auxiliary, put_tag_back};
 use super::ring::{self, ReceiveRing};
-use crate::kernel::incoming::{self, Next, Source};
-use crate::kernel::spares::FRAME_ROOM_BYTES;
+use crate::kernel::kernel_receive::{self, Next, Source};
+use crate::kernel::posted_buffers::FRAME_ROOM_BYTES;
 use crate::kernel::vnet;
 use crate::limits::VLAN_TAG_BYTES;
 use crate::{DropCause, LinkError, LinkStats, limits};
@@ -99,7 +99,7 @@ impl RawLink {
             _ => {
                 self.long.note_ordinary();
                 let shortest = limits::ETHERNET_HEADER_BYTES;
-                incoming::take(&mut self.spares, n, header.len(), shortest)?
+                kernel_receive::take(&mut self.spares, n, header.len(), shortest)?
             }
         };
         Ok((packet, header))

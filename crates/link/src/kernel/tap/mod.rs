@@ -42,7 +42,7 @@ use crate::iov::Expectation;
 use crate::kernel::big_tcp::Longest;
 use crate::kernel::big_tcp::long::LongPackets;
 use crate::kernel::follow::Follow;
-use crate::kernel::spares::{FRAME_ROOM_BYTES, SpareFrames};
+use crate::kernel::posted_buffers::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::netdev::{Identity, ReceiveSteering};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,

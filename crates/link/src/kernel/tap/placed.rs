@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
-use crate::kernel::incoming::{Next, Source};
+use crate::kernel::kernel_receive::{Next, Source};
 use crate::kernel::vnet;
 use crate::{DropCause, LinkError, Placed, limits, sys};
 

@@ -6,8 +6,8 @@ use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
 use super::Tap;
 use super::ring::Reads;
-use crate::kernel::incoming::{self, Next, Source};
-use crate::kernel::spares::FRAME_ROOM_BYTES;
+use crate::kernel::kernel_receive::{self, Next, Source};
+use crate::kernel::posted_buffers::FRAME_ROOM_BYTES;
 use crate::kernel::vnet;
 use crate::{DropCause, LinkError, LinkStats, sys};
 
@@ -25,7 +25,7 @@ impl Tap {
             true => self.long.take(&mut self.spares, n - beyond - header_len, beyond, pool)?,
             false => {
                 self.long.note_ordinary();
-                incoming::take(&mut self.spares, n, header_len, shortest)?
+                kernel_receive::take(&mut self.spares, n, header_len, shortest)?
             }
         };
         if header_len > 0 {
@@ -53,12 +53,13 @@ impl Tap {
         };
         match by_ring {
             Some(read) => Ok(read),
-            None => incoming::receive(self, now, pool, batch, limit),
+            None => kernel_receive::receive(self, now, pool, batch, limit),
         }
     }
 
-    /// As `incoming::receive`, many packets by one call, those refused among the `limit`; `None`
-    /// when the ring is of no use any more, and what is still to be read must be read otherwise.
+    /// As `kernel_receive::receive`, many packets by one call, those refused among the `limit`;
+    /// `None` when the ring is of no use any more, and what is still to be read must be read
+    /// otherwise.
     fn read_by_ring(
         &mut self,
         now: Instant,

@@ -275,8 +275,8 @@ impl Sender {
     }
 
     /// Takes a packet, if there is a ring: as it lies where it is one slice, otherwise copied into
-    /// a slot. A packet that does not fit must not overtake what is staged, which leaves now, and
-    /// is given back.
+    /// a slot. If it does not fit, flushes what is staged and returns
+    /// the packet, to keep the order.
     fn stage(&mut self, mut packet: Packet, stats: &mut LinkStats) -> Result<(), Packet> {
         let header_len = self.header_len;
         let Some(ring) = self.ring_with_room(stats) else { return Err(packet) };

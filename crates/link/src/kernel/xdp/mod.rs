@@ -47,7 +47,7 @@ use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::kernel::follow::Follow;
-use crate::kernel::incoming::{self, Next, Source};
+use crate::kernel::kernel_receive::{self, Next, Source};
 use crate::kernel::raw::presence::Presence;
 use crate::offload::Segmenter;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Shown, limits, sys};
@@ -356,7 +356,7 @@ impl Link for Xdp {
     ) -> Result<usize, LinkError> {
         self.poll_device();
         let limit = batch.room();
-        let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
+        let (count, _) = kernel_receive::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
         self.settle_received(now, pool);
         match count {

@@ -8,7 +8,7 @@ use super::open::pieces;
 use super::rest::Rest;
 use super::ring::Ring;
 use crate::DropCause;
-use crate::offload::outgoing::Outgoing;
+use crate::offload::software_offload::Outgoing;
 
 impl Xdp {
     /// Has the kernel send what is in the ring, as far as it can now. A device that had no room, or

@@ -24,7 +24,7 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
 use crate::offload::Segmenter;
-use crate::offload::outgoing::{self, Outgoing};
+use crate::offload::software_offload::{self, Outgoing};
 use crate::sys::{self, EventFd, PollEntry};
 use crate::virt::barrier::Barrier;
 use crate::virt::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
@@ -148,7 +148,7 @@ impl PairEnd {
     /// Sends a packet if it goes into the ring as it is; else gives it back.
     #[inline(always)]
     fn send(&mut self, packet: Packet) -> Result<(), Packet> {
-        let is_ready = outgoing::is_ready(&packet, &self.capabilities, self.offload);
+        let is_ready = software_offload::is_ready(&packet, &self.capabilities, self.offload);
         if self.cutting.is_some() || !is_ready {
             return Err(packet);
         }
@@ -263,8 +263,9 @@ impl Iterator for Ready<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Packet> {
         let Self { capabilities, offload, .. } = *self;
-        let packet =
-            self.left.next_if(|packet| outgoing::is_ready(packet, capabilities, offload))?;
+        let packet = self
+            .left
+            .next_if(|packet| software_offload::is_ready(packet, capabilities, offload))?;
         self.bytes += packet.len() as u64;
         Some(packet)
     }

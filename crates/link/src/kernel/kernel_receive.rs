@@ -2,7 +2,7 @@
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
-use crate::kernel::spares::SpareFrames;
+use crate::kernel::posted_buffers::SpareFrames;
 use crate::limits::RECEIVE_BATCH_BYTES;
 use crate::{DropCause, LinkError, LinkStats};
 
@@ -24,11 +24,10 @@ pub(crate) trait Source {
 }
 
 /// Moves at most `limit` packets, for which there is room, and not many more bytes than are still
-/// in the processor's cache when they are looked at, from `source` to `batch` and counts
-/// them. Those refused are as much work, and count against the limit, too. Also answers whether
-/// there may be more. An error comes when nothing was moved before it; after packets it is left to the next
-/// call, whose read fails again.
-#[inline]
+/// in the processor's cache when they are looked at, from `source` to `batch` and counts them.
+/// Refused ones are as much work, and count against the limit, too. Returns their number, and
+/// whether there may be more. An error comes when nothing was moved before it; after packets it is
+/// left to the next call, whose read fails again.
 pub(crate) fn receive(
     source: &mut impl Source,
     now: Instant,
