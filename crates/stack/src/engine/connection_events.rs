@@ -242,7 +242,7 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn note_events(&mut self, id: SocketId, now: Instant) {
         if self.cx.watch.watches(id.slot())
-            && let Some((_, socket)) = self.tcp.by_id(id)
+            && let Some((_, socket)) = self.tcp.table.by_id(id)
         {
             self.cx.watch.look(socket, now);
         }

@@ -15,7 +15,6 @@ mod show;
 mod sleep;
 pub(crate) mod tcp;
 mod turn;
-mod tx;
 mod waker;
 mod yielding;
 
@@ -31,10 +30,10 @@ use millstream_tcp::Config;
 use crate::clock::{Clock, CountedClock};
 use crate::engine::datagram::echo_table::EchoLayer;
 use crate::engine::datagram::udp_table::UdpLayer;
-use crate::engine::tcp::table::TcpTable;
+use crate::engine::tcp::TcpLayer;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
 use context::Context;
@@ -215,23 +214,14 @@ impl Default for EngineConfig {
 pub struct Engine {
     cx: Context,
     ip: IpLayer,
-    tcp: TcpTable,
+    tcp: TcpLayer,
     udp: UdpLayer,
     echo: EchoLayer,
-    config: Config,
     clock: CountedClock,
     /// The way up.
     rx: rx::Ingress,
-    /// The way down: who is served when.
-    tx: tx::TransmitScheduler,
-    /// Connections whose links take nothing.
-    parked: tx::parked::Parked,
-    /// Who may write how much before the next turn.
-    writes: tcp::writes::WriteScheduler,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
-    /// Where it takes memory back from them.
-    reclaim: memory::reclaim::Reclaim,
     /// What other processes see of it.
     live: live::Live,
 }
@@ -240,7 +230,7 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
             .field("links", &self.ip.links.used_count())
-            .field("connections", &self.tcp.sockets.len())
+            .field("connections", &self.tcp.table.sockets.len())
             .field("now", &self.cx.now)
             .finish_non_exhaustive()
     }
@@ -277,58 +267,19 @@ impl Engine {
             Some(seed) => seed,
             None => system_seed()?,
         };
-        let [key0, key1, ..] = words(&seed, 0);
-        let (random, answers) = (words(&seed, 2), words(&seed, 6));
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
         let mut engine = Self {
-            ip: IpLayer::new(
-                now,
-                addresses,
-                routes,
-                &limits,
-                ip::Keys {
-                    claims: words(&seed, 4)[0],
-                    groups: words(&seed, 4)[1],
-                    fragments: (random[0] ^ key0, random[1] ^ key1),
-                    neighbors: [key0, key1],
-                    identifications: (answers[1] ^ key1, answers[0] ^ key0),
-                    flows: (answers[2] ^ key0) | 1,
-                    path_mtus: (answers[3] ^ key1, answers[1] ^ key0),
-                    sent: (answers[0] ^ key1, answers[3] ^ key0),
-                    icmp_errors: (answers[0], answers[1]),
-                    resets: (answers[2], answers[3]),
-                },
-            ),
-            tcp: TcpTable::new(
-                &limits,
-                [1, 3, 5].map(|purpose| words(&seed, purpose)).each_ref(),
-                now,
-            ),
+            ip: IpLayer::new(now, addresses, routes, &limits, &seed),
+            tcp: TcpLayer::new(tcp, &limits, &seed, now),
             udp: UdpLayer::new(limits.udp_sockets, limits.datagram_queue_bytes),
             echo: EchoLayer::new(limits.icmp_sockets, limits.datagram_queue_bytes),
-            config: tcp,
-            writes: tcp::writes::WriteScheduler::new(&limits),
             clock: CountedClock::new(clock),
             rx: rx::Ingress::new(),
-            tx: Default::default(),
-            parked: Default::default(),
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
-            reclaim: Default::default(),
             live: live::Live::new(live.as_ref(), now),
-            cx: Context {
-                now,
-                stats: EngineStats::new(clock, stage_sample),
-                account: Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes),
-                events: EventQueue::default(),
-                random: Random::new((random[0], random[1])),
-                share: Share::ALL,
-                traces: Default::default(),
-                watch: Default::default(),
-                pool,
-                limits,
-            },
+            cx: Context::new(now, pool, limits, EngineStats::new(clock, stage_sample), &seed),
         };
         engine.ip.settle_neighbors(&mut engine.cx);
         engine.set_packet_sample(packet_sample);
@@ -403,28 +354,6 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
-    /// deprecated or temporary. Connections and bound sockets keep the address that they have.
-    ///
-    /// # Errors
-    /// [`Error::AddrNotAvailable`] when the link has no such address.
-    pub fn set_address_use(
-        &mut self,
-        link: LinkId,
-        ip: std::net::IpAddr,
-        usage: AddressUse,
-    ) -> Result<(), Error> {
-        let addresses = &self.ip.addresses;
-        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
-        if !is_there && !addresses.claims.is_tentative(ip) {
-            return Err(Error::AddrNotAvailable);
-        }
-        self.ip.addresses.set_use(ip, usage);
-        // Whoever keeps a way and its source looks it up anew.
-        self.ip.routing.note_link_change();
-        Ok(())
-    }
-
     /// Which part of the flows of its shared links is this engine's.
     pub fn share(&self) -> Share {
         self.cx.share
@@ -442,7 +371,7 @@ impl Engine {
 
     /// The TCP configuration that connections get by default.
     pub fn tcp_config(&self) -> &Config {
-        &self.config
+        &self.tcp.config
     }
 
     /// The time that calls between turns go by: that of the last turn or [`Engine::refresh_time`].
@@ -475,9 +404,9 @@ impl Engine {
     fn pending(&mut self, id: SocketId) -> Option<&mut Readiness> {
         let slot = id.slot();
         let (of, pending) = match id.kind() {
-            SocketKind::Tcp => self.tcp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
+            SocketKind::Tcp => self.tcp.table.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
             SocketKind::Listener => {
-                self.tcp.listeners.slots.get_mut(slot).map(|s| (s.id, &mut s.pending))
+                self.tcp.table.listeners.slots.get_mut(slot).map(|s| (s.id, &mut s.pending))
             }
             SocketKind::Udp => self.udp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
             SocketKind::Icmp => self.echo.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
@@ -498,7 +427,7 @@ impl Engine {
             return;
         }
         let Self { cx: Context { events, .. }, tcp, udp, .. } = self;
-        let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
+        let living = tcp.table.sockets.len() + tcp.table.listeners.slots.len() + udp.sockets.len();
         if events.len() <= 2 * living + tuning::EVENTS_UNTRIMMED {
             return;
         }
@@ -510,8 +439,8 @@ impl Engine {
     /// Closes a socket of any kind.
     pub fn close(&mut self, id: SocketId) {
         match id.kind() {
-            SocketKind::Tcp => self.tcp_close(id),
-            SocketKind::Listener => self.tcp_close_listener(id),
+            SocketKind::Tcp => self.tcp.close(&mut self.cx, &mut self.ip, id),
+            SocketKind::Listener => self.tcp.close_listener(&mut self.cx, id),
             SocketKind::Udp => {
                 self.udp.remove(id, &mut self.cx.account);
                 self.ip.addresses.groups.forget(self.cx.now, id);

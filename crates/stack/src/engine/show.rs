@@ -72,7 +72,7 @@ impl Engine {
 
     /// All sockets, for showing.
     pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> {
-        let listeners = self.tcp.listeners.slots.iter().map(|(_, listener)| SocketInfo {
+        let listeners = self.tcp.table.listeners.slots.iter().map(|(_, listener)| SocketInfo {
             id: listener.id,
             kind: SocketKind::Listener,
             local: listener.local,
@@ -81,7 +81,7 @@ impl Engine {
             receive_queue: listener.waiting,
             send_queue: listener.backlog,
         });
-        let connections = self.tcp.sockets.iter().map(|(_, socket)| {
+        let connections = self.tcp.table.sockets.iter().map(|(_, socket)| {
             let info = socket.conn.info();
             SocketInfo {
                 id: socket.id,
@@ -93,7 +93,7 @@ impl Engine {
                 send_queue: info.send_queue_bytes as usize,
             }
         });
-        let unfinished = self.tcp.half_open.iter().map(|(entry, request)| {
+        let unfinished = self.tcp.table.half_open.iter().map(|(entry, request)| {
             let tuple = request.key.unpack();
             SocketInfo {
                 id: SocketId::new(SocketKind::Tcp, HALF_OPEN_SLOTS + entry, 0),
@@ -105,7 +105,7 @@ impl Engine {
                 send_queue: 0,
             }
         });
-        let waiting = self.tcp.time_wait.iter().map(|(entry, waiting)| {
+        let waiting = self.tcp.table.time_wait.iter().map(|(entry, waiting)| {
             let tuple = waiting.key.unpack();
             SocketInfo {
                 id: SocketId::new(SocketKind::Tcp, TIME_WAIT_SLOTS + entry, 0),
@@ -142,11 +142,13 @@ impl Engine {
 
     /// Connections with a socket.
     pub(crate) fn open_connections(&self) -> usize {
-        self.tcp.sockets.len()
+        self.tcp.table.sockets.len()
     }
 
     /// Connections of any state, TIME-WAIT and unfinished handshakes included.
     pub fn connection_count(&self) -> usize {
-        self.tcp.sockets.len() + self.tcp.half_open.len() + self.tcp.time_wait.len()
+        self.tcp.table.sockets.len()
+            + self.tcp.table.half_open.len()
+            + self.tcp.table.time_wait.len()
     }
 }

@@ -207,11 +207,11 @@ impl Engine {
         self.flush_if_due();
         // Who waited for room may have it now.
         let due = self.cx.events.told() != told
-            || !self.tcp.dirty.is_empty()
-            || !self.writes.is_idle()
-            || self.may_tell_starved()
+            || !self.tcp.table.dirty.is_empty()
+            || !self.tcp.writes.is_idle()
+            || self.tcp.may_tell_starved(&mut self.cx)
             || self.udp.refused.links != 0
-            || self.parked_have_room()
+            || self.tcp.parked_have_room(&mut self.cx, &mut self.ip)
             || self.ip.has_waiting();
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.cx.now) {
@@ -258,15 +258,15 @@ impl Engine {
         let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
         let is_dry = self.cx.pool.is_dry();
-        if self.may_tell_starved() {
+        if self.tcp.may_tell_starved(&mut self.cx) {
             return Ok(());
         }
-        let dry = self.tx.is_starved() || is_dry;
+        let dry = self.tcp.tx.is_starved() || is_dry;
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,
             self.memory.rest(now, &self.cx.pool),
-            (dry || self.writes.has_starved()).then_some(DRY_PAUSE),
+            (dry || self.tcp.writes.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
@@ -373,7 +373,7 @@ mod tests {
         }
         near.tcp_write(waits, &[1; 1000]).unwrap();
         near.flush();
-        assert!(!near.parked.is_empty());
+        assert!(!near.tcp.parked.is_empty());
         for _ in 0..4 {
             let now = slow.refresh_time();
             slow.turn(now);
@@ -381,7 +381,7 @@ mod tests {
         // As while a large write waits for ACKs.
 
         near.ip.flush(&mut near.cx);
-        assert!(!near.ip.has_waiting() && !near.parked.is_empty());
+        assert!(!near.ip.has_waiting() && !near.tcp.parked.is_empty());
         (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
         while near.next_event().is_some() {}
         assert_eq!(near.sleeps_before_turn(), None);

@@ -8,7 +8,6 @@ use millstream_packet::Instant;
 use super::{Engine, Reader, ReceivedDatagram};
 use crate::socket::SocketId;
 use crate::stages::Stage;
-use crate::timer::MOVES;
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +70,9 @@ impl Engine {
         self.cx.stats.stages.begin_turn();
         self.cx.stats.turns += 1;
         self.ip.routing.refresh();
-        self.tx.begin_turn(&self.cx.limits);
+        self.tcp.tx.begin_turn(&self.cx.limits);
         self.memory.lend_reserve(&self.cx.pool);
-        self.look_at_memory(now);
+        self.tcp.look_at_memory(&mut self.cx);
         let mut progress = self.ip.flush(&mut self.cx);
         let received = self.receive(now, read);
         if received != 0 {
@@ -85,9 +84,9 @@ impl Engine {
         // What a time-out has sent again goes by the MTU as it is.
         self.ip.follow_links(&mut self.cx);
         self.follow_addresses();
-        progress |= self.transmit(now);
+        progress |= self.tcp.transmit(&mut self.cx, &mut self.ip);
         self.memory.fill_reserve(&self.cx.pool);
-        progress |= self.grant_writes(now);
+        progress |= self.tcp.grant_writes(&mut self.cx);
         progress |= self.ip.flush(&mut self.cx);
         progress |= self.udp.tell_of_room(&mut self.cx, &mut self.ip);
         self.cx.stats.stages.mark(Stage::Egress, 0);
@@ -102,27 +101,27 @@ impl Engine {
             return Turn { progress, next_deadline: Some(now) };
         }
         self.cx.stats.idle_turns += 1;
-        let progress = self.has_output();
+        let progress = self.tcp.has_output();
         let next_deadline = if progress { Some(now) } else { self.next_deadline() };
         Turn { progress, next_deadline }
     }
 
     /// Sends what calls since the last turn have made ready, without looking for what arrived.
     pub fn flush(&mut self) {
-        let now = self.cx.now;
+        let _now = self.cx.now;
         self.cx.stats.stages.mark(Stage::Application, 0);
-        self.tx.resume();
-        self.transmit(now);
+        self.tcp.tx.resume();
+        self.tcp.transmit(&mut self.cx, &mut self.ip);
         self.ip.flush(&mut self.cx);
     }
 
     /// As [`Engine::flush`], when there is something to send; whether there was.
     pub(crate) fn flush_if_due(&mut self) -> bool {
-        let due = !self.tcp.dirty.is_empty();
+        let due = !self.tcp.table.dirty.is_empty();
         if due {
             self.flush();
         }
-        due && !self.tx.is_paused()
+        due && !self.tcp.tx.is_paused()
     }
 
     /// Tells the sleeper that there was work.
@@ -133,7 +132,7 @@ impl Engine {
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
     pub(crate) fn has_unfinished(&self) -> bool {
-        self.tcp.unfinished() != 0
+        self.tcp.table.unfinished() != 0
     }
 
     /// Whether packets wait in a link's queue for the link to take them.
@@ -143,8 +142,9 @@ impl Engine {
 
     /// Resets all connections that are left: nobody answers for them any more.
     pub(crate) fn reset_left(&mut self) {
-        let ids: Vec<SocketId> = self.tcp.sockets.iter().map(|(_, socket)| socket.id).collect();
-        ids.into_iter().for_each(|id| self.tcp_abort(id));
+        let ids: Vec<SocketId> =
+            self.tcp.table.sockets.iter().map(|(_, socket)| socket.id).collect();
+        ids.into_iter().for_each(|id| self.tcp.abort(&mut self.cx, id));
         while self.flush_if_due() {}
     }
 
@@ -161,8 +161,8 @@ impl Engine {
                 self.icmp_error_of_socket(unheard);
             }
         }
-        if self.tcp.busy.due().is_some_and(|due| due <= now) {
-            self.tcp.sweep_quiet(now);
+        if self.tcp.table.busy.due().is_some_and(|due| due <= now) {
+            self.tcp.table.sweep_quiet(now);
         }
         if self.ip.reassembly.next_deadline().is_some_and(|due| due <= now) {
             self.ip.reassembly_timers(&mut self.cx);
@@ -171,53 +171,16 @@ impl Engine {
             self.ip.group_timers(&mut self.cx);
         }
         let mut fired = false;
-        if self.tcp.half_open.wheel.is_due(now) {
-            fired = self.half_open_timers(now);
+        if self.tcp.table.half_open.wheel.is_due(now) {
+            fired = self.tcp.half_open_timers(&mut self.cx, &mut self.ip);
         }
-        if self.tcp.time_wait.wheel.is_due(now) {
-            fired |= self.time_wait_timers(now);
+        if self.tcp.table.time_wait.wheel.is_due(now) {
+            fired |= self.tcp.time_wait_timers(&mut self.cx);
         }
-        if !self.tcp.wheel.is_due(now) {
+        if !self.tcp.table.wheel.is_due(now) {
             return fired;
         }
-        fired | self.connection_timers(now)
-    }
-
-    /// Fires timers of connections that are due, as many as a turn may; whether there are any.
-    #[inline(never)]
-    fn connection_timers(&mut self, now: Instant) -> bool {
-        let (mut left, mut moves) = (self.cx.limits.tuning.timers, MOVES);
-        let mut more = true;
-        while more && left != 0 && moves != 0 {
-            let due = self.tcp.wheel.take_due(now, left, &mut moves);
-            more = due.more;
-            for &slot in due.ids() {
-                self.connection_timer(slot, now);
-            }
-            left -= due.ids().len();
-        }
-        let fired = self.cx.limits.tuning.timers - left;
-        self.cx.stats.timers_fired += fired as u64;
-        fired != 0 || more
-    }
-
-    /// The timer of a connection that was armed for now at the latest. The deadline may have moved later since.
-    fn connection_timer(&mut self, slot: u32, now: Instant) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        if socket.conn.next_deadline().is_some_and(|due| due <= now) {
-            socket.conn.on_timer(now);
-            socket.conn.add_counted(&mut self.cx.stats.tcp);
-            if self.cx.watch.watches(slot) {
-                self.cx.watch.look(socket, now);
-            }
-            if socket.conn.take_delivery_problem() {
-                socket.doubt_next_hop(&self.cx, &mut self.ip);
-            }
-            socket.settle_memory(&mut self.cx.account);
-            self.tcp.collect_events(slot, &mut self.cx.events);
-            self.tcp.mark_dirty(slot);
-        }
-        self.tcp.arm(slot);
+        fired | self.tcp.connection_timers(&mut self.cx, &mut self.ip)
     }
 
     /// The earliest of all deadlines for a sleep that `next` would end soon: timers that only stand there because their
@@ -232,9 +195,9 @@ impl Engine {
             return next;
         }
         let mut found = [0; PUT_OFF];
-        let count = self.tcp.wheel.first_before(soon, &mut found);
+        let count = self.tcp.table.wheel.first_before(soon, &mut found);
         for &slot in &found[..count] {
-            self.tcp.put_off(slot, soon);
+            self.tcp.table.put_off(slot, soon);
         }
         self.next_deadline()
     }
@@ -245,11 +208,11 @@ impl Engine {
         // Straight on: this is asked in every turn. A deadline at the end of time is none.
         let ns = |due: Option<Instant>| due.map_or(u64::MAX, Instant::as_nanos);
         let tcp = &self.tcp;
-        let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
-        first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.busy.due()));
+        let mut first = tcp.table.wheel.next_ns().min(tcp.table.half_open.wheel.next_ns());
+        first = first.min(tcp.table.time_wait.wheel.next_ns()).min(ns(tcp.table.busy.due()));
         first = first.min(ns(self.ip.neighbors.next_wakeup()));
         first = first.min(ns(self.ip.addresses.claims.next_due()));
-        first = first.min(ns(self.reclaim.next_deadline()));
+        first = first.min(ns(self.tcp.reclaim.next_deadline()));
         first = first.min(ns(self.ip.reassembly.next_deadline()));
         first = first.min(ns(self.live.next_deadline(self.turns_of_work(), self.cx.now)));
         first = first.min(ns(self.ip.addresses.groups.next_due()));

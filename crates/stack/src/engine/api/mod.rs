@@ -2,4 +2,5 @@
 
 mod echo;
 mod ip;
+mod tcp;
 mod udp;

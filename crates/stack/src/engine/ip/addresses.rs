@@ -8,7 +8,9 @@ use super::Membership;
 use super::claims::Claims;
 use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
 use super::source::{AddressUse, Candidate, choose};
-use crate::engine::{Engine, NO_PREFIX};
+use crate::engine::NO_PREFIX;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
 use crate::error::Error;
 
 /// Why no socket has a peer at one of the engine's own addresses.
@@ -27,74 +29,84 @@ pub(crate) enum Destination {
     Forwarded,
 }
 
-impl Engine {
-    /// Gives the link an address, with the route to its prefix where the route table is the engine's own
-    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). The prefix keeps its host bits. An address of a link that
-    /// has failed or was removed goes over to this one, with the connections that have it.
-    ///
-    /// Where there may be other stations on the link it is announced, and checked, as
-    /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
-    ///
-    /// # Errors
-    /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
-    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
-    /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
-    /// use. Nothing has changed then. That somebody else has it shows later ([`Engine::address_infos`]).
-    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
+impl IpLayer {
+    /// See [`Engine::set_address_use`](crate::Engine::set_address_use).
+    pub(in crate::engine) fn set_address_use(
+        &mut self,
+        link: LinkId,
+        ip: std::net::IpAddr,
+        usage: AddressUse,
+    ) -> Result<(), Error> {
+        let addresses = &self.addresses;
+        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
+        if !is_there && !addresses.claims.is_tentative(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        self.addresses.set_use(ip, usage);
+        // Whoever keeps a way and its source looks it up anew.
+        self.routing.note_link_change();
+        Ok(())
+    }
+
+    /// See [`Engine::add_address`](crate::Engine::add_address).
+    pub(in crate::engine) fn add_address(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        prefix: Prefix,
+    ) -> Result<(), Error> {
         if !prefix.is_valid() {
             return Err(Error::Invalid(NO_PREFIX));
         }
         if is_no_host(prefix.addr) {
             return Err(Error::Invalid("not an address that a host has on a link"));
         }
-        self.ip.check_link(link)?;
-        let addresses = &self.ip.addresses;
+        self.check_link(link)?;
+        let addresses = &self.addresses;
         if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
             return Err(Error::AddrInUse);
         }
         let count = addresses.len() + addresses.claims.unused();
         let to_go = match addresses.owns(prefix.addr) {
             true => 0,
-            false => (count + 1).saturating_sub(self.cx.limits.addresses),
+            false => (count + 1).saturating_sub(cx.limits.addresses),
         };
         if addresses.over_count() < to_go {
             return Err(Error::Limit("addresses"));
         }
         // The last that can fail.
-        if self.ip.routing.is_own() {
+        if self.routing.is_own() {
             self.add_route(prefix.network(), Route::on_link(link))?;
         }
         for _ in 0..to_go {
-            self.ip.addresses.forget_one();
+            self.addresses.forget_one();
         }
-        self.ip.claim(&mut self.cx, link, prefix);
-        self.follow_addresses();
+        self.claim(cx, link, prefix);
         Ok(())
     }
 
-    /// Takes an address from a link, be it used, checked yet, or found to be another's; its connections are reset, and the
-    /// route to its prefix that came with it goes unless the link has another address in it. Sockets that are bound to it stay, and can send
-    /// again when it comes back.
-    ///
-    /// # Errors
-    /// [`Error::AddrNotAvailable`] when the link has no such address; [`Error::Invalid`] for a link that is not in use.
-    pub fn remove_address(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
-        self.ip.check_link(link)?;
-        let claims = &self.ip.addresses.claims;
-        let own = self.ip.addresses.of_link(link).find(|own| own.addr == ip);
+    /// See [`Engine::remove_address`](crate::Engine::remove_address).
+    pub(in crate::engine) fn remove_address(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        ip: IpAddr,
+    ) -> Result<(), Error> {
+        self.check_link(link)?;
+        let claims = &self.addresses.claims;
+        let own = self.addresses.of_link(link).find(|own| own.addr == ip);
         let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
         let own = own.or_else(|| claimed().map(|info| info.prefix));
         let own = own.ok_or(Error::AddrNotAvailable)?;
-        self.ip.addresses.claims.forget(ip);
-        self.ip.lose_address(&mut self.cx, link, ip);
+        self.addresses.claims.forget(ip);
+        self.lose_address(cx, link, ip);
         let is_same = |other: Prefix| other.network() == own.network();
-        let claims = &self.ip.addresses.claims;
-        let is_used = self.ip.addresses.of_link(link).any(is_same)
+        let claims = &self.addresses.claims;
+        let is_used = self.addresses.of_link(link).any(is_same)
             || claims.iter().any(|info| info.link == link && is_same(info.prefix));
         if !is_used {
-            self.ip.routing.remove_network(own.network(), link);
+            self.routing.remove_network(own.network(), link);
         }
-        self.follow_addresses();
         Ok(())
     }
 }
@@ -470,6 +482,7 @@ mod tests {
     use millstream_route::RouteTable;
 
     use super::*;
+    use crate::engine::Engine;
     use crate::engine::ip::routing::Routing;
     use crate::{EngineConfig, Limits};
 

@@ -9,7 +9,6 @@ use millstream_wire::ip::{self, Fragment, IpHeader, Protocol, Version};
 use siphasher::sip::SipHasher13;
 
 use super::reassembly::{Expired, Outcome, Part};
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::ip::addresses::is_link_local;
 use crate::engine::ip::arrival::Delivery;
@@ -125,14 +124,6 @@ impl IpLayer {
             let arrival = Arrival { packet, ip, link, destination, to_all };
             self.send_icmp_error(cx, &arrival, Icmp::TimeExceeded { reassembly: true });
         }
-    }
-}
-
-impl Engine {
-    /// Memory that fragments of datagrams that are not whole hold, in bytes
-    /// ([`Limits::fragments_bytes`](crate::Limits::fragments_bytes)).
-    pub fn fragments_held_bytes(&self) -> usize {
-        self.ip.reassembly.held_bytes()
     }
 }
 

@@ -13,13 +13,11 @@ mod groups;
 pub(in crate::engine) mod icmp;
 pub(in crate::engine) mod icmp_meaning;
 pub(in crate::engine) mod input;
-mod loopback;
 mod membership;
 pub(in crate::engine) mod neighbor;
 pub(in crate::engine) mod output;
 pub(in crate::engine) mod path_mtus;
 pub(in crate::engine) mod rate;
-pub(in crate::engine) mod reachable;
 pub(in crate::engine) mod reassembly;
 pub(in crate::engine) mod reserved;
 pub(in crate::engine) mod reverse_path;
@@ -48,6 +46,7 @@ use crate::engine::ip::reserved::is_no_destination;
 use crate::engine::ip::routing::Routing;
 use crate::engine::ip::sent_lately::SentLately;
 use crate::engine::links::{Links, Serial};
+use crate::engine::words;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::stats::DropReason;
@@ -72,7 +71,7 @@ impl NextHop {
 
 /// Everything between links and transport protocols: addresses, routes, neighbours, groups, fragments, packets for
 /// others.
-pub(crate) struct IpLayer {
+pub(in crate::engine) struct IpLayer {
     pub links: Links,
     pub routing: Routing,
     pub neighbors: NeighborTable,
@@ -112,47 +111,40 @@ pub(in crate::engine) struct Changes {
     pub lost: Vec<IpAddr>,
 }
 
-/// Secrets of what an [`IpLayer`] draws and limits.
-pub(in crate::engine) struct Keys {
-    pub claims: u64,
-    pub groups: u64,
-    pub fragments: (u64, u64),
-    pub neighbors: [u64; 2],
-    pub identifications: (u64, u64),
-    pub flows: u64,
-    pub path_mtus: (u64, u64),
-    pub sent: (u64, u64),
-    pub icmp_errors: (u64, u64),
-    pub resets: (u64, u64),
-}
-
 /// What the number of no link is refused with.
 pub(in crate::engine) const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl IpLayer {
-    /// Without links, and by another's `routes` or none yet; by keys that come from the engine's seed.
+    /// Without links, and by another's `routes` or none yet; by secrets that come from the engine's seed.
     pub fn new(
         now: Instant,
         addresses: AddressConfig,
         routes: Option<Routes>,
         limits: &Limits,
-        keys: Keys,
+        seed: &[u8; 32],
     ) -> Self {
+        let [key0, key1, ..] = words(seed, 0);
+        let (random, answers) = (words(seed, 2), words(seed, 6));
+        let [claims_key, groups_key, ..] = words(seed, 4);
+        let path_mtus = (answers[3] ^ key1, answers[1] ^ key0);
         let Tuning { icmp_errors_per_s, icmp_errors_per_address_s, .. } = limits.tuning;
         let Tuning { resets_per_s, resets_per_address_s, .. } = limits.tuning;
         Self {
             links: Default::default(),
-            routing: Routing::new(keys.flows, routes),
-            neighbors: NeighborTable::new(NeighborConfig::default(), keys.neighbors),
+            routing: Routing::new((answers[2] ^ key0) | 1, routes),
+            neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
             addresses: Addresses::new(
-                Claims::new(addresses, keys.claims),
-                Membership::new(limits.groups, keys.groups),
+                Claims::new(addresses, claims_key),
+                Membership::new(limits.groups, groups_key),
             ),
-            path_mtus: PathMtus::new(keys.path_mtus),
-            reply_mtus: PathMtus::new((keys.path_mtus.1, keys.path_mtus.0)),
-            sent: SentLately::new(keys.sent),
-            identifications: Identifications::new(keys.identifications),
-            reassembly: Reassembly::new(limits.fragments_bytes, keys.fragments),
+            path_mtus: PathMtus::new(path_mtus),
+            reply_mtus: PathMtus::new((path_mtus.1, path_mtus.0)),
+            sent: SentLately::new((answers[0] ^ key1, answers[3] ^ key0)),
+            identifications: Identifications::new((answers[1] ^ key1, answers[0] ^ key0)),
+            reassembly: Reassembly::new(
+                limits.fragments_bytes,
+                (random[0] ^ key0, random[1] ^ key1),
+            ),
             forwards: false,
             runs: None,
             follow: Follow::new(now),
@@ -162,9 +154,9 @@ impl IpLayer {
             icmp_errors: AnswerLimit::new(
                 icmp_errors_per_s,
                 icmp_errors_per_address_s,
-                keys.icmp_errors,
+                (answers[0], answers[1]),
             ),
-            resets: AnswerLimit::new(resets_per_s, resets_per_address_s, keys.resets),
+            resets: AnswerLimit::new(resets_per_s, resets_per_address_s, (answers[2], answers[3])),
         }
     }
 
@@ -315,6 +307,14 @@ impl IpLayer {
         Ok(hop.ok_or_else(|| self.why_no_hop(to))?.mtu)
     }
 
+    /// An own address, or an unspecified one.
+    pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
+        match ip.is_unspecified() || self.addresses.is_here(ip) {
+            true => Ok(()),
+            false => Err(Error::AddrNotAvailable),
+        }
+    }
+
     /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
     ///
     /// # Errors
@@ -356,3 +356,6 @@ pub(in crate::engine) fn is_broadcast(ip: IpAddr) -> bool {
 pub(in crate::engine) fn is_scoped(remote: IpAddr) -> bool {
     is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
 }
+
+#[cfg(test)]
+pub(in crate::engine) mod tests;

@@ -14,7 +14,6 @@ use millstream_wire::ndp::{
 
 use super::claims::AddressState;
 use super::reserved::{is_no_host, is_no_source};
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::ip::arrival::IcmpError;
 use crate::engine::ip::{IpLayer, NextHop};
@@ -331,48 +330,46 @@ impl IpLayer {
     }
 }
 
-impl Engine {
-    /// Sets a neighbour by hand: it is never asked, nobody else may claim its address, and it never gives way to others.
-    /// What waited for it is sent.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a link that is not in use, for addresses that no single station has, and for one of the
-    /// engine's own; [`Error::Limit`] when the table is full of neighbours that were set by hand.
-    pub fn add_neighbor(&mut self, link: LinkId, ip: IpAddr, mac: MacAddr) -> Result<(), Error> {
-        self.ip.check_neighbor(link, ip, mac)?;
-        let waiting = self.ip.neighbors.set_static(self.cx.now, link, ip, mac);
-        let mut waiting = waiting.map_err(|_| Error::Limit("neighbors"))?;
-        while let Some(packet) = waiting.pop() {
-            self.ip.send_to_mac(&mut self.cx, link, mac, packet);
-        }
-        Ok(())
-    }
-
-    /// Tells the engine of a neighbour that somebody else has learnt, as the host's kernel: it is taken in as if it had
-    /// asked for an address of ours (RFC 826; RFC 4861, 7.2.3), and is asked itself soon after its first use. It changes
-    /// nothing of one that was set by hand.
-    ///
-    /// # Errors
-    /// As [`add_neighbor`](Self::add_neighbor), but where no other gives way it is not taken in.
-    pub fn suggest_neighbor(
+impl IpLayer {
+    /// See [`Engine::add_neighbor`](crate::Engine::add_neighbor).
+    pub(in crate::engine) fn add_neighbor(
         &mut self,
+        cx: &mut Context,
         link: LinkId,
         ip: IpAddr,
         mac: MacAddr,
     ) -> Result<(), Error> {
-        self.ip.check_neighbor(link, ip, mac)?;
-        self.ip.hear(&mut self.cx, link, ip, Some(mac), Evidence::Asked);
+        self.check_neighbor(link, ip, mac)?;
+        let waiting = self.neighbors.set_static(cx.now, link, ip, mac);
+        let mut waiting = waiting.map_err(|_| Error::Limit("neighbors"))?;
+        while let Some(packet) = waiting.pop() {
+            self.send_to_mac(cx, link, mac, packet);
+        }
         Ok(())
     }
 
-    /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited for it is dropped and
-    /// counted ([`DropReason::NeighborUnreachable`]).
-    ///
-    /// # Errors
-    /// [`Error::AddrNotAvailable`] when it is not known.
-    pub fn remove_neighbor(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
-        let waiting = self.ip.neighbors.remove(link, ip).ok_or(Error::AddrNotAvailable)?;
-        self.cx.stats.drop_many(DropReason::NeighborUnreachable, waiting.len() as u64);
+    /// See [`Engine::suggest_neighbor`](crate::Engine::suggest_neighbor).
+    pub(in crate::engine) fn suggest_neighbor(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        ip: IpAddr,
+        mac: MacAddr,
+    ) -> Result<(), Error> {
+        self.check_neighbor(link, ip, mac)?;
+        self.hear(cx, link, ip, Some(mac), Evidence::Asked);
+        Ok(())
+    }
+
+    /// See [`Engine::remove_neighbor`](crate::Engine::remove_neighbor).
+    pub(in crate::engine) fn remove_neighbor(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        ip: IpAddr,
+    ) -> Result<(), Error> {
+        let waiting = self.neighbors.remove(link, ip).ok_or(Error::AddrNotAvailable)?;
+        cx.stats.drop_many(DropReason::NeighborUnreachable, waiting.len() as u64);
         Ok(())
     }
 }

@@ -7,7 +7,6 @@ use millstream_route::{LinkId, Route};
 
 use super::addresses::is_link_local;
 use super::routing::Routing;
-use crate::engine::Engine;
 use crate::engine::ip::IpLayer;
 use crate::engine::links::ReversePath;
 use crate::error::Error;
@@ -50,15 +49,15 @@ impl IpLayer {
     }
 }
 
-impl Engine {
-    /// Filters what comes by the link by its source from now on; packets of flows that are known already are not
-    /// looked at again. What is dropped is counted ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a link that is not in use.
-    pub fn set_reverse_path(&mut self, link: LinkId, filter: ReversePath) -> Result<(), Error> {
-        self.ip.check_link(link)?;
-        self.ip.links[link.index()].reverse_path = Some(filter);
+impl IpLayer {
+    /// See [`Engine::set_reverse_path`](crate::Engine::set_reverse_path).
+    pub(in crate::engine) fn set_reverse_path(
+        &mut self,
+        link: LinkId,
+        filter: ReversePath,
+    ) -> Result<(), Error> {
+        self.check_link(link)?;
+        self.links[link.index()].reverse_path = Some(filter);
         Ok(())
     }
 }

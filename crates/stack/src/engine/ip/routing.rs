@@ -5,43 +5,40 @@ use std::net::IpAddr;
 use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable, Routes};
 use millstream_wire::ip::{IpHeader, Protocol};
 
-use crate::engine::{Engine, NO_PREFIX};
+use crate::engine::NO_PREFIX;
+use crate::engine::ip::IpLayer;
 use crate::error::Error;
 
 /// What changes of the routes are refused with where they are another's.
 const SHARED: Error =
     Error::Invalid("the engine goes by a route table that another owns: change that one");
 
-impl Engine {
-    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
-    /// goes, and the next one takes its place ([`Engine::link_error`]).
-    ///
-    /// # Errors
-    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix, a gateway or a weight
-    /// that cannot be one, for a link that is not in use, and where the table is another's
-    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). Nothing has changed then.
-    pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
+impl IpLayer {
+    /// See [`Engine::add_route`](crate::Engine::add_route).
+    pub(in crate::engine) fn add_route(
+        &mut self,
+        prefix: Prefix,
+        route: Route,
+    ) -> Result<(), Error> {
         if route.reject.is_none() {
-            self.ip.check_link(route.link)?;
+            self.check_link(route.link)?;
         }
-        self.ip.routing.insert(prefix, route)
+        self.routing.insert(prefix, route)
     }
 
-    /// Adds the default route of the gateway's family through a gateway on `link`.
-    ///
-    /// # Errors
-    /// As [`Engine::add_route`].
-    pub fn add_gateway(&mut self, link: LinkId, gateway: IpAddr) -> Result<(), Error> {
+    /// See [`Engine::add_gateway`](crate::Engine::add_gateway).
+    pub(in crate::engine) fn add_gateway(
+        &mut self,
+        link: LinkId,
+        gateway: IpAddr,
+    ) -> Result<(), Error> {
         let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
         self.add_route(all, Route::via(link, gateway))
     }
 
-    /// The engine's route table, for changes beyond [`Engine::add_route`]. They hold from the next turn on.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
-    pub fn routes(&mut self) -> Result<&mut RouteTable, Error> {
-        self.ip.routing.table()
+    /// See [`Engine::routes`](crate::Engine::routes).
+    pub(in crate::engine) fn routes(&mut self) -> Result<&mut RouteTable, Error> {
+        self.routing.table()
     }
 }
 

@@ -36,7 +36,7 @@ impl ConnectionAnswer {
         let now = engine.cx.now;
         let Self { id, next, is_begun, lost } = self;
         let (watch, tcp) = (&mut engine.cx.watch, &mut engine.tcp);
-        let socket = tcp.by_id(*id).map(|(_, socket)| socket);
+        let socket = tcp.table.by_id(*id).map(|(_, socket)| socket);
         if let (false, Some(socket)) = (std::mem::replace(is_begun, true), &socket)
             && !watch.watch(socket, now)
         {

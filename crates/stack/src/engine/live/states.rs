@@ -24,7 +24,7 @@ pub(super) struct States {
 
 impl States {
     pub fn look(&mut self, engine: &Engine) {
-        let sockets = &engine.tcp.sockets;
+        let sockets = &engine.tcp.table.sockets;
         let end = self.next.saturating_add(LOOKED_AT).min(sockets.slots() as u32);
         for slot in self.next..end {
             if let Some(socket) = sockets.get(slot) {

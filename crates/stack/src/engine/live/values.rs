@@ -99,13 +99,15 @@ fn counters(engine: &Engine, to: &mut impl Visit) {
 
 fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
     let (tcp, ip, memory) = (&engine.tcp, &engine.ip, engine.memory_use());
-    let timers = tcp.wheel.armed() + tcp.half_open.wheel.armed() + tcp.time_wait.wheel.armed();
+    let timers = tcp.table.wheel.armed()
+        + tcp.table.half_open.wheel.armed()
+        + tcp.table.time_wait.wheel.armed();
     let levels = Levels {
         connections: engine.connection_count() as u64,
-        listeners: tcp.listeners.slots.len() as u64,
-        half_open: tcp.half_open.len() as u64,
-        time_wait: tcp.in_time_wait() as u64,
-        orphans: tcp.orphans.len() as u64,
+        listeners: tcp.table.listeners.slots.len() as u64,
+        half_open: tcp.table.half_open.len() as u64,
+        time_wait: tcp.table.in_time_wait() as u64,
+        orphans: tcp.table.orphans.len() as u64,
         udp_sockets: engine.udp.sockets.len() as u64,
         icmp_sockets: engine.echo.sockets.len() as u64,
         timers: timers as u64,
@@ -150,12 +152,12 @@ fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
     let mut armed = |kind: &str, count| to.of(&TIMERS_ARMED, &[("kind", &kind)], count);
     for kind in TimerKind::ALL {
         let detached = match kind {
-            TimerKind::TimeWait => tcp.time_wait.wheel.armed() as u64,
+            TimerKind::TimeWait => tcp.table.time_wait.wheel.armed() as u64,
             _ => 0,
         };
         armed(kind.name(), counted.timers[kind as usize] + detached);
     }
-    armed(SYN_ACK_TIMER, tcp.half_open.wheel.armed() as u64);
+    armed(SYN_ACK_TIMER, tcp.table.half_open.wheel.armed() as u64);
 }
 
 fn stages(engine: &Engine, to: &mut impl Visit) {

@@ -3,7 +3,6 @@
 pub(in crate::engine) mod account;
 pub(in crate::engine) mod held;
 pub(in crate::engine) mod pace;
-pub(in crate::engine) mod reclaim;
 
 use std::time::Duration;
 
@@ -103,7 +102,7 @@ impl Engine {
     /// [`PoolStats::unclaimed_bytes`] are in no socket: on links, or in the application's hands.
     pub fn memory(&self) -> PoolStats {
         let mut sums = HeldSums::default();
-        self.tcp.sockets.iter().for_each(|(_, socket)| sums.add_connection(&socket.conn));
+        self.tcp.table.sockets.iter().for_each(|(_, socket)| sums.add_connection(&socket.conn));
         for (_, socket) in self.udp.sockets.iter() {
             let bytes = socket.queue.iter().map(|datagram| datagram.packet.len()).sum();
             sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);

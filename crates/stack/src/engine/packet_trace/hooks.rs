@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::datagram::udp_table::UdpSocket;
+use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::input::Segment;
 use crate::socket::{SocketId, SocketKind};
 
@@ -105,13 +106,25 @@ impl PacketTraces {
 }
 
 impl UdpLayer {
-    /// What was sampled of a datagram socket may have come further.
+    /// Looks how far the sampled datagrams of a socket have come.
     #[inline]
     pub(in crate::engine) fn trace_datagrams_read(&mut self, cx: &mut Context, id: SocketId) {
         if cx.traces.follows(id.slot())
             && let Ok(socket) = self.by_id(id)
         {
             cx.traces.progress(id, &Standing::of_datagrams(socket));
+        }
+    }
+}
+
+impl TcpLayer {
+    /// Looks how far the sampled packets of a connection have come.
+    #[inline]
+    pub(in crate::engine) fn trace_progress(&mut self, cx: &mut Context, id: SocketId) {
+        if cx.traces.follows(id.slot())
+            && let Some((_, socket)) = self.table.by_id(id)
+        {
+            cx.traces.progress(id, &Standing::of_connection(socket));
         }
     }
 }
@@ -168,7 +181,7 @@ impl Engine {
         let trace = &mut arrived.trace;
         trace.reach(TracePoint::HeadersRead, now);
         trace.reach(TracePoint::Demultiplexed, now);
-        let Some((_, socket)) = segment.socket.and_then(|id| tcp.by_id(id)) else { return };
+        let Some((_, socket)) = segment.socket.and_then(|id| tcp.table.by_id(id)) else { return };
         trace.socket = Some(socket.id);
         let end = socket.conn.stream_end(&arrived.header, trace.bytes as usize);
         trace.position = end.unwrap_or(0);
@@ -180,7 +193,7 @@ impl Engine {
     pub(in crate::engine) fn trace_segment(&mut self, now: Instant, segment: &Segment) {
         self.trace_accepted();
         if let Some(id) = segment.socket {
-            self.trace_progress(id);
+            self.tcp.trace_progress(&mut self.cx, id);
             self.note_events(id, now);
         }
     }
@@ -195,33 +208,13 @@ impl Engine {
                 None => Some(TraceEnd::NotFollowed),
                 Some(_) if arrived.trace.bytes == 0 => Some(TraceEnd::NoPayload),
                 Some(_) if arrived.is_duplicate => Some(TraceEnd::Duplicate),
-                Some(id) if tcp.by_id(id).is_none() => Some(TraceEnd::Closed),
+                Some(id) if tcp.table.by_id(id).is_none() => Some(TraceEnd::Closed),
                 Some(_) => None,
             };
             match end {
                 Some(end) => tracer.end(PacketTrace { end, ..arrived.trace }),
                 None => cx.traces.follow(arrived.trace),
             }
-        }
-    }
-
-    /// What was sampled of a socket may have come further.
-    #[inline]
-    pub(in crate::engine) fn trace_progress(&mut self, id: SocketId) {
-        if self.cx.traces.follows(id.slot()) {
-            self.look_at_traced(id);
-        }
-    }
-
-    #[cold]
-    fn look_at_traced(&mut self, id: SocketId) {
-        let Self { cx, tcp, udp, .. } = self;
-        let standing = match id.kind() {
-            SocketKind::Udp => udp.by_id(id).ok().map(|socket| Standing::of_datagrams(socket)),
-            _ => tcp.by_id(id).map(|(_, socket)| Standing::of_connection(socket)),
-        };
-        if let Some(standing) = standing {
-            cx.traces.progress(id, &standing);
         }
     }
 
@@ -232,7 +225,7 @@ impl Engine {
         tracer.change(|trace| {
             let is_open = match trace.socket {
                 Some(id) if id.kind() == SocketKind::Udp => udp.by_id(id).is_ok(),
-                Some(id) => tcp.by_id(id).is_some_and(|(_, socket)| {
+                Some(id) => tcp.table.by_id(id).is_some_and(|(_, socket)| {
                     let Standing { is_read, sends, .. } = Standing::of_connection(socket);
                     if trace.way() == Way::In { is_read } else { sends }
                 }),

@@ -7,11 +7,11 @@ use millstream_route::LinkId;
 
 use super::record::Transport;
 use super::{PacketTrace, PacketTraces, Standing, TraceEnd, TracePoint, Way};
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::ip::IpLayer;
 use crate::engine::links::{LinkSlot, Links};
+use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::table::{TcpSocket, plain};
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -150,20 +150,24 @@ impl UdpLayer {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// A write has put so many bytes into the send queue: one segment of them may be sampled.
     #[inline]
-    pub(in crate::engine) fn trace_written(&mut self, id: SocketId, bytes: usize) {
-        if self.cx.traces.is_on() && bytes != 0 {
-            self.choose_written(id, bytes);
+    pub(in crate::engine) fn trace_written(
+        &mut self,
+        cx: &mut Context,
+        id: SocketId,
+        bytes: usize,
+    ) {
+        if cx.traces.is_on() && bytes != 0 {
+            self.choose_written(cx, id, bytes);
         }
     }
 
     #[cold]
-    fn choose_written(&mut self, id: SocketId, bytes: usize) {
-        let Self { cx, tcp, .. } = self;
+    fn choose_written(&mut self, cx: &mut Context, id: SocketId, bytes: usize) {
         let Some(tracer) = &mut cx.traces.tracer else { return };
-        let Some((_, socket)) = tcp.by_id(id) else { return };
+        let Some((_, socket)) = self.table.by_id(id) else { return };
         let size = socket.conn.mss().max(1) as usize;
         let Some(at) = tracer.choose(Way::Out, bytes.div_ceil(size)) else { return };
         let (start, end) = (at * size, bytes.min((at + 1) * size));

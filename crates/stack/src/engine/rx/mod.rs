@@ -32,7 +32,6 @@ use crate::engine::rx::reader::Reader;
 use crate::engine::tcp::api::conn_error;
 use crate::engine::tcp::input::{PlacedAt, Segment};
 use crate::headers::is_trusted;
-use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::stats::DropReason;
 use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
@@ -46,10 +45,8 @@ struct Bulk {
 }
 
 impl Bulk {
-    /// What a segment of `len` bytes for the socket in `slot` tells, if that is bulk.
-    #[inline]
-    fn of(slot: u32, len: usize) -> Option<Self> {
-        (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_SMALL_SEGMENTS })
+    fn of(slot: u32) -> Self {
+        Self { slot, patience: DIRECT_SMALL_SEGMENTS }
     }
 }
 
@@ -76,26 +73,6 @@ impl Ingress {
     /// Remembers the flow of a segment that was parsed.
     pub fn learn(&mut self, segment: &Segment, ip_len: usize, header_len: usize) {
         self.flows.learn(segment, ip_len, header_len);
-    }
-
-    /// `len` bytes came for the connection in `slot`.
-    #[inline]
-    pub fn note_bulk(&mut self, slot: u32, len: usize) {
-        if let Some(bulk) = Bulk::of(slot, len) {
-            self.bulk = Some(bulk);
-        }
-    }
-
-    /// The batch, of which those at the front may be handed on.
-    #[inline]
-    pub fn batch(&self) -> &PacketBatch {
-        &self.batch
-    }
-
-    /// The next packet of the batch, into which somebody has looked.
-    #[inline]
-    pub fn next_packet(&mut self) -> Option<Packet> {
-        self.batch.pop()
     }
 }
 
@@ -136,7 +113,7 @@ impl Engine {
             Some(_) => self.rx.batch.len(),
             None => self.take_from(now, link),
         };
-        self.carry_up(now, link, count);
+        self.carry_up(link, count);
         placed.unwrap_or(0) + count
     }
 
@@ -161,7 +138,7 @@ impl Engine {
     }
 
     /// Carries a batch of `count` packets up.
-    pub(super) fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) {
+    pub(super) fn carry_up(&mut self, link: LinkId, count: usize) {
         if count == 0 {
             return self.cx.stats.stages.mark(Stage::Poll, 0);
         }
@@ -173,10 +150,10 @@ impl Engine {
         let mut bytes = 0;
         self.rx.batch.look_ahead();
         loop {
-            bytes += self.forward_run(link, medium);
+            bytes += self.ip.forward_run(&mut self.cx, &mut self.rx.batch, link, medium);
             let Some(packet) = self.rx.batch.pop_ahead() else { break };
             bytes += packet.len();
-            self.classify(now, (link, medium), packet);
+            self.classify((link, medium), packet);
         }
         let stats = &mut self.cx.stats;
         stats.rx_packets += count as u64;
@@ -192,14 +169,14 @@ impl Engine {
 
     /// Finds out whose a packet is, and hands it on.
     #[inline]
-    fn classify(&mut self, now: Instant, (link, medium): (LinkId, Medium), packet: Packet) {
+    fn classify(&mut self, (link, medium): (LinkId, Medium), packet: Packet) {
         if !self.cx.limits.tuning.fast_path.flow_cache {
             return self.packet_input(link, packet);
         }
         match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
             // `wire` finds and counts what is wrong with one that is given back.
             Look::Hit(hit) => {
-                if let Err(packet) = self.known_flow(now, packet, &hit) {
+                if let Err(packet) = self.known_flow(packet, &hit) {
                     self.packet_input(link, packet);
                 }
             }
@@ -212,7 +189,14 @@ impl Engine {
     #[inline]
     pub(super) fn packet_input(&mut self, link: LinkId, packet: Packet) {
         match self.ip.input(&mut self.cx, link, packet) {
-            Delivery::Tcp(arrival) => self.tcp_arrival(self.cx.now, arrival),
+            Delivery::Tcp(arrival) => {
+                if let Some((mut segment, ip_len, header_len)) =
+                    self.tcp.arrival(&mut self.cx, arrival)
+                {
+                    self.rx.learn(&segment, ip_len, header_len);
+                    self.segment_input(&mut segment, None);
+                }
+            }
             Delivery::Udp(arrival) => self.udp.input(&mut self.cx, &mut self.ip, arrival),
             Delivery::EchoReply(arrival, id, seq) => {
                 self.echo.input(&mut self.cx, arrival, id, seq)
@@ -264,7 +248,7 @@ impl Engine {
                     local: SocketAddr::new(local, src_port),
                     remote: SocketAddr::new(remote, dst_port),
                 };
-                return self.tcp_icmp_error(self.cx.now, &tuple, seq, error);
+                return self.tcp.icmp_error(&mut self.cx, &tuple, seq, error);
             }
             QuotedTransport::Udp { src_port, dst_port } => {
                 let ends = (SocketAddr::new(local, src_port), SocketAddr::new(remote, dst_port));
@@ -289,15 +273,7 @@ impl Engine {
     #[cold]
     fn follow_changes(&mut self) {
         let Changes { lost, .. } = std::mem::take(&mut self.ip.changes);
-        let sockets = self.tcp.sockets.iter();
-        let ids: Vec<SocketId> = sockets
-            .filter(|(_, socket)| lost.contains(&socket.conn.ends().local.ip()))
-            .map(|(_, socket)| socket.id)
-            .collect();
-        for id in ids {
-            // RFC 5227, 2.4.
-            let _ = self.with_conn(id, |socket, _| socket.conn.abort());
-        }
+        self.tcp.reset_from(&mut self.cx, &lost);
         // Headers of flows may be others now.
         self.rx.forget_flows();
         self.udp.flows.forget();
@@ -306,9 +282,9 @@ impl Engine {
     /// Verifies a segment of a known flow and hands it to its connection. Gives back one whose checksum does not hold, or
     /// whose connection is gone.
     #[inline]
-    fn known_flow(&mut self, now: Instant, packet: Packet, hit: &Hit) -> Result<(), Packet> {
+    fn known_flow(&mut self, packet: Packet, hit: &Hit) -> Result<(), Packet> {
         let flow = self.rx.flows.flow(hit.place);
-        let socket = self.tcp.sockets.get(flow.socket.slot());
+        let socket = self.tcp.table.sockets.get(flow.socket.slot());
         let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
             self.rx.flows.forget_flow(hit.place);
             return Err(packet);
@@ -318,7 +294,7 @@ impl Engine {
         }
         let mut segment = flow.segment(socket.conn.ends(), hit, PlacedAt::NOWHERE);
         segment.payload = hit.payload_of(packet);
-        self.segment_input(now, &mut segment, None);
+        self.segment_input(&mut segment, None);
         Ok(())
     }
 
@@ -326,7 +302,6 @@ impl Engine {
     /// connection has accepted.
     pub(in crate::engine) fn segment_input(
         &mut self,
-        now: Instant,
         segment: &mut Segment,
         reader: Option<&mut Reader<'_>>,
     ) -> usize {
@@ -335,9 +310,10 @@ impl Engine {
         if is_traced {
             self.find_traced(segment);
         }
-        let taken = self.tcp_input(now, segment, reader);
+        self.note_bulk(segment);
+        let taken = self.tcp.input(&mut self.cx, &mut self.ip, segment, reader);
         if is_traced {
-            self.trace_segment(now, segment);
+            self.trace_segment(self.cx.now, segment);
         }
         self.cx.stats.stages.mark(Stage::Tcp, 1);
         taken
@@ -380,7 +356,7 @@ impl Engine {
             self.cx.stats.stages.mark(Stage::Receive, 1);
             let medium = self.ip.links[link.index()].capabilities.medium;
             self.cx.traces.placed(&placed.head, placed.total_len(), medium);
-            if let Err(placed) = self.take_placed(now, link, head_len, placed, start, reader) {
+            if let Err(placed) = self.take_placed(link, head_len, placed, start, reader) {
                 self.not_expected(placed, reader.memory_from(start));
                 break;
             }
@@ -397,7 +373,7 @@ impl Engine {
     /// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
     /// connection in `slot`, or one like it.
     fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
-        let socket = self.tcp.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
+        let socket = self.tcp.table.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
         let target = self.ip.links.used_slot(link)?;
         let is_its = socket.route.next_hop(self.ip.generations())?.link == link;
         if !is_its || !target.link.places() || !socket.conn.awaits_data() {
@@ -412,7 +388,6 @@ impl Engine {
     /// known flow and what the connection expects; otherwise gives it back.
     fn take_placed(
         &mut self,
-        now: Instant,
         link: LinkId,
         head_len: usize,
         placed: Placed,
@@ -429,7 +404,7 @@ impl Engine {
             return Err(placed);
         }
         let flow = self.rx.flows.flow(hit.place);
-        let socket = self.tcp.sockets.get(flow.socket.slot());
+        let socket = self.tcp.table.sockets.get(flow.socket.slot());
         let Some(socket) = socket else { return Err(placed) };
         let is_next = socket.id == flow.socket
             && socket.in_flows
@@ -448,7 +423,7 @@ impl Engine {
         let stats = &mut self.cx.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
-        let taken = self.segment_input(now, &mut segment, Some(reader));
+        let taken = self.segment_input(&mut segment, Some(reader));
         self.cx.stats.tcp_rx_direct_bytes += taken as u64;
         self.note_small(bytes);
         Ok(())
@@ -463,6 +438,14 @@ impl Engine {
         match placed.into_packet(&self.cx.pool, memory) {
             Some(packet) => drop(self.rx.batch.push(packet)),
             None => self.cx.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+
+    /// A segment for a connection may be the first of bulk.
+    #[inline]
+    fn note_bulk(&mut self, segment: &Segment) {
+        if segment.len() >= DIRECT_BULK_BYTES {
+            self.rx.bulk = segment.socket.map(|id| Bulk::of(id.slot()));
         }
     }
 

@@ -7,6 +7,7 @@ use millstream_packet::Instant;
 
 use crate::SocketId;
 use crate::engine::Engine;
+use crate::engine::tcp::TcpLayer;
 use crate::stats::Undelivered;
 use crate::tuning::{LINGER_LOOK, LINGER_STALL};
 
@@ -43,28 +44,30 @@ impl Lingering {
     }
 }
 
-impl Engine {
-    /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
-    /// silent, or the application aborted them.
-    pub fn undelivered(&self) -> Undelivered {
-        self.tcp.cut_off()
-    }
-
-    /// What a connection has still to deliver, or had when it ended.
-    pub(crate) fn tcp_undelivered(&mut self, id: SocketId) -> Option<u64> {
-        self.tcp.by_id(id)?.1.conn.undelivered_bytes()
+impl TcpLayer {
+    /// Returns the bytes that a connection has still to deliver, or had when it ended.
+    pub(in crate::engine) fn undelivered(&mut self, id: SocketId) -> Option<u64> {
+        self.table.by_id(id)?.1.conn.undelivered_bytes()
     }
 
     /// What open connections have still to deliver, and what those had that have ended and are not gone. Looks at each
     /// of them.
-    pub(crate) fn to_deliver(&self) -> (Undelivered, Undelivered) {
+    pub(in crate::engine) fn to_deliver(&self) -> (Undelivered, Undelivered) {
         let (mut left, mut cut_off) = <(Undelivered, Undelivered)>::default();
-        for (_, socket) in self.tcp.sockets.iter() {
+        for (_, socket) in self.table.sockets.iter() {
             let Some(bytes) = socket.conn.undelivered_bytes() else { continue };
             let list = if socket.conn.is_closed() { &mut cut_off } else { &mut left };
             list.add(bytes);
         }
         (left, cut_off)
+    }
+}
+
+impl Engine {
+    /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
+    /// silent, or the application aborted them.
+    pub fn undelivered(&self) -> Undelivered {
+        self.tcp.table.cut_off()
     }
 
     /// Takes turns until all that was written on TCP connections, and their ends as far as they were shut down or closed,
@@ -77,7 +80,7 @@ impl Engine {
         let mut lingering = Lingering::begin(self.refresh_time());
         loop {
             self.flush();
-            let (left, cut_off) = self.to_deliver();
+            let (left, cut_off) = self.tcp.to_deliver();
             let wait = match left.is_none() || self.ip.links.used_count() == 0 {
                 true => None,
                 false => lingering.wait(self.now(), left, linger),

@@ -14,8 +14,9 @@ use millstream_tcp::{
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 use siphasher::sip::SipHasher24;
 
-use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::random::Random;
+use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::Listener;
 use crate::engine::tcp::table::TcpTable;
 use crate::tuning::{
@@ -152,13 +153,13 @@ impl TcpTable {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// The connection that a SYN with a good cookie opens at once, `payload` received; `ends` with the
     /// sequence number and timestamp offset to use. None: it goes through the
     /// handshake first.
     pub(in crate::engine) fn fast_open_admit(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         listener_slot: u32,
         config: &Arc<Config>,
         ends: (&FourTuple, SeqNumber, u32),
@@ -166,27 +167,26 @@ impl Engine {
         payload: Option<Packet>,
     ) -> Option<Connection> {
         let option = syn.options.fast_open.filter(|_| config.fast_open)?;
-        let listener = self.tcp.listeners.slots.get_mut(listener_slot)?;
+        let listener = self.table.listeners.slots.get_mut(listener_slot)?;
         let (tuple, isn, ts_offset) = ends;
         let client = tuple.remote.ip();
-        let keys = self.tcp.fast_open.keys(now);
+        let keys = self.table.fast_open.keys(cx.now);
         let validity = keys.check(client, &option);
         if validity == FastOpenValidity::Invalid {
             return None;
         }
-        if !listener.takes_early(now, self.cx.limits.tuning.fast_open_pending, &mut self.cx.random)
-        {
-            // RFC 7413, 5.1: for now as if the option were unknown.
-            self.cx.stats.tcp_fast_open_refused += 1;
+        if !listener.takes_early(cx.now, cx.limits.tuning.fast_open_pending, &mut cx.random) {
+            // RFC 7413, 5.1: for cx.now as if the option were unknown.
+            cx.stats.tcp_fast_open_refused += 1;
             return None;
         }
-        let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, now);
+        let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, cx.now);
         if validity == FastOpenValidity::Previous {
             conn.give_cookie(keys.cookie(client));
         }
-        conn.set_memory_limit(self.cx.account.limit_of_new());
-        conn.open_early(now, payload, &self.cx.pool);
-        self.cx.stats.tcp_fast_opens += 1;
+        conn.set_memory_limit(cx.account.limit_of_new());
+        conn.open_early(cx.now, payload, &cx.pool);
+        cx.stats.tcp_fast_opens += 1;
         Some(conn)
     }
 }

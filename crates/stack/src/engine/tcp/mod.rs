@@ -7,7 +7,8 @@ pub(in crate::engine) mod ack_wait;
 pub(in crate::engine) mod admit;
 pub(in crate::engine) mod api;
 mod busy;
-pub(in crate::engine) mod configs;
+pub(in crate::engine) mod cached_route;
+mod configs;
 pub(crate) mod ending;
 pub(in crate::engine) mod fast_open;
 pub(in crate::engine) mod input;
@@ -15,10 +16,59 @@ pub(in crate::engine) mod listener;
 pub(in crate::engine) mod mini;
 pub(in crate::engine) mod options;
 pub(in crate::engine) mod orphans;
+pub(in crate::engine) mod parked;
 pub(in crate::engine) mod port_choice;
-pub(in crate::engine) mod room;
+pub(in crate::engine) mod reclaim;
+mod room;
+pub(in crate::engine) mod segment_headers;
 pub(in crate::engine) mod sources;
 pub(in crate::engine) mod table;
 pub(in crate::engine) mod time_wait;
+mod timers;
+pub(in crate::engine) mod transmit;
 pub(in crate::engine) mod writes;
 pub(in crate::engine) mod zero_copy;
+
+use millstream_packet::Instant;
+use millstream_tcp::Config;
+
+use crate::engine::tcp::parked::Parked;
+use crate::engine::tcp::reclaim::Reclaim;
+use crate::engine::tcp::table::TcpTable;
+use crate::engine::tcp::transmit::TransmitScheduler;
+use crate::engine::tcp::writes::WriteScheduler;
+use crate::engine::words;
+use crate::limits::Limits;
+
+/// TCP: all connections and listeners, their timers, and who may write and send how much. It knows the IP layer below it.
+pub(in crate::engine) struct TcpLayer {
+    pub table: TcpTable,
+    /// For connections that are not configured otherwise.
+    pub config: Config,
+    /// The order in which connections are served.
+    pub tx: TransmitScheduler,
+    /// Connections whose links take nothing.
+    pub parked: Parked,
+    /// Shares of writers in the bytes of a turn.
+    pub writes: WriteScheduler,
+    /// Where memory is taken back from.
+    pub reclaim: Reclaim,
+}
+
+impl TcpLayer {
+    /// Without connections, by secrets that come from the engine's seed.
+    pub fn new(config: Config, limits: &Limits, seed: &[u8; 32], now: Instant) -> Self {
+        let seeds = [1, 3, 5].map(|purpose| words(seed, purpose));
+        Self {
+            table: TcpTable::new(limits, seeds.each_ref(), now),
+            config,
+            tx: TransmitScheduler::default(),
+            parked: Parked::default(),
+            writes: WriteScheduler::new(limits),
+            reclaim: Reclaim::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use millstream_tcp::{Connection, Keepalive};
 
-use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::tcp::TcpLayer;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -67,21 +68,22 @@ impl TcpSocketOptions {
     }
 }
 
-impl Engine {
-    /// A connection's options as they are.
-    pub fn tcp_options(&mut self, id: SocketId) -> Result<TcpSocketOptions, Error> {
-        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+impl TcpLayer {
+    /// See [`Engine::tcp_options`](crate::Engine::tcp_options).
+    pub(in crate::engine) fn options(&mut self, id: SocketId) -> Result<TcpSocketOptions, Error> {
+        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         Ok(TcpSocketOptions::of(&socket.conn))
     }
 
-    /// Sets a connection's options, as far as they differ from what they are; all or, with an error, none.
-    pub fn tcp_set_options(
+    /// See [`Engine::tcp_set_options`](crate::Engine::tcp_set_options).
+    pub(in crate::engine) fn set_options(
         &mut self,
+        cx: &mut Context,
         id: SocketId,
         options: &TcpSocketOptions,
     ) -> Result<(), Error> {
         options.check()?;
-        self.with_conn(id, |socket, _| {
+        self.with_conn(cx, id, |socket, _| {
             let (conn, new) = (&mut socket.conn, options);
             let old = TcpSocketOptions::of(conn);
             conn.set_nodelay(new.nodelay);
@@ -109,29 +111,37 @@ impl Engine {
             }
         })?;
         // An idle connection has nothing to send, and from now on may have something to wait for.
-        self.tcp.arm(id.slot());
+        self.table.arm(id.slot());
         Ok(())
     }
 
-    /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.
-    pub fn tcp_quick_ack(&mut self, id: SocketId) -> Result<(), Error> {
-        self.with_conn(id, |socket, _| socket.conn.quick_ack())
+    /// See [`Engine::tcp_quick_ack`](crate::Engine::tcp_quick_ack).
+    pub(in crate::engine) fn quick_ack(
+        &mut self,
+        cx: &mut Context,
+        id: SocketId,
+    ) -> Result<(), Error> {
+        self.with_conn(cx, id, |socket, _| socket.conn.quick_ack())
     }
 
-    /// As [`Engine::tcp_write`]; what was taken is announced as urgent (RFC 6093). Not for new applications.
-    pub fn tcp_write_urgent(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        self.write_by(id, data, Connection::write_urgent)
+    /// See [`Engine::tcp_write_urgent`](crate::Engine::tcp_write_urgent).
+    pub(in crate::engine) fn write_urgent(
+        &mut self,
+        cx: &mut Context,
+        id: SocketId,
+        data: &[u8],
+    ) -> Result<usize, Error> {
+        self.write_by(cx, id, data, Connection::write_urgent)
     }
 
     /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it was read.
-    pub(crate) fn tcp_urgent_end(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
-        self.tcp.by_id(id).map(|(_, socket)| socket.conn.urgent_end()).ok_or(Error::NoSuchSocket)
+    pub(in crate::engine) fn urgent_end(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
+        self.table.by_id(id).map(|(_, socket)| socket.conn.urgent_end()).ok_or(Error::NoSuchSocket)
     }
 
-    /// Bytes to read up to the end of the peer's urgent data; none where none was announced or it was read. A new
-    /// mark makes the socket readable.
-    pub fn tcp_urgent(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
-        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+    /// See [`Engine::tcp_urgent`](crate::Engine::tcp_urgent).
+    pub(in crate::engine) fn urgent(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
+        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         Ok(socket.conn.urgent_mark().map(|mark| mark - socket.conn.read_offset()))
     }
 }

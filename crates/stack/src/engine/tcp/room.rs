@@ -8,10 +8,12 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use millstream_packet::Instant;
 use millstream_tcp::State;
 
-use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::admit::send_bare;
 use crate::engine::tcp::orphans::patience;
 use crate::engine::tcp::sources::Counted;
 use crate::socket::SocketId;
@@ -46,71 +48,86 @@ enum TooMany {
     Bytes,
 }
 
-impl Engine {
+impl TcpLayer {
     /// Makes room in the table of connections for one more; `newcomers` has the source that it is for already. False
     /// when nobody gives way: to a source with more than its share only orphans do, and what exchanged nothing of
     /// sources with as much.
-    pub(in crate::engine) fn make_room(&mut self, now: Instant, newcomers: usize) -> bool {
-        let found = self.sample_orphans(now, None, patience(0, 1));
-        let found = found.or_else(|| self.sample_others(now, newcomers));
+    pub(in crate::engine) fn make_room(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        newcomers: usize,
+    ) -> bool {
+        let found = self.sample_orphans(cx, None, patience(0, 1));
+        let found = found.or_else(|| self.sample_others(cx, newcomers));
         let Some((lack, .., slot)) = found else {
             // One of a source with more than its share may only not be who is made room for.
-            if self.beyond_share(newcomers) == 0 {
-                self.tcp.note_no_room(now + NO_ROOM_PAUSE);
+            if self.beyond_share(cx, newcomers) == 0 {
+                self.table.note_no_room(cx.now + NO_ROOM_PAUSE);
             }
             return false;
         };
-        let stats = &mut self.cx.stats;
+        let stats = &mut cx.stats;
         *match lack {
             Lack::Delivered | Lack::Stuck => &mut stats.tcp_orphans_displaced,
             Lack::Unused => &mut stats.tcp_unused_displaced,
             Lack::Idle | Lack::OneOfMany => &mut stats.tcp_idle_displaced,
         } += 1;
-        self.displace(now, slot);
-        !self.tcp.is_full()
+        self.displace(cx, ip, slot);
+        !self.table.is_full()
     }
 
     /// The application has closed a connection: if it is not over, it is an orphan, and others may have to give way.
-    pub(in crate::engine) fn note_orphan(&mut self, id: SocketId) {
-        let now = self.cx.now;
-        let Some((slot, socket)) = self.tcp.by_id(id) else { return };
-        let (ip, held) = (socket.conn.ends().remote.ip(), socket.conn.send_held_bytes());
+    pub(in crate::engine) fn note_orphan(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        id: SocketId,
+    ) {
+        let Some((slot, socket)) = self.table.by_id(id) else { return };
+        let (peer, held) = (socket.conn.ends().remote.ip(), socket.conn.send_held_bytes());
         let (acked, _) = socket.conn.memory_passed();
         if matches!(socket.conn.state(), State::Closed | State::TimeWait)
-            || self.tcp.orphans.get(slot).is_some()
+            || self.table.orphans.get(slot).is_some()
         {
             return;
         }
-        self.tcp.orphans.insert(slot, now, held, acked);
-        self.tcp.sources.add(ip, Counted::Orphans);
+        self.table.orphans.insert(slot, cx.now, held, acked);
+        self.table.sources.add(peer, Counted::Orphans);
         for _ in 0..ORPHANS_TURN {
             let (orphans, sources, tuning) =
-                (&self.tcp.orphans, &self.tcp.sources, &self.cx.limits.tuning);
-            let of_source = sources.count(ip, Counted::Orphans);
+                (&self.table.orphans, &self.table.sources, &cx.limits.tuning);
+            let of_source = sources.count(peer, Counted::Orphans);
             let counts = [
-                (TooMany::OfSource(sources.place(ip)), of_source, tuning.orphans_per_source),
-                (TooMany::InAll, orphans.len(), self.cx.limits.orphans),
+                (TooMany::OfSource(sources.place(peer)), of_source, tuning.orphans_per_source),
+                (TooMany::InAll, orphans.len(), cx.limits.orphans),
                 (TooMany::Bytes, orphans.held_bytes(), tuning.orphan_bytes),
             ];
             let beyond = counts.into_iter().find(|(_, count, limit)| count > limit);
             let Some((too_many, count, limit)) = beyond else { return };
-            if !self.reduce_orphans(now, too_many, patience(count, limit)) {
+            if !self.reduce_orphans(cx, ip, too_many, patience(count, limit)) {
                 return;
             }
         }
     }
 
     /// Has one of too many orphans give way; false when none does.
-    fn reduce_orphans(&mut self, now: Instant, too_many: TooMany, patience: Duration) -> bool {
-        let found = self.sample_orphans(now, Some(too_many), patience);
+    fn reduce_orphans(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        too_many: TooMany,
+        patience: Duration,
+    ) -> bool {
+        let found = self.sample_orphans(cx, Some(too_many), patience);
         let Some((.., slot)) = found else { return false };
-        let stats = &mut self.cx.stats;
+        let stats = &mut cx.stats;
         *match too_many {
             TooMany::OfSource(_) => &mut stats.tcp_orphans_over_source,
             TooMany::InAll => &mut stats.tcp_orphans_over_number,
             TooMany::Bytes => &mut stats.tcp_orphans_over_memory,
         } += 1;
-        self.displace(now, slot);
+        self.displace(cx, ip, slot);
         true
     }
 
@@ -119,26 +136,26 @@ impl Engine {
     /// to a new connection alone, and only of a source with more than its share.
     fn sample_orphans(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         too_many: Option<TooMany>,
         patience: Duration,
     ) -> Option<Candidate> {
         let mut found: Option<Candidate> = None;
         for _ in 0..ORPHAN_SAMPLE {
-            let drawn = self.tcp.draw();
-            let slot = self.tcp.orphans.pick(drawn)?;
-            let Some(socket) = self.tcp.sockets.get(slot) else { continue };
+            let drawn = self.table.draw();
+            let slot = self.table.orphans.pick(drawn)?;
+            let Some(socket) = self.table.sockets.get(slot) else { continue };
             let conn = &socket.conn;
             let (held, (acked, _)) = (conn.send_held_bytes(), conn.memory_passed());
-            let Some(orphan) = self.tcp.orphans.look(slot, held, acked, now) else { continue };
+            let Some(orphan) = self.table.orphans.look(slot, held, acked, cx.now) else { continue };
             let ip = conn.ends().remote.ip();
             if let Some(TooMany::OfSource(place)) = too_many
-                && place != self.tcp.sources.place(ip)
+                && place != self.table.sources.place(ip)
             {
                 continue;
             }
-            let still = conn.still_for(now).min(now.saturating_duration_since(orphan.since));
-            let count = self.beyond_share(self.tcp.sources.count(ip, Counted::Orphans));
+            let still = conn.still_for(cx.now).min(cx.now.saturating_duration_since(orphan.since));
+            let count = self.beyond_share(cx, self.table.sources.count(ip, Counted::Orphans));
             let lack = match conn.state() {
                 State::FinWait2 => Lack::Delivered,
                 State::Closed | State::TimeWait => continue,
@@ -153,24 +170,24 @@ impl Engine {
     }
 
     /// What a source has, where that is more than its share of all connections; else 0.
-    fn beyond_share(&self, count: usize) -> usize {
-        if count > self.cx.limits.connections / SOURCE_SHARE { count } else { 0 }
+    fn beyond_share(&self, cx: &mut Context, count: usize) -> usize {
+        if count > cx.limits.connections / SOURCE_SHARE { count } else { 0 }
     }
 
     /// The connection of a sample that gives way, of those that peers have opened and the application has not closed.
-    fn sample_others(&mut self, now: Instant, newcomers: usize) -> Option<Candidate> {
-        let newcomers = self.beyond_share(newcomers);
-        let slots = self.tcp.sockets.slots() as u64;
+    fn sample_others(&mut self, cx: &mut Context, newcomers: usize) -> Option<Candidate> {
+        let newcomers = self.beyond_share(cx, newcomers);
+        let slots = self.table.sockets.slots() as u64;
         let mut found: Option<Candidate> = None;
         for _ in 0..CONNECTION_SAMPLE.min(slots as usize) {
-            let slot = (self.tcp.draw() % slots) as u32;
-            let Some(socket) = self.tcp.sockets.get(slot) else { continue };
+            let slot = (self.table.draw() % slots) as u32;
+            let Some(socket) = self.table.sockets.get(slot) else { continue };
             if !socket.passive || !socket.in_flows || socket.detached || socket.half_open {
                 continue;
             }
             let ip = socket.conn.ends().remote.ip();
-            let count = self.beyond_share(self.tcp.sources.count(ip, Counted::Connections));
-            let still = socket.conn.still_for(now);
+            let count = self.beyond_share(cx, self.table.sources.count(ip, Counted::Connections));
+            let still = socket.conn.still_for(cx.now);
             let lack = match socket.conn.has_exchanged() {
                 _ if count < newcomers => continue,
                 false => Lack::Unused,
@@ -186,42 +203,51 @@ impl Engine {
 
     /// Ends a connection at once. The peer is told by a reset, unless it has everything and only never closed its side;
     /// the application, if it has the connection, as of any other end.
-    fn displace(&mut self, now: Instant, slot: u32) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+    fn displace(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         let listener = socket.listener;
         let is_held = !socket.detached && listener.is_none();
         let is_silent = socket.detached && socket.conn.state() == State::FinWait2;
         let (tuple, scope) = (socket.conn.tuple(), socket.scope);
         socket.conn.abort();
         if !is_silent
-            && let Some(hop) = self.ip.next_hop(tuple.remote.ip(), Some(scope))
-            && let Some(reset) = self.tx.last_segment(&self.cx.pool, socket, now)
+            && let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(scope))
+            && let Some(reset) = self.tx.last_segment(&cx.pool, socket, cx.now)
         {
-            self.cx.stats.tcp_resets += 1;
-            self.ip.send_bare(&mut self.cx, hop, &tuple, &reset.header);
+            cx.stats.tcp_resets += 1;
+            send_bare(cx, ip, hop, &tuple, &reset.header);
         }
         if is_held {
-            self.tcp.collect_events(slot, &mut self.cx.events);
-            return self.tcp.forget_flow(slot);
+            self.table.collect_events(slot, &mut cx.events);
+            return self.table.forget_flow(slot);
         }
-        self.tcp.remove(slot);
+        self.table.remove(slot);
         if let Some(listener) = listener {
-            self.tcp.trim_ready(listener.get());
+            self.table.trim_ready(listener.get());
         }
     }
 
     /// Whether a peer has as many connections as one source may, `unfinished` handshakes among them.
-    pub(in crate::engine) fn has_its_share(&self, peer: IpAddr, unfinished: usize) -> bool {
-        let count = self.tcp.sources.count(peer, Counted::Connections);
-        count + unfinished >= self.cx.limits.connections_per_source
+    pub(in crate::engine) fn has_its_share(
+        &self,
+        cx: &mut Context,
+        peer: IpAddr,
+        unfinished: usize,
+    ) -> bool {
+        let count = self.table.sources.count(peer, Counted::Connections);
+        count + unfinished >= cx.limits.connections_per_source
     }
 
     /// Whether a listener's accept queue has no place for a connection of `peer`.
-    pub(in crate::engine) fn accept_queue_is_full(&self, listener: u32, peer: IpAddr) -> bool {
-        let waiting = self.tcp.sources.count(peer, Counted::Waiting);
-        let listener = self.tcp.listeners.slots.get(listener);
-        listener
-            .is_some_and(|l| l.is_full_for(waiting, self.cx.limits.tuning.backlog_reserve_percent))
+    pub(in crate::engine) fn accept_queue_is_full(
+        &self,
+        cx: &mut Context,
+        listener: u32,
+        peer: IpAddr,
+    ) -> bool {
+        let waiting = self.table.sources.count(peer, Counted::Waiting);
+        let listener = self.table.listeners.slots.get(listener);
+        listener.is_some_and(|l| l.is_full_for(waiting, cx.limits.tuning.backlog_reserve_percent))
     }
 }
 
@@ -233,8 +259,8 @@ mod tests {
     use millstream_link::{Medium, PairConfig, pair};
     use millstream_packet::{Pool, PoolConfig};
 
-    use super::*;
     use crate::EngineConfig;
+    use crate::engine::Engine;
 
     /// Whatever becomes of connections, nothing stays counted of those that are gone.
     #[test]
@@ -311,8 +337,8 @@ mod tests {
         assert!(stats.tcp_orphans_over_number + stats.tcp_orphans_over_memory > 20, "{stats:?}");
         for host in &hosts {
             assert_eq!(host.connection_count(), 0, "{:?}", host.sockets().collect::<Vec<_>>());
-            assert!(host.tcp.sources.is_empty());
-            assert_eq!((host.tcp.orphans.len(), host.tcp.orphans.held_bytes()), (0, 0));
+            assert!(host.tcp.table.sources.is_empty());
+            assert_eq!((host.tcp.table.orphans.len(), host.tcp.table.orphans.held_bytes()), (0, 0));
         }
     }
 }

@@ -20,7 +20,7 @@ use super::time_wait::may_connect;
 use super::writes::WriteShare;
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::tcp::fast_open::FastOpen;
-use crate::engine::tx::TransmitShare;
+use crate::engine::tcp::transmit::TransmitShare;
 use crate::engine::{Account, Held, Passed, Serial};
 use crate::limits::Limits;
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
@@ -30,7 +30,7 @@ use crate::timer::Wheel;
 use crate::tuning::{self};
 
 /// One connection with what the engine knows about it.
-pub(crate) struct TcpSocket {
+pub(in crate::engine) struct TcpSocket {
     pub conn: Connection,
     pub id: SocketId,
     /// The link that segments leave by, as far as the route does not say otherwise.
@@ -52,7 +52,7 @@ pub(crate) struct TcpSocket {
     pub listener: Option<ListenerSlot>,
     /// It is counted in its listener's `half_open`.
     pub half_open: bool,
-    pub route: crate::engine::tx::cached_route::CachedRoute,
+    pub route: crate::engine::tcp::cached_route::CachedRoute,
     /// Its share of what is sent in a turn.
     pub transmit: TransmitShare,
     /// Its share of what is written between two turns.
@@ -139,7 +139,7 @@ pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
 const _: () = assert!(IDLE_CONNECTION_BYTES <= 1024);
 
 /// All connections and listeners.
-pub(crate) struct TcpTable {
+pub(in crate::engine) struct TcpTable {
     pub sockets: Slab<TcpSocket>,
     flows: FlowTable,
     key: HashKey,
@@ -320,7 +320,7 @@ impl TcpTable {
         mixed ^ mixed >> 31
     }
 
-    /// The connection that `id` names, if it is still that one.
+    /// Returns the connection that `id` names, if it is still that one, and its slot.
     #[inline]
     pub fn by_id(&mut self, id: SocketId) -> Option<(u32, &mut TcpSocket)> {
         let socket = self.sockets.get_mut(id.slot())?;

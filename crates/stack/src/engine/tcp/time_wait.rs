@@ -7,56 +7,60 @@ use super::input::Segment;
 use super::listener::Request;
 use super::mini::MiniTable;
 use crate::demux::PackedKey;
-use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::admit::send_bare;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 
-impl Engine {
+impl TcpLayer {
     /// A segment between two ends that are in TIME-WAIT. `hash` is that of the ends.
     pub(in crate::engine) fn time_wait_input(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         entry: u32,
         hash: u32,
         segment: Segment,
     ) {
         let Segment { tuple, header, link, .. } = &segment;
-        let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
+        let Some(waiting) = self.table.time_wait.get_mut(entry) else { return };
         let wait = &mut waiting.value;
-        if let Some(listener) = self.tcp.listeners.find(tuple.local)
-            && wait.may_reuse(header, self.tcp.listeners.grants_timestamps(listener))
+        if let Some(listener) = self.table.listeners.find(tuple.local)
+            && wait.may_reuse(header, self.table.listeners.grants_timestamps(listener))
         {
             // RFC 6191: a new incarnation takes the place of one that only waits.
-            let isn = wait.next_isn(self.tcp.isn.isn(tuple, now));
-            self.tcp.time_wait.remove(entry);
-            self.cx.stats.tcp_time_wait_reused += 1;
-            return self.tcp_admit(now, listener, hash, isn, segment);
+            let isn = wait.next_isn(self.table.isn.isn(tuple, cx.now));
+            self.table.time_wait.remove(entry);
+            cx.stats.tcp_time_wait_reused += 1;
+            return self.admit(cx, ip, listener, hash, isn, segment);
         }
-        self.cx.stats.tcp_rx_segments += 1;
-        self.cx.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
-        let (answer, what) = wait.on_segment(now, *tuple, header, segment.len());
-        let until = now + wait.duration();
+        cx.stats.tcp_rx_segments += 1;
+        cx.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
+        let (answer, what) = wait.on_segment(cx.now, *tuple, header, segment.len());
+        let until = cx.now + wait.duration();
         match what {
             Wait::GoesOn => {}
-            Wait::BeginsAnew => self.tcp.arm_time_wait(entry, until),
-            Wait::Over => drop(self.tcp.time_wait.remove(entry)),
+            Wait::BeginsAnew => self.table.arm_time_wait(entry, until),
+            Wait::Over => drop(self.table.time_wait.remove(entry)),
         }
         let Some(answer) = answer else { return };
-        let scope = self.ip.links[link.index()].serial;
-        match self.ip.next_hop(tuple.remote.ip(), Some(scope)) {
-            Some(hop) => self.ip.send_bare(&mut self.cx, hop, tuple, &answer),
-            None => self.cx.stats.drop(DropReason::NoRoute),
+        let scope = ip.links[link.index()].serial;
+        match ip.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => send_bare(cx, ip, hop, tuple, &answer),
+            None => cx.stats.drop(DropReason::NoRoute),
         }
     }
 
     /// Forgets those whose time is over; whether there were any.
     #[inline(never)]
-    pub(in crate::engine) fn time_wait_timers(&mut self, now: Instant) -> bool {
+    pub(in crate::engine) fn time_wait_timers(&mut self, cx: &mut Context) -> bool {
         let due =
-            self.tcp.time_wait.wheel.take_due(now, self.cx.limits.tuning.timers, &mut { MOVES });
-        self.cx.stats.timers_fired += due.ids().len() as u64;
+            self.table.time_wait.wheel.take_due(cx.now, cx.limits.tuning.timers, &mut { MOVES });
+        cx.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
-            self.tcp.time_wait.remove(entry);
+            self.table.time_wait.remove(entry);
         }
         !due.ids().is_empty() || due.more
     }

@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
+use crate::engine::Account;
 use crate::engine::context::Context;
+use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::table::TcpSocket;
-use crate::engine::{Account, Engine};
 use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
@@ -278,14 +279,18 @@ impl WriteScheduler {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
     #[inline]
-    pub(in crate::engine) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
-        let limit = self.cx.limits.tuning.unsent_bytes;
-        let room =
-            Room { account: &mut self.cx.account, stats: &mut self.cx.stats, now: self.cx.now };
-        match self.tcp.by_id(id) {
+    pub(in crate::engine) fn admit_write(
+        &mut self,
+        cx: &mut Context,
+        id: SocketId,
+        wanted: usize,
+    ) -> usize {
+        let limit = cx.limits.tuning.unsent_bytes;
+        let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
+        match self.table.by_id(id) {
             Some((_, socket)) => self.writes.admit(socket, wanted, limit, room),
             // The call has its error to tell.
             None => wanted,
@@ -294,27 +299,27 @@ impl Engine {
 
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
     /// told of frames.
-    pub(in crate::engine) fn grant_writes(&mut self, now: Instant) -> bool {
-        self.writes.left = self.cx.limits.tuning.write_turn_bytes;
-        let told = self.may_tell_starved() && self.tell_starved(now);
+    pub(in crate::engine) fn grant_writes(&mut self, cx: &mut Context) -> bool {
+        self.writes.left = cx.limits.tuning.write_turn_bytes;
+        let told = self.may_tell_starved(cx) && self.tell_starved(cx);
         if self.writes.is_idle() {
             self.writes.pace.last = None;
             return told;
         }
-        let share = self.writes.next_share(&self.cx.limits);
+        let share = self.writes.next_share(&cx.limits);
         let mut granted = 0;
         // Also of those that have gone meanwhile a turn looks at so many.
-        for _ in 0..self.cx.limits.tuning.transmit_connections {
+        for _ in 0..cx.limits.tuning.transmit_connections {
             if granted != 0 && self.writes.left < share {
                 break;
             }
             let Some(id) = self.writes.line.pop_front() else { break };
-            let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
+            let Some((slot, socket)) = self.table.by_id(id) else { continue };
             if socket.detached {
                 // Nothing follows, and nobody is told.
                 socket.write.grant = 0;
                 socket.conn.set_more_follows(false);
-                self.tcp.touch(slot);
+                self.table.touch(slot);
                 continue;
             }
             self.writes.last = Some(id);
@@ -322,54 +327,54 @@ impl Engine {
             let bytes = self.writes.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.write.grant = grant_of(bytes);
             self.writes.left = self.writes.left.saturating_sub(bytes);
-            self.cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+            cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
-            self.tcp.touch(slot);
+            self.table.touch(slot);
             granted += bytes;
         }
         if granted != 0 {
-            self.writes.pace.granted(now, granted);
+            self.writes.pace.granted(cx.now, granted);
             // It may all be sent before the next turn.
             self.tx.grant(share);
         }
-        self.cx.stats.write_grants += u64::from(granted != 0);
+        cx.stats.write_grants += u64::from(granted != 0);
         true
     }
 
     /// Whether somebody was refused for want of a frame, or of memory, and there may be some for him.
     #[inline]
-    pub(in crate::engine) fn may_tell_starved(&mut self) -> bool {
-        self.writes.has_starved() && self.may_have_room()
+    pub(in crate::engine) fn may_tell_starved(&mut self, cx: &mut Context) -> bool {
+        self.writes.has_starved() && self.may_have_room(cx)
     }
 
     #[cold]
-    fn may_have_room(&mut self) -> bool {
-        if self.cx.account.take_released() || !self.cx.account.is_pressed() {
+    fn may_have_room(&mut self, cx: &mut Context) -> bool {
+        if cx.account.take_released() || !cx.account.is_pressed() {
             self.writes.unseen = self.writes.starved.len();
         }
-        self.writes.unseen != 0 && !self.cx.pool.is_dry()
+        self.writes.unseen != 0 && !cx.pool.is_dry()
     }
 
     /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
     #[cold]
-    fn tell_starved(&mut self, now: Instant) -> bool {
-        let Self { writes, tcp, cx, .. } = self;
-        let Context { account, events, limits, .. } = cx;
-        let count = writes.unseen.min(writes.starved.len()).min(limits.tuning.transmit_connections);
+    fn tell_starved(&mut self, cx: &mut Context) -> bool {
+        let most = cx.limits.tuning.transmit_connections;
+        let writes = &mut self.writes;
+        let count = writes.unseen.min(writes.starved.len()).min(most);
         writes.unseen -= count;
         let mut told = false;
         for _ in 0..count {
-            let Some(id) = writes.starved.pop_front() else { break };
-            let Some((_, socket)) = tcp.by_id(id) else { continue };
+            let Some(id) = self.writes.starved.pop_front() else { break };
+            let Some((_, socket)) = self.table.by_id(id) else { continue };
             let waits = socket.write.waits_for_memory() && !socket.detached;
-            if waits && !socket.has_room_again(account, now) {
-                writes.starved.push_back(id);
+            if waits && !socket.has_room_again(&mut cx.account, cx.now) {
+                self.writes.starved.push_back(id);
                 continue;
             }
             socket.write.starved = Starved::No;
             if waits {
-                events.push(id, &mut socket.pending, Readiness::WRITABLE);
+                cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
                 told = true;
             }
         }
@@ -378,39 +383,39 @@ impl Engine {
 
     /// The queues of the connection in `slot` hold less than before: who was refused for want of memory may have some.
     #[cold]
-    pub(in crate::engine) fn note_memory(&mut self, slot: u32, now: Instant) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+    pub(in crate::engine) fn note_memory(&mut self, cx: &mut Context, slot: u32) {
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         let has_room = socket.write.waits_for_memory()
-            && !self.cx.pool.is_dry()
-            && socket.has_room_again(&mut self.cx.account, now);
+            && !cx.pool.is_dry()
+            && socket.has_room_again(&mut cx.account, cx.now);
         if has_room && !socket.detached {
             socket.write.starved = Starved::Told;
-            self.cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
+            cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 
     /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
     /// granted, when others stand in line.
-    pub(in crate::engine) fn renew_writes(&mut self) -> bool {
+    pub(in crate::engine) fn renew_writes(&mut self, cx: &mut Context) -> bool {
         let alone = self.writes.is_idle();
         if alone {
-            self.writes.left = self.cx.limits.tuning.write_turn_bytes;
+            self.writes.left = cx.limits.tuning.write_turn_bytes;
         }
         alone
     }
 
     /// Data was sent: who was refused for too much unsent may have room again.
     #[inline]
-    pub(in crate::engine) fn note_room(&mut self, slot: u32) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+    pub(in crate::engine) fn note_room(&mut self, cx: &mut Context, slot: u32) {
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         if socket.write.wants_room
-            && socket.conn.unsent_bytes() * 2 <= self.cx.limits.tuning.unsent_bytes
+            && socket.conn.unsent_bytes() * 2 <= cx.limits.tuning.unsent_bytes
         {
             socket.write.wants_room = false;
             if socket.detached {
                 return;
             }
-            self.cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
+            cx.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 }

@@ -19,8 +19,10 @@ use millstream_tcp::{PayloadSource, Widened};
 use super::ack_wait::AckWait;
 use super::writes::Room;
 use crate::engine::Engine;
-use crate::engine::tx::Borrowed;
-use crate::engine::tx::cached_route::Ready;
+use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::cached_route::Ready;
+use crate::engine::tcp::transmit::Borrowed;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stages::Stage;
@@ -62,6 +64,32 @@ struct BorrowedWrite<'a> {
     ack_wait: AckWait,
 }
 
+impl TcpLayer {
+    /// Returns whether a write would only meet what has ended the connection: that is for a call that can tell it.
+    fn has_ended(&mut self, id: SocketId) -> bool {
+        self.table.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
+    }
+
+    /// Returns how the connection may send from the writer's memory now, if it may.
+    fn terms(&mut self, ip: &IpLayer, id: SocketId) -> Option<Terms> {
+        let generations = ip.generations();
+        let (_, socket) = self.table.by_id(id)?;
+        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
+        let slot = &ip.links[link.index()];
+        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
+        if !is_ready || !socket.conn.may_borrow() {
+            return None;
+        }
+        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
+        (limits.payload == PayloadSource::View && self.tx.may_push()).then_some(Terms {
+            link,
+            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
+            piece,
+            unsent,
+        })
+    }
+}
+
 impl Engine {
     /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
     /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
@@ -71,12 +99,13 @@ impl Engine {
     pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         let large = self.cx.limits.tuning.zero_copy_bytes;
         let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
-        if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.has_ended(id)) {
+        if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.tcp.has_ended(id))
+        {
             return Ok(sent);
         }
-        match self.tcp_write(id, &data[sent..]) {
+        match self.tcp.write(&mut self.cx, id, &data[sent..]) {
             Ok(written) => {
-                self.push_written(id, written);
+                self.tcp.push_written(&mut self.cx, &mut self.ip, id, written);
                 Ok(sent + written)
             }
             Err(_) if sent != 0 => Ok(sent),
@@ -84,23 +113,18 @@ impl Engine {
         }
     }
 
-    /// Whether a write would only meet what has ended the connection: that is for a call that can tell it.
-    fn has_ended(&mut self, id: SocketId) -> bool {
-        self.tcp.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
-    }
-
     /// Writes from the start of `data` what can be sent from there, behind what fills up a segment that was begun; how much.
     fn write_borrowed(&mut self, id: SocketId, data: &[u8]) -> usize {
-        let Some(terms) = self.terms(id) else { return 0 };
+        let Some(terms) = self.tcp.terms(&mut self.ip, id) else { return 0 };
         let mut begun = 0;
         if terms.unsent != 0 {
             let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());
-            let Ok(written) = self.tcp_write(id, &data[..missing]) else { return 0 };
-            if let Some((_, socket)) = self.tcp.by_id(id) {
+            let Ok(written) = self.tcp.write(&mut self.cx, id, &data[..missing]) else { return 0 };
+            if let Some((_, socket)) = self.tcp.table.by_id(id) {
                 // As much is whole here, where nothing is waited for.
                 socket.transmit.fill_whole();
             }
-            self.push_written(id, written);
+            self.tcp.push_written(&mut self.cx, &mut self.ip, id, written);
             begun = written;
         }
         let Some(mut write) = self.begin_borrowed(id, &data[begun..]) else { return begun };
@@ -111,7 +135,7 @@ impl Engine {
     /// With room in the send queue, and ack_wait where ACKs come as soon as that.
     fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
         let wait = self.cx.limits.tuning.zero_copy_wait;
-        let (_, socket) = self.tcp.by_id(id)?;
+        let (_, socket) = self.tcp.table.by_id(id)?;
         let widened = socket.conn.widen(ZERO_COPY_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
         let ack_wait = AckWait::new(if is_of_use { wait } else { Duration::ZERO });
@@ -132,27 +156,8 @@ impl Engine {
 
     /// How many sockets but this one have news that nobody has seen.
     fn news_of_others(&mut self, id: SocketId) -> usize {
-        let own = self.tcp.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
+        let own = self.tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
         self.cx.events.len() - usize::from(own)
-    }
-
-    /// Whether and how the connection may send from the writer's memory now.
-    fn terms(&mut self, id: SocketId) -> Option<Terms> {
-        let generations = self.ip.generations();
-        let (_, socket) = self.tcp.by_id(id)?;
-        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
-        let slot = &self.ip.links[link.index()];
-        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
-        if !is_ready || !socket.conn.may_borrow() {
-            return None;
-        }
-        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
-        (limits.payload == PayloadSource::View && self.tx.may_push()).then_some(Terms {
-            link,
-            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
-            piece,
-            unsent,
-        })
     }
 }
 
@@ -160,7 +165,7 @@ impl BorrowedWrite<'_> {
     /// Makes places for some segments more where all before are sent, and sends what the connection may. False when the
     /// write has to end, or has come to its end: nothing is left to send, and little to wait for.
     fn extend(&mut self) -> bool {
-        let Some(terms) = self.engine.terms(self.id) else { return false };
+        let Some(terms) = self.engine.tcp.terms(&self.engine.ip, self.id) else { return false };
         let left = self.data.len() - self.reserved;
         let wanted = terms.whole(left.min(ZERO_COPY_SEGMENTS * terms.whole));
         if terms.unsent == 0 {
@@ -178,33 +183,35 @@ impl BorrowedWrite<'_> {
         let Self { engine, id, reserved, ack_wait, .. } = self;
         // It does not grow cold in a queue, however much it is.
         let limit = engine.cx.limits.tuning.unsent_bytes.max(wanted);
-        let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
-        engine.writes.make_room_to_borrow(wanted);
+        let Some((_, socket)) = engine.tcp.table.by_id(*id).filter(|_| wanted != 0) else {
+            return;
+        };
+        engine.tcp.writes.make_room_to_borrow(wanted);
         let room = Room {
             account: &mut engine.cx.account,
             stats: &mut engine.cx.stats,
             now: engine.cx.now,
         };
-        let admitted = terms.whole(engine.writes.admit(socket, wanted, limit, room));
+        let admitted = terms.whole(engine.tcp.writes.admit(socket, wanted, limit, room));
         let given = socket.conn.reserve_borrowed(&engine.cx.pool, admitted);
         socket.settle_memory(&mut engine.cx.account);
-        engine.writes.charge(socket, given, wanted);
+        engine.tcp.writes.charge(socket, given, wanted);
         ack_wait.reserved(given);
         *reserved += given;
-        engine.trace_written(*id, given);
+        engine.tcp.trace_written(&mut engine.cx, *id, given);
     }
 
     /// Whether what is not acknowledged had better be copied.
     fn is_nearly_acknowledged(&mut self) -> bool {
-        let socket = self.engine.tcp.by_id(self.id);
+        let socket = self.engine.tcp.table.by_id(self.id);
         socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= ZERO_COPY_COPY_BYTES)
     }
 
     /// Sends of what has places as much as the connection may.
     fn send(&mut self, terms: &Terms) {
         let Self { engine, id, data, reserved, sent, .. } = self;
-        let Engine { cx, ip, tcp, tx, .. } = &mut **engine;
-        let Some((_, socket)) = tcp.by_id(*id).filter(|_| tx.may_push()) else { return };
+        let Engine { cx, ip, tcp: TcpLayer { table, tx, .. }, .. } = &mut **engine;
+        let Some((_, socket)) = table.by_id(*id).filter(|_| tx.may_push()) else { return };
         let (link, piece) = (terms.link, terms.piece);
         let mut borrowed = Borrowed { rest: &data[*sent..*reserved], link, piece };
         tx.push(cx, ip, socket, usize::MAX, Some(&mut borrowed));
@@ -228,15 +235,15 @@ impl BorrowedWrite<'_> {
         if *waits && !ack_wait.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;
         }
-        let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
+        let others = engine.tcp.table.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         let is_told = engine.news_of_others(*id) > *news
-            || engine.parked_have_room()
+            || engine.tcp.parked_have_room(&mut engine.cx, &mut engine.ip)
             || engine.udp.has_room_to_tell(&mut engine.cx, &mut engine.ip);
-        if others || is_due || is_told || !engine.renew_writes() {
+        if others || is_due || is_told || !engine.tcp.renew_writes(&mut engine.cx) {
             return false;
         }
-        engine.tx.grant_turn(&engine.cx.limits);
+        engine.tcp.tx.grant_turn(&engine.cx.limits);
         true
     }
 }
@@ -245,7 +252,7 @@ impl Drop for BorrowedWrite<'_> {
     fn drop(&mut self) {
         let Self { engine, id, data, reserved, widened, .. } = self;
         engine.cx.stats.stages.mark(Stage::Egress, 0);
-        let Some((slot, socket)) = engine.tcp.by_id(*id) else { return };
+        let Some((slot, socket)) = engine.tcp.table.by_id(*id) else { return };
         socket.conn.narrow(*widened);
         if *reserved == 0 {
             return;
@@ -254,9 +261,9 @@ impl Drop for BorrowedWrite<'_> {
         socket.settle_memory(&mut engine.cx.account);
         engine.cx.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
         engine.cx.stats.stages.mark(Stage::Write, 1);
-        engine.tcp.collect_events(slot, &mut engine.cx.events);
-        engine.tcp.touch(slot);
-        engine.tcp.arm(slot);
-        engine.note_room(slot);
+        engine.tcp.table.collect_events(slot, &mut engine.cx.events);
+        engine.tcp.table.touch(slot);
+        engine.tcp.table.arm(slot);
+        engine.tcp.note_room(&mut engine.cx, slot);
     }
 }

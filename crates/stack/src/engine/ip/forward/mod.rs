@@ -19,7 +19,6 @@ use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::udp;
 
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::NextHop;
@@ -212,18 +211,11 @@ impl IpLayer {
     }
 }
 
-impl Engine {
-    /// Whether packets for others are handed on between the engine's links, by its routes; they are not at first. Groups,
-    /// broadcasts and link-local addresses are not handed on, and source routes are not followed. An engine that hands
-    /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
-    pub fn set_forwarding(&mut self, on: bool) {
-        self.ip.forwards = on;
-        self.ip.runs = (on && self.cx.limits.tuning.fast_path.forward_runs).then(Box::default);
-    }
-
-    /// Whether it is so.
-    pub fn forwarding(&self) -> bool {
-        self.ip.forwards
+impl IpLayer {
+    /// See [`Engine::set_forwarding`](crate::Engine::set_forwarding).
+    pub(in crate::engine) fn set_forwarding(&mut self, cx: &Context, on: bool) {
+        self.forwards = on;
+        self.runs = (on && cx.limits.tuning.fast_path.forward_runs).then(Box::default);
     }
 }
 

@@ -21,7 +21,6 @@ use millstream_wire::ethernet::{self, EtherType, MacAddr};
 use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
 use super::hops::{Hop, Hops, LinkHeader};
-use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::routing::Routing;
@@ -129,33 +128,45 @@ impl Default for Runs {
     }
 }
 
-impl Engine {
+impl IpLayer {
     /// Hands on the run at the front of the batch that came by `link`, if there is one, where the engine does so; how many
     /// bytes that were.
     #[inline]
-    pub(in crate::engine) fn forward_run(&mut self, link: LinkId, medium: Medium) -> usize {
+    pub(in crate::engine) fn forward_run(
+        &mut self,
+        cx: &mut Context,
+        batch: &mut PacketBatch,
+        link: LinkId,
+        medium: Medium,
+    ) -> usize {
         // What an engine has sent to itself is for nobody else.
-        if self.ip.runs.is_none() || self.ip.addresses.is_loopback(link) {
+        if self.runs.is_none() || self.addresses.is_loopback(link) {
             return 0;
         }
-        let Some(mut runs) = self.ip.runs.take() else { return 0 };
-        let bytes = match self.read_run(&mut runs, link, medium) {
+        let Some(mut runs) = self.runs.take() else { return 0 };
+        let bytes = match self.read_run(batch, &mut runs, link, medium) {
             0 => 0,
-            count => self.hand_on_run(&mut runs, count, (link, medium)),
+            count => self.hand_on_run(cx, batch, &mut runs, count, (link, medium)),
         };
-        self.ip.runs = Some(runs);
+        self.runs = Some(runs);
         bytes
     }
 
     /// Reads the headers of the run; of how many packets.
-    fn read_run(&self, runs: &mut Runs, link: LinkId, medium: Medium) -> usize {
-        let mac = self.ip.links[link.index()].capabilities.mac;
+    fn read_run(
+        &self,
+        batch: &PacketBatch,
+        runs: &mut Runs,
+        link: LinkId,
+        medium: Medium,
+    ) -> usize {
+        let mac = self.links[link.index()].capabilities.mac;
         let Runs { asked, v4, v6, .. } = runs;
         (v4.count, v6.count) = (0, 0);
         let mut count = 0;
-        for (asked, packet) in asked.iter_mut().zip(self.rx.batch().iter_ahead()) {
+        for (asked, packet) in asked.iter_mut().zip(batch.iter_ahead()) {
             let Some(transit) = read(packet, medium, mac) else { break };
-            if !self.ip.addresses.are_others(transit.src, transit.dst) {
+            if !self.addresses.are_others(transit.src, transit.dst) {
                 break;
             }
             let (is_v6, at) = match (transit.src, transit.dst) {
@@ -173,26 +184,29 @@ impl Engine {
     /// they had.
     fn hand_on_run(
         &mut self,
+        cx: &mut Context,
+        batch: &mut PacketBatch,
         runs: &mut Runs,
         count: usize,
         (link, medium): (LinkId, Medium),
     ) -> usize {
-        let filter = self.ip.reverse_path(link);
-        runs.look_up(&self.ip.routing, self.rx.batch(), count, medium);
+        let filter = self.reverse_path(link);
+        runs.look_up(&self.routing, batch, count, medium);
         if filter != ReversePath::Off {
-            runs.look_back(self.ip.routing.routes());
+            runs.look_back(self.routing.routes());
         }
         let mut bytes = 0;
         for at in 0..count {
-            let Some(packet) = self.rx.next_packet() else { break };
+            let Some(packet) = batch.pop() else { break };
             bytes += packet.len();
             let from = (link, medium, filter);
-            if let Err(packet) = runs.hand_on(&mut self.cx, &mut self.ip, at, packet, from) {
-                runs.leaving.send(&mut self.cx, &mut self.ip);
-                self.packet_input(link, packet);
+            if let Err(packet) = runs.hand_on(cx, self, at, packet, from) {
+                runs.leaving.send(cx, self);
+                // It is for others, so that nobody above hears of it.
+                self.input(cx, link, packet);
             }
         }
-        runs.leaving.send(&mut self.cx, &mut self.ip);
+        runs.leaving.send(cx, self);
         bytes
     }
 }

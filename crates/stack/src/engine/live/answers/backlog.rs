@@ -28,7 +28,7 @@ impl Pages for Backlog {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let slot = self.id.slot();
-        let found = engine.tcp.listeners.slots.get(slot).filter(|one| one.id == self.id);
+        let found = engine.tcp.table.listeners.slots.get(slot).filter(|one| one.id == self.id);
         let listener = match found {
             Some(listener) => listener,
             None if self.is_begun => return Ok(Done::Last),
@@ -49,7 +49,7 @@ impl Pages for Backlog {
             self.place += 1;
         }
         Ok(self.half_open.look(engine, page, |_, entry, page| {
-            let one = engine.tcp.half_open.get(entry);
+            let one = engine.tcp.table.half_open.get(entry);
             if one.is_some_and(|one| one.value.listener == slot) {
                 half_open(engine, entry, page);
             }
@@ -76,7 +76,7 @@ fn queues(engine: &Engine, listener: &Listener, page: &mut Page) {
 
 /// Shows one that waits to be accepted. One that gave way to others may still be named in the queue.
 fn waiting(engine: &Engine, id: SocketId, page: &mut Page) -> Option<()> {
-    let one = engine.tcp.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
+    let one = engine.tcp.table.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
     let (ends, info) = (one.conn.ends(), one.conn.info());
     let mut line = page.line("waiting");
     line.put("id", Id(id)).put("state", info.state.name()).put("remote", ends.remote);

@@ -265,12 +265,12 @@ enum Table {
 impl Table {
     fn slots(self, engine: &Engine) -> usize {
         match self {
-            Self::Listeners => engine.tcp.listeners.slots.slots(),
-            Self::Tcp => engine.tcp.sockets.slots(),
+            Self::Listeners => engine.tcp.table.listeners.slots.slots(),
+            Self::Tcp => engine.tcp.table.sockets.slots(),
             Self::Udp => engine.udp.sockets.slots(),
             Self::Icmp => engine.echo.sockets.slots(),
-            Self::HalfOpen => engine.tcp.half_open.slots(),
-            Self::TimeWait => engine.tcp.time_wait.slots(),
+            Self::HalfOpen => engine.tcp.table.half_open.slots(),
+            Self::TimeWait => engine.tcp.table.time_wait.slots(),
             Self::Neighbors => engine.ip.neighbors.slots(),
             Self::Links => engine.ip.links.numbers(),
         }

@@ -34,7 +34,7 @@ impl Default for Pool {
 /// many in a queue, is not counted.
 fn add(engine: &Engine, table: Table, slot: u32, held: &mut HeldSums) -> Option<()> {
     match table {
-        Table::Tcp => held.add_connection(&engine.tcp.sockets.get(slot)?.conn),
+        Table::Tcp => held.add_connection(&engine.tcp.table.sockets.get(slot)?.conn),
         Table::Udp => {
             let socket = engine.udp.sockets.get(slot)?;
             held.add_datagrams(0, socket.held_bytes, socket.limit_bytes);

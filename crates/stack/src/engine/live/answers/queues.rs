@@ -130,7 +130,7 @@ impl Pages for Census {
                 return Ok(Done::More);
             }
             let id = match table {
-                Table::Tcp => engine.tcp.sockets.get(slot).map(|socket| socket.id),
+                Table::Tcp => engine.tcp.table.sockets.get(slot).map(|socket| socket.id),
                 Table::Udp => engine.udp.sockets.get(slot).map(|socket| socket.id),
                 _ => engine.echo.sockets.get(slot).map(|socket| socket.id),
             };
@@ -161,7 +161,7 @@ fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()>
         line.end();
         return Some(());
     }
-    let (_, socket) = engine.tcp.by_id(id)?;
+    let (_, socket) = engine.tcp.table.by_id(id)?;
     let info = socket.conn.info();
     let (sends, mut receives) = socket.conn.queue_stats();
     receives.held_bytes = info.recv_queue_held_bytes;
@@ -260,7 +260,7 @@ fn survey(
     if id.kind() != SocketKind::Tcp {
         return survey_datagrams(engine, id, reached, (work, each), see);
     }
-    let Some((_, socket)) = engine.tcp.by_id(id) else { return Done::Last };
+    let Some((_, socket)) = engine.tcp.table.by_id(id) else { return Done::Last };
     while work.left() != 0 {
         let side = if reached.receives { "receive" } else { "send" };
         let (most, mut seen) = (work.left().div_ceil(each), 0);

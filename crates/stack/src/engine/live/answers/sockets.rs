@@ -38,7 +38,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
     match table {
         Table::Listeners => listener(engine, slot, page),
         Table::Tcp => {
-            let one = engine.tcp.sockets.get(slot)?;
+            let one = engine.tcp.table.sockets.get(slot)?;
             let mut line = page.line("socket");
             line.put("id", Id(one.id));
             connection(one, &mut line);
@@ -68,8 +68,8 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
         }
         Table::HalfOpen => half_open(engine, slot, page),
         Table::TimeWait => {
-            let one = engine.tcp.time_wait.get(slot)?;
-            let (ends, due) = (one.key.unpack(), engine.tcp.time_wait.wheel.deadline(slot));
+            let one = engine.tcp.table.time_wait.get(slot)?;
+            let (ends, due) = (one.key.unpack(), engine.tcp.table.time_wait.wheel.deadline(slot));
             let mut line = page.line("socket");
             line.put("state", State::TimeWait.name());
             line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
@@ -84,7 +84,7 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
 }
 
 fn listener(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
-    let one = engine.tcp.listeners.slots.get(slot)?;
+    let one = engine.tcp.table.listeners.slots.get(slot)?;
     let mut line = page.line("socket");
     line.put("id", Id(one.id)).put("state", "LISTEN").put("local", one.local);
     line.put("recv_q", one.waiting).put("send_q", one.backlog);
@@ -95,13 +95,13 @@ fn listener(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
 
 /// Shows a handshake that is not finished.
 pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
-    let one = engine.tcp.half_open.get(slot)?;
+    let one = engine.tcp.table.half_open.get(slot)?;
     let (ends, request) = (one.key.unpack(), &one.value);
-    let due = engine.tcp.half_open.wheel.deadline(slot);
+    let due = engine.tcp.table.half_open.wheel.deadline(slot);
     let mut line = page.line("socket");
     line.put("state", State::SynReceived.name());
     line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
-    if let Some(listener) = engine.tcp.listeners.slots.get(request.listener) {
+    if let Some(listener) = engine.tcp.table.listeners.slots.get(request.listener) {
         line.put("listener", Id(listener.id));
     }
     if let Some(link) = engine.ip.links.by_serial(request.link) {

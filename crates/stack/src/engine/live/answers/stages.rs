@@ -90,7 +90,7 @@ fn buckets(flow: &Flow) -> impl Iterator<Item = (TracePoint, usize, u64)> {
 /// Whether packets of it can be followed now.
 fn is_open(engine: &Engine, id: SocketId) -> bool {
     match id.kind() {
-        SocketKind::Tcp => engine.tcp.sockets.get(id.slot()).is_some_and(|one| one.id == id),
+        SocketKind::Tcp => engine.tcp.table.sockets.get(id.slot()).is_some_and(|one| one.id == id),
         SocketKind::Udp => engine.udp.sockets.get(id.slot()).is_some_and(|one| one.id == id),
         SocketKind::Listener | SocketKind::Icmp => false,
     }

@@ -90,19 +90,19 @@ fn look(
 ) -> Option<()> {
     match table {
         Table::Tcp => {
-            let socket = engine.tcp.sockets.get(slot)?;
+            let socket = engine.tcp.table.sockets.get(slot)?;
             for (kind, due) in socket.conn.armed_timers() {
                 tell(kind as usize, due, &Id(socket.id));
             }
         }
         Table::HalfOpen => {
-            let one = engine.tcp.half_open.get(slot)?;
-            let due = engine.tcp.half_open.wheel.deadline(slot)?;
+            let one = engine.tcp.table.half_open.get(slot)?;
+            let due = engine.tcp.table.half_open.wheel.deadline(slot)?;
             tell(SYN_ACK, due, &one.key.unpack().remote);
         }
         Table::TimeWait => {
-            let one = engine.tcp.time_wait.get(slot)?;
-            let due = engine.tcp.time_wait.wheel.deadline(slot)?;
+            let one = engine.tcp.table.time_wait.get(slot)?;
+            let due = engine.tcp.table.time_wait.wheel.deadline(slot)?;
             tell(TimerKind::TimeWait as usize, due, &one.key.unpack().remote);
         }
         Table::Neighbors => {
@@ -135,13 +135,13 @@ fn of_the_engine(engine: &Engine, page: &mut Page) {
     let of_links = engine.ip.links.used_slots().filter_map(|slot| slot.link.next_deadline());
     let firsts = [
         // Which connections have fallen quiet.
-        ("quiet_sweep", engine.tcp.busy.due()),
+        ("quiet_sweep", engine.tcp.table.busy.due()),
         // What a link holds back for a while.
         ("links", of_links.min()),
         ("fragments", engine.ip.reassembly.next_deadline()),
         ("address_claims", addresses.claims.next_due()),
         ("group_reports", addresses.groups.next_due()),
-        ("memory", engine.reclaim.next_deadline()),
+        ("memory", engine.tcp.reclaim.next_deadline()),
     ];
     for (kind, first) in firsts {
         let mut line = page.line("timers");

@@ -272,7 +272,8 @@ fn what_has_no_socket_is_told_where_all_are_asked_for() {
     settle(&mut near, &mut far);
     for slot in 0..6 {
         let id = SocketId::new(crate::SocketKind::Tcp, slot, 0);
-        let is_it = near.tcp.by_id(id).is_some_and(|(_, one)| one.conn.state() == State::CloseWait);
+        let is_it =
+            near.tcp.table.by_id(id).is_some_and(|(_, one)| one.conn.state() == State::CloseWait);
         if is_it {
             near.tcp_close(id);
         }

@@ -2,14 +2,16 @@
 //!
 //! All connections are looked at, a bounded number in each turn, round and round as long as that gives anything. What
 //! lies out of order gives way first: the peer has it still (RFC 2018 section 8). Where memory is critical connections
-//! are reset that hold more than their peers have lately shown to take ([`Paces`](super::pace::Paces)): those with the
+//! are reset that hold more than their peers have lately shown to take ([`Paces`](crate::engine::memory::pace::Paces)): those with the
 //! largest excess first. One round finds the largest of all, the next resets those with half as much or more.
 
 use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::engine::{Engine, Held};
+use crate::engine::Held;
+use crate::engine::context::Context;
+use crate::engine::tcp::TcpLayer;
 use crate::stats::MemoryPressure;
 use crate::tuning::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
 
@@ -48,57 +50,56 @@ impl Reclaim {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// A turn begins: how full the pool is, and if memory is short, some connections are looked at.
     #[inline]
-    pub(in crate::engine) fn look_at_memory(&mut self, now: Instant) {
-        let freed = self.tcp.take_freed();
+    pub(in crate::engine) fn look_at_memory(&mut self, cx: &mut Context) {
+        let freed = self.table.take_freed();
         if freed != 0 {
-            self.cx.account.sub(Held::Tcp, freed);
+            cx.account.sub(Held::Tcp, freed);
         }
-        self.cx.account.look_in_turn(&self.cx.pool);
-        if self.cx.account.is_pressed() {
-            self.reclaim_some(now);
+        cx.account.look_in_turn(&cx.pool);
+        if cx.account.is_pressed() {
+            self.reclaim_some(cx);
         } else if self.reclaim.due.is_some() {
             self.reclaim = Reclaim::default();
         }
     }
 
     #[cold]
-    fn reclaim_some(&mut self, now: Instant) {
-        if self.reclaim.due.is_some_and(|due| due > now) {
+    fn reclaim_some(&mut self, cx: &mut Context) {
+        if self.reclaim.due.is_some_and(|due| due > cx.now) {
             return;
         }
-        self.reclaim.due = Some(now);
-        self.cx.account.tune_paces(now);
+        self.reclaim.due = Some(cx.now);
+        cx.account.tune_paces(cx.now);
         let (mut looks, mut passes) = (RECLAIM_CONNECTIONS, RECLAIM_CONNECTIONS * EMPTY_SLOTS);
         while looks != 0 && passes != 0 {
             let slot = self.reclaim.hand;
-            if slot as usize >= self.tcp.sockets.slots() {
-                self.reclaim.end_round(now);
+            if slot as usize >= self.table.sockets.slots() {
+                self.reclaim.end_round(cx.now);
                 return;
             }
             self.reclaim.hand += 1;
             passes -= 1;
-            looks -= usize::from(self.reclaim_from(slot, now));
+            looks -= usize::from(self.reclaim_from(cx, slot));
         }
     }
 
     /// Takes from one connection what it can do without; whether there is one.
-    fn reclaim_from(&mut self, slot: u32, now: Instant) -> bool {
-        let Self { tcp, cx, reclaim, .. } = self;
-        let account = &mut cx.account;
-        let Some(socket) = tcp.sockets.get_mut(slot) else { return false };
+    fn reclaim_from(&mut self, cx: &mut Context, slot: u32) -> bool {
+        let (reclaim, account) = (&mut self.reclaim, &mut cx.account);
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return false };
         let held = socket.conn.held_bytes();
         if held == 0 {
             socket.conn.prune_early(0);
             return true;
         }
         let passed = socket.passed();
-        let moving = account.pace(socket.id, passed, now);
+        let moving = account.pace(socket.id, passed, cx.now);
         let is_critical = account.level() == MemoryPressure::Critical;
         if socket.conn.early_held_bytes() != 0 {
-            // What is given back now has been acknowledged selectively: a sender that relies on that may stand still.
+            // What is given back cx.now has been acknowledged selectively: a sender that relies on that may stand still.
             let keeps_share = moving.is_so() || !is_critical && moving.may_be();
             let keep = match keeps_share {
                 true => account.share(socket.conn.receive_held_bytes(), usize::MAX),
@@ -129,8 +130,8 @@ impl Engine {
         socket.settle_memory(account);
         if is_evicted {
             account.look(&cx.pool);
-            self.tcp.collect_events(slot, &mut self.cx.events);
-            self.tcp.mark_dirty(slot);
+            self.table.collect_events(slot, &mut cx.events);
+            self.table.mark_dirty(slot);
         }
         true
     }

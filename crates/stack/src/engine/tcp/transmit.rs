@@ -16,20 +16,16 @@
 //! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
 //! several links one that takes nothing keeps its own connections alone (`parked`).
 
-pub(in crate::engine) mod cached_route;
-pub(in crate::engine) mod parked;
-pub(in crate::engine) mod segment_headers;
-
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 use millstream_route::{LinkId, TransportChecksum};
 use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
-use super::Engine;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::cached_route::{CachedRoute, Marks, Ready};
+use crate::engine::tcp::segment_headers::{Refused, SegmentHeaders};
 use crate::engine::tcp::table::TcpSocket;
-use crate::engine::tx::cached_route::{CachedRoute, Marks, Ready};
-use crate::engine::tx::segment_headers::{Refused, SegmentHeaders};
 use crate::limits::Limits;
 use crate::socket::SocketId;
 use crate::stages::Stage;
@@ -85,7 +81,7 @@ impl TransmitShare {
 }
 
 /// How serving a connection ended.
-pub(super) enum Served {
+pub(in crate::engine) enum Served {
     /// It has nothing more to send now.
     Done,
     /// Its budget is used up.
@@ -97,7 +93,7 @@ pub(super) enum Served {
 }
 
 /// What a writer lends for the time of its call, to be sent from where it lies.
-pub(super) struct Borrowed<'a> {
+pub(in crate::engine) struct Borrowed<'a> {
     /// Not yet sent; the connection has places for all of it.
     pub rest: &'a [u8],
     /// The link that can send it.
@@ -118,7 +114,7 @@ impl Borrowed<'_> {
 
 /// What serving keeps between two connections and between two turns.
 #[derive(Default)]
-pub(super) struct TransmitScheduler {
+pub(in crate::engine) struct TransmitScheduler {
     /// Payload of the segments of one decision; empty between them.
     batch: PacketBatch,
     /// A link or the pool keeps connections from being served.
@@ -190,38 +186,38 @@ impl TransmitScheduler {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// Serves connections that may have something to send; whether anything was sent.
     #[inline]
-    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+    pub(in crate::engine) fn transmit(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
         if !self.parked.is_empty() {
-            self.unpark();
+            self.unpark(cx, ip);
         }
-        !self.tcp.dirty.is_empty() && self.serve_list(now)
+        !self.table.dirty.is_empty() && self.serve_list(cx, ip)
     }
 
     /// Serves those in the list; whether anything was sent.
-    fn serve_list(&mut self, now: Instant) -> bool {
-        let mut left = self.cx.limits.tuning.transmit_turn_bytes;
+    fn serve_list(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
+        let mut left = cx.limits.tuning.transmit_turn_bytes;
         let mut count = 0;
-        let rounds = self.tcp.dirty.len().min(self.cx.limits.tuning.transmit_connections);
+        let rounds = self.table.dirty.len().min(cx.limits.tuning.transmit_connections);
         for _ in 0..rounds {
-            let Some(slot) = self.tcp.dirty.pop_front() else { break };
-            if self.tcp.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
+            let Some(slot) = self.table.dirty.pop_front() else { break };
+            if self.table.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
                 continue;
             }
-            let (any, served) = self.serve_turn(slot, now, rounds == 1, &mut left);
+            let (any, served) = self.serve_turn(cx, ip, slot, rounds == 1, &mut left);
             count += usize::from(any);
             if left == 0 {
                 break;
             }
-            if self.stops_all(&served) {
-                self.pause_serving(slot);
+            if self.stops_all(ip, &served) {
+                self.pause_serving(cx, slot);
                 break;
             }
         }
         if count > 0 {
-            self.cx.stats.batches.served_connections.add(count);
+            cx.stats.batches.served_connections.add(count);
         }
         count > 0
     }
@@ -230,25 +226,25 @@ impl Engine {
     /// Whether anything was sent, and how it ended.
     fn serve_turn(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         slot: u32,
-        now: Instant,
         sole: bool,
         left: &mut usize,
     ) -> (bool, Served) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return (false, Served::Done) };
         if socket.transmit.deficit <= 0 || sole {
             let beyond = if sole { 0 } else { socket.transmit.deficit };
-            let turn = units(self.cx.limits.tuning.transmit_budget_bytes).max(1);
+            let turn = units(cx.limits.tuning.transmit_budget_bytes).max(1);
             socket.transmit.deficit = turn.saturating_add(beyond);
         }
         if socket.transmit.deficit <= 0 {
             // What it took beyond its turns is more than this one has.
-            self.settle_served(slot, now, &Served::More, false);
+            self.finish_service(cx, ip, slot, &Served::More, false);
             return (false, Served::More);
         }
         let budget = usize::from(socket.transmit.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
-        let (sent, any, served) =
-            serve(&mut self.cx, &mut self.ip, &mut self.tx.batch, socket, (budget, left), None);
+        let (sent, any, served) = serve(cx, ip, &mut self.tx.batch, socket, (budget, left), None);
         socket.transmit.deficit = match served {
             Served::Done => 0,
             _ => left_of(socket.transmit.deficit, sent),
@@ -259,27 +255,27 @@ impl Engine {
             // Who found no room at all is the first to have some.
             _ => !any,
         };
-        self.settle_served(slot, now, &served, is_next);
+        self.finish_service(cx, ip, slot, &served, is_next);
         (any, served)
     }
 
     /// Whether nobody else can be served either.
     #[inline(always)]
-    pub(super) fn stops_all(&self, served: &Served) -> bool {
+    pub(in crate::engine) fn stops_all(&self, ip: &mut IpLayer, served: &Served) -> bool {
         match served {
             Served::Blocked => true,
-            Served::Full(_) => self.ip.links.used_count() < 2,
+            Served::Full(_) => ip.links.used_count() < 2,
             Served::Done | Served::More => false,
         }
     }
 
     /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
     #[inline(always)]
-    fn pause_serving(&mut self, slot: u32) {
-        let socket = self.tcp.sockets.get(slot);
+    fn pause_serving(&mut self, cx: &mut Context, slot: u32) {
+        let socket = self.table.sockets.get(slot);
         self.tx.paused = true;
-        self.tx.starved = self.cx.pool.is_dry()
-            || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
+        self.tx.starved =
+            cx.pool.is_dry() || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
@@ -287,14 +283,19 @@ impl Engine {
     /// writes does not end each with a small segment; so does that of a connection which was granted more. All
     /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
     /// arrives from being taken.
-    pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
-        let now = self.cx.now;
-        let Some((slot, socket)) = self.tcp.by_id(id) else { return };
+    pub(in crate::engine) fn push_written(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        id: SocketId,
+        written: usize,
+    ) {
+        let Some((slot, socket)) = self.table.by_id(id) else { return };
         socket.transmit.unflushed =
             socket.transmit.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.transmit.unflushed as usize;
         // No more than may be unsent is waited for.
-        let whole = (socket.transmit.whole as usize).min(self.cx.limits.tuning.unsent_bytes);
+        let whole = (socket.transmit.whole as usize).min(cx.limits.tuning.unsent_bytes);
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.write.has_grant();
         let budget = match goes_on {
             true if unflushed < whole => return,
@@ -305,79 +306,88 @@ impl Engine {
             return;
         }
         self.tx.resume();
-        let served = self.tx.push(&mut self.cx, &mut self.ip, socket, budget, None);
+        let served = self.tx.push(cx, ip, socket, budget, None);
         let is_done = matches!(served, Served::Done);
-        if is_done && self.tcp.dirty.back() == Some(&slot) {
+        if is_done && self.table.dirty.back() == Some(&slot) {
             // The write has put it there, and the next turn need not look at it.
-            self.tcp.dirty.pop_back();
-            self.settle_served(slot, now, &served, false);
+            self.table.dirty.pop_back();
+            self.finish_service(cx, ip, slot, &served, false);
         } else {
             if is_done {
-                self.tcp.collect_events(slot, &mut self.cx.events);
+                self.table.collect_events(slot, &mut cx.events);
             }
-            self.tcp.arm(slot);
-            self.note_room(slot);
+            self.table.arm(slot);
+            self.note_room(cx, slot);
         }
-        self.ip.flush(&mut self.cx);
+        ip.flush(cx);
     }
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
-    pub(super) fn has_output(&self) -> bool {
-        !self.tcp.dirty.is_empty() && !self.tx.is_paused()
+    pub(in crate::engine) fn has_output(&self) -> bool {
+        !self.table.dirty.is_empty() && !self.tx.is_paused()
     }
 
     /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the
     /// first where it `is_next`.
-    fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        socket.settle_memory(&mut self.cx.account);
-        if self.cx.watch.watches(slot) {
-            self.cx.watch.look(socket, now);
+    fn finish_service(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        slot: u32,
+        served: &Served,
+        is_next: bool,
+    ) {
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
+        socket.settle_memory(&mut cx.account);
+        if cx.watch.watches(slot) {
+            cx.watch.look(socket, cx.now);
         }
         let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
-            self.queue_again(slot, served, is_next);
+            self.queue_again(ip, slot, served, is_next);
         } else if matches!(socket.conn.state(), State::Closed | State::TimeWait) {
-            self.settle_over(slot, now);
+            self.retire(cx, slot);
         } else {
             socket.dirty = false;
             if let Some(deadline) = socket.conn.next_deadline()
-                && !self.tcp.wheel.covers(slot, deadline)
+                && !self.table.wheel.covers(slot, deadline)
             {
-                self.tcp.wheel.arm(slot, deadline);
+                self.table.wheel.arm(slot, deadline);
             }
-            self.tcp.busy.note(slot, now);
+            self.table.busy.note(slot, cx.now);
             if told {
-                self.tcp.collect_events(slot, &mut self.cx.events);
+                self.table.collect_events(slot, &mut cx.events);
             }
         }
         if wants_room {
-            self.note_room(slot);
+            self.note_room(cx, slot);
         }
     }
 
     /// A connection that has more to send finds its place in a list.
     #[inline(never)]
-    fn queue_again(&mut self, slot: u32, served: &Served, is_next: bool) {
+    fn queue_again(&mut self, ip: &mut IpLayer, slot: u32, served: &Served, is_next: bool) {
         match served {
-            Served::Full(link) if !self.stops_all(served) => self.park(slot, *link, is_next),
-            _ if is_next => self.tcp.dirty.push_front(slot),
-            _ => self.tcp.dirty.push_back(slot),
+            Served::Full(link) if !self.stops_all(ip, served) => {
+                self.park(ip, slot, *link, is_next)
+            }
+            _ if is_next => self.table.dirty.push_front(slot),
+            _ => self.table.dirty.push_back(slot),
         }
-        self.tcp.arm(slot);
+        self.table.arm(slot);
     }
 
     /// A connection has ended, or is in TIME-WAIT.
     #[cold]
-    fn settle_over(&mut self, slot: u32, now: Instant) {
-        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+    fn retire(&mut self, cx: &mut Context, slot: u32) {
+        if let Some(socket) = self.table.sockets.get_mut(slot) {
             socket.dirty = false;
         }
-        self.tcp.busy.note(slot, now);
-        self.tcp.collect_events(slot, &mut self.cx.events);
-        let displaced = self.tcp.settle(slot);
-        self.cx.stats.tcp_time_wait_displaced += u64::from(displaced);
-        self.tcp.arm(slot);
+        self.table.busy.note(slot, cx.now);
+        self.table.collect_events(slot, &mut cx.events);
+        let displaced = self.table.settle(slot);
+        cx.stats.tcp_time_wait_displaced += u64::from(displaced);
+        self.table.arm(slot);
     }
 }
 
@@ -438,8 +448,8 @@ fn serve(
             cx.traces.segment_made(socket);
         }
         match &mut borrowed {
-            None => ip.send_segments(cx, link, &mut socket.route, segment, batch),
-            Some(borrowed) => ip.send_borrowed(cx, &mut socket.route, segment, borrowed),
+            None => socket.route.send_segments(cx, ip, link, segment, batch),
+            Some(borrowed) => socket.route.send_borrowed(cx, ip, segment, borrowed),
         }
         if is_traced {
             cx.traces.segments_queued(&ip.links, socket, link);
@@ -483,14 +493,14 @@ fn look_up(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option
     Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
 }
 
-impl IpLayer {
+impl CachedRoute {
     /// Puts headers before the segments of one decision, whose payload is in `batch`, and queues them for their link, whose
     /// queue has room for them; `batch` is empty then. What cannot be sent is dropped and counted.
     fn send_segments(
         &mut self,
         cx: &mut Context,
+        ip: &mut IpLayer,
         link: LinkId,
-        route: &mut CachedRoute,
         segment: &Segment,
         batch: &mut PacketBatch,
     ) {
@@ -502,45 +512,30 @@ impl IpLayer {
             drop(batch.push(packet));
             cx.stats.tcp_tx_pure += 1;
         }
-        let identification = route.count_segments(segment);
-        let Some((template, is_resolved, checksum)) = route.template() else {
+        let identification = self.count_segments(segment);
+        let Some((template, is_resolved, checksum)) = self.template() else {
             return batch.clear();
         };
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
         let refused = headers.put_all(&cx.pool, batch);
         if refused != Refused::default() {
-            self.drop_refused(cx, batch, refused);
+            drop_refused(cx, batch, refused);
         }
         cx.stats.tcp_tx_segments += batch.len() as u64;
         if !is_resolved {
-            return self.send_unresolved(cx, route, batch);
+            return self.send_unresolved(cx, ip, batch);
         }
         let bytes: usize = batch.iter().map(Packet::len).sum();
         cx.stats.tx_packets += batch.len() as u64;
         cx.stats.tx_bytes += bytes as u64;
-        self.put_all(cx, link, batch);
+        ip.put_all(cx, link, batch);
     }
 
     /// The packets of `batch` wait for the address of the neighbour.
     #[cold]
-    fn send_unresolved(&mut self, cx: &mut Context, route: &CachedRoute, batch: &mut PacketBatch) {
-        let Some(hop) = route.unresolved_hop() else { return batch.clear() };
-        batch.drain().for_each(|packet| self.send_to_neighbor(cx, hop, packet));
-    }
-
-    /// Drops the packets of `batch` that are refused.
-    #[cold]
-    fn drop_refused(&mut self, cx: &mut Context, batch: &mut PacketBatch, refused: Refused) {
-        for index in 0..batch.len().min(BATCH_LIMIT) {
-            let Some(packet) = batch.pop() else { return };
-            if refused.without_frame & 1 << index != 0 {
-                cx.stats.drop(DropReason::PoolExhausted);
-            } else if refused.too_long & 1 << index != 0 {
-                cx.stats.drop(DropReason::TooLong);
-            } else {
-                drop(batch.push(packet));
-            }
-        }
+    fn send_unresolved(&self, cx: &mut Context, ip: &mut IpLayer, batch: &mut PacketBatch) {
+        let Some(hop) = self.unresolved_hop() else { return batch.clear() };
+        batch.drain().for_each(|packet| ip.send_to_neighbor(cx, hop, packet));
     }
 
     /// Hands the link a segment whose payload is the next of what is borrowed; where the link takes nothing now, a copy of
@@ -548,14 +543,14 @@ impl IpLayer {
     fn send_borrowed(
         &mut self,
         cx: &mut Context,
-        route: &mut CachedRoute,
+        ip: &mut IpLayer,
         segment: &Segment,
         borrowed: &mut Borrowed<'_>,
     ) {
         let (payload, rest) = borrowed.rest.split_at(segment.payload_len as usize);
         borrowed.rest = rest;
-        let identification = route.count_segments(segment);
-        let Some((template, ..)) = route.template() else { return };
+        let identification = self.count_segments(segment);
+        let Some((template, ..)) = self.template() else { return };
         let checksum = TransportChecksum::Offload;
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
         let head = cx.pool.alloc(HEADROOM_BYTES).and_then(|mut head| {
@@ -567,11 +562,11 @@ impl IpLayer {
         cx.stats.tcp_tx_segments += 1;
         cx.stats.tcp_tx_pure += u64::from(payload.is_empty());
         cx.stats.stages.mark(Stage::Egress, 1);
-        let slot = &mut self.links[borrowed.link.index()];
+        let slot = &mut ip.links[borrowed.link.index()];
         let given_back = match slot.link.transmit_from(cx.now, &cx.pool, head, payload) {
             Ok(given_back) => given_back,
             Err(error) => {
-                self.fail(cx, borrowed.link, error);
+                ip.fail(cx, borrowed.link, error);
                 return cx.stats.drop(DropReason::LinkFailed);
             }
         };
@@ -587,9 +582,24 @@ impl IpLayer {
         match Packet::bulk_from_slice(&cx.pool, payload, borrowed.piece) {
             Ok(copy) => {
                 head.concat(copy);
-                self.enqueue(cx, borrowed.link, head);
+                ip.enqueue(cx, borrowed.link, head);
             }
             Err(_) => cx.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+}
+
+/// Drops the packets of `batch` that are refused.
+#[cold]
+fn drop_refused(cx: &mut Context, batch: &mut PacketBatch, refused: Refused) {
+    for index in 0..batch.len().min(BATCH_LIMIT) {
+        let Some(packet) = batch.pop() else { return };
+        if refused.without_frame & 1 << index != 0 {
+            cx.stats.drop(DropReason::PoolExhausted);
+        } else if refused.too_long & 1 << index != 0 {
+            cx.stats.drop(DropReason::TooLong);
+        } else {
+            drop(batch.push(packet));
         }
     }
 }

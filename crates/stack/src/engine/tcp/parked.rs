@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 
 use millstream_route::{Generations, LinkId};
 
-use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
 
 /// See the module text.
 #[derive(Default)]
@@ -53,42 +55,51 @@ impl Parked {
     }
 }
 
-impl Engine {
+impl TcpLayer {
     /// The connection in `slot`, which stands in no list, waits for its link; it `is_next` where it found no room at all.
-    pub(in crate::engine) fn park(&mut self, slot: u32, link: LinkId, is_next: bool) {
+    pub(in crate::engine) fn park(
+        &mut self,
+        ip: &mut IpLayer,
+        slot: u32,
+        link: LinkId,
+        is_next: bool,
+    ) {
         if self.parked.is_empty() {
-            self.parked.generations = Some(self.ip.generations());
+            self.parked.generations = Some(ip.generations());
         }
         self.parked.line(link).put(slot, is_next);
     }
 
     /// Whether routes or links have changed, so that those who wait may have another next hop.
-    pub(in crate::engine) fn parked_may_go(&self) -> bool {
-        !self.parked.is_empty() && self.parked.generations != Some(self.ip.generations())
+    pub(in crate::engine) fn parked_may_go(&self, ip: &mut IpLayer) -> bool {
+        !self.parked.is_empty() && self.parked.generations != Some(ip.generations())
     }
 
     /// Whether a link takes something again that some wait for, or routes have changed.
-    pub(in crate::engine) fn parked_have_room(&mut self) -> bool {
-        let may_go = self.parked_may_go();
-        let Self { parked, cx, ip, .. } = self;
-        may_go || parked.lines.iter().any(|line| ip.room(cx, line.link) != 0)
+    pub(in crate::engine) fn parked_have_room(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+    ) -> bool {
+        let may_go = self.parked_may_go(ip);
+        may_go || self.parked.lines.iter().any(|line| ip.room(cx, line.link) != 0)
     }
 
     /// Puts connections back whose links take something again: of all together half as many as a turn serves, so that it
     /// comes to those that were not parked, too, and of each link one at least.
     #[inline(never)]
-    pub(in crate::engine) fn unpark(&mut self) {
-        let may_go = self.parked_may_go();
-        let Self { parked, cx, ip, tcp, .. } = self;
+    pub(in crate::engine) fn unpark(&mut self, cx: &mut Context, ip: &mut IpLayer) {
+        let may_go = self.parked_may_go(ip);
+        let (parked, dirty) = (&mut self.parked, &mut self.table.dirty);
         if may_go {
             let lines = parked.lines.drain(..);
-            return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
+            return lines.for_each(|mut line| dirty.append(&mut line.slots));
         }
         let share = (cx.limits.tuning.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
         parked.lines.retain_mut(|line| {
             let most = share.min(ip.room(cx, line.link));
             (line.taken, line.returned) = (line.slots.len().min(most), 0);
-            line.slots.drain(..line.taken).rev().for_each(|slot| tcp.dirty.push_front(slot));
+            line.slots.drain(..line.taken).rev().for_each(|slot| dirty.push_front(slot));
             // One that is empty stays until the next time, as some may come back.
             line.taken != 0 || !line.slots.is_empty()
         });

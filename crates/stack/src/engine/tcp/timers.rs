@@ -1,0 +1,49 @@
+//! Timers of connections.
+
+use crate::engine::context::Context;
+use crate::engine::ip::IpLayer;
+use crate::engine::tcp::TcpLayer;
+use crate::timer::MOVES;
+
+impl TcpLayer {
+    /// Fires timers of connections that are due, as many as a turn may; whether there are any.
+    #[inline(never)]
+    pub(in crate::engine) fn connection_timers(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+    ) -> bool {
+        let (mut left, mut moves) = (cx.limits.tuning.timers, MOVES);
+        let mut more = true;
+        while more && left != 0 && moves != 0 {
+            let due = self.table.wheel.take_due(cx.now, left, &mut moves);
+            more = due.more;
+            for &slot in due.ids() {
+                self.connection_timer(cx, ip, slot);
+            }
+            left -= due.ids().len();
+        }
+        let fired = cx.limits.tuning.timers - left;
+        cx.stats.timers_fired += fired as u64;
+        fired != 0 || more
+    }
+
+    /// The timer of a connection that was armed for now at the latest. The deadline may have moved later since.
+    fn connection_timer(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
+        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
+        if socket.conn.next_deadline().is_some_and(|due| due <= cx.now) {
+            socket.conn.on_timer(cx.now);
+            socket.conn.add_counted(&mut cx.stats.tcp);
+            if cx.watch.watches(slot) {
+                cx.watch.look(socket, cx.now);
+            }
+            if socket.conn.take_delivery_problem() {
+                socket.doubt_next_hop(&cx, ip);
+            }
+            socket.settle_memory(&mut cx.account);
+            self.table.collect_events(slot, &mut cx.events);
+            self.table.mark_dirty(slot);
+        }
+        self.table.arm(slot);
+    }
+}
