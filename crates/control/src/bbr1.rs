@@ -1,7 +1,9 @@
-//! BBR, version 1: what Linux has under the name of `bbr` (draft-cardwell-iccrg-bbr-congestion-control-00; sections
-//! are of that text, and where Linux departs from it the comment says so). It believes the largest rate of delivery
-//! of ten round trips and the least round trip of ten seconds, and takes no loss for congestion: it holds its rate
-//! where version 3 gives way, and costs those beside it more. Its sampling for policers is left out.
+//! BBR, version 1: what Linux has under the name of `bbr`
+//! (draft-cardwell-iccrg-bbr-congestion-control-00; sections are of that text, and where Linux
+//! departs from it the comment says so). It believes the largest rate of delivery of ten round
+//! trips and the least round trip of ten seconds, and takes no loss for congestion: it holds its
+//! rate where version 3 gives way, and costs those beside it more. Its sampling for policers is
+//! left out.
 //!
 //! Rates are bytes a second, gains are percent, round trips nanoseconds.
 
@@ -14,7 +16,8 @@ use millstream_tcp::congestion::{
     RateSampler, Transmit, Window, percent,
 };
 
-/// 2/ln 2, and its reciprocal: the least gain that doubles the rate every round trip, and what drains after it.
+/// 2/ln 2, and its reciprocal: the least gain that doubles the rate every round trip, and what
+/// drains after it.
 const HIGH_GAIN: u64 = 289;
 const DRAIN_GAIN: u64 = 35;
 const CWND_GAIN: u64 = 200;
@@ -27,7 +30,8 @@ const FULL_BW_ROUNDS: u8 = 3;
 const MIN_PIPE_SEGMENTS: u64 = 4;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 pub(crate) const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
-/// Linux: rounds over which the largest aggregate of ACKs is kept, and the longest it may stand for.
+/// Linux: rounds over which the largest aggregate of ACKs is kept, and the longest it may stand
+/// for.
 const EXTRA_ROUNDS: u8 = 5;
 const EXTRA_LIMIT: Duration = Duration::from_millis(100);
 const SEND_QUANTUM_BYTES: u64 = 64 * 1024;
@@ -77,8 +81,8 @@ pub struct Bbr1 {
     cycle_at: Instant,
     /// Lost since the last ACK was taken.
     lost_bytes: u64,
-    /// As it stands, and as it stood when the last ACK had been taken: a recovery that ends with an ACK and another
-    /// that begins with it are one.
+    /// As it stands, and as it stood when the last ACK had been taken: a recovery that ends with an
+    /// ACK and another that begins with it are one.
     recovery: Recovery,
     recovery_before: Recovery,
     /// In the first round of a recovery no more is sent than arrives.
@@ -180,7 +184,8 @@ impl Bbr1 {
 
     /// Section 4.1.1.3, and rounds by section 4.1.1.1.
     fn update_bw(&mut self, rs: &RateSample) {
-        // what was sent again, and arrives in less than a round trip, is the original: it says nothing of a round
+        // what was sent again, and arrives in less than a round trip, is the original: it says
+        // nothing of a round
         self.round_start = rs.bytes_per_s > 0 && rs.prior_delivered >= self.next_round_delivered;
         if self.round_start {
             self.next_round_delivered = self.rate.delivered;
@@ -192,8 +197,9 @@ impl Bbr1 {
         }
     }
 
-    /// The largest of the last rounds. An old rate is forgotten only when another takes its place (as in Linux): the
-    /// rounds of ProbeRTT, which are short and say nothing of the path, would else leave nothing to go on with.
+    /// The largest of the last rounds. An old rate is forgotten only when another takes its place
+    /// (as in Linux): the rounds of ProbeRTT, which are short and say nothing of the path, would
+    /// else leave nothing to go on with.
     fn filter_bw(&mut self, bytes_per_s: u64) {
         let slot = &mut self.bw_by_round[self.round as usize % BW_ROUNDS];
         let same_round = slot.0 == self.round;
@@ -203,7 +209,8 @@ impl Bbr1 {
         self.bw = kept.map(|(_, bw)| *bw).max().unwrap_or(0);
     }
 
-    /// Linux: how much more than the estimate a burst of ACKs delivered, of the last five to ten rounds.
+    /// Linux: how much more than the estimate a burst of ACKs delivered, of the last five to ten
+    /// rounds.
     fn update_aggregation(&mut self, window: &Window, now: Instant, rs: &RateSample) {
         if self.round_start {
             self.aggregation.round_begins(EXTRA_ROUNDS);
@@ -304,9 +311,10 @@ impl Bbr1 {
         }
     }
 
-    /// Section 4.2.3.4: what is lost goes off; in the first round of a recovery, packet conservation; at the end of the
-    /// last the window from before. As Linux, which looks at where recovery stands once an ACK: on a long path with
-    /// much loss one recovery follows the other, and conservation in the first round of each would end Startup early.
+    /// Section 4.2.3.4: what is lost goes off; in the first round of a recovery, packet
+    /// conservation; at the end of the last the window from before. As Linux, which looks at where
+    /// recovery stands once an ACK: on a long path with much loss one recovery follows the other,
+    /// and conservation in the first round of each would end Startup early.
     fn recover_or_restore(&mut self, window: &mut Window, d: &DeliverySample, newly: u64) {
         let mss = u64::from(window.mss_bytes);
         let lost = std::mem::take(&mut self.lost_bytes);
@@ -383,6 +391,15 @@ impl Controller for Bbr1 {
 
     fn pacing_bytes_per_s(&self) -> Option<u64> {
         (self.pacing_rate > 0).then_some(self.pacing_rate)
+    }
+
+    fn phase(&self, _window: &Window) -> &'static str {
+        match self.state {
+            State::Startup => "startup",
+            State::Drain => "drain",
+            State::ProbeBw => "probe-bw",
+            State::ProbeRtt => "probe-rtt",
+        }
     }
 
     fn governs(&self) -> bool {

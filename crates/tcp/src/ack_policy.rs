@@ -2,14 +2,15 @@
 
 use crate::tuning::QUICK_ACK_SEGMENTS;
 
-/// What is owed to the peer in ACKs, and why.
+/// The ACKs that are owed to the peer, and why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckPolicy {
     /// Send one at once.
     now: bool,
     /// The last of the data ended a burst or a write (PSH): acknowledged when it is read.
     pushed: bool,
-    /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next one.
+    /// Answers of the application have carried ACKs of late: the ACK of a write waits for the next
+    /// one.
     is_answering: bool,
     /// Segments still acknowledged at once (start of the connection, after loss).
     quick: u8,
@@ -54,7 +55,8 @@ impl AckPolicy {
         self.quick = self.quick.max(QUICK_ACK_SEGMENTS);
     }
 
-    /// An answer carries the ACK: the exchange goes back and forth, and ACKs at once would only double it.
+    /// An answer carries the ACK: the exchange goes back and forth, and ACKs at once would only
+    /// double it.
     #[inline]
     pub(crate) fn on_answer(&mut self) {
         if self.pending_bytes > 0 {
@@ -63,7 +65,8 @@ impl AckPolicy {
         }
     }
 
-    /// An ACK was delayed for as long as it may be: no answer came, and none is waited for from now on.
+    /// An ACK was delayed for as long as it may be: no answer came, and none is waited for from now
+    /// on.
     pub(crate) fn on_delayed(&mut self) {
         self.now = true;
         self.is_answering = false;
@@ -75,8 +78,8 @@ impl AckPolicy {
         self.now |= self.pending_bytes > 0;
     }
 
-    /// `len` bytes came in order: at least every second segment of `full_bytes` is acknowledged, a merged burst counting
-    /// as its parts. Without `may_delay` every one is.
+    /// `len` bytes came in order: at least every second segment of `full_bytes` is acknowledged, a
+    /// merged burst counting as its parts. Without `may_delay` every one is.
     #[inline(always)]
     pub(crate) fn on_data(&mut self, len: u32, full_bytes: u32, may_delay: bool) -> Acknowledged {
         self.pending_bytes = self.pending_bytes.saturating_add(len);
@@ -91,10 +94,11 @@ impl AckPolicy {
         Acknowledged::Soon
     }
 
-    /// The data that came last had PSH, and was a whole segment or not. A whole one most likely ends a burst, and a part
-    /// of one ends a write: the sender may wait for the ACK, with Nagle's rule before its next write, and nothing more
-    /// comes for it to go with. It goes when the data are read, as Linux has it. Only where the application answers
-    /// writes does that of a part wait for the answer, which carries it (RFC 1122 4.2.3.2).
+    /// The data that came last had PSH, and was a whole segment or not. A whole one most likely
+    /// ends a burst, and a part of one ends a write: the sender may wait for the ACK, with Nagle's
+    /// rule before its next write, and nothing more comes for it to go with. It goes when the data
+    /// are read, as Linux has it. Only where the application answers writes does that of a part
+    /// wait for the answer, which carries it (RFC 1122 4.2.3.2).
     #[inline(always)]
     pub(crate) fn on_push(&mut self, push: bool, is_whole: bool) {
         self.pushed = push && (is_whole || !self.is_answering);
@@ -114,7 +118,8 @@ impl AckPolicy {
         self.now |= self.pending_bytes > 0;
     }
 
-    /// A segment acknowledges all that came; another is to follow at once where there is `more` to tell.
+    /// A segment acknowledges all that came; another is to follow at once where there is `more` to
+    /// tell.
     #[inline(always)]
     pub(crate) fn on_sent(&mut self, more: bool) {
         self.now = more;

@@ -1,4 +1,4 @@
-//! What the owner of a connection decides before it begins.
+//! Decisions of a connection's owner before it begins.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,10 +16,23 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
+impl FourTuple {
+    /// Returns the bytes of the IP and TCP headers without options.
+    pub(crate) fn header_bytes(&self) -> u16 {
+        if self.remote.is_ipv6() { 60 } else { 40 }
+    }
+
+    /// Returns the bytes of the IP packet that a segment of `mss` bytes makes.
+    pub(crate) fn mtu_of(&self, mss: u16) -> u32 {
+        u32::from(mss) + u32::from(self.header_bytes())
+    }
+}
+
 /// When an idle connection is asked whether its peer still lives (RFC 9293 3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Idle time before the first probe (default two hours, the least that RFC 9293 allows as default).
+    /// Idle time before the first probe (default two hours, the least that RFC 9293 allows as
+    /// default).
     pub idle_s: u32,
     /// Time between probes without an answer.
     pub interval_s: u16,
@@ -33,7 +46,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Whether congestion is notified by marks instead of loss where the path can (RFC 3168).
+/// When congestion is notified by marks instead of loss where the path can (RFC 3168).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EcnMode {
     /// Neither asked for nor granted.
@@ -69,11 +82,13 @@ pub enum MtuProbing {
     Always,
 }
 
-/// Declares the parameters: each with its type and what it is by default. The method of its name sets it.
+/// Declares the parameters: each with its type and what it is by default. The method of its name
+/// sets it.
 macro_rules! parameters {
     ($($(#[$meta:meta])* pub $field:ident: $type:ty = $default:expr;)*) => {
-        /// Parameters of a connection. `Default` suits a host on a 1,500-byte link. Connections that have the same share
-        /// one: they are given an `Arc` of it. Changed by the methods of the same names:
+        /// Parameters of a connection. `Default` suits a host on a 1,500-byte link. Connections
+        /// that have the same share one: they are given an `Arc` of it. Changed by the methods of
+        /// the same names:
         ///
         /// ```
         /// let config = millstream_tcp::Config::default().nagle(false).user_timeout_ms(Some(30_000));
@@ -105,15 +120,17 @@ macro_rules! parameters {
 }
 
 parameters! {
-    /// Largest payload of a segment without options, from the link's MTU: offered to the peer and bounding what is
-    /// sent.
+    /// Largest payload of a segment without options, from the link's MTU: offered to the peer and
+    /// bounding what is sent.
     pub mss: u16 = 1460;
-    /// Upper bound of the receive queue, in bytes of memory held. The window grows up to it as needed.
+    /// Upper bound of the receive queue, in bytes of memory held. The window grows up to it as
+    /// needed.
     pub recv_buffer_bytes: usize = limits::BUFFER_MAX_BYTES;
     /// Upper bound of the send queue, in bytes of memory held.
     pub send_buffer_bytes: usize = limits::BUFFER_MAX_BYTES;
-    /// Of the receive windows of all connections that move data: what these may have under way together, beyond what
-    /// the path carries. For the owner, who tells how many those are ([`set_sharers`](crate::Connection::set_sharers)).
+    /// Allowance of the receive windows of all connections that move data: bytes that these may
+    /// have under way together, beyond what the path carries. For the owner, who tells how many
+    /// those are ([`set_sharers`](crate::Connection::set_sharers)).
     pub windows_bytes: usize = limits::WINDOWS_BASE_BYTES;
     /// The receive buffer starts small and grows with what is read in a round trip, until it is
     /// [set](crate::Connection::set_buffers); else it has its upper bound from the start.
@@ -122,7 +139,8 @@ parameters! {
     pub send_auto_tune: bool = true;
     /// Small segments wait for outstanding small ones (RFC 9293 3.7.4, with Minshall's change).
     pub nagle: bool = true;
-    /// Longest time an ACK is held back; 0 acknowledges every segment (RFC 9293 3.8.6.3: less than 500).
+    /// Longest time an ACK is held back; 0 acknowledges every segment (RFC 9293 3.8.6.3: less than
+    /// 500).
     pub delayed_ack_ms: u16 = 40;
     /// Probes for an idle connection; off by default (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive> = None;
@@ -136,46 +154,51 @@ parameters! {
     pub ecn: EcnMode = EcnMode::Accept;
     /// SYN cookies; of listeners.
     pub syn_cookies: CookieMode = CookieMode::WhenFull;
-    /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate pace always.
+    /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate
+    /// pace always.
     pub pacing: bool = false;
-    /// Search for the largest segment that the path carries. Needs a peer that acknowledges selectively.
+    /// Search for the largest segment that the path carries. Needs a peer that acknowledges
+    /// selectively.
     pub mtu_probing: MtuProbing = MtuProbing::AfterBlackHole;
-    /// Fast Open (RFC 7413). Of a listener: cookies are given out and data in a SYN that brings one is taken. Of a
-    /// connect: what is written before the handshake goes with the SYN where a cookie is known, else one is asked
-    /// for. Only for applications that bear the same first data twice (RFC 7413 section 2.1).
+    /// Fast Open (RFC 7413). Of a listener: cookies are given out and data in a SYN that brings one
+    /// is taken. Of a connect: what is written before the handshake goes with the SYN where a
+    /// cookie is known, else one is asked for. Only for applications that bear the same first data
+    /// twice (RFC 7413 section 2.1).
     pub fast_open: bool = false;
     /// DiffServ code point of packets, 0 to 63 (RFC 2474). For the owner, who makes the IP headers.
     pub dscp: u8 = 0;
     /// Hop limit (TTL) of packets. For the owner.
     pub hop_limit: u8 = 64;
-    /// How long a closed connection may go on sending what was written before it ends with a reset, in seconds; 0
-    /// resets when it is closed. None: as long as the peer answers.
+    /// Time for which a closed connection may go on sending what was written before it ends with a
+    /// reset, in seconds; 0 resets when it is closed. None: as long as the peer answers.
     pub linger_s: Option<u16> = None;
     /// Congestion control.
     pub congestion: CongestionKind = CongestionKind::CUBIC;
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window_segments: u16 = 10;
-    /// How long TIME-WAIT lasts: two maximum segment lifetimes.
+    /// Duration of TIME-WAIT: two maximum segment lifetimes.
     pub time_wait_ms: u32 = 60_000;
-    /// How long FIN-WAIT-2 lasts once the application has closed both ways.
+    /// Duration of FIN-WAIT-2 once the application has closed both ways.
     pub fin_wait_2_ms: u32 = 60_000;
-    /// Retransmissions of a SYN before the connection fails. Seven are 255 s: three minutes at least (RFC 9293
-    /// MUST-23).
+    /// Retransmissions of a SYN before the connection fails. Seven are 255 s: three minutes at
+    /// least (RFC 9293 MUST-23).
     pub syn_retries: u8 = 7;
     /// Retransmissions of a SYN-ACK.
     pub syn_ack_retries: u8 = 5;
     /// Time-outs in a row, or unanswered window probes, before an established connection fails.
     pub retries: u8 = 15;
-    /// The same, but for probes answered or not, once the application has closed the connection (Linux:
-    /// tcp_orphan_retries); `retries` where that is less. Eight are some 100 s on a short path.
+    /// The same, but for probes answered or not, once the application has closed the connection
+    /// (Linux: tcp_orphan_retries); `retries` where that is less. Eight are some 100 s on a short
+    /// path.
     pub orphan_retries: u8 = 8;
     /// Data unacknowledged this long ends the connection (RFC 5482); none: `retries` alone decides.
     pub user_timeout_ms: Option<u32> = None;
-    /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
+    /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have
+    /// 200).
     pub min_rto_ms: u16 = 200;
-    /// Common segments may take the fast path, which does the same; false has all of them looked at closely, and
-    /// sends one at a time, none from the memory of the writer, with headers looked up anew.
-    /// For tests that compare. For the owner, too: then it reads each header by itself.
+    /// Common segments may take the fast path, which does the same; false has all of them looked at
+    /// closely, and sends one at a time, none from the memory of the writer, with headers looked up
+    /// anew. For tests that compare. For the owner, too: then it reads each header by itself.
     #[doc(hidden)]
     pub fast_path: bool = fast_path();
 }
@@ -186,7 +209,7 @@ thread_local! {
     pub(crate) static SLOW_PATH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether there is a fast path by default: always, but for tests that compare.
+/// Returns whether there is a fast path by default: always, but for tests that compare.
 fn fast_path() -> bool {
     #[cfg(test)]
     return !SLOW_PATH.get();
@@ -195,7 +218,8 @@ fn fast_path() -> bool {
 }
 
 impl Config {
-    /// The shift offered to the peer: the least that lets the window field name the whole receive buffer.
+    /// The shift offered to the peer: the least that lets the window field name the whole receive
+    /// buffer.
     pub(crate) fn window_shift(&self) -> u8 {
         let mut shift = 0;
         // payload has memory around it: the last unit is never needed

@@ -1,4 +1,5 @@
-//! Explicit congestion notification (RFC 3168): negotiation, the echo of marks, and the answer to an echo.
+//! Explicit congestion notification (RFC 3168): negotiation, the echo of marks, and the answer to
+//! an echo.
 //!
 //! ```text
 //!   sender                    router            receiver
@@ -7,11 +8,9 @@
 //!   data, CWR       ------------------------->  stops
 //! ```
 
-use millstream_packet::Instant;
-use millstream_wire::tcp::{TcpFlags, TcpHeader};
+use millstream_wire::tcp::TcpFlags;
 
 use crate::config::EcnMode;
-use crate::connection::Connection;
 
 /// ECN-capable transport, the codepoint senders use (RFC 3168 section 5).
 pub(crate) const ECT_0: u8 = 0b10;
@@ -46,8 +45,8 @@ impl Ecn {
         self.is_agreed
     }
 
-    /// Flags of a SYN sent now (RFC 3168 6.1.1). One that goes again does not ask: what got no answer may have been dropped
-    /// for that (6.1.1.1).
+    /// Flags of a SYN sent now (RFC 3168 6.1.1). One that goes again does not ask: what got no
+    /// answer may have been dropped for that (6.1.1.1).
     pub(crate) fn syn_flags(&mut self, mode: EcnMode, is_first: bool) -> TcpFlags {
         self.has_asked = mode == EcnMode::Request && is_first;
         if self.has_asked { SETUP } else { TcpFlags::NONE }
@@ -62,7 +61,8 @@ impl Ecn {
     pub(crate) fn take_syn(&mut self, flags: TcpFlags, mode: EcnMode, passive: bool) {
         let bits = (flags.ece(), flags.cwr());
         self.is_agreed = if flags.ack() {
-            // RFC 3168 6.1.1: both bits in a SYN-ACK come from a host that reflects what it does not know
+            // RFC 3168 6.1.1: both bits in a SYN-ACK come from a host that reflects what it does
+            // not know
             self.has_asked && bits == (true, false)
         } else {
             // our own SYN, in a simultaneous open, must have asked too
@@ -77,10 +77,11 @@ impl Ecn {
         self.is_capable &= flags.contains(SETUP);
     }
 
-    /// Data within the window arrived with `codepoint` in its IP header, and CWR or not (RFC 3168 6.1.3): whether it
-    /// carries a mark, and if so, whether that is the first since the peer said CWR.
+    /// Data within the window arrived with `codepoint` in its IP header, and CWR or not (RFC 3168
+    /// 6.1.3): whether it carries a mark, and if so, whether that is the first since the peer said
+    /// CWR.
     #[inline]
-    fn take_data(&mut self, cwr: bool, codepoint: u8) -> Option<bool> {
+    pub(crate) fn take_data(&mut self, cwr: bool, codepoint: u8) -> Option<bool> {
         if !self.is_agreed {
             return None;
         }
@@ -94,8 +95,8 @@ impl Ecn {
         if self.owes_echo { TcpFlags::ECE } else { TcpFlags::NONE }
     }
 
-    /// Codepoint and flags of a segment with data. Only new data is ECN-capable (RFC 3168 6.1.4, 6.1.5): what is
-    /// sent again is not, nor what carries no data.
+    /// Codepoint and flags of a segment with data. Only new data is ECN-capable (RFC 3168 6.1.4,
+    /// 6.1.5): what is sent again is not, nor what carries no data.
     #[inline]
     pub(crate) fn mark_data(&mut self, is_new: bool) -> (u8, TcpFlags) {
         if !is_new || !self.is_agreed {
@@ -105,47 +106,16 @@ impl Ecn {
         (if self.is_capable { ECT_0 } else { 0 }, if cwr { TcpFlags::CWR } else { TcpFlags::NONE })
     }
 
-    /// The window was reduced, for whatever reason, with all below `nxt` sent: the peer is told by CWR, and echoes of marks
-    /// set before do not reduce it again (RFC 3168 6.1.2).
+    /// The window was reduced, for whatever reason, with all below `nxt` sent: the peer is told by
+    /// CWR, and echoes of marks set before do not reduce it again (RFC 3168 6.1.2).
     pub(crate) fn on_reduced(&mut self, nxt: u64) {
         self.is_cwr_due = self.is_agreed;
         self.high = nxt;
     }
 
     /// An echo that comes with an ACK up to `ack` is to be answered.
-    fn is_answered(&self, ack: u64) -> bool {
+    pub(crate) fn is_answered(&self, ack: u64) -> bool {
         self.is_agreed && ack > self.high
-    }
-}
-
-impl Connection {
-    /// Data within the window arrived with `codepoint` in its IP header.
-    #[inline]
-    pub(crate) fn ecn_take_data(&mut self, header: &TcpHeader, codepoint: u8) {
-        if let Some(is_first) = self.ecn.take_data(header.flags.cwr(), codepoint) {
-            self.counters.count().ce_segments_in += 1;
-            if is_first {
-                // told at once: it is what the sender waits for
-                self.ack.send_at_once();
-            }
-        }
-    }
-
-    /// An acceptable ACK up to `ack` carries ECE (RFC 3168 6.1.2): reduces as for loss, at most once a window.
-    /// `in_flight` is what was in flight before it.
-    pub(crate) fn ecn_take_echo(&mut self, now: Instant, ack: u64, in_flight: u64) {
-        if !self.ecn.is_answered(ack) {
-            return;
-        }
-        if self.recovery.is_open() {
-            let before = self.window.cwnd_bytes;
-            self.congestion.on_mark(&mut self.window, now, in_flight);
-            self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
-            self.trace_window("congestion mark", before);
-            self.recovery.forget_undo();
-            self.counters.count().ecn_reductions += 1;
-        }
-        self.ecn.on_reduced(self.snd.nxt());
     }
 }
 

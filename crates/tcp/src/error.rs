@@ -1,4 +1,4 @@
-//! What a call on a connection can answer besides success.
+//! Errors of calls on a connection.
 
 use core::fmt;
 use millstream_packet::Packet;
@@ -14,8 +14,8 @@ pub enum ConnError {
     Closed,
     /// The peer reset the connection.
     Reset,
-    /// The peer refused it: RST in answer to our SYN, or its host said that nobody is there (ICMP port or protocol
-    /// unreachable).
+    /// The peer refused it: RST in answer to our SYN, or its host said that nobody is there (ICMP
+    /// port or protocol unreachable).
     Refused,
     /// Retransmissions, probes or the user timeout gave up.
     TimedOut,
@@ -27,7 +27,8 @@ pub enum ConnError {
     NetworkUnreachable,
     /// Somebody on the way has orders to let nothing through.
     Prohibited,
-    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
+    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter
+    /// problem).
     BadHeader,
     /// No frame is free; try later.
     NoMemory,

@@ -1,4 +1,5 @@
-//! What a listener keeps of a SYN until its handshake is done: a few bytes instead of a connection.
+//! The memory that a listener has of a SYN until its handshake is done: a few bytes instead of a
+//! connection.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::tuning::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
 
 /// The SYN carried no window shift.
 const NO_SHIFT: u8 = u8::MAX;
-/// What the SYN asked for.
+/// The wishes of the SYN, as bits.
 const SACK: u8 = 1;
 const TIMESTAMPS: u8 = 2;
 const ECN: u8 = 4;
@@ -26,9 +27,10 @@ const FAST_OPEN: u8 = 32;
 
 /// A connection in SYN-RECEIVED that has no data, buffers or estimates yet.
 ///
-/// The owner keeps the two ends, repeats the SYN-ACK when [`deadline`](Self::deadline) is over, and hands a
-/// segment between these ends to [`connection`](Self::connection)'s answer: that decides all of RFC 9293 3.10.7.4,
-/// and is kept once it is established. `config` and `ts_offset` must be the same at every call.
+/// The owner keeps the two ends, repeats the SYN-ACK when [`deadline`](Self::deadline) is over, and
+/// hands a segment between these ends to [`connection`](Self::connection)'s answer: that decides
+/// all of RFC 9293 3.10.7.4, and is kept once it is established. `config` and `ts_offset` must be
+/// the same at every call.
 #[derive(Clone, Debug)]
 pub struct HalfOpen {
     sent_at: Instant,
@@ -43,7 +45,8 @@ pub struct HalfOpen {
 }
 
 impl HalfOpen {
-    /// Takes a `syn` that arrived at `now`; `iss` is the sequence number to answer with (see [`crate::isn`]).
+    /// Takes a `syn` that arrived at `now`; `iss` is the sequence number to answer with (see
+    /// [`crate::isn`]).
     pub fn new(syn: &TcpHeader, iss: SeqNumber, now: Instant) -> Self {
         let options = &syn.options;
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -77,13 +80,15 @@ impl HalfOpen {
         self.timeouts
     }
 
-    /// Whether the SYN had the Fast Open option: the SYN-ACK may then give a cookie (RFC 7413 4.1.2).
+    /// Returns whether the SYN had the Fast Open option: the SYN-ACK may then give a cookie (RFC
+    /// 7413 4.1.2).
     pub fn has_fast_open(&self) -> bool {
         self.bits & FAST_OPEN != 0
     }
 
-    /// Whether `syn` is the SYN that began this, sent again: then the SYN-ACK is to be sent again. One that does
-    /// not ask for ECN any more makes our data not ECN-capable (RFC 3168 6.1.1).
+    /// Returns whether `syn` is the SYN that began this, sent again: then the SYN-ACK is to be sent
+    /// again. One that does not ask for ECN any more makes our data not ECN-capable (RFC 3168
+    /// 6.1.1).
     pub fn is_same_syn(&mut self, syn: &TcpHeader) -> bool {
         let same = syn.flags.syn() && !syn.flags.ack() && !syn.flags.rst() && syn.seq == self.irs;
         if same {
@@ -95,8 +100,8 @@ impl HalfOpen {
         same
     }
 
-    /// When the SYN-ACK is to be sent again: after one second, then after twice as long each time (RFC 6298 2.1
-    /// and 5.5).
+    /// When the SYN-ACK is to be sent again: after one second, then after twice as long each time
+    /// (RFC 6298 2.1 and 5.5).
     pub fn deadline(&self) -> Instant {
         let wait = |count: u8| (INITIAL_RTO_MS << count.min(16)).min(MAX_RTO_MS);
         let total: u64 = (0..=self.timeouts).map(|count| u64::from(wait(count))).sum();

@@ -1,4 +1,5 @@
-//! Initial sequence numbers and timestamp offsets that a stranger cannot guess (RFC 6528, RFC 7323 5.4).
+//! Initial sequence numbers and timestamp offsets that a stranger cannot guess (RFC 6528, RFC 7323
+//! 5.4).
 
 use core::hash::Hasher;
 use core::net::SocketAddr;
@@ -8,10 +9,11 @@ use siphasher::sip::SipHasher24;
 
 use crate::FourTuple;
 
-/// Makes sequence numbers by `M + F(tuple, key)`: a 4 µs clock plus a keyed hash (RFC 6528 section 3).
+/// Makes sequence numbers by `M + F(tuple, key)`: a 4 µs clock plus a keyed hash (RFC 6528 section
+/// 3).
 ///
-/// Two calls with the same tuple, key and time answer the same; the number moves on by one every 4 µs, so that
-/// a new incarnation of a connection starts above the old one's range (RFC 9293 3.4.1).
+/// Two calls with the same tuple, key and time answer the same; the number moves on by one every 4
+/// µs, so that a new incarnation of a connection starts above the old one's range (RFC 9293 3.4.1).
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],
@@ -36,7 +38,8 @@ impl IsnGenerator {
         SeqNumber((self.hash(tuple, 0) as u32).wrapping_add(ticks_4us))
     }
 
-    /// The offset added to the timestamp clock of this connection, constant per tuple (RFC 7323 5.4).
+    /// The offset added to the timestamp clock of this connection, constant per tuple (RFC 7323
+    /// 5.4).
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.hash(tuple, 1) as u32
     }

@@ -1,58 +1,50 @@
 //! TCP as a machine without input, output, clock or threads.
 //!
-//! Segments, calls of the application and the time go into a [`Connection`]; segments to send, data, and the next
-//! deadline come out. IPv4 and IPv6 differ here in nothing but the addresses of the [`FourTuple`]. Listeners
-//! belong to the owner: it makes a connection from a SYN with [`Connection::accept`], or keeps a [`HalfOpen`] until the
-//! handshake is done or nothing at all ([`SynCookies`]), and answers what belongs to no connection with [`reset_for`].
+//! Segments, calls of the application and the time go into a [`Connection`]; segments to send,
+//! data, and the next deadline come out. IPv4 and IPv6 differ here in nothing but the addresses of
+//! the [`FourTuple`]. Listeners belong to the owner: it makes a connection from a SYN with
+//! [`Connection::accept`], or keeps a [`HalfOpen`] until the handshake is done or nothing at all
+//! ([`SynCookies`]), and answers what belongs to no connection with [`reset_for`].
 //!
 //! ```text
-//!            on_segment  on_timer                   poll       next_deadline
-//!                 |         |                         ^              ^
-//!                 v         v                         |              |
-//!   handshake  receive   timers ---> recovery ---> transmit       timers
-//!                 |  \      |      (RACK, PRR)        ^
-//!                 |   ack --+--> scoreboard ---------+
-//!            reassembly          congestion
+//!            on_segment        on_timer              poll       next_deadline
+//!                 |               |                    ^              ^
+//!                 v               v                    |              |
+//!               input -------> timer <------------- output --------> timers
+//!      handshake, acceptable,    |              choose, headers
+//!           ack, data            |                     ^
+//!                 |              v                     |
+//!                 +--------> recovery ----------> scoreboard, congestion
 //! ```
 //!
-//! With the feature `tracing`, events of a connection's life go to the subscriber of the crate `tracing`, under the
-//! target `millstream::tcp`.
+//! With the feature `tracing`, events of a connection's life go to the subscriber of the crate
+//! `tracing`, under the target `millstream::tcp`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-mod acceptable;
-mod ack;
 mod ack_policy;
-mod choose;
 mod config;
 pub mod congestion;
 mod connection;
+mod counters;
 mod ecn;
 mod error;
 mod fast_open;
 mod half_open;
-mod handshake;
-mod headers;
 mod info;
 pub mod isn;
 pub mod limits;
-mod memory;
-mod options;
 mod ordered;
 mod pacer;
-mod path;
 mod payload;
-mod progress;
 mod ranges;
-mod receive;
 mod receiver;
-mod recovery;
 mod reset;
 mod rtt;
 mod scoreboard;
+mod segment;
 mod sender;
-mod socket;
 mod state;
 mod stats;
 mod stream;
@@ -61,15 +53,11 @@ mod ticks;
 mod time_wait;
 mod timers;
 mod trace;
-mod transmit;
 mod tuning;
-mod urgent;
-mod window;
-mod zero_copy;
 
 pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive, MtuProbing};
 pub use congestion::CongestionKind;
-pub use connection::Connection;
+pub use connection::{Connection, Progress};
 pub use error::{ConnError, Refused};
 pub use fast_open::{
     FastOpenCache, FastOpenHint, FastOpenKeys, FastOpenOutcome, FastOpenStatus, FastOpenValidity,
@@ -78,15 +66,14 @@ pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
 pub use payload::{Payload, Placed};
-pub use progress::Progress;
 pub use reset::reset_for;
+pub use segment::{PayloadSource, Segment, TransmitLimits};
 pub use sender::Widened;
 pub use state::{Events, State};
 pub use stats::{TcpDrop, TcpStats};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
 pub use time_wait::{TimeWait, Wait};
 pub use timers::TimerKind;
-pub use transmit::{PayloadSource, Segment, TransmitLimits};
 
 #[cfg(test)]
 extern crate self as millstream_tcp;

@@ -1,5 +1,5 @@
-//! A map in key order whose nodes live in one vector: a treap. Every operation is O(log n) expected; the
-//! vector keeps freed nodes, so that a steady state allocates nothing.
+//! A map in key order whose nodes live in one vector: a treap. Every operation is O(log n)
+//! expected; the vector keeps freed nodes, so that a steady state allocates nothing.
 
 const NIL: u32 = u32::MAX;
 
@@ -11,8 +11,8 @@ struct Node<V> {
     value: Option<V>,
 }
 
-/// Keys in order, each with a value. Priorities come from a seeded generator: equal seeds behave equally, and a
-/// stranger who does not know the seed cannot shape the tree.
+/// Keys in order, each with a value. Priorities come from a seeded generator: equal seeds behave
+/// equally, and a stranger who does not know the seed cannot shape the tree.
 pub(crate) struct OrderedMap<V> {
     nodes: Vec<Node<V>>,
     root: u32,

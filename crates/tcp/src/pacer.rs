@@ -6,13 +6,13 @@ use millstream_packet::Instant;
 
 use crate::timers::Deadline;
 
-/// A wake-up that is later than this is not made up for in full: more than a tick of 250 Hz, by which a busy machine
-/// wakes threads.
+/// A wake-up that is later than this is not made up for in full: more than a tick of 250 Hz, by
+/// which a busy machine wakes threads.
 const MOST_LATE: Duration = Duration::from_millis(5);
 
-/// The earliest time of the next segment with data. Packed, as are its neighbours [`Timers`](crate::timers::Timers) and
-/// [`Congestion`](crate::congestion::Congestion): what each would be filled up with makes an idle connection longer than a
-/// kibibyte.
+/// The earliest time of the next segment with data. Packed, as are its neighbours
+/// [`Timers`](crate::timers::Timers) and [`Congestion`](crate::congestion::Congestion): what each
+/// would be filled up with makes an idle connection longer than a kibibyte.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed)]
 pub(crate) struct Pacer {
@@ -54,10 +54,11 @@ impl Pacer {
         self.is_holding
     }
 
-    /// What was sent now has its time until `took` later. What a late wake-up cost is given back: else a machine that
-    /// wakes late sends slower than it was told. Where it waited for that wake-up, all of it at once, or a sender whose
-    /// thread gets the CPU every 4 ms would have a quarter of the rate; else up to half of the time of what was sent, as
-    /// Linux does, whose timers need no thread.
+    /// Data sent now has its time until `took` later. Time that a late wake-up cost is given back:
+    /// else a machine that wakes late sends slower than it was told. Where it waited for that
+    /// wake-up, all of it at once, or a sender whose thread gets the CPU every 4 ms would have a
+    /// quarter of the rate; else up to half of the time of what was sent, as Linux does, whose
+    /// timers need no thread.
     pub(crate) fn put_off(&mut self, now: Instant, took: Duration) {
         let late = now.saturating_duration_since(self.next);
         self.next = match self.is_released && late <= MOST_LATE {

@@ -1,9 +1,6 @@
-//! What a segment carries, and where it lies: in frames, or in the memory of a reader that waits.
+//! The data of a segment, and where it lies: in frames, or in the memory of a reader that waits.
 
 use millstream_packet::{Packet, Pool};
-
-use crate::connection::Connection;
-use crate::state::State;
 
 /// Payload of a segment.
 #[derive(Debug)]
@@ -16,13 +13,13 @@ pub enum Payload<'a> {
     Placed(Placed<'a>),
 }
 
-/// Payload that lies in the memory of a reader that waits (direct placement). It stays there if it is the next of the
-/// stream and the receive queue is empty; else it is copied into frames.
+/// Payload that lies in the memory of a reader that waits (direct placement). It stays there if it
+/// is the next of the stream and the receive queue is empty; else it is copied into frames.
 #[derive(Debug)]
 pub struct Placed<'a> {
     /// The first bytes; never empty.
     pub bytes: &'a [u8],
-    /// Those after them, for which the memory had no room.
+    /// The bytes after them, for which the memory had no room.
     pub rest: Option<Packet>,
     /// Size of the parts, if it was merged from several segments.
     pub segment_size: Option<u16>,
@@ -46,7 +43,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -85,29 +82,5 @@ impl Placed<'_> {
             packet.concat(rest);
         }
         Some(packet)
-    }
-}
-
-impl Connection {
-    /// Whether nothing stands between the next byte that arrives and the application: no data waits to be read, and
-    /// none is out of order. Then it is worth placing what comes next in a reader's memory.
-    #[inline]
-    pub fn awaits_data(&self) -> bool {
-        self.state == State::Established
-            && !self.orphaned
-            && self.rcv.is_all_read()
-            && !self.rcv.has_seen_fin()
-            && self.rcv.is_in_order()
-    }
-
-    /// Bytes of the TCP header that a segment with data probably has.
-    pub fn expected_header_len(&self) -> usize {
-        if self.negotiated.timestamps { 32 } else { 20 }
-    }
-
-    /// The sequence number that the peer's next data in order begin with (RFC 9293: RCV.NXT).
-    #[inline]
-    pub fn next_seq(&self) -> millstream_wire::tcp::SeqNumber {
-        self.rcv.next_seq()
     }
 }

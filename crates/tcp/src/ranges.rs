@@ -85,8 +85,9 @@ impl RangeSet {
         }
     }
 
-    /// Adds `[start, end)`, joining it with what it touches. `f` is called for every part that was not in the
-    /// set before. False, and nothing changed, when the set has its limit of ranges and this would be one more.
+    /// Adds `[start, end)`, joining it with what it touches. `f` is called for every part that was
+    /// not in the set before. False, and nothing changed, when the set has its limit of ranges and
+    /// this would be one more.
     pub(crate) fn insert(&mut self, start: u64, end: u64, f: impl FnMut(u64, u64)) -> bool {
         if start >= end {
             return true;
@@ -121,8 +122,8 @@ impl RangeSet {
         true
     }
 
-    /// Takes `[start, end)` out; `f` is called for every part that was in the set. A removal inside a range at
-    /// the limit still splits it.
+    /// Takes `[start, end)` out; `f` is called for every part that was in the set. A removal inside
+    /// a range at the limit still splits it.
     pub(crate) fn remove(&mut self, start: u64, end: u64, mut f: impl FnMut(u64, u64)) {
         while let Some((from, to)) = self.first_ending_above(start) {
             if from >= end || start >= end {

@@ -2,8 +2,8 @@
 
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
-/// The reset that answers a segment without a connection (RFC 9293 3.10.7.1), or none for a reset: ports
-/// swapped, no window, no options. `payload_len` in bytes.
+/// The reset that answers a segment without a connection (RFC 9293 3.10.7.1), or none for a reset:
+/// ports swapped, no window, no options. `payload_len` in bytes.
 pub fn reset_for(segment: &TcpHeader, payload_len: usize) -> Option<TcpHeader> {
     if segment.flags.rst() {
         return None;

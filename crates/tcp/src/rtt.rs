@@ -8,7 +8,8 @@ use crate::tuning::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS, TUNE_RATE
 /// Window over which the least round trip is remembered, as Linux does for RACK.
 const MIN_RTT_WINDOW_NS: u64 = 300_000_000_000;
 
-/// Smoothed round trip, its variation, and the time-out that follows from them. Times in nanoseconds.
+/// Smoothed round trip, its variation, and the time-out that follows from them. Times in
+/// nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct RttEstimator {
     srtt_ns: u64,
@@ -21,7 +22,8 @@ pub(crate) struct RttEstimator {
     /// Time-outs in a row, and how often the time-out is doubled by them.
     backoff: u8,
     doublings: u8,
-    /// What was sent again had arrived, and no round trip was measured since: the time-out may be too short.
+    /// Data sent again had arrived before, and no round trip was measured since: the time-out may
+    /// be too short.
     in_vain: bool,
 }
 
@@ -42,8 +44,9 @@ impl RttEstimator {
         }
     }
 
-    /// Takes one measurement. `samples_per_rtt` is how many are expected in a round trip: with one for every
-    /// ACK the gains are divided so that the history spans as long as with one a round (RFC 7323 appendix G).
+    /// Takes one measurement. `samples_per_rtt` is how many are expected in a round trip: with one
+    /// for every ACK the gains are divided so that the history spans as long as with one a round
+    /// (RFC 7323 appendix G).
     #[inline]
     pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, samples_per_rtt: u32) {
         self.sample_ns(now, rtt.as_nanos() as u64, samples_per_rtt);
@@ -64,7 +67,8 @@ impl RttEstimator {
             self.srtt_ns = rtt_ns;
             self.rttvar_ns = rtt_ns / 2;
         } else {
-            // RFC 6298 2.3, with the gains of RFC 7323 appendix G; with one sample a round trip no division is needed
+            // RFC 6298 2.3, with the gains of RFC 7323 appendix G; with one sample a round trip no
+            // division is needed
             match u64::from(samples_per_rtt.clamp(1, 64)) {
                 1 => self.smooth(rtt_ns, 4, 8),
                 divisor => self.smooth(rtt_ns, 4 * divisor, 8 * divisor),
@@ -84,8 +88,8 @@ impl RttEstimator {
     fn set_rto(&mut self) {
         // RFC 6298 section 5: the computation ends the back-off
         (self.doublings, self.in_vain) = (0, false);
-        // RFC 6298 2.3 to 2.5. The variation, not the sum, is bounded below, as hosts in use do it: the time-out
-        // then stays above the round trip by the full minimum.
+        // RFC 6298 2.3 to 2.5. The variation, not the sum, is bounded below, as hosts in use do it:
+        // the time-out then stays above the round trip by the full minimum.
         let variation = (4 * self.rttvar_ns).max(u64::from(self.min_rto_ms) * 1_000_000);
         self.rto_ns = (self.srtt_ns + variation).min(u64::from(MAX_RTO_MS) * 1_000_000);
     }
@@ -114,8 +118,8 @@ impl RttEstimator {
         self.srtt_ns
     }
 
-    /// What a path as fast as tuning looks ahead for carries in a round trip, and an `allowance` beyond; no limit before a
-    /// round trip was measured.
+    /// Returns the bytes that a path as fast as tuning looks ahead for carries in a round trip, and
+    /// an `allowance` beyond; no limit before a round trip was measured.
     #[inline]
     pub(crate) fn carried_bytes_and(&self, allowance: usize) -> usize {
         const BYTES_PER_MS: u64 = TUNE_RATE_BYTES_PER_S / 1000;
@@ -136,10 +140,10 @@ impl RttEstimator {
         self.doublings = self.doublings.saturating_add(1);
     }
 
-    /// Something new was acknowledged: no time-outs in a row any more, and no back-off. But where the peer says that things
-    /// were sent again in vain, it lasts until a round trip is measured, which what was sent again does not do (Karn): else
-    /// a time-out that is shorter than the path takes would expire for all that is sent (RFC 6298 section 5, last
-    /// paragraph).
+    /// Something new was acknowledged: no time-outs in a row any more, and no back-off. But where
+    /// the peer says that things were sent again in vain, it lasts until a round trip is measured,
+    /// which what was sent again does not do (Karn): else a time-out that is shorter than the path
+    /// takes would expire for all that is sent (RFC 6298 section 5, last paragraph).
     #[inline]
     pub(crate) fn answered(&mut self) {
         self.backoff = 0;
@@ -148,7 +152,7 @@ impl RttEstimator {
         }
     }
 
-    /// What was sent again had arrived.
+    /// Data sent again had arrived before.
     pub(crate) fn sent_in_vain(&mut self) {
         self.in_vain = true;
     }
@@ -158,7 +162,7 @@ impl RttEstimator {
         (self.backoff, self.doublings) = (0, 0);
     }
 
-    /// Whether the time-out is doubled.
+    /// Returns whether the time-out is doubled.
     #[inline]
     pub(crate) fn is_backed_off(&self) -> bool {
         self.doublings > 0

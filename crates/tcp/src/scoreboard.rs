@@ -1,9 +1,10 @@
-//! What the sender knows about the bytes between `una` and `nxt`.
+//! The sender's knowledge of the bytes between `una` and `nxt`.
 //!
-//! First transmissions are kept in order of sequence, which is order of time too: one record for each
-//! (super-)segment, taken off at the front as ACKs arrive. As long as nothing is lost or reordered that is all.
-//! What is exceptional — selectively acknowledged, lost, sent again — is kept aside in ordered sets, made when
-//! first needed. A byte between `una` and `nxt` is in exactly one of these conditions:
+//! First transmissions are kept in order of sequence, which is order of time too: one record for
+//! each (super-)segment, taken off at the front as ACKs arrive. As long as nothing is lost or
+//! reordered that is all. Exceptions — bytes selectively acknowledged, lost, sent again — are kept
+//! aside in ordered sets, made when first needed. A byte between `una` and `nxt` is in exactly one
+//! of these conditions:
 //!
 //! ```text
 //!   in flight (in no set) --SACK--> sacked
@@ -182,8 +183,8 @@ impl Scoreboard {
         self.exceptions.as_ref().map_or(0, |b| b.sacked.len())
     }
 
-    /// Segments selectively acknowledged (RFC 8985: RACK.segs_sacked), as far as one can tell: what an ACK adds in one
-    /// piece is a segment at least.
+    /// Segments selectively acknowledged (RFC 8985: RACK.segs_sacked), as far as one can tell: what
+    /// an ACK adds in one piece is a segment at least.
     pub(crate) fn sacked_segments(&self) -> u32 {
         self.exceptions.as_ref().map_or(0, |b| b.reports.max(b.sacked.len() as u32))
     }
@@ -212,7 +213,8 @@ impl Scoreboard {
         self.duplicate_bytes
     }
 
-    /// New data was acknowledged without SACK: `acked` bytes, some of which the duplicates stood for.
+    /// New data was acknowledged without SACK: `acked` bytes, some of which the duplicates stood
+    /// for.
     pub(crate) fn take_off_duplicates(&mut self, acked: u64) {
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(acked);
     }
@@ -249,8 +251,9 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing is exceptional any more. What there is memory for is kept for the next time, unless it is much and nothing
-    /// is outstanding; of one that is quiet for long it goes, too ([`release`](Self::release)).
+    /// Nothing is exceptional any more. What there is memory for is kept for the next time, unless
+    /// it is much and nothing is outstanding; of one that is quiet for long it goes, too
+    /// ([`release`](Self::release)).
     fn set_aside(&mut self) {
         let Some(mut board) = self.exceptions.take() else { return };
         if self.sent.is_empty() && board.capacity() > SPARE_LIMIT {
@@ -286,7 +289,8 @@ impl Scoreboard {
         board
             .sacked
             .gaps(una, ack, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
-        // how many of the segments reported lay there is not known: what is left is as many as it has pieces, at least
+        // how many of the segments reported lay there is not known: what is left is as many as it
+        // has pieces, at least
         board.sacked.remove_below(ack, |_, _| board.reports = 0);
         board.judged = board.judged.max(ack);
         while board.resent_order.front().is_some_and(|r| r.end <= ack) {
@@ -298,9 +302,9 @@ impl Scoreboard {
         }
     }
 
-    /// At most as many ranges are kept as selective acknowledgements of what is outstanding can name: for each segment
-    /// one, and as many again where they have become smaller since, to `mss`. What single bytes would make beyond that
-    /// is treated as not reported.
+    /// At most as many ranges are kept as selective acknowledgements of what is outstanding can
+    /// name: for each segment one, and as many again where they have become smaller since, to
+    /// `mss`. What single bytes would make beyond that is treated as not reported.
     pub(crate) fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
         let segments = (self.segments as usize).max((outstanding / u64::from(mss.max(1))) as usize);
         let most = (2 * segments + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
@@ -347,7 +351,8 @@ impl Scoreboard {
         }
     }
 
-    /// Judges `[start, end)` lost, except what has arrived. Returns the bytes that were not judged so before.
+    /// Judges `[start, end)` lost, except what has arrived. Returns the bytes that were not judged
+    /// so before.
     pub(crate) fn mark_lost(&mut self, start: u64, end: u64) -> u64 {
         self.exceptions().mark_lost(start, end)
     }
@@ -361,7 +366,14 @@ impl Scoreboard {
         board.mark_lost(una, nxt)
     }
 
-    /// What was judged lost is in flight after all: the time-out was spurious.
+    /// Returns whether the receiver took back what it had acknowledged selectively, as it may (RFC
+    /// 2018 section 8): it has acknowledged everything before that, up to `una`, and not that.
+    #[inline]
+    pub(crate) fn has_peer_reneged(&self, una: u64, nxt: u64) -> bool {
+        una < nxt && self.is_sacked(una, una + 1)
+    }
+
+    /// Bytes judged lost are in flight after all: the time-out was spurious.
     pub(crate) fn forget_lost(&mut self) {
         if let Some(board) = self.exceptions.as_mut() {
             board.lost.clear();
@@ -382,8 +394,8 @@ impl Scoreboard {
         self.sent.front().map(|record| record.at)
     }
 
-    /// RACK (RFC 8985 6.2 step 5): what was sent before the last delivered transmission, by more than the
-    /// reordering window, is lost.
+    /// RACK (RFC 8985 6.2 step 5): what was sent before the last delivered transmission, by more
+    /// than the reordering window, is lost.
     pub(crate) fn detect_lost(
         &mut self,
         newest: (Instant, u64),
@@ -391,7 +403,8 @@ impl Scoreboard {
         now: Instant,
     ) -> Judged {
         if self.exceptions.is_none() {
-            // what arrived of what was sent again may be all that was exceptional, and what was sent before it is missing
+            // what arrived of what was sent again may be all that was exceptional, and what was
+            // sent before it is missing
             match self.sent.front() {
                 Some(first) if (first.at, first.start) < newest => self.exceptions(),
                 _ => return Judged::default(),
@@ -442,8 +455,8 @@ impl Scoreboard {
         Judged { bytes: newly, sent_at: last_at, again }
     }
 
-    /// Gives back memory that an idle connection does not need, if there is much of it. Called for each ACK of all that
-    /// was sent, so it looks at nothing that lies elsewhere.
+    /// Gives back memory that an idle connection does not need, if there is much of it. Called for
+    /// each ACK of all that was sent, so it looks at nothing that lies elsewhere.
     #[inline]
     pub(crate) fn shrink_idle(&mut self) {
         if self.sent.capacity() > SPARE_LIMIT {

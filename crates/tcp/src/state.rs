@@ -3,10 +3,11 @@
 use core::fmt;
 
 /// RFC 9293 3.3.2. LISTEN belongs to the owner of the listening socket and never occurs here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[repr(u8)]
 pub enum State {
     /// No connection: finished, reset or never begun.
+    #[default]
     Closed,
     /// SYN sent, nothing heard.
     SynSent,
@@ -48,7 +49,8 @@ impl State {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)
     }
 
-    /// The application's data may still be handed to the peer in this state (data or FIN unacknowledged included).
+    /// The application's data may still be handed to the peer in this state (data or FIN
+    /// unacknowledged included).
     pub(crate) fn may_transmit_data(self) -> bool {
         matches!(
             self,
@@ -89,7 +91,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What happened since the last [`take_events`](crate::Connection::take_events): edges, not levels.
+/// Changes since the last [`take_events`](crate::Connection::take_events): edges, not levels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Events {
     /// The handshake is done.
@@ -100,9 +102,11 @@ pub struct Events {
     pub writable: bool,
     /// The peer has sent its FIN and all data before it has arrived.
     pub peer_closed: bool,
-    /// The peer has announced urgent data: see [`Connection::urgent_mark`](crate::Connection::urgent_mark).
+    /// The peer has announced urgent data: see
+    /// [`Connection::urgent_mark`](crate::Connection::urgent_mark).
     pub urgent: bool,
-    /// Data was sent again and again without an answer (RFC 9293 3.8.3: R1): the way there may be wrong.
+    /// Data was sent again and again without an answer (RFC 9293 3.8.3: R1): the way there may be
+    /// wrong.
     pub delivery_problem: bool,
     /// The state became CLOSED.
     pub closed: bool,

@@ -32,7 +32,8 @@ reasons! {
         NotSynAck = "tcp_not_syn_ack",
         /// TCP data after the peer's FIN.
         AfterFin = "tcp_after_fin",
-        /// TCP data that nobody is going to read, as the application has closed: answered by a reset.
+        /// TCP data that nobody is going to read, as the application has closed: answered by a
+        /// reset.
         Unread = "tcp_unread",
         /// An old TCP segment that met TIME-WAIT.
         TimeWait = "tcp_time_wait",

@@ -5,8 +5,8 @@ use millstream_packet::{
     PacketBatch, Piece, Pool, QueueLimits, QueueStats,
 };
 
-/// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
-/// [`release`](Self::release): an idle connection holds a pointer and a limit.
+/// The queue of one direction. Made with the first byte, kept while the connection is in use, and
+/// given back by [`release`](Self::release): an idle connection holds a pointer and a limit.
 pub(crate) struct StreamQueue {
     queue: Option<Box<ByteQueue>>,
     high_bytes: usize,
@@ -70,7 +70,7 @@ impl StreamQueue {
         self.bytes().map_or(0, |queue| queue.held_bytes())
     }
 
-    /// What the queue counts; nothing while it does not exist.
+    /// Returns what the queue counts; nothing while it does not exist.
     pub(crate) fn stats(&self) -> QueueStats {
         self.bytes().map_or_else(QueueStats::default, |queue| queue.stats())
     }
@@ -118,7 +118,8 @@ impl StreamQueue {
         self.made().write(pool, bytes).bytes
     }
 
-    /// Blocks are to carry segments of so many bytes; 0: the link takes none so large. Forgotten with the memory.
+    /// Blocks are to carry segments of so many bytes; 0: the link takes none so large. Forgotten
+    /// with the memory.
     #[inline]
     pub(crate) fn set_whole(&mut self, bytes: usize) {
         if let Some(queue) = self.bytes_mut() {
@@ -126,12 +127,12 @@ impl StreamQueue {
         }
     }
 
-    /// What [`set_whole`](Self::set_whole) has set.
+    /// Returns what [`set_whole`](Self::set_whole) has set.
     pub(crate) fn whole(&self) -> usize {
         self.bytes().map_or(0, |queue| queue.whole())
     }
 
-    /// Whether a write of `len` bytes goes into blocks, or behind one.
+    /// Returns whether a write of `len` bytes goes into blocks, or behind one.
     #[inline]
     pub(crate) fn is_bulk(&self, len: usize) -> bool {
         self.bytes().is_some_and(|queue| queue.is_bulk(len))
@@ -154,8 +155,9 @@ impl StreamQueue {
         }
     }
 
-    /// How many of `len` bytes to send from `offset`, so that the next segment is what a block holds: fewer where that
-    /// leaves half of them, or they are as many as a block is filled with. Whole multiples of `segment`.
+    /// Returns how many of `len` bytes to send from `offset`, so that the next segment is what a
+    /// block holds: fewer where that leaves half of them, or they are as many as a block is filled
+    /// with. Whole multiples of `segment`.
     #[inline]
     pub(crate) fn up_to_block(&self, offset: usize, len: usize, segment: usize) -> usize {
         let Some(queue) = self.bytes().filter(|queue| queue.whole() != 0) else {
@@ -166,8 +168,8 @@ impl StreamQueue {
         if worth && short.is_multiple_of(segment) { short } else { len }
     }
 
-    /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not. Forgotten with the
-    /// memory.
+    /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not.
+    /// Forgotten with the memory.
     #[inline]
     pub(crate) fn set_framing(&mut self, headroom: usize) {
         if let Some(queue) = self.bytes_mut() {
@@ -183,7 +185,7 @@ impl StreamQueue {
         }
     }
 
-    /// What [`set_framing`](Self::set_framing) has set.
+    /// Returns what [`set_framing`](Self::set_framing) has set.
     #[inline]
     pub(crate) fn framing(&self) -> usize {
         self.bytes().map_or(0, |queue| queue.framing())
@@ -202,14 +204,15 @@ impl StreamQueue {
         self.made().write_framed(pool, bytes, headroom, size).bytes
     }
 
-    /// Whether what is written now goes into such frames without a seam.
+    /// Returns whether what is written now goes into such frames without a seam.
     #[inline]
     pub(crate) fn is_framed(&self) -> bool {
         self.bytes().is_some_and(|queue| queue.is_framed())
     }
 
-    /// `len` bytes from `offset` with their sum: the frame that they were written into where that holds just these and
-    /// was never sent, else a copy. Fewer bytes, at least half, where those that follow are whole frames then.
+    /// `len` bytes from `offset` with their sum: the frame that they were written into where that
+    /// holds just these and was never sent, else a copy. Fewer bytes, at least half, where those
+    /// that follow are whole frames then.
     fn hand_out(
         &mut self,
         pool: &Pool,
@@ -228,9 +231,10 @@ impl StreamQueue {
         }
     }
 
-    /// Puts `len` bytes from `offset` into `batch` as packets of `each` bytes, the last may have less, behind `headroom`
-    /// free bytes and with their sums: how many bytes. Fewer than `len` where frames are wanting, the batch is full, or
-    /// a shorter packet makes whole frames of those that follow.
+    /// Puts `len` bytes from `offset` into `batch` as packets of `each` bytes, the last may have
+    /// less, behind `headroom` free bytes and with their sums: how many bytes. Fewer than `len`
+    /// where frames are wanting, the batch is full, or a shorter packet makes whole frames of those
+    /// that follow.
     #[inline]
     pub(crate) fn hand_out_segments(
         &mut self,
@@ -321,9 +325,10 @@ pub(crate) fn needed_bytes(len: usize) -> usize {
     len.div_ceil(FRAME_SIZE_BYTES) * FRAME_HELD_BYTES
 }
 
-/// Puts `packet` to the end of `queue` in no more than `room` bytes of further memory: into the free room behind what is
-/// there; as it lies; or copied, where it holds twice what its bytes need or more, as what is left of a larger packet
-/// does. False, and nothing has changed, when that is too little, or there are too few frames.
+/// Puts `packet` to the end of `queue` in no more than `room` bytes of further memory: into the
+/// free room behind what is there; as it lies; or copied, where it holds twice what its bytes need
+/// or more, as what is left of a larger packet does. False, and nothing has changed, when that is
+/// too little, or there are too few frames.
 pub(crate) fn put_tight(queue: &mut ByteQueue, packet: Packet, room: usize, pool: &Pool) -> bool {
     if queue.take_in(&packet) {
         return true;

@@ -1,5 +1,6 @@
-//! SYN cookies (RFC 4987 section 3.6 and appendix A): a listener under a flood keeps nothing for a SYN. What it
-//! must know later is in the sequence number it answers with, and comes back in the peer's ACK.
+//! SYN cookies (RFC 4987 section 3.6 and appendix A): a listener under a flood keeps nothing for a
+//! SYN. What it must know later is in the sequence number it answers with, and comes back in the
+//! peer's ACK.
 //!
 //! ```text
 //!   31     27 26  24 23                             0
@@ -8,8 +9,8 @@
 //!   +--------+------+--------------------------------+
 //! ```
 //!
-//! With timestamps the lowest six bits of ours say what else was agreed on: window shift (15: none), SACK, ECN.
-//! Without them a connection from a cookie has none of these.
+//! With timestamps the lowest six bits of ours say what else was agreed on: window shift (15:
+//! none), SACK, ECN. Without them a connection from a cookie has none of these.
 
 use core::hash::Hasher;
 use core::time::Duration;
@@ -35,7 +36,7 @@ const HASH_MASK: u32 = 0x00ff_ffff;
 const OPTION_MASK: u32 = 63;
 const NO_SHIFT: u32 = 15;
 
-/// How long after it was made a cookie can still be good.
+/// Time after which a cookie is good no longer.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_S);
 
 /// Makes and checks cookies with a secret key. Keeps nothing: both calls are pure.
@@ -57,8 +58,9 @@ impl SynCookies {
         SynCookies { key }
     }
 
-    /// The SYN-ACK that answers `syn`; nothing needs to be remembered. `config` and `ts_offset` are those that
-    /// [`accept`](Self::accept) will be called with. A cookie lives for one to two periods of 64 s.
+    /// The SYN-ACK that answers `syn`; nothing needs to be remembered. `config` and `ts_offset` are
+    /// those that [`accept`](Self::accept) will be called with. A cookie lives for one to two
+    /// periods of 64 s.
     pub fn answer(
         &self,
         config: &Arc<Config>,
@@ -93,8 +95,8 @@ impl SynCookies {
         answer
     }
 
-    /// Checks the `segment` of a peer for which no connection exists; when it acknowledges a cookie of ours, the
-    /// connection as it stands after the SYN-ACK. Give it the same segment with
+    /// Checks the `segment` of a peer for which no connection exists; when it acknowledges a cookie
+    /// of ours, the connection as it stands after the SYN-ACK. Give it the same segment with
     /// [`on_segment`](Connection::on_segment) next.
     pub fn accept(
         &self,

@@ -6,34 +6,32 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamp
 use core::time::Duration;
 
 use crate::config::FourTuple;
-use crate::connection::Connection;
-use crate::state::State;
-use crate::stats::TcpDrop;
 use crate::tuning::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
 
-/// A new incarnation begins this far above the old one's numbers: beyond any window without scaling.
+/// A new incarnation begins this far above the old one's numbers: beyond any window without
+/// scaling.
 const REUSE_DISTANCE: usize = 65_537;
 
-/// What a connection is in TIME-WAIT once nobody holds it: numbers to answer old segments with.
+/// A connection in TIME-WAIT that nobody holds any more: numbers to answer old segments with.
 ///
 /// The owner keeps the two ends and the time at which it is over.
 #[derive(Clone, Debug)]
 pub struct TimeWait {
     /// When the connection last said something, or after that.
-    quiet_since: Instant,
-    snd_nxt: SeqNumber,
-    rcv_nxt: SeqNumber,
-    ts_recent: u32,
-    ts_offset: u32,
-    time_wait_ms: u32,
-    challenge_second: u32,
-    window: u16,
-    challenges: u8,
-    timestamps: bool,
+    pub(crate) quiet_since: Instant,
+    pub(crate) snd_nxt: SeqNumber,
+    pub(crate) rcv_nxt: SeqNumber,
+    pub(crate) ts_recent: u32,
+    pub(crate) ts_offset: u32,
+    pub(crate) time_wait_ms: u32,
+    pub(crate) challenge_second: u32,
+    pub(crate) window: u16,
+    pub(crate) challenges: u8,
+    pub(crate) timestamps: bool,
 }
 
-/// What a segment does in TIME-WAIT.
-enum Effect {
+/// Effect of a segment in TIME-WAIT.
+pub(crate) enum Effect {
     None,
     /// The peer's FIN again: our ACK was lost, and the wait begins anew.
     Fin,
@@ -54,9 +52,10 @@ pub enum Wait {
     Over,
 }
 
-/// In TIME-WAIT a retransmitted FIN has an effect, and a RST at exactly `rcv_nxt`, as one is that answers our ACK to a
-/// new SYN (RFC 9293 3.10.7.4). Old duplicates (RFC 1337) have other numbers, or a timestamp before `ts_recent`.
-fn effect(
+/// In TIME-WAIT a retransmitted FIN has an effect, and a RST at exactly `rcv_nxt`, as one is that
+/// answers our ACK to a new SYN (RFC 9293 3.10.7.4). Old duplicates (RFC 1337) have other numbers,
+/// or a timestamp before `ts_recent`.
+pub(crate) fn effect(
     header: &TcpHeader,
     payload_len: usize,
     rcv_nxt: SeqNumber,
@@ -81,10 +80,16 @@ fn effect(
     if acceptable { Effect::None } else { Effect::Challenge }
 }
 
-/// Whether `syn` begins a new connection (RFC 6191 section 2): by a later timestamp, by the first one, which old
-/// segments lack (RFC 7323 3.2), or by a sequence number above the old ones (RFC 9293 3.6.1). `ts_recent` is the last
-/// timestamp of the peer, if there were any; with `granted` the new connection may have them.
-fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>, granted: bool) -> bool {
+/// Returns whether `syn` begins a new connection (RFC 6191 section 2): by a later timestamp, by the
+/// first one, which old segments lack (RFC 7323 3.2), or by a sequence number above the old ones
+/// (RFC 9293 3.6.1). `ts_recent` is the last timestamp of the peer, if there were any; with
+/// `granted` the new connection may have them.
+pub(crate) fn begins_anew(
+    syn: &TcpHeader,
+    rcv_nxt: SeqNumber,
+    ts_recent: Option<u32>,
+    granted: bool,
+) -> bool {
     let flags = syn.flags;
     if !flags.syn() || flags.ack() || flags.rst() {
         return false;
@@ -99,8 +104,8 @@ fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>, gran
 }
 
 impl TimeWait {
-    /// Takes a segment between the two ends. Returns the answer, if it gets one, and what becomes of the wait of
-    /// [`duration`](Self::duration).
+    /// Takes a segment between the two ends. Returns the answer, if it gets one, and what becomes
+    /// of the wait of [`duration`](Self::duration).
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -144,94 +149,35 @@ impl TimeWait {
         }
     }
 
-    /// How long the wait is: two maximum segment lifetimes.
+    /// Returns the length of the wait: two maximum segment lifetimes.
     pub fn duration(&self) -> Duration {
         Duration::from_millis(u64::from(self.time_wait_ms))
     }
 
-    /// Whether `syn` may begin a new connection at once, with timestamps if `timestamps` grants them. The owner then
-    /// drops this and treats the SYN as for a listener, answering from [`next_isn`](Self::next_isn).
+    /// Returns whether `syn` may begin a new connection at once, with timestamps if `timestamps`
+    /// grants them. The owner then drops this and treats the SYN as for a listener, answering from
+    /// [`next_isn`](Self::next_isn).
     pub fn may_reuse(&self, syn: &TcpHeader, timestamps: bool) -> bool {
         begins_anew(syn, self.rcv_nxt, self.timestamps.then_some(self.ts_recent), timestamps)
     }
 
-    /// Whether a new connection may be opened from here at once: the peer can tell it from the old one by later
-    /// timestamps (RFC 6191 section 2, RFC 7323 appendix B.2), the last of which is a second old.
+    /// Returns whether a new connection may be opened from here at once: the peer can tell it from
+    /// the old one by later timestamps (RFC 6191 section 2, RFC 7323 appendix B.2), the last of
+    /// which is a second old.
     pub fn may_connect(&self, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(self.quiet_since);
         self.timestamps && quiet >= Duration::from_millis(TIME_WAIT_REUSE_MS)
     }
 
-    /// The initial number for a new connection between these ends, `isn` if that is above the old ones
-    /// (RFC 9293 3.6.1).
+    /// The initial number for a new connection between these ends, `isn` if that is above the old
+    /// ones (RFC 9293 3.6.1).
     pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
         above(self.snd_nxt, isn)
     }
 }
 
-fn above(snd_nxt: SeqNumber, isn: SeqNumber) -> SeqNumber {
+pub(crate) fn above(snd_nxt: SeqNumber, isn: SeqNumber) -> SeqNumber {
     if isn.gt(snd_nxt) { isn } else { snd_nxt + REUSE_DISTANCE }
-}
-
-impl Connection {
-    /// What of a connection in TIME-WAIT has to be kept once nobody reads from it, and when that wait is over.
-    /// None in other states, and while something is still to be sent.
-    pub fn time_wait(&self) -> Option<(TimeWait, Instant)> {
-        let Self { snd, rcv, negotiated, config, .. } = self;
-        if self.state != State::TimeWait || self.ack.is_at_once() || self.reset_due.is_some() {
-            return None;
-        }
-        let until = self.timers.close_at()?;
-        let window = rcv.window_bytes() >> rcv.shift();
-        let (challenge_second, challenges) = self.counters.challenges();
-        let wait = TimeWait {
-            quiet_since: self.clock,
-            snd_nxt: self.snd.seq(snd.nxt()),
-            rcv_nxt: rcv.next_seq(),
-            ts_recent: rcv.ts_recent(),
-            ts_offset: snd.ts_offset(),
-            time_wait_ms: config.time_wait_ms,
-            challenge_second,
-            window: u16::try_from(window).unwrap_or(u16::MAX),
-            challenges,
-            timestamps: negotiated.timestamps,
-        };
-        Some((wait, until))
-    }
-
-    /// RFC 9293 3.10.7.4.
-    pub(crate) fn on_segment_time_wait(
-        &mut self,
-        now: Instant,
-        header: &TcpHeader,
-        payload_len: usize,
-    ) {
-        self.counters.segments_in += 1;
-        self.discard(TcpDrop::TimeWait);
-        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent());
-        match effect(header, payload_len, self.rcv.next_seq(), recent) {
-            Effect::None => {}
-            // nothing was under way: no error
-            Effect::Reset => self.finish(None),
-            Effect::Fin => {
-                self.timers.arm_close(now + self.config.time_wait());
-                self.ack.send_at_once();
-            }
-            Effect::Challenge => self.challenge(now),
-        }
-    }
-
-    /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once. As
-    /// [`TimeWait::may_reuse`].
-    pub fn may_reuse(&self, syn: &TcpHeader, timestamps: bool) -> bool {
-        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent());
-        self.state == State::TimeWait && begins_anew(syn, self.rcv.next_seq(), recent, timestamps)
-    }
-
-    /// As [`TimeWait::next_isn`].
-    pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
-        above(self.snd.seq(self.snd.nxt()), isn)
-    }
 }
 
 // Tens of thousands of these are kept for a minute.

@@ -2,7 +2,7 @@
 
 use millstream_packet::Instant;
 
-/// What the retransmission timer is armed for; one at a time.
+/// Purposes of the retransmission timer; one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expiry {
     /// RFC 6298.
@@ -26,14 +26,14 @@ impl Expiry {
     }
 }
 
-/// What a timer of a connection is for.
+/// Purposes of a connection's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerKind {
-    /// What is outstanding is sent again (RFC 6298).
+    /// Outstanding data is sent again (RFC 6298).
     Retransmit,
     /// The tail is probed (RFC 8985 section 7).
     LossProbe,
-    /// What is outstanding counts as lost, not as reordered (RFC 8985 6.2).
+    /// Outstanding data counts as lost, not as reordered (RFC 8985 6.2).
     Reorder,
     /// The peer's window, too small to send, is probed (RFC 9293 3.8.6.1).
     Persist,
@@ -45,7 +45,7 @@ pub enum TimerKind {
     TimeWait,
     /// FIN-WAIT-2 of a connection that the application has closed ends.
     FinWait2,
-    /// What was written before the close is given up.
+    /// Data written before the close is given up.
     Linger,
     /// The next segments may go, by the rate at which they are sent.
     Pacing,
@@ -142,7 +142,8 @@ pub(crate) struct Timers {
     /// End of TIME-WAIT, of FIN-WAIT-2 of a closed connection, or of lingering.
     close: Deadline,
     expiry: Expiry,
-    /// A part of a segment may be sent, as nothing else was for long (RFC 9293 3.8.6.2.1: the override timeout).
+    /// A part of a segment may be sent, as nothing else was for long (RFC 9293 3.8.6.2.1: the
+    /// override timeout).
     overrides_sws: bool,
 }
 
@@ -160,7 +161,8 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// A part of a segment may be sent into a small window, as nothing else was for long (RFC 9293 3.8.6.2.1).
+    /// A part of a segment may be sent into a small window, as nothing else was for long (RFC 9293
+    /// 3.8.6.2.1).
     #[inline]
     pub(crate) fn overrides_sws(&self) -> bool {
         self.overrides_sws
@@ -190,7 +192,7 @@ impl Timers {
         self.retransmit = Deadline::NONE;
     }
 
-    /// What the retransmission timer was armed for, if it is over; then it is stopped.
+    /// Returns what the retransmission timer was armed for, if it is over, and stops it.
     pub(crate) fn take_retransmit(&mut self, now: Instant) -> Option<Expiry> {
         let is_due = self.retransmit.is_due(now);
         is_due.then(|| {
@@ -212,7 +214,7 @@ impl Timers {
         self.delayed_ack = Deadline::NONE;
     }
 
-    /// Whether a delayed ACK is to go now; then it is no longer delayed.
+    /// Returns whether a delayed ACK is to go now; then it is no longer delayed.
     pub(crate) fn take_delayed_ack(&mut self, now: Instant) -> bool {
         let is_due = self.delayed_ack.is_due(now);
         if is_due {

@@ -1,10 +1,12 @@
 //! Events of a connection's life for a `tracing` subscriber (feature `tracing`).
 //!
-//! Each event names the two ends (`local`, `remote`) and the connection's own time (`at_ns`). Level DEBUG is for what
-//! happens a few times in a connection's life or in a loss, TRACE for each segment that is dropped or marked lost. Nothing
-//! is traced of a segment that is in order: with the feature on, such a segment costs as much as with the feature off.
+//! Each event names the two ends (`local`, `remote`) and the connection's own time (`at_ns`). Level
+//! DEBUG is for what happens a few times in a connection's life or in a loss, TRACE for each
+//! segment that is dropped or marked lost. Nothing is traced of a segment that is in order: with
+//! the feature on, such a segment costs as much as with the feature off.
 
-/// `trace!(connection, LEVEL, "what happened", field = value, …)`. Where nobody listens the values are not computed.
+/// `trace!(connection, LEVEL, "what happened", field = value, …)`. Where nobody listens the values
+/// are not computed.
 #[cfg(feature = "tracing")]
 macro_rules! trace {
     ($connection:expr, $level:ident, $what:literal $(, $field:ident = $value:expr)*) => {

@@ -1,5 +1,6 @@
-//! How much more than the estimate comes with a burst of ACKs, which a window must allow for beside what the path
-//! holds: draft-ietf-ccwg-bbr-06, section 5.5.9, and what Linux added to version 1.
+//! The excess over the estimate that comes with a burst of ACKs, which a window must allow for
+//! beside what the path holds: draft-ietf-ccwg-bbr-06, section 5.5.9, and what Linux added to
+//! version 1.
 
 use millstream_packet::Instant;
 
@@ -14,7 +15,7 @@ pub struct Aggregation {
 }
 
 impl Aggregation {
-    /// What is delivered counts from `now` on.
+    /// Counts what is delivered from `now` on.
     pub fn begin(&mut self, now: Instant) {
         self.since = now;
     }
@@ -34,7 +35,8 @@ impl Aggregation {
         }
     }
 
-    /// `newly` bytes were delivered; `bytes_per_s` is the estimate, and `limit` what one excess may be at most.
+    /// `newly` bytes were delivered; `bytes_per_s` is the estimate, and `limit` what one excess may
+    /// be at most.
     pub fn on_delivery(&mut self, now: Instant, newly: u64, bytes_per_s: u64, limit: u64) {
         let interval = now.saturating_duration_since(self.since).as_nanos();
         let expected = u128::from(bytes_per_s) * interval / 1_000_000_000;

@@ -9,12 +9,15 @@ use super::{AckSample, Controller, Factory, Window};
 const BETA: f64 = 0.7;
 /// RFC 9438 5: aggressiveness, segments/s³.
 const C: f64 = 0.4;
-/// RFC 9438 4.3: additive increase of the Reno-friendly estimate until it reaches the window before the loss.
+/// RFC 9438 4.3: additive increase of the Reno-friendly estimate until it reaches the window before
+/// the loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// A cubic function of the time since the last congestion, with its plateau where that congestion was.
+/// A cubic function of the time since the last congestion, with its plateau where that congestion
+/// was.
 ///
-/// What is set once per congestion is kept in single precision; what grows with every ACK in double.
+/// Values set once per congestion are kept in single precision; what grows with every ACK in
+/// double.
 #[derive(Debug, Default)]
 pub struct Cubic {
     /// Window just before the last reduction, in segments.
@@ -87,7 +90,8 @@ impl Cubic {
         self.cwnd_prior = cwnd;
         // RFC 9438 4.7, fast convergence
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA as f32) / 2.0 } else { cwnd };
-        // RFC 9438 4.6: from the window, but a window that was not used counts only as far as it was
+        // RFC 9438 4.6: from the window, but a window that was not used counts only as far as it
+        // was
         let used = window.cwnd_bytes.min(in_flight_bytes.max(window.cwnd_bytes / 2));
         window.ssthresh_bytes = ((used as f64 * BETA) as u64).max(window.minimum());
     }

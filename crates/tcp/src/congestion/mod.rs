@@ -1,10 +1,10 @@
 //! Congestion control behind one trait, made by a factory.
 //!
-//! A control of one's own is a type that is a [`Controller`], and a static [`Factory`] that makes it:
-//! `Config::congestion` takes [`Factory::kind`]. Nothing else has to know of it.
+//! A control of one's own is a type that is a [`Controller`], and a static [`Factory`] that makes
+//! it: `Config::congestion` takes [`Factory::kind`]. Nothing else has to know of it.
 //!
-//! The connection keeps the [`Window`]; a controller moves it. Loss recovery itself (which bytes are lost, how
-//! much may be sent while recovering) is the same for all and lives in `recovery`.
+//! The connection keeps the [`Window`]; a controller moves it. Loss recovery itself (which bytes
+//! are lost, how much may be sent while recovering) is the same for all and lives in `recovery`.
 
 mod aggregation;
 mod bbr;
@@ -29,7 +29,8 @@ pub use rate::{RateSample, RateSampler, Sent};
 /// The controls that are built in. A further one is a file with a [`Factory`], and a line here.
 static BUILT_IN: [&Factory; 3] = [&newreno::FACTORY, &cubic::FACTORY, &bbr::FACTORY];
 
-/// Which control a connection uses: the one that a [`Factory`] makes. Two are the same if their factory is.
+/// Which control a connection uses: the one that a [`Factory`] makes. Two are the same if their
+/// factory is.
 #[derive(Clone, Copy)]
 pub struct CongestionKind(&'static Factory);
 
@@ -83,15 +84,15 @@ impl hash::Hash for CongestionKind {
 /// assert_eq!(config.congestion.name(), "mine");
 /// ```
 pub struct Factory {
-    /// What `TcpInfo::congestion` says.
+    /// The name in `TcpInfo::congestion`.
     pub name: &'static str,
-    /// Makes a controller for one connection. The seed is for one that draws at random; it is another for each
-    /// connection, and nobody outside can guess it.
+    /// Makes a controller for one connection. The seed is for one that draws at random; it is
+    /// another for each connection, and nobody outside can guess it.
     pub make: fn(seed: u64) -> Box<dyn Controller + Send + Sync>,
 }
 
 impl Factory {
-    /// What a configuration takes.
+    /// Returns what a configuration takes.
     pub const fn kind(&'static self) -> CongestionKind {
         CongestionKind(self)
     }
@@ -103,7 +104,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-/// What a controller may move. Bytes.
+/// The variables that a controller may move, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Congestion window.
@@ -126,7 +127,7 @@ impl Window {
     }
 }
 
-/// What an acknowledgement says to a controller.
+/// The news of an acknowledgement for a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
     /// Time of arrival.
@@ -175,7 +176,7 @@ pub struct LossSample {
     pub sack: bool,
 }
 
-/// What an acknowledgement says to a controller that governs the window by itself.
+/// The news of an acknowledgement for a controller that governs the window by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliverySample {
     /// Time of arrival.
@@ -202,12 +203,26 @@ pub struct DeliverySample {
     pub sack: bool,
 }
 
-/// A congestion controller. Called outside of recovery (and after a time-out) for growth, and once for each
-/// congestion event.
+/// State of a controller for whoever watches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// Slow-start threshold; none before the first congestion.
+    pub ssthresh_bytes: Option<u64>,
+    /// Rate at which the controller has data sent; none: it sets none.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Phase, by the controller's own name for it.
+    pub phase: &'static str,
+}
+
+/// A congestion controller. Called outside of recovery (and after a time-out) for growth, and once
+/// for each congestion event.
 pub trait Controller: fmt::Debug + Any {
     /// New data was acknowledged while the window may grow.
     fn on_ack(&mut self, window: &mut Window, ack: &AckSample);
-    /// Loss (or ECN) was found by acknowledgements: set the threshold. The window is led there by recovery.
+    /// Loss (or ECN) was found by acknowledgements: set the threshold. The window is led there by
+    /// recovery.
     fn on_congestion(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64);
     /// The retransmission timer expired for the first time for this data: set the threshold.
     fn on_timeout(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64);
@@ -215,7 +230,7 @@ pub trait Controller: fmt::Debug + Any {
     fn on_undo(&mut self);
     /// The sender was idle for longer than a time-out and its window restarted (RFC 5681 4.1).
     fn on_idle(&mut self, now: Instant);
-    /// Whether it may have a rate of its own; it answers the same for as long as it lives.
+    /// Returns whether it may have a rate of its own; it answers the same for as long as it lives.
     fn may_pace(&self) -> bool {
         true
     }
@@ -223,9 +238,9 @@ pub trait Controller: fmt::Debug + Any {
     fn pacing_bytes_per_s(&self) -> Option<u64> {
         None
     }
-    /// This controller sets the window at every acknowledgement, in recovery too, by the calls below; it answers the same
-    /// for as long as it lives. Growth by
-    /// [`on_ack`](Self::on_ack), proportional rate reduction and the restart after idling are left out.
+    /// This controller sets the window at every acknowledgement, in recovery too, by the calls
+    /// below; it answers the same for as long as it lives. Growth by [`on_ack`](Self::on_ack),
+    /// proportional rate reduction and the restart after idling are left out.
     fn governs(&self) -> bool {
         false
     }
@@ -239,6 +254,20 @@ pub trait Controller: fmt::Debug + Any {
     fn on_delivery(&mut self, _window: &mut Window, _delivery: &DeliverySample) {}
     /// All that was outstanding when recovery began is acknowledged.
     fn on_recovered(&mut self, _window: &mut Window) {}
+    /// Returns the name of the phase that it is in.
+    fn phase(&self, window: &Window) -> &'static str {
+        if window.in_slow_start() { "slow-start" } else { "avoidance" }
+    }
+    /// Returns its state for whoever watches it.
+    fn metrics(&self, window: &Window) -> Metrics {
+        let Window { cwnd_bytes, ssthresh_bytes, .. } = *window;
+        Metrics {
+            cwnd_bytes,
+            ssthresh_bytes: (ssthresh_bytes != u64::MAX).then_some(ssthresh_bytes),
+            rate_bytes_per_s: self.pacing_bytes_per_s(),
+            phase: self.phase(window),
+        }
+    }
     /// The peer echoes a mark (RFC 3168): at most once a window.
     fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
         self.on_congestion(window, now, in_flight_bytes);
@@ -269,7 +298,8 @@ pub fn percent(n: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// The control of a connection, and what is asked of it often. Packed as [`Pacer`](crate::pacer::Pacer) is.
+/// The control of a connection, and what is asked of it often. Packed as
+/// [`Pacer`](crate::pacer::Pacer) is.
 #[repr(Rust, packed)]
 pub(crate) struct Congestion {
     control: Box<dyn Controller + Send + Sync>,

@@ -7,7 +7,8 @@ use super::{AckSample, Controller, Factory, Window};
 /// One segment per round trip above the threshold, half on loss.
 #[derive(Debug, Default)]
 pub struct NewReno {
-    /// Bytes acknowledged towards the next segment of growth (RFC 5681 3.1, byte counting of RFC 3465).
+    /// Bytes acknowledged towards the next segment of growth (RFC 5681 3.1, byte counting of RFC
+    /// 3465).
     counted: u64,
 }
 
@@ -39,7 +40,8 @@ impl Controller for NewReno {
     }
 
     fn on_congestion(&mut self, window: &mut Window, _now: Instant, in_flight_bytes: u64) {
-        // RFC 5681 equation 4; in whole segments, for a part of one would never be sent but slow the growth
+        // RFC 5681 equation 4; in whole segments, for a part of one would never be sent but slow
+        // the growth
         let mss = u64::from(window.mss_bytes.max(1));
         window.ssthresh_bytes = (in_flight_bytes / 2 / mss * mss).max(window.minimum());
         self.counted = 0;

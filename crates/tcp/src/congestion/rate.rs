@@ -1,12 +1,13 @@
-//! Delivery-rate samples (draft-ietf-ccwg-bbr-06 section 4.1, from draft-cheng-iccrg-delivery-rate-estimation):
-//! how much arrived between the ACK that preceded a transmission and the ACK of that transmission.
+//! Delivery-rate samples (draft-ietf-ccwg-bbr-06 section 4.1, from
+//! draft-cheng-iccrg-delivery-rate-estimation): how much arrived between the ACK that preceded a
+//! transmission and the ACK of that transmission.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
-/// What was known when data was sent. One for each moment at which something was sent.
+/// The knowledge when data was sent. One for each moment at which something was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// When.
@@ -87,8 +88,8 @@ impl RateSampler {
         self.sent.get(index).filter(|sent| sent.at == at)
     }
 
-    /// `newly` bytes were delivered, the newest of them sent at `newest`. Nothing older than `oldest` is asked for
-    /// again.
+    /// `newly` bytes were delivered, the newest of them sent at `newest`. Nothing older than
+    /// `oldest` is asked for again.
     pub fn on_delivery(
         &mut self,
         now: Instant,
@@ -132,8 +133,8 @@ impl RateSampler {
         })
     }
 
-    /// The application has nothing more to send although the window would allow it: what is sent until all in
-    /// flight is delivered says nothing about the path.
+    /// The application has nothing more to send although the window would allow it: what is sent
+    /// until all in flight is delivered says nothing about the path.
     pub fn mark_app_limited(&mut self, in_flight: u64) {
         self.app_limited = (self.delivered + in_flight).max(1);
     }

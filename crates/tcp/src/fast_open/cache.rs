@@ -1,4 +1,4 @@
-//! What a client remembers of servers (RFC 7413 4.1.3).
+//! A client's memory of servers (RFC 7413 4.1.3).
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use crate::tuning::{FAST_OPEN_AVOID_S, FAST_OPEN_AVOID_STEPS, FAST_OPEN_REFUSALS
 pub enum FastOpenHint {
     /// With data in the SYN, as far as the server's segment size of last time allows.
     Cookie {
-        /// What the server gave.
+        /// The cookie that the server gave.
         cookie: FastOpenCookie,
         /// Its MSS option, in bytes.
         mss: u16,
@@ -40,8 +40,8 @@ struct Entry {
 /// Our address and the server's: a cookie is made for the one by the other (RFC 7413 4.1.3).
 type Ends = (IpAddr, IpAddr);
 
-/// Cookies and bad experiences by our address and the server's; the one not used for longest gives way at the limit.
-/// Costs the logarithm of their number.
+/// Cookies and bad experiences by our address and the server's; the one not used for longest gives
+/// way at the limit. Costs the logarithm of their number.
 pub struct FastOpenCache {
     entries: BTreeMap<Ends, Entry>,
     by_use: BTreeMap<u64, Ends>,

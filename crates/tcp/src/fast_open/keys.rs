@@ -1,4 +1,5 @@
-//! The server's cookies (RFC 7413 4.1.2): a keyed hash of the client's address, nothing kept for a client.
+//! The server's cookies (RFC 7413 4.1.2): a keyed hash of the client's address, nothing kept for a
+//! client.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -6,7 +7,7 @@ use core::net::IpAddr;
 use millstream_wire::tcp::FastOpenCookie;
 use siphasher::sip::SipHasher24;
 
-/// What a cookie that a client sent is worth.
+/// Worth of a cookie that a client sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastOpenValidity {
     /// Made with the key in use.
@@ -17,8 +18,8 @@ pub enum FastOpenValidity {
     Invalid,
 }
 
-/// Makes and checks cookies of 8 bytes. With a new key from time to time ([`rotate`](Self::rotate)) a cookie is good
-/// for one to two periods between rotations.
+/// Makes and checks cookies of 8 bytes. With a new key from time to time ([`rotate`](Self::rotate))
+/// a cookie is good for one to two periods between rotations.
 #[derive(Clone)]
 pub struct FastOpenKeys {
     current: [u8; 16],
@@ -33,12 +34,14 @@ impl core::fmt::Debug for FastOpenKeys {
 }
 
 impl FastOpenKeys {
-    /// Cookies from a secret `key`, used for nothing else. Servers that share an address must share the key.
+    /// Cookies from a secret `key`, used for nothing else. Servers that share an address must share
+    /// the key.
     pub fn new(key: [u8; 16]) -> Self {
         FastOpenKeys { current: key, previous: None }
     }
 
-    /// Makes cookies with `key` from now on; those of the key before stay good until the next rotation.
+    /// Makes cookies with `key` from now on; those of the key before stay good until the next
+    /// rotation.
     pub fn rotate(&mut self, key: [u8; 16]) {
         self.previous = Some(std::mem::replace(&mut self.current, key));
     }
@@ -48,7 +51,7 @@ impl FastOpenKeys {
         make(&self.current, client)
     }
 
-    /// Whether `cookie` was made for `client`.
+    /// Returns whether `cookie` was made for `client`.
     pub fn check(&self, client: IpAddr, cookie: &FastOpenCookie) -> FastOpenValidity {
         if same(&make(&self.current, client), cookie) {
             return FastOpenValidity::Current;

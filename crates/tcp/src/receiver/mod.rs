@@ -1,5 +1,5 @@
-//! The receiving direction: what arrived, in order and ahead, what was acknowledged, and the window that the peer is
-//! offered.
+//! The receiving direction: what arrived, in order and ahead, what was acknowledged, and the window
+//! that the peer is offered.
 
 mod memory;
 mod reassembly;
@@ -20,8 +20,8 @@ use timestamps::TsRecent;
 use tune::{AutoTune, Density};
 use window::Bursts;
 
-/// Sequence space, window and queues of the receiving direction. Offsets count from the peer's initial sequence number:
-/// its SYN is at 0, its data begins at 1.
+/// Sequence space, window and queues of the receiving direction. Offsets count from the peer's
+/// initial sequence number: its SYN is at 0, its data begins at 1.
 ///
 /// ```text
 ///   read            nxt                                  edge
@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
     spare: Option<Box<Reassembly>>,
     /// Memory that the window is offered for.
     limit_bytes: usize,
-    /// What arrived twice and is to be reported; empty: nothing.
+    /// The range that arrived twice and is to be reported; empty: none.
     dsack: (u64, u64),
     tune: AutoTune,
     density: Density,
@@ -101,10 +101,84 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN came: its data begins behind it, in segments of `mss_bytes` at most as far as is known. Our window
-    /// field will have this `shift`.
+    /// The peer's SYN came: its data begins behind it, in segments of `mss_bytes` at most as far as
+    /// is known. Our window field will have this `shift`.
     pub(crate) fn on_peer_syn(&mut self, irs: SeqNumber, shift: u8) {
         (self.irs, self.nxt, self.acked, self.shift) = (irs, 1, 1, shift);
+    }
+
+    /// Returns the peer's timestamps.
+    #[inline(always)]
+    pub(crate) fn timestamps(&self) -> &TsRecent {
+        &self.recent
+    }
+
+    pub(crate) fn timestamps_mut(&mut self) -> &mut TsRecent {
+        &mut self.recent
+    }
+
+    /// RFC 7323 4.3: takes the timestamp of a segment that begins at `start`, if that is at or
+    /// before the last ACK sent.
+    #[inline(always)]
+    pub(crate) fn remember_timestamp(&mut self, now: Instant, value: u32, start: u64) {
+        if start <= self.acked && (self.recent.behind(value) <= 0 || self.recent.is_stale(now)) {
+            self.recent.set(now, value);
+        }
+    }
+
+    /// Returns the owner's limit of memory.
+    #[inline(always)]
+    pub(crate) fn memory_limit(&self) -> MemoryLimit {
+        self.memory_limit
+    }
+
+    pub(crate) fn memory_limit_mut(&mut self) -> &mut MemoryLimit {
+        &mut self.memory_limit
+    }
+
+    /// Memory that the queue stands for: what it holds, and no less than its bytes. A view of what
+    /// another queue holds (a pair's ends share frames) is charged for next to nothing, and
+    /// outlives it.
+    #[inline(always)]
+    pub(super) fn queue_held_bytes(&self) -> usize {
+        self.queue.held_bytes().max(self.queue.len())
+    }
+
+    /// Memory held by what waits to be read, or is out of order.
+    #[inline(always)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queue_held_bytes() + self.early_held_bytes()
+    }
+
+    /// Memory held by what is out of order.
+    #[inline(always)]
+    pub(crate) fn early_held_bytes(&self) -> usize {
+        self.reassembly.as_ref().map_or(0, |reassembly| reassembly.held_bytes())
+    }
+
+    /// Memory that the window is offered for at most.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Sets it, for good.
+    pub(crate) fn set_limit(&mut self, bytes: usize) {
+        self.limit_bytes = bytes;
+        self.queue.set_limit(2 * bytes);
+    }
+
+    /// Drops what is out of order, the farthest first, until it holds no more than `keep_bytes`;
+    /// how many bytes of memory that gave back.
+    pub(crate) fn prune_early(&mut self, keep_bytes: usize) -> usize {
+        self.spare = None;
+        let held = self.early_held_bytes();
+        if let Some(reassembly) = self.reassembly.as_mut() {
+            reassembly.prune(keep_bytes);
+            if reassembly.is_empty() {
+                self.reassembly = None;
+            }
+        }
+        held.saturating_sub(self.early_held_bytes())
     }
 
     /// Returns the end of what was offered.
@@ -119,7 +193,7 @@ impl Receiver {
         self.nxt
     }
 
-    /// What the peer may still send before it hears of more, in bytes.
+    /// Returns the bytes that the peer may still send before it hears of more.
     #[inline(always)]
     pub(crate) fn window_bytes(&self) -> u64 {
         self.edge.saturating_sub(self.nxt)
@@ -137,14 +211,16 @@ impl Receiver {
         self.seq(self.nxt)
     }
 
-    /// The offset that a sequence number near [`nxt`](Self::nxt) stands for; negative when it lies before the peer's first.
+    /// The offset that a sequence number near [`nxt`](Self::nxt) stands for; negative when it lies
+    /// before the peer's first.
     #[inline(always)]
     pub(crate) fn offset_of(&self, seq: SeqNumber) -> i64 {
         let distance = seq.0.wrapping_sub(self.next_seq().0) as i32;
         self.nxt as i64 + i64::from(distance)
     }
 
-    /// Whether a segment from `start` to `end` is acceptable by its place (RFC 9293 3.10.7.4 table 6).
+    /// Returns whether a segment from `start` to `end` is acceptable by its place (RFC 9293
+    /// 3.10.7.4 table 6).
     pub(crate) fn is_acceptable(&self, start: i64, end: i64) -> bool {
         let nxt = self.nxt as i64;
         let edge = self.edge.max(self.nxt) as i64;
@@ -153,8 +229,8 @@ impl Receiver {
             return start == nxt || inside(start);
         }
         if edge == nxt {
-            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the window that come
-            // with it count, and so does a FIN
+            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the
+            // window that come with it count, and so does a FIN
             return start == nxt;
         }
         inside(start) || inside(end - 1) || start < nxt && end > edge
@@ -183,8 +259,9 @@ impl Receiver {
         self.nxt > self.fin
     }
 
-    /// A FIN stands at offset `at`, in the window or before it. True: the peer is to hear at once of how far it got. A FIN
-    /// before data that are here already contradicts them: it is not taken, or the stream would pass it by.
+    /// A FIN stands at offset `at`, in the window or before it. True: the peer is to hear at once
+    /// of how far it got. A FIN before data that are here already contradicts them: it is not
+    /// taken, or the stream would pass it by.
     pub(crate) fn note_fin(&mut self, at: i64) -> bool {
         let highest = self.reassembly.as_ref().map_or(0, |r| r.highest());
         let is_new = at >= self.nxt.max(highest) as i64 && !self.has_seen_fin();
@@ -192,11 +269,13 @@ impl Receiver {
         if is_new && fits {
             self.fin = at as u64;
         }
-        // ahead of something missing, for that a duplicate ACK goes, as for data; or again: our ACK was lost
+        // ahead of something missing, for that a duplicate ACK goes, as for data; or again: our ACK
+        // was lost
         is_new && fits || at < self.nxt.max(highest) as i64
     }
 
-    /// Takes the FIN if everything before it is here (RFC 9293 3.10.7.4, eighth). Whether it was taken.
+    /// Takes the FIN if everything before it is here (RFC 9293 3.10.7.4, eighth). Whether it was
+    /// taken.
     pub(crate) fn take_fin(&mut self) -> bool {
         let is_next = self.fin == self.nxt;
         if is_next {
@@ -217,7 +296,7 @@ impl Receiver {
         self.bytes_received() - self.queue.len() as u64
     }
 
-    /// What waits to be read.
+    /// Returns the queue of data that waits to be read.
     #[inline(always)]
     pub(crate) fn queue(&self) -> &StreamQueue {
         &self.queue
@@ -262,7 +341,8 @@ impl Receiver {
         self.is_shut
     }
 
-    /// What comes next is what a reader waits for: nothing lies before it that was not read.
+    /// Returns whether a reader waits for what comes next: nothing lies before it that was not
+    /// read.
     #[inline(always)]
     pub(crate) fn is_all_read(&self) -> bool {
         self.queue.is_empty() && !self.is_shut
@@ -274,7 +354,7 @@ impl Receiver {
         self.reassembly.is_none()
     }
 
-    /// What is out of order: bytes, and ranges.
+    /// Returns the data out of order: bytes, and ranges.
     pub(crate) fn early(&self) -> (u64, usize) {
         self.reassembly.as_ref().map_or((0, 0), |r| (r.bytes(), r.ranges()))
     }
@@ -302,13 +382,14 @@ impl Receiver {
         self.dsack.0 != self.dsack.1
     }
 
-    /// What is to be reported of that, once.
+    /// Returns the range that arrived twice, once.
     pub(crate) fn take_dsack(&mut self) -> Option<(u64, u64)> {
         let range = std::mem::take(&mut self.dsack);
         (range.0 != range.1).then_some(range)
     }
 
-    /// Puts the ranges that are out of order into `blocks`, no more than `limit` in all. True: there are more to tell of.
+    /// Puts the ranges that are out of order into `blocks`, no more than `limit` in all. True:
+    /// there are more to tell of.
     pub(crate) fn put_sack(&mut self, limit: usize, blocks: &mut SackBlocks) -> bool {
         let irs = self.irs.0;
         let wire = |offset: u64| SeqNumber(irs.wrapping_add(offset as u32));
@@ -321,13 +402,13 @@ impl Receiver {
         self.mss_estimate
     }
 
-    /// What is supposed of it until data come: `mss` is what our own segments have.
+    /// Sets what is supposed of it until data come: `mss` is the size of our own segments.
     pub(crate) fn suppose_mss(&mut self, mss: u32) {
         self.mss_estimate = mss.min(RECEIVED_MSS_START_BYTES);
     }
 
-    /// Data of `len` bytes came in segments of `size`, which tells how large the peer's are. Small segments, merged or
-    /// not, do not say that the peer cannot send larger ones.
+    /// Data of `len` bytes came in segments of `size`, which tells how large the peer's are. Small
+    /// segments, merged or not, do not say that the peer cannot send larger ones.
     #[inline]
     pub(crate) fn note_segment_size(&mut self, len: usize, size: usize) {
         let estimate = self.mss_estimate as usize;
@@ -368,7 +449,7 @@ impl Receiver {
         );
     }
 
-    /// What is acknowledged, in order and ahead fits together.
+    /// Checks that what is acknowledged, in order and ahead fits together.
     #[cfg(test)]
     pub(crate) fn check_order(&self) {
         assert!(self.acked <= self.nxt, "acknowledged what did not arrive");
@@ -481,15 +562,20 @@ mod tests {
         let (mut rcv, config) = (receiver(), Config::default());
         rcv.keep_early(5001, packet(&pool, 1000), &config, 1, &pool);
         let held = rcv.held_bytes();
-        rcv.set_memory_limit(Some(held));
+        rcv.memory_limit_mut().set(Some(held));
         let kept = rcv.keep_early(9001, packet(&pool, 1000), &config, 1, &pool);
-        assert!(kept.is_dropped && rcv.take_refused() && !rcv.take_refused());
+        assert!(
+            kept.is_dropped
+                && rcv.memory_limit_mut().take_refused()
+                && !rcv.memory_limit_mut().take_refused()
+        );
         let stored = rcv.take_next(packet(&pool, 1000), &config, &pool);
         assert_eq!((stored.is_stored, stored.dropped), (true, 1));
         assert_eq!((rcv.join(&pool), rcv.early()), (None, (0, 0)));
         assert!(rcv.held_bytes() <= held);
-        rcv.set_memory_limit(Some(rcv.held_bytes()));
+        let held = rcv.held_bytes();
+        rcv.memory_limit_mut().set(Some(held));
         while rcv.take_next(packet(&pool, 1000), &config, &pool).is_stored {}
-        assert!(rcv.take_refused() && rcv.held_bytes() <= held);
+        assert!(rcv.memory_limit_mut().take_refused() && rcv.held_bytes() <= held);
     }
 }

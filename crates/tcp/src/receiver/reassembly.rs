@@ -9,7 +9,7 @@ use crate::limits::REASSEMBLY_RANGES;
 use crate::ordered::OrderedMap;
 use range::Range;
 
-/// What became of a segment that was offered.
+/// Fate of a segment that was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inserted {
     /// Bytes taken.
@@ -23,13 +23,15 @@ pub(crate) struct Inserted {
 /// Ranges for which memory is kept while nothing is out of order.
 const SPARE_RANGES: usize = 16;
 
-/// Ranges remembered in the order in which they grew: as many as may grow before one of the ACKs for them leaves.
+/// Ranges remembered in the order in which they grew: as many as may grow before one of the ACKs
+/// for them leaves.
 const RECENT: usize = 16;
 
 /// Disjoint ranges of bytes with gaps between them, limited in number and in memory held.
 ///
-/// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears. A range of few
-/// bytes holds no frame, and none holds much more than its bytes need: see [`Range`].
+/// Finding a place is logarithmic in the number of ranges; each range that a segment bridges
+/// disappears. A range of few bytes holds no frame, and none holds much more than its bytes need:
+/// see [`Range`].
 pub(crate) struct Reassembly {
     ranges: OrderedMap<Range>,
     bytes: u64,
@@ -102,8 +104,8 @@ impl Reassembly {
         self.ranges.ceiling(offset).map(|(start, _)| start)
     }
 
-    /// Offers `packet`, whose first byte is at `start`; memory held may grow up to `memory_bytes`. What is there
-    /// already is kept, the packet is cut to fit the gaps.
+    /// Offers `packet`, whose first byte is at `start`; memory held may grow up to `memory_bytes`.
+    /// Data that are there already are kept, the packet is cut to fit the gaps.
     pub(crate) fn insert(
         &mut self,
         start: u64,
@@ -148,8 +150,8 @@ impl Reassembly {
         outcome
     }
 
-    /// Adds a piece that overlaps nothing, joining it with its neighbours. False, and nothing has changed, where memory,
-    /// ranges or frames do not allow it.
+    /// Adds a piece that overlaps nothing, joining it with its neighbours. False, and nothing has
+    /// changed, where memory, ranges or frames do not allow it.
     fn put(&mut self, at: u64, piece: Packet, memory_bytes: usize, pool: &Pool) -> bool {
         let (len, end) = (piece.len() as u64, at + piece.len() as u64);
         let room = memory_bytes.saturating_sub(self.held_bytes());
@@ -182,8 +184,8 @@ impl Reassembly {
         true
     }
 
-    /// The range at `key` has grown up to `end`: one that begins there is joined to it, where there is a frame if that
-    /// takes one; else they stay two, side by side.
+    /// The range at `key` has grown up to `end`: one that begins there is joined to it, where there
+    /// is a frame if that takes one; else they stay two, side by side.
     fn join_above(&mut self, key: u64, end: u64, pool: &Pool) {
         let Some(mut above) = self.ranges.remove(end) else { return };
         let Some((_, range)) = self.ranges.floor_mut(key) else { return };
@@ -207,9 +209,9 @@ impl Reassembly {
         self.untold += usize::from(place >= self.untold && self.untold < RECENT);
     }
 
-    /// Moves the range that begins at or below `nxt`, if any, to the end of `queue`, without what lies below `nxt`: that
-    /// came twice, and the first such piece is put into `duplicate`. How many bytes that were. A range for which there is
-    /// no frame is dropped: it comes again.
+    /// Moves the range that begins at or below `nxt`, if any, to the end of `queue`, without what
+    /// lies below `nxt`: that came twice, and the first such piece is put into `duplicate`. How
+    /// many bytes that were. A range for which there is no frame is dropped: it comes again.
     pub(crate) fn take_ready(
         &mut self,
         nxt: u64,
@@ -240,7 +242,8 @@ impl Reassembly {
         }
     }
 
-    /// Drops the highest range, to make room for what the application can read sooner (RFC 2018 section 8).
+    /// Drops the highest range, to make room for what the application can read sooner (RFC 2018
+    /// section 8).
     pub(crate) fn drop_highest(&mut self) -> bool {
         let Some((start, range)) = self.ranges.last() else { return false };
         self.held -= range.held_bytes();
@@ -248,18 +251,19 @@ impl Reassembly {
         self.ranges.remove(start).is_some()
     }
 
-    /// Drops the highest ranges until no more than `keep_bytes` of memory are held, and gives that back. What was
-    /// reported by SACK may be dropped (RFC 2018 section 8): the peer keeps it until it is acknowledged.
+    /// Drops the highest ranges until no more than `keep_bytes` of memory are held, and gives that
+    /// back. What was reported by SACK may be dropped (RFC 2018 section 8): the peer keeps it until
+    /// it is acknowledged.
     pub(crate) fn prune(&mut self, keep_bytes: usize) {
         let kept = |reassembly: &Self| reassembly.held_with(reassembly.ranges.len());
         while kept(self) > keep_bytes && self.drop_highest() {}
         self.ranges.shrink();
     }
 
-    /// SACK blocks, the range that grew last first (RFC 2018 section 4), after a duplicate to be reported first
-    /// (RFC 2883 section 4). Where more grew since the last report than there is room for, those that grew first come
-    /// first, as in the ACK that was due then; true: another report is due for the others. `wire` turns an offset
-    /// into a sequence number.
+    /// SACK blocks, the range that grew last first (RFC 2018 section 4), after a duplicate to be
+    /// reported first (RFC 2883 section 4). Where more grew since the last report than there is
+    /// room for, those that grew first come first, as in the ACK that was due then; true: another
+    /// report is due for the others. `wire` turns an offset into a sequence number.
     pub(crate) fn blocks(
         &mut self,
         limit: usize,
@@ -286,7 +290,7 @@ impl Reassembly {
         put_off > 0 && count > 0
     }
 
-    /// Of what was not reported yet, what is no range of its own any more needs no report.
+    /// A range that was not reported yet and has been joined to another needs no report.
     fn forget_merged(&mut self) {
         let mut kept = 0;
         for index in 0..self.untold {
@@ -302,7 +306,7 @@ impl Reassembly {
     }
 }
 
-/// What [`Reassembly::take_ready`] gives: bytes, or a queue of them.
+/// Result of [`Reassembly::take_ready`]: bytes, or a queue of them.
 pub(crate) enum Ready<'a> {
     Bytes(&'a [u8]),
     Queue(&'a mut ByteQueue),

@@ -1,4 +1,5 @@
-//! Where data in the window goes: the queue if they are next, else the reassembly; and what gives way for them.
+//! Where data in the window goes: the queue if they are next, else the reassembly; and what gives
+//! way for them.
 
 use millstream_packet::{Packet, Pool};
 
@@ -7,7 +8,7 @@ use super::reassembly::{Ready, Reassembly};
 use crate::config::Config;
 use crate::stream::needed_bytes;
 
-/// What became of data that are next in order.
+/// Fate of data that are next in order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Stored {
     /// They were taken.
@@ -22,7 +23,7 @@ impl Stored {
     }
 }
 
-/// What became of data ahead of what is missing.
+/// Fate of data ahead of what is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     /// By so many bytes more are out of order now.
@@ -37,7 +38,8 @@ impl Receiver {
     /// `len` bytes of data that were next are where the application has them.
     #[inline(always)]
     pub(crate) fn take_placed(&mut self, len: usize) {
-        // they hold no more memory than their own: the window is that of all such connections, whatever came before
+        // they hold no more memory than their own: the window is that of all such connections,
+        // whatever came before
         self.advance(len, len);
     }
 
@@ -59,10 +61,10 @@ impl Receiver {
         self.nxt += len as u64;
     }
 
-    /// Puts `packet` into the queue if memory allows: by what it holds, else copied tight, else after data that are out of
-    /// order are given up.
+    /// Puts `packet` into the queue if memory allows: by what it holds, else copied tight, else
+    /// after data that are out of order are given up.
     fn store(&mut self, packet: Packet, config: &Config, pool: &Pool) -> Stored {
-        if self.is_memory_limited() {
+        if self.memory_limit.is_set() {
             return self.store_limited(packet, config, pool);
         }
         if self.queue.is_empty() {
@@ -82,7 +84,8 @@ impl Receiver {
         {
             return Stored::only_if(self.store_tight(&packet, config, pool));
         }
-        // a window that was promised is kept within twice the limit; only then is taken back what was said to be here
+        // a window that was promised is kept within twice the limit; only then is taken back what
+        // was said to be here
         let mut dropped = 0;
         while self.held_bytes() + packet.held_alone_bytes() > 2 * most {
             if !self.drop_highest() {
@@ -110,12 +113,13 @@ impl Receiver {
         true
     }
 
-    /// As [`store`](Self::store), with a limit of the owner: into the room of what is there, or in as little memory as it
-    /// takes. What lies out of order gives way (RFC 2018 section 8: it was not acknowledged, so the peer has it still).
+    /// As [`store`](Self::store), with a limit of the owner: into the room of what is there, or in
+    /// as little memory as it takes. What lies out of order gives way (RFC 2018 section 8: it was
+    /// not acknowledged, so the peer has it still).
     #[cold]
     fn store_limited(&mut self, packet: Packet, config: &Config, pool: &Pool) -> Stored {
         let own = 2 * config.recv_buffer_bytes.max(self.limit_bytes);
-        let most = self.memory_most().min(own);
+        let most = self.memory_limit.most().min(own);
         let needed = needed_bytes(packet.len()).min(packet.held_bytes());
         let mut dropped = 0;
         while self.held_bytes() + needed > most
@@ -127,7 +131,7 @@ impl Receiver {
         let room = most.saturating_sub(self.held_bytes());
         let is_stored = self.queue.put_tight(packet, room, pool);
         if !is_stored {
-            self.note_refused();
+            self.memory_limit.note_refused();
         }
         Stored { is_stored, dropped }
     }
@@ -141,7 +145,8 @@ impl Receiver {
         true
     }
 
-    /// Moves what is next of what was out of order to the queue. The first part of it that was there already.
+    /// Moves what is next of what was out of order to the queue. The first part of it that was
+    /// there already.
     pub(crate) fn join(&mut self, pool: &Pool) -> Option<(u64, u64)> {
         let Self { reassembly, queue, nxt, .. } = self;
         let mut duplicate = None;
@@ -161,8 +166,8 @@ impl Receiver {
         duplicate
     }
 
-    /// Keeps `packet`, which lies in the window from `start` on, until what is missing before it has come. `seed` is a
-    /// number that the peer does not know.
+    /// Keeps `packet`, which lies in the window from `start` on, until what is missing before it
+    /// has come. `seed` is a number that the peer does not know.
     pub(crate) fn keep_early(
         &mut self,
         start: u64,
@@ -171,10 +176,13 @@ impl Receiver {
         seed: u32,
         pool: &Pool,
     ) -> Kept {
-        // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
+        // small pieces hold much more memory than they carry: not all that the buffer may grow to
+        // is theirs
         let most = config.recv_buffer_bytes.min(2 * self.limit_bytes);
-        // the window promised room for bytes in frames: what the first ranges take themselves comes beyond that
-        let most = most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_most());
+        // the window promised room for bytes in frames: what the first ranges take themselves comes
+        // beyond that
+        let most =
+            most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_limit.most());
         let memory = most.saturating_sub(self.queue_held_bytes());
         let Self { reassembly, spare, .. } = self;
         let reassembly = reassembly
@@ -183,13 +191,14 @@ impl Receiver {
         let inserted = reassembly.insert(start, packet, memory, pool);
         let gained = reassembly.bytes().saturating_sub(before);
         if inserted.dropped {
-            self.note_refused();
+            self.memory_limit.note_refused();
         }
         self.release_empty_reassembly();
         Kept { gained, duplicate: inserted.duplicate, is_dropped: inserted.dropped }
     }
 
-    /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is kept, if little.
+    /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is
+    /// kept, if little.
     fn release_empty_reassembly(&mut self) {
         if self.reassembly.as_ref().is_some_and(|r| r.is_empty()) {
             self.spare = self.reassembly.take().filter(|r| r.is_small());

@@ -2,12 +2,11 @@
 
 use millstream_packet::Instant;
 
-use super::Receiver;
 use crate::ticks::seconds;
 use crate::tuning::TIMESTAMP_AGE_LIMIT_S;
 
 /// The timestamp that is echoed (RFC 7323: TS.Recent), and when it came, in [`seconds`].
-pub(super) struct TsRecent {
+pub(crate) struct TsRecent {
     value: u32,
     at: u32,
 }
@@ -16,39 +15,31 @@ impl TsRecent {
     pub(super) fn new(now: Instant) -> TsRecent {
         TsRecent { value: 0, at: seconds(now) }
     }
-}
 
-impl Receiver {
-    /// The timestamp that is echoed.
+    /// Returns the timestamp that is echoed.
     #[inline(always)]
-    pub(crate) fn ts_recent(&self) -> u32 {
-        self.recent.value
+    pub(crate) fn value(&self) -> u32 {
+        self.value
     }
 
-    /// The timestamp of the peer's SYN, or one that takes the place of what was remembered.
+    /// Takes the timestamp of the peer's SYN, or one that takes the place of what was remembered.
     #[inline(always)]
-    pub(crate) fn set_ts_recent(&mut self, now: Instant, value: u32) {
-        self.recent = TsRecent { value, at: seconds(now) };
+    pub(crate) fn set(&mut self, now: Instant, value: u32) {
+        *self = TsRecent { value, at: seconds(now) };
     }
 
-    /// By how many ticks of the peer's clock `value` is older than what is echoed; negative: newer.
+    /// Returns by how many ticks of the peer's clock `value` is older than what is echoed;
+    /// negative: newer.
     #[inline(always)]
-    pub(crate) fn ts_behind(&self, value: u32) -> i32 {
-        self.recent.value.wrapping_sub(value) as i32
+    pub(crate) fn behind(&self, value: u32) -> i32 {
+        self.value.wrapping_sub(value) as i32
     }
 
-    /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says nothing.
-    pub(crate) fn is_ts_stale(&self, now: Instant) -> bool {
-        u64::from(seconds(now).saturating_sub(self.recent.at)) << 30
+    /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says
+    /// nothing.
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        u64::from(seconds(now).saturating_sub(self.at)) << 30
             > TIMESTAMP_AGE_LIMIT_S * 1_000_000_000
-    }
-
-    /// RFC 7323 4.3: takes the timestamp of a segment that begins at `start`, if that is at or before the last ACK sent.
-    #[inline(always)]
-    pub(crate) fn remember_timestamp(&mut self, now: Instant, value: u32, start: u64) {
-        if start <= self.acked && (self.ts_behind(value) <= 0 || self.is_ts_stale(now)) {
-            self.set_ts_recent(now, value);
-        }
     }
 }
 
@@ -63,29 +54,29 @@ mod tests {
     fn what_is_echoed_comes_from_segments_that_begin_at_or_before_the_last_ack() {
         let (mut rcv, now) = (receiver(), Instant::ZERO);
         rcv.remember_timestamp(now, 100, 1);
-        assert_eq!(rcv.ts_recent(), 100);
+        assert_eq!(rcv.timestamps().value(), 100);
         rcv.remember_timestamp(now, 120, 2);
-        assert_eq!(rcv.ts_recent(), 100, "it lies behind what was acknowledged");
+        assert_eq!(rcv.timestamps().value(), 100, "it lies behind what was acknowledged");
         rcv.remember_timestamp(now, 90, 1);
-        assert_eq!(rcv.ts_recent(), 100, "it is older");
+        assert_eq!(rcv.timestamps().value(), 100, "it is older");
         rcv.take_placed(50);
         rcv.remember_timestamp(now, 120, 51);
-        assert_eq!(rcv.ts_recent(), 100, "what came is not acknowledged yet");
+        assert_eq!(rcv.timestamps().value(), 100, "what came is not acknowledged yet");
         rcv.on_ack_sent();
         rcv.remember_timestamp(now, 120, 51);
-        assert_eq!(rcv.ts_recent(), 120);
+        assert_eq!(rcv.timestamps().value(), 120);
     }
 
     #[test]
     fn a_clock_that_wraps_is_newer_and_after_24_days_nothing_is_old() {
         let (mut rcv, now) = (receiver(), Instant::ZERO);
-        rcv.set_ts_recent(now, u32::MAX - 5);
-        assert_eq!((rcv.ts_behind(4), rcv.ts_behind(u32::MAX - 15)), (-10, 10));
+        rcv.timestamps_mut().set(now, u32::MAX - 5);
+        assert_eq!((rcv.timestamps().behind(4), rcv.timestamps().behind(u32::MAX - 15)), (-10, 10));
         let late = now + Duration::from_secs(TIMESTAMP_AGE_LIMIT_S - 5);
         rcv.remember_timestamp(late, u32::MAX - 15, 1);
-        assert_eq!(rcv.ts_recent(), u32::MAX - 5);
+        assert_eq!(rcv.timestamps().value(), u32::MAX - 5);
         let later = now + Duration::from_secs(TIMESTAMP_AGE_LIMIT_S + 5);
         rcv.remember_timestamp(later, u32::MAX - 15, 1);
-        assert_eq!(rcv.ts_recent(), u32::MAX - 15);
+        assert_eq!(rcv.timestamps().value(), u32::MAX - 15);
     }
 }

@@ -1,5 +1,5 @@
-//! How large the receive buffer is, and how much of it the window uses: dynamic right-sizing by what the application reads
-//! in a round trip (Fisk and Feng, 2001).
+//! How large the receive buffer is, and how much of it the window uses: dynamic right-sizing by
+//! what the application reads in a round trip (Fisk and Feng, 2001).
 
 use millstream_packet::Instant;
 
@@ -10,8 +10,8 @@ use crate::tuning::{
     TUNE_BASE_BYTES, WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES,
 };
 
-/// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that too little is left of
-/// the window, and after how many other reads that is taken back.
+/// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that
+/// too little is left of the window, and after how many other reads that is taken back.
 const SLACK_STEP_BYTES: u32 = 128 * 1024;
 const SLACK_STEP_READS: u32 = 512;
 
@@ -34,7 +34,8 @@ impl Density {
         Density { mean_len: 160 * 256, mean_held: 256 * 256, value: 160 }
     }
 
-    /// `len` bytes arrived and the queue grew by `held` (nothing, where they fitted into a frame that was there).
+    /// `len` bytes arrived and the queue grew by `held` (nothing, where they fitted into a frame
+    /// that was there).
     #[inline(always)]
     pub(super) fn observe(&mut self, len: usize, held: usize) {
         let before = (self.mean_len, self.mean_held);
@@ -59,7 +60,7 @@ impl Density {
     }
 }
 
-/// What is read in a round trip, and what may be under way beyond what the path carries.
+/// The bytes read in a round trip, and those that may be under way beyond what the path carries.
 /// Packed as [`Pacer`](crate::pacer::Pacer) is.
 #[derive(Clone, Copy, Debug)]
 #[repr(Rust, packed(4))]
@@ -67,13 +68,14 @@ pub(super) struct AutoTune {
     since: Instant,
     /// Bytes read since then, or arrived out of order.
     read_bytes: u32,
-    /// Bytes that were counted as they arrived out of order, and are not counted again when they are read.
+    /// Bytes that were counted as they arrived out of order, and are not counted again when they
+    /// are read.
     early_bytes: u32,
     /// Most ever read in a round trip.
     space_bytes: u32,
     /// Round trip as the receiver sees it, from timestamps echoed; zero before the first.
     rtt_us: u32,
-    /// What may be under way beyond what the path carries.
+    /// Bytes that may be under way beyond what the path carries.
     slack_bytes: u32,
 }
 
@@ -89,7 +91,7 @@ impl AutoTune {
         }
     }
 
-    /// Of `bytes` that were read, those that were not counted when they arrived.
+    /// Returns those of `bytes` that were read which were not counted when they arrived.
     #[inline(always)]
     fn uncounted(&mut self, bytes: u64) -> u64 {
         let counted = u64::from(self.early_bytes).min(bytes);
@@ -97,7 +99,8 @@ impl AutoTune {
         bytes - counted
     }
 
-    /// Counts `bytes`. At the end of a round trip that brought more than any before: the most before, and that.
+    /// Counts `bytes`. At the end of a round trip that brought more than any before: the most
+    /// before, and that.
     #[inline(always)]
     fn count(&mut self, now: Instant, bytes: u64, srtt_ns: u64) -> Option<(u32, u64)> {
         self.read_bytes = self.read_bytes.saturating_add(bytes as u32);
@@ -117,7 +120,8 @@ impl AutoTune {
 }
 
 impl Receiver {
-    /// Data came that echoes an ACK of ours sent so many milliseconds before: the round trip as the receiver sees it.
+    /// Data came that echoes an ACK of ours sent so many milliseconds before: the round trip as the
+    /// receiver sees it.
     #[inline]
     pub(crate) fn sample_rtt(&mut self, passed_ms: u32) {
         if passed_ms > 10_000 {
@@ -130,7 +134,7 @@ impl Receiver {
         };
     }
 
-    /// That round trip in microseconds; 0 before the first.
+    /// Returns the receiver's round trip in microseconds; 0 before the first.
     pub(crate) fn rtt_us(&self) -> u32 {
         self.tune.rtt_us
     }
@@ -140,7 +144,7 @@ impl Receiver {
         self.tune.space_bytes.into()
     }
 
-    /// How many connections, this one among them, move data at present.
+    /// Sets how many connections, this one among them, move data at present.
     #[inline]
     pub(crate) fn set_sharers(&mut self, connections: u32) {
         self.sharers = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
@@ -160,8 +164,9 @@ impl Receiver {
         self.tune_slack(rtt, config);
     }
 
-    /// So many bytes more are out of order: the buffer grows with how far that reaches, and they count as what is read
-    /// does. Else a sender in slow start, whose segment is lost twice on a long path, would be held back meanwhile.
+    /// So many bytes more are out of order: the buffer grows with how far that reaches, and they
+    /// count as what is read does. Else a sender in slow start, whose segment is lost twice on a
+    /// long path, would be held back meanwhile.
     pub(crate) fn on_early(
         &mut self,
         now: Instant,
@@ -191,15 +196,17 @@ impl Receiver {
         }
         // the first is compared with an initial window
         let before = u64::from(before).max(INITIAL_SEGMENTS * u64::from(self.mss_estimate));
-        // A sender in slow start sends twice as much in the round trip to come, and twice that before the next look: by
-        // how much more came than before, twice over, the window grows ahead of it (as Linux), at most threefold.
+        // A sender in slow start sends twice as much in the round trip to come, and twice that
+        // before the next look: by how much more came than before, twice over, the window grows
+        // ahead of it (as Linux), at most threefold.
         let window = 2 * read;
         let growth = window * read.saturating_sub(before).min(before) / before.max(1) * 2;
         self.grow(window + growth, rtt, config);
     }
 
-    /// Room for `window` bytes of payload, and for what lies out of order now: that will be read only when it is
-    /// repaired, and until then a sender that is not to stop needs as much beyond it.
+    /// Room for `window` bytes of payload, and for what lies out of order now: that will be read
+    /// only when it is repaired, and until then a sender that is not to stop needs as much beyond
+    /// it.
     fn grow(&mut self, window: u64, rtt: &RttEstimator, config: &Config) {
         let early = self.reassembly.as_ref().map_or(0, |r| r.highest().saturating_sub(self.nxt));
         let window = window + early + 16 * u64::from(self.mss_estimate);
@@ -208,10 +215,11 @@ impl Receiver {
         self.limit_bytes = self.limit_bytes.max(wanted as usize);
     }
 
-    /// The application has everything, and the window is used up: while its update travels, nothing more can come.
-    /// Unless the buffer is the limit, the allowance doubles, up to [`TUNE_BASE_BYTES`]. A window that the peer fills and
-    /// that never runs empty here is large enough, however long the queue in it. Beyond that it goes by steps to where a
-    /// third of it is left when the peer hears of more, as one that writes much by one call needs, and back again.
+    /// The application has everything, and the window is used up: while its update travels, nothing
+    /// more can come. Unless the buffer is the limit, the allowance doubles, up to
+    /// [`TUNE_BASE_BYTES`]. A window that the peer fills and that never runs empty here is large
+    /// enough, however long the queue in it. Beyond that it goes by steps to where a third of it is
+    /// left when the peer hears of more, as one that writes much by one call needs, and back again.
     #[inline(always)]
     fn tune_slack(&mut self, rtt: &RttEstimator, config: &Config) {
         const BASE: u32 = TUNE_BASE_BYTES as u32;
@@ -230,8 +238,9 @@ impl Receiver {
         }
     }
 
-    /// Memory that is used of the buffer, however large that is: what the path carries, and an allowance for scheduling,
-    /// shared with the other busy connections of the host. More in flight only waits, in memory that has left the cache.
+    /// Memory that is used of the buffer, however large that is: what the path carries, and an
+    /// allowance for scheduling, shared with the other busy connections of the host. More in flight
+    /// only waits, in memory that has left the cache.
     pub(super) fn used_at_most(&self, rtt: &RttEstimator, config: &Config) -> usize {
         let limit = self.limit_bytes.min(self.memory_limit.window_bytes());
         let alone = rtt.carried_bytes_and(self.tune.slack_bytes as usize);
@@ -296,7 +305,7 @@ mod tests {
         let alone = rcv.used_at_most(&rtt, &config);
         rcv.set_sharers(1_000);
         assert!(rcv.used_at_most(&rtt, &config) < alone);
-        rcv.set_memory_limit(Some(100_000));
+        rcv.memory_limit_mut().set(Some(100_000));
         assert_eq!(rcv.used_at_most(&rtt, &config), 100_000);
     }
 }

@@ -4,7 +4,8 @@ use super::Receiver;
 use crate::config::Config;
 use crate::rtt::RttEstimator;
 
-/// Segments that make a burst worth ending a window with, and whole bursts that a window must hold for it.
+/// Segments that make a burst worth ending a window with, and whole bursts that a window must hold
+/// for it.
 const BURST_SEGMENTS: u64 = 8;
 const WINDOW_BURSTS: u64 = 3;
 
@@ -42,25 +43,26 @@ impl Receiver {
         self.density.payload_of(self.used_at_most(rtt, config)).min(self.most_named())
     }
 
-    /// What a SYN or SYN-ACK of ours acknowledges, or will: the peer's SYN, and data that came with it.
+    /// Returns what a SYN or SYN-ACK of ours acknowledges, or will: the peer's SYN, and data that
+    /// came with it.
     fn syn_end(&self) -> u64 {
         self.nxt.max(1)
     }
 
-    /// The window field of a SYN, never scaled (RFC 7323 2.2). One that is sent again offers no less than before, whatever
-    /// became of the buffer (RFC 9293 3.8.6).
+    /// The window field of a SYN, never scaled (RFC 7323 2.2). One that is sent again offers no
+    /// less than before, whatever became of the buffer (RFC 9293 3.8.6).
     pub(crate) fn syn_window(&self) -> u16 {
         let free = self.density.payload_of(self.limit_bytes);
         free.max(self.edge.saturating_sub(self.syn_end())).min(65_535) as u16
     }
 
-    /// That window is offered: behind what a SYN acknowledges.
+    /// The window of a SYN is offered, behind what the SYN acknowledges.
     pub(crate) fn offer_syn_window(&mut self) {
         self.edge = self.edge.max(self.syn_end() + u64::from(self.syn_window()));
     }
 
-    /// The window field of a segment sent now, which is offered thereby. The field is rounded up where rounding down would
-    /// take back what was promised (RFC 7323 2.4).
+    /// The window field of a segment sent now, which is offered thereby. The field is rounded up
+    /// where rounding down would take back what was promised (RFC 7323 2.4).
     #[inline(always)]
     pub(crate) fn select_window(&mut self, rtt: &RttEstimator, config: &Config) -> u16 {
         let shift = self.shift;
@@ -76,8 +78,8 @@ impl Receiver {
         field as u16
     }
 
-    /// Where the right edge of the window would be moved to now. Never left of where it is (RFC 9293 3.8.6), and
-    /// only by a worthwhile step (RFC 9293 3.8.6.2.2, silly window syndrome).
+    /// Where the right edge of the window would be moved to now. Never left of where it is (RFC
+    /// 9293 3.8.6), and only by a worthwhile step (RFC 9293 3.8.6.2.2, silly window syndrome).
     #[inline(always)]
     fn next_edge(&self, rtt: &RttEstimator, config: &Config) -> u64 {
         let whole = self.density.payload_of(self.limit_bytes);
@@ -93,9 +95,10 @@ impl Receiver {
         self.edge.max(self.nxt)
     }
 
-    /// The right edge `wanted`, or one before it at which a super-segment of the peer's ends. It makes them of its send
-    /// buffers, and cuts the one in which the window ends: both parts then cost it, and us, as much as a whole one.
-    /// Only where the window is not what the buffer has, but what we found to be enough.
+    /// The right edge `wanted`, or one before it at which a super-segment of the peer's ends. It
+    /// makes them of its send buffers, and cuts the one in which the window ends: both parts then
+    /// cost it, and us, as much as a whole one. Only where the window is not what the buffer has,
+    /// but what we found to be enough.
     #[inline(always)]
     fn whole_bursts(&self, wanted: u64, rtt: &RttEstimator, config: &Config) -> u64 {
         let (burst, segment) = (u64::from(self.bursts.longest), u64::from(self.mss_estimate));
@@ -106,8 +109,8 @@ impl Receiver {
         }
     }
 
-    /// The last edge up to `wanted` at which a burst ends, but for less than a segment: the window field counts in
-    /// units. `None` when that would take too much off the window.
+    /// The last edge up to `wanted` at which a burst ends, but for less than a segment: the window
+    /// field counts in units. `None` when that would take too much off the window.
     #[inline(never)]
     fn before_next_burst(&self, wanted: u64, burst: u64) -> Option<u64> {
         let (nxt, unit) = (self.nxt, 1 << self.shift);
@@ -122,8 +125,9 @@ impl Receiver {
         (bursts >= WINDOW_BURSTS).then(|| edge(bursts).or_else(|| edge(bursts - 1))).flatten()
     }
 
-    /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window allowed, whose rest is
-    /// the next to come. Until there was a burst there is nothing to note of less than one.
+    /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window
+    /// allowed, whose rest is the next to come. Until there was a burst there is nothing to note of
+    /// less than one.
     #[inline(always)]
     pub(crate) fn note_burst(&mut self, len: u32) {
         let is_cut = self.is_window_used();
@@ -137,19 +141,20 @@ impl Receiver {
         bursts.longest = bursts.longest.max(len);
     }
 
-    /// Whether the peer has sent what the window allows, but for less than a segment.
+    /// Returns whether the peer has sent what the window allows, but for less than a segment.
     #[inline(always)]
     pub(crate) fn is_window_used(&self) -> bool {
         self.nxt + u64::from(self.mss_estimate) > self.edge
     }
 
-    /// So much of the window is open that no ACK could double it: even an empty buffer is not twice that.
+    /// So much of the window is open that no ACK could double it: even an empty buffer is not twice
+    /// that.
     #[inline(always)]
     pub(crate) fn is_wide_open(&self) -> bool {
         self.is_in_order() && 2 * self.window_bytes() > self.limit_bytes as u64
     }
 
-    /// Whether an ACK would let the window double, or open (RFC 9293 3.8.6.2.2).
+    /// Returns whether an ACK would let the window double, or open (RFC 9293 3.8.6.2.2).
     #[inline(always)]
     pub(crate) fn may_double(&self, rtt: &RttEstimator, config: &Config) -> bool {
         let gained = self.next_edge(rtt, config).saturating_sub(self.edge);

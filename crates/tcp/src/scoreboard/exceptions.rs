@@ -1,4 +1,4 @@
-//! What is exceptional among the bytes in flight: selectively acknowledged, lost, sent again.
+//! Exceptions among the bytes in flight: selectively acknowledged, lost, sent again.
 
 use std::collections::VecDeque;
 
@@ -19,13 +19,16 @@ pub(super) struct Exceptions {
     pub(super) sacked: RangeSet,
     pub(super) lost: RangeSet,
     pub(super) resent: OrderedMap<Resent>,
-    /// Retransmissions in order of time; entries whose range was delivered or lost since are skipped.
+    /// Retransmissions in order of time; entries whose range was delivered or lost since are
+    /// skipped.
     pub(super) resent_order: VecDeque<Sent>,
-    /// Pieces that ACKs have added to `sacked` since it was empty, or since some of it was acknowledged.
+    /// Pieces that ACKs have added to `sacked` since it was empty, or since some of it was
+    /// acknowledged.
     pub(super) reports: u32,
     /// First transmissions below this offset were judged by RACK already.
     pub(super) judged: u64,
-    /// What of all this was ever sent again: when it arrives, nobody knows which of the transmissions that is (Karn).
+    /// Bytes that were ever sent again: when they arrive, nobody knows which of the transmissions
+    /// that is (Karn).
     pub(super) again: RangeSet,
     /// Ranges being worked on; kept so that nothing is allocated each time.
     pub(super) scratch: Vec<Sent>,
@@ -82,7 +85,8 @@ impl Exceptions {
         scratch
     }
 
-    /// The first transmission of `[start, end)` is lost; what was sent again since is in flight still.
+    /// The first transmission of `[start, end)` is lost; what was sent again since is in flight
+    /// still.
     pub(super) fn mark_original_lost(&mut self, start: u64, end: u64) -> u64 {
         let mut again = self.take_scratch();
         self.take_resent(start, end, |start, end, at| again.push(Sent { start, end, at }));

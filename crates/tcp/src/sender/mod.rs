@@ -1,4 +1,5 @@
-//! The sending direction: what was written, sent and acknowledged, and the window that the peer offers.
+//! The sending direction: what was written, sent and acknowledged, and the window that the peer
+//! offers.
 
 mod queue;
 
@@ -8,14 +9,14 @@ use millstream_packet::Instant;
 use millstream_wire::tcp::SeqNumber;
 
 use crate::config::Config;
-use crate::info::LimitedBy;
+use crate::counters::LimitedBy;
 use crate::limits::BUFFER_MIN_BYTES;
 use crate::stream::StreamQueue;
 use crate::timers::Deadline;
 pub use queue::Widened;
 
-/// Sequence space, window and queue of the sending direction. Offsets count from our initial sequence number: the SYN is
-/// at 0, data begins at 1.
+/// Sequence space, window and queue of the sending direction. Offsets count from our initial
+/// sequence number: the SYN is at 0, data begins at 1.
 ///
 /// ```text
 ///   queue_base          una            nxt          data_end   (then FIN)
@@ -39,12 +40,13 @@ pub(crate) struct Sender {
     /// End of the last segment sent that was not full (Minshall).
     small_end: u64,
     last_sent_at: Instant,
-    /// When the oldest outstanding byte began to wait, for the user timeout; of a SYN also for its round trip.
+    /// When the oldest outstanding byte began to wait, for the user timeout; of a SYN also for its
+    /// round trip.
     waiting_since: Deadline,
     /// Payload bytes of a full segment, timestamps taken off.
     mss: u32,
     ts_offset: u32,
-    /// What the peer's SYN allows, options not taken off.
+    /// Segment size that the peer's SYN allows, options not taken off.
     peer_mss: u16,
     syn_retransmits: u8,
     /// Window probes or keep-alive probes without an answer.
@@ -53,7 +55,8 @@ pub(crate) struct Sender {
     is_fin_queued: bool,
     /// A SYN or SYN-ACK is to be sent.
     is_syn_due: bool,
-    /// A segment without data, at `una - 1`, is to be sent, that asks for an ACK: for keep-alive, or a window of zero.
+    /// A segment without data, at `una - 1`, is to be sent, that asks for an ACK: for keep-alive,
+    /// or a window of zero.
     is_probe_due: bool,
     /// The application was refused, or served short, for want of room.
     is_starved: bool,
@@ -68,7 +71,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Nothing sent. The queue holds `queue_bytes`; the peer's segment size is the default until its SYN says another.
+    /// Nothing sent. The queue holds `queue_bytes`; the peer's segment size is the default until
+    /// its SYN says another.
     pub(crate) fn new(
         config: &Config,
         queue_bytes: usize,
@@ -142,7 +146,8 @@ impl Sender {
         SeqNumber(self.iss.0.wrapping_add(offset as u32))
     }
 
-    /// The offset that a sequence number near [`una`](Self::una) stands for; negative when it lies before our first.
+    /// The offset that a sequence number near [`una`](Self::una) stands for; negative when it lies
+    /// before our first.
     #[inline(always)]
     pub(crate) fn offset_of(&self, seq: SeqNumber) -> i64 {
         let distance = seq.0.wrapping_sub(self.seq(self.una).0) as i32;
@@ -155,7 +160,7 @@ impl Sender {
         self.nxt - self.una
     }
 
-    /// Whether all that was sent is acknowledged.
+    /// Returns whether all that was sent is acknowledged.
     #[inline(always)]
     pub(crate) fn is_all_acked(&self) -> bool {
         self.una == self.nxt
@@ -167,14 +172,14 @@ impl Sender {
         self.queue_base + self.queue.len() as u64
     }
 
-    /// What the peer's window has room for.
+    /// Returns the room in the peer's window, in bytes.
     #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
         self.edge.saturating_sub(self.nxt)
     }
 
-    /// A segment may acknowledge what lies before `offset`: it was sent, and not long ago (RFC 9293 3.10.7.4; RFC 5961
-    /// 5.2).
+    /// A segment may acknowledge what lies before `offset`: it was sent, and not long ago (RFC 9293
+    /// 3.10.7.4; RFC 5961 5.2).
     #[inline(always)]
     pub(crate) fn may_acknowledge(&self, offset: i64) -> bool {
         let oldest = self.una.saturating_sub(self.max_window).max(1);
@@ -185,6 +190,13 @@ impl Sender {
     #[inline(always)]
     pub(crate) fn timestamp(&self, now: Instant) -> u32 {
         ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.ts_offset)
+    }
+
+    /// Returns the round trip by the timestamp echoed, if that is one of ours of late.
+    pub(crate) fn rtt_by_timestamp(&self, now: Instant, echo: Option<u32>) -> Option<Duration> {
+        let echo = echo.filter(|&echo| echo != 0)?;
+        let passed_ms = self.timestamp(now).wrapping_sub(echo);
+        (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
 
     /// The secret offset of the timestamp clock.
@@ -202,7 +214,7 @@ impl Sender {
         self.mss = mss;
     }
 
-    /// What the peer's SYN allows, options not taken off.
+    /// Segment size that the peer's SYN allows, options not taken off.
     #[inline]
     pub(crate) fn peer_mss(&self) -> u16 {
         self.peer_mss
@@ -216,8 +228,8 @@ impl Sender {
         (self.wl1, self.wl2) = (0, 0);
     }
 
-    /// Our SYN-ACK is acknowledged by a segment that begins at `start`. What was sent early went into the window of the
-    /// SYN, which may have been larger.
+    /// Our SYN-ACK is acknowledged by a segment that begins at `start`. What was sent early went
+    /// into the window of the SYN, which may have been larger.
     pub(crate) fn on_syn_ack_acked(&mut self, start: u64, window: u64) {
         let early = if self.nxt > 1 { self.max_window } else { 0 };
         self.una = 1;
@@ -226,8 +238,8 @@ impl Sender {
         (self.wl1, self.wl2) = (start, self.una);
     }
 
-    /// Our SYN is acknowledged up to `ack`, with data that went with it. What the peer did not take of those has not been
-    /// sent: how many bytes were taken, and sent.
+    /// Our SYN is acknowledged up to `ack`, with data that went with it. What the peer did not take
+    /// of those has not been sent: how many bytes were taken, and sent.
     pub(crate) fn on_syn_acked(&mut self, ack: u64, window: u16) -> (u64, u64) {
         let (taken, sent) = (ack - 1, self.nxt - 1);
         self.queue.discard(taken as usize);
@@ -256,7 +268,7 @@ impl Sender {
         self.is_syn_due = is_due;
     }
 
-    /// Whether one is to be sent; then it is not any more.
+    /// Returns whether one is to be sent; then it is not any more.
     pub(crate) fn take_syn_due(&mut self) -> bool {
         std::mem::take(&mut self.is_syn_due)
     }
@@ -288,8 +300,9 @@ impl Sender {
         self.probes_unanswered = 0;
     }
 
-    /// The same from any segment, which counts if no newer one has brought a window (RFC 9293 3.10.7.4: SND.WND, SND.WL1,
-    /// SND.WL2). True where a window that was shut has opened, and only that was waited for.
+    /// The same from any segment, which counts if no newer one has brought a window (RFC 9293
+    /// 3.10.7.4: SND.WND, SND.WL1, SND.WL2). True where a window that was shut has opened, and only
+    /// that was waited for.
     pub(crate) fn update_window(&mut self, seg_start: u64, ack: u64, window: u64) -> bool {
         if self.wl1 > seg_start || self.wl1 == seg_start && self.wl2 > ack {
             return false;
@@ -303,8 +316,8 @@ impl Sender {
         opens
     }
 
-    /// Everything below `ack` has arrived, and what is kept of its data goes: how many bytes. The application has written
-    /// up to `data_end`.
+    /// Everything below `ack` has arrived, and what is kept of its data goes: how many bytes. The
+    /// application has written up to `data_end`.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, now: Instant, ack: u64, data_end: u64) -> u64 {
         let data = ack.min(data_end).saturating_sub(self.queue_base);
@@ -317,8 +330,8 @@ impl Sender {
         data
     }
 
-    /// New data, or a FIN, up to `end` leaves; `is_small`: in segments of which one is not full. True: nothing was
-    /// outstanding.
+    /// New data, or a FIN, up to `end` leaves; `is_small`: in segments of which one is not full.
+    /// True: nothing was outstanding.
     #[inline(always)]
     pub(crate) fn on_new_sent(&mut self, end: u64, is_small: bool) -> bool {
         let was_all_acked = self.is_all_acked();
@@ -374,7 +387,7 @@ impl Sender {
         self.probes_unanswered
     }
 
-    /// What was sent as a window probe is not answered yet.
+    /// A window probe that was sent is not answered yet.
     pub(crate) fn count_probe(&mut self) {
         self.probes_unanswered = self.probes_unanswered.saturating_add(1);
     }
@@ -390,7 +403,7 @@ impl Sender {
         self.is_probe_due
     }
 
-    /// Whether one is to be sent; then it is not any more.
+    /// Returns whether one is to be sent; then it is not any more.
     #[inline(always)]
     pub(crate) fn take_probe_due(&mut self) -> bool {
         std::mem::take(&mut self.is_probe_due)
@@ -439,23 +452,23 @@ impl Sender {
         self.more_follows = more;
     }
 
-    /// Nagle (RFC 9293 3.7.4), with Minshall's change: how many of the last `len` bytes may be sent. A small tail waits
-    /// only for another small segment.
+    /// Nagle (RFC 9293 3.7.4), with Minshall's change: how many of the last `len` bytes may be
+    /// sent. A small tail waits only for another small segment.
     #[inline]
     pub(crate) fn without_small_tail(&self, len: u64, mss: u64) -> u64 {
         let waits = self.nagle && self.small_end > self.una;
         if waits { len - len % mss } else { len }
     }
 
-    /// What the application is about to go on with waits until it is `whole`, as the link takes it at once, while an ACK
-    /// is to come.
+    /// Data that the application is about to go on with waits until it is `whole`, as the link
+    /// takes it at once, while an ACK is to come.
     #[inline]
     pub(crate) fn without_begun(&self, len: u64, whole: u64) -> u64 {
         let waits = self.more_follows && whole != 0 && !self.is_all_acked() && !self.is_fin_queued;
         if waits { len - len % whole } else { len }
     }
 
-    /// What holds the sender back, the application having written up to `data_end`.
+    /// Returns what holds the sender back, the application having written up to `data_end`.
     #[inline(always)]
     pub(crate) fn limited_by(&self, data_end: u64) -> LimitedBy {
         match data_end.saturating_sub(self.nxt) {

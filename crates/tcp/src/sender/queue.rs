@@ -1,4 +1,4 @@
-//! What was written and not acknowledged yet: how it gets into the send queue, and into segments.
+//! Data written and not acknowledged yet: how it gets into the send queue, and into segments.
 
 use millstream_packet::{Cuts, Exhausted, Packet, PacketBatch, Piece, Pool};
 
@@ -37,11 +37,12 @@ impl Sender {
         self.data_end().saturating_sub(self.nxt.max(1)) as usize
     }
 
-    /// Copies as much of `bytes` into the queue as has room and answers how much; less than all: the writer waits.
+    /// Copies as much of `bytes` into the queue as has room and answers how much; less than all:
+    /// the writer waits.
     ///
-    /// Much at once goes into blocks of a super-segment each, where the link takes those; where it does not, into
-    /// segments that are sent as they are, where those fill half a frame and there is enough for one, or nothing it could
-    /// share a frame with.
+    /// Much at once goes into blocks of a super-segment each, where the link takes those; where it
+    /// does not, into segments that are sent as they are, where those fill half a frame and there
+    /// is enough for one, or nothing it could share a frame with.
     #[inline]
     pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let written = self.queue_bytes(pool, bytes);
@@ -62,7 +63,8 @@ impl Sender {
         if headroom == 0 || is_wasteful || bytes.len() < size / 2 && !queue.is_empty() {
             return queue.write(pool, bytes);
         }
-        // the segments before it are cut without regard to frames: up to where the last of them ends
+        // the segments before it are cut without regard to frames: up to where the last of them
+        // ends
         let seam = if queue.is_framed() { 0 } else { (size - unsent % size) % size };
         let (first, rest) = bytes.split_at(seam.min(bytes.len()));
         let written = if first.is_empty() { 0 } else { queue.write(pool, first) };
@@ -86,7 +88,7 @@ impl Sender {
         self.queue.held_bytes() * 4 < self.queue.limit() * 3
     }
 
-    /// Whether a writer waits for room, and there is some; then it does not wait any more.
+    /// Returns whether a writer waits for room and there is some; then it does not wait any more.
     #[inline]
     pub(crate) fn take_writable(&mut self) -> bool {
         let wakes = self.is_starved && self.has_room();
@@ -124,7 +126,8 @@ impl Sender {
         self.queue.reserve_bulk(pool, len, &Cuts { segment, unsent: 0 })
     }
 
-    /// `bytes` are the last ones that places were made for: copies those that are not acknowledged. How many they were.
+    /// `bytes` are the last ones that places were made for: copies those that are not acknowledged.
+    /// Returns how many they were.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
         let left = bytes.len().min(self.queue.len());
         self.queue.fill(&bytes[bytes.len() - left..]);
@@ -149,7 +152,7 @@ impl Sender {
         self.queue.set_whole(bytes);
     }
 
-    /// Whether the last poll had something to send and found no free frame.
+    /// Returns whether the last poll had something to send and found no free frame.
     pub(crate) fn wants_frames(&self) -> bool {
         self.wants_frames
     }
@@ -173,7 +176,8 @@ impl Sender {
         view.map_or(0, |view| batch.push(view).map_or(0, |()| len))
     }
 
-    /// Puts `len` bytes from offset `start` into `batch`, a frame for each segment of `mss` bytes: how many bytes.
+    /// Puts `len` bytes from offset `start` into `batch`, a frame for each segment of `mss` bytes:
+    /// how many bytes.
     #[inline]
     pub(crate) fn put_frames(
         &mut self,
@@ -201,7 +205,8 @@ impl Sender {
         }
     }
 
-    /// How many of `len` bytes to send from offset `start`, so that the next segment is a piece of memory.
+    /// Returns how many of `len` bytes to send from offset `start`, so that the next segment is a
+    /// piece of memory.
     pub(crate) fn up_to_block(&self, start: u64, len: u64, mss: u64) -> u64 {
         let offset = (start - self.queue_base) as usize;
         self.queue.up_to_block(offset, len as usize, mss as usize) as u64

@@ -10,7 +10,8 @@ use super::harness::{Net, Path, Sent, pool};
 use crate::tuning::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
 
-/// Of a window that is used up each time that the peer hears of more, and of one of which half is left then.
+/// Of a window that is used up each time that the peer hears of more, and of one of which half is
+/// left then.
 #[test]
 fn a_window_grows_for_a_peer_that_it_stops_again_and_again_and_shrinks_for_another() {
     const BASE: u64 = TUNE_BASE_BYTES as u64;
@@ -40,8 +41,8 @@ fn a_window_grows_for_a_peer_that_it_stops_again_and_again_and_shrinks_for_anoth
     assert!(near(shrunk, BASE - (100 << 10)), "{shrunk}");
 }
 
-/// RFC 5681 4.2 has an ACK answer each segment beyond a gap; where several arrive before one can be sent, those ACKs
-/// together name every range, in the order of arrival (RFC 2018 section 4).
+/// RFC 5681 4.2 has an ACK answer each segment beyond a gap; where several arrive before one can be
+/// sent, those ACKs together name every range, in the order of arrival (RFC 2018 section 4).
 #[test]
 fn ranges_that_arrive_together_are_all_reported() {
     let pool = pool();
@@ -77,7 +78,8 @@ fn ranges_that_arrive_together_are_all_reported() {
     assert_eq!(told, [vec![(201, 1101), range(1401), range(1201)]]);
 }
 
-/// An established connection that has had the segments which are acknowledged at once, and the number of the next byte.
+/// An established connection that has had the segments which are acknowledged at once, and the
+/// number of the next byte.
 fn past_quick_acks(pool: &Pool) -> (Connection, Instant, u32) {
     let (mut connection, now) = established(pool, Config::default());
     let mut seq = 1;
@@ -110,7 +112,8 @@ fn every_second_segment_in_order_and_whatever_is_news_is_acknowledged_at_once() 
     assert!(connection.has_output());
 }
 
-/// Data of `len` bytes from `seq` on with PSH, which the application reads at once. Whether it is acknowledged then.
+/// Data of `len` bytes from `seq` on with PSH, which the application reads at once. Whether it is
+/// acknowledged then.
 fn pushed(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) -> bool {
     let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
     let header = header(seq, 1, TcpFlags::ACK | TcpFlags::PSH);
@@ -134,8 +137,8 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     assert!(!connection.has_output());
 }
 
-/// RFC 9293 3.7.4 has a small write wait for the ACK of the one before: a reader that never answers must not have each
-/// wait for a delayed ACK.
+/// RFC 9293 3.7.4 has a small write wait for the ACK of the one before: a reader that never answers
+/// must not have each wait for a delayed ACK.
 #[test]
 fn small_writes_under_nagles_rule_do_not_wait_for_delayed_acks() {
     const WRITE: u64 = 100;

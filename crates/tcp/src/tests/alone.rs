@@ -61,7 +61,8 @@ pub(super) fn drain(connection: &mut Connection, now: Instant, pool: &Pool) -> V
     std::iter::from_fn(|| connection.poll_one(now, pool, &LIMITS)).collect()
 }
 
-/// In-order data of `len` bytes from offset `seq` of the peer's numbers, and the ACK that answers it.
+/// In-order data of `len` bytes from offset `seq` of the peer's numbers, and the ACK that answers
+/// it.
 pub(super) fn receive(
     connection: &mut Connection,
     now: Instant,
@@ -81,7 +82,8 @@ pub(super) fn data(connection: &mut Connection, now: Instant, pool: &Pool, seq: 
     connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Payload::Packet(payload), 0, pool);
 }
 
-/// `bytes` in a waiting reader's memory, merged from segments of 1,400 where they are more than one has.
+/// `bytes` in a waiting reader's memory, merged from segments of 1,400 where they are more than one
+/// has.
 pub fn placed(bytes: &[u8]) -> Payload<'_> {
     let segment_size = (bytes.len() > 1400).then_some(1400);
     Payload::Placed(Placed { bytes, rest: None, segment_size })

@@ -108,7 +108,8 @@ fn steady_mbit_per_s(net: &mut Net) -> f64 {
     (net.sides[1].read - read) as f64 * 8.0 / 5e6
 }
 
-/// A segment lost twice keeps all that is behind it in the send queue for round trips, while the window goes on.
+/// A segment lost twice keeps all that is behind it in the send queue for round trips, while the
+/// window goes on.
 #[test]
 fn the_send_buffer_does_not_empty_a_lossy_long_path() {
     let late = Duration::from_millis(1);
@@ -168,8 +169,8 @@ fn what_arrives_too_soon_after_it_was_sent_again_is_no_round() {
     assert_eq!(arrives(&mut bbr, window, 204, 104), 2);
 }
 
-/// One recovery follows the other on a long path with much loss. Only the first conserves packets, as in Linux: else no
-/// round of Startup would grow by a quarter.
+/// One recovery follows the other on a long path with much loss. Only the first conserves packets,
+/// as in Linux: else no round of Startup would grow by a quarter.
 #[test]
 fn a_recovery_that_follows_another_at_once_conserves_no_packets() {
     let window = &mut Window { cwnd_bytes: 100_000, ssthresh_bytes: u64::MAX, mss_bytes: 1000 };
@@ -199,8 +200,9 @@ fn a_recovery_that_follows_another_at_once_conserves_no_packets() {
     assert!(window.cwnd_bytes >= 100_000, "{window:?}");
 }
 
-/// A segment lost twice in Startup keeps all that follows out of the reader's hands for two round trips: the receive
-/// buffer grows all the same, or the sender would take the peer's window for the rate of the path.
+/// A segment lost twice in Startup keeps all that follows out of the reader's hands for two round
+/// trips: the receive buffer grows all the same, or the sender would take the peer's window for the
+/// rate of the path.
 #[test]
 fn the_receive_buffer_keeps_pace_with_startup_behind_a_gap() {
     let late = Duration::from_millis(1);

@@ -184,8 +184,8 @@ fn before_the_handshake_is_done_what_is_written_waits() {
     assert_eq!(end.write(&pool, &[1; 100]), Err(ConnError::Closed));
 }
 
-/// The bound of the send buffer after a long transfer with a round trip of `rtt_us` at first, `most` being configured;
-/// the writer has waited for it for so long before.
+/// The bound of the send buffer after a long transfer with a round trip of `rtt_us` at first,
+/// `most` being configured; the writer has waited for it for so long before.
 fn send_limit(most: usize, (rtt_us, later_rtt_us): (u64, u64), waited: Duration) -> usize {
     let pool = pool();
     let mut now = at(10);

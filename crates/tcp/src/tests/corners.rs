@@ -185,8 +185,9 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
     }
 }
 
-/// A stream of large writes leaves as one piece of memory a super-segment, whatever was sent before and in whatever
-/// portions it is acknowledged; what is sent again is the same bytes. A longer one than an ordinary one is several.
+/// A stream of large writes leaves as one piece of memory a super-segment, whatever was sent before
+/// and in whatever portions it is acknowledged; what is sent again is the same bytes. A longer one
+/// than an ordinary one is several.
 #[test]
 fn a_bulk_stream_leaves_a_block_at_a_time() {
     bulk_leaves_in_pieces(65_000, 1);
@@ -236,7 +237,8 @@ fn bulk_leaves_in_pieces(super_segment_bytes: u32, each: usize) {
     assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
 }
 
-/// Where more is about to be written, the end that fills no super-segment waits for it, and for nothing that may not come.
+/// Where more is about to be written, the end that fills no super-segment waits for it, and for
+/// nothing that may not come.
 #[test]
 fn what_was_begun_waits_for_what_follows_while_an_ack_is_to_come() {
     let pool = pool();
@@ -452,7 +454,8 @@ fn a_round_trip_that_was_long_once_is_forgotten_by_few_acks_for_much() {
     assert!(info.srtt_us < 50_000, "{info:?}");
 }
 
-/// Eight time-outs in a row, or probes of a shut window whatever answers them: nobody waits for what it delivers.
+/// Eight time-outs in a row, or probes of a shut window whatever answers them: nobody waits for
+/// what it delivers.
 #[test]
 fn an_orphan_gives_up_sooner() {
     let pool = pool();

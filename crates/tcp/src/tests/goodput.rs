@@ -1,4 +1,5 @@
-//! A table of goodput by loss, delay and queue: printed, and held to what the formulas of the field promise.
+//! A table of goodput by loss, delay and queue: printed, and held to what the formulas of the field
+//! promise.
 
 use core::time::Duration;
 
@@ -51,7 +52,8 @@ fn random_loss() {
                     info.timeouts,
                     info.retransmits
                 );
-                // Mathis et al. 1997: rate = mss / rtt * sqrt(1.5 / loss); the channel loses ACKs too
+                // Mathis et al. 1997: rate = mss / rtt * sqrt(1.5 / loss); the channel loses ACKs
+                // too
                 let formula = 1448.0 * 8.0 / (rtt_ms as f64 / 1e3) * (1.5f64 / loss).sqrt();
                 assert!(rate > 0.5 * formula.min(200e6), "{rate:e} of {formula:e}: {info:#?}");
                 assert!(info.timeouts < 6, "{info:#?}");

@@ -102,7 +102,8 @@ fn what_does_not_finish_it_is_answered_or_ends_it() {
     assert!(state == State::Closed && answer.is_none());
     // one elsewhere does not (RFC 5961 3.2)
     assert_eq!(try_it(segment(TcpFlags::RST, syn.seq + 100_000, 0)).0, State::SynReceived);
-    // an ACK of what was never sent is answered by a reset; without timestamps it is dropped by PAWS first
+    // an ACK of what was never sent is answered by a reset; without timestamps it is dropped by
+    // PAWS first
     let (_, plain) = syn_of(&Config { timestamps: false, ..Config::default() }, false, &pool);
     let entry = HalfOpen::new(&plain, SeqNumber(1), at(0));
     let mut connection = entry.connection(Config::default(), tuple(1, false), 9, at(5));

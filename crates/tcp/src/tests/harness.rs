@@ -27,7 +27,8 @@ pub struct Side {
     pub finished: bool,
     /// The reader takes at most so much at a time; 0 stops it.
     pub read_chunk: usize,
-    /// Right edge of the window offered so far, and the peer's data seen so far (both as distances).
+    /// Right edge of the window offered so far, and the peer's data seen so far (both as
+    /// distances).
     offered: Option<SeqNumber>,
     link_free_at: Instant,
 }
@@ -208,7 +209,8 @@ impl Net {
         }
     }
 
-    /// Has side 0 write by one call what is missing of `bytes`, and send what it may; more is to be written later.
+    /// Has side 0 write by one call what is missing of `bytes`, and send what it may; more is to be
+    /// written later.
     pub fn write_small(&mut self, bytes: u64) {
         self.sides[0].to_write = bytes;
         self.sides[0].finished = true;
@@ -366,8 +368,8 @@ impl Net {
         self.side(to).on_segment(now, &header, packet.into(), ecn, &pool);
     }
 
-    /// Delivers a payload that lies in a waiting reader's memory, where there may be one; what is not taken there is read
-    /// as all else.
+    /// Delivers a payload that lies in a waiting reader's memory, where there may be one; what is
+    /// not taken there is read as all else.
     fn deliver_placed(&mut self, to: usize, header: &TcpHeader, payload: &[u8], ecn: u8) -> bool {
         let (now, pool) = (self.now, self.pool.clone());
         let side = &mut self.sides[to];
@@ -441,7 +443,8 @@ impl Net {
         self.sides[0].read == self.sides[1].to_write && self.sides[1].read == self.sides[0].to_write
     }
 
-    /// Moves `bytes[side]` from each side and closes; fails loudly when it does not finish in `limit`.
+    /// Moves `bytes[side]` from each side and closes; fails loudly when it does not finish in
+    /// `limit`.
     pub fn transfer(&mut self, bytes: [u64; 2], limit: Duration) -> Duration {
         let begin = self.now;
         for (side, bytes) in self.sides.iter_mut().zip(bytes) {

@@ -437,7 +437,8 @@ fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
     assert!(!ack(connection, acked + 1460), "once is enough");
 }
 
-/// A loan's room is there while it lasts, in a buffer that tunes itself, and no more than that may ever have.
+/// A loan's room is there while it lasts, in a buffer that tunes itself, and no more than that may
+/// ever have.
 #[test]
 fn a_send_buffer_is_widened_for_a_loan() {
     const TUNED: usize = 64 << 10;

@@ -5,7 +5,8 @@ use core::time::Duration;
 use super::harness::{Net, Path};
 use crate::{CongestionKind, MtuProbing};
 
-/// The payload of the largest segments sent in the end, and how much of them was lost to finding out.
+/// The payload of the largest segments sent in the end, and how much of them was lost to finding
+/// out.
 fn search(largest: usize, probing: MtuProbing, link: u16, kind: CongestionKind) -> (u32, u32, u32) {
     let path = Path {
         largest,

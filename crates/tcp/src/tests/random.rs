@@ -1,4 +1,5 @@
-//! Random paths and random segments: nothing panics, nothing grows without bound, everything arrives.
+//! Random paths and random segments: nothing panics, nothing grows without bound, everything
+//! arrives.
 
 use core::time::Duration;
 

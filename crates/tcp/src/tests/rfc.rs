@@ -42,7 +42,8 @@ fn defines(text: &str, name: &str) -> bool {
         || text.contains(&format!("    {name},"))
 }
 
-/// Whether what stands in the file belongs to `owner`: a module by that name, or a type that is written there.
+/// Whether what stands in the file belongs to `owner`: a module by that name, or a type that is
+/// written there.
 fn belongs((path, text): &(String, String), owner: &str) -> bool {
     let module = path.ends_with(&format!("/{owner}.rs")) || path.contains(&format!("/{owner}/"));
     let implements = ["impl ", " for "].iter().any(|way| {
@@ -59,7 +60,8 @@ fn exists(all: &[(String, String)], name: &str) -> bool {
     if name.ends_with('/') {
         return all.iter().any(|(path, _)| path.contains(&format!("/{name}")));
     }
-    // a module is named by its path, whose last part may be a file; the part before it says whose that is
+    // a module is named by its path, whose last part may be a file; the part before it says whose
+    // that is
     let mut parts = name.rsplit("::");
     let (last, owner) = (parts.next().unwrap_or(name), parts.next());
     all.iter().any(|source| {
@@ -71,7 +73,8 @@ fn exists(all: &[(String, String)], name: &str) -> bool {
     })
 }
 
-/// Names that follow a file's, up to a semicolon, and do not stand in it: a reader would look for them there in vain.
+/// Names that follow a file's, up to a semicolon, and do not stand in it: a reader would look for
+/// them there in vain.
 fn misplaced<'a>(all: &[(String, String)], line: &'a str) -> Vec<(&'a str, &'a str)> {
     let mut file = None;
     let mut wrong = Vec::new();

@@ -46,7 +46,8 @@ fn what_was_judged_lost_and_not_sent_again_may_be_late() {
     board.on_sack(801, 1001, &mut delivery);
     board.mark_lost(1, 801);
     board.on_resend(1, 201, at(20));
-    // the second of what was sent again, judged lost once more: which of the two arrives, nobody knows
+    // the second of what was sent again, judged lost once more: which of the two arrives, nobody
+    // knows
     board.mark_lost(101, 201);
     let mut delivery = Delivery { fack: board.highest_sacked(), ..Delivery::default() };
     board.on_sack(101, 201, &mut delivery);
@@ -143,7 +144,8 @@ fn what_arrives_late_and_was_sent_once_is_reordering() {
     assert_eq!(delivery.reordered, Some(51));
 }
 
-/// A range that an ACK reports at once may hold what was sent again and what was sent once, and each tells its time.
+/// A range that an ACK reports at once may hold what was sent again and what was sent once, and
+/// each tells its time.
 #[test]
 fn each_segment_of_a_range_tells_when_it_was_sent() {
     let mut board = ten();
@@ -156,7 +158,8 @@ fn each_segment_of_a_range_tells_when_it_was_sent() {
     assert_eq!(delivery.newest, Some(Transmission { at: at(9), end: 1001, resent: false }));
     assert_eq!((delivery.rack, delivery.sent_once_at), (Some((at(9), 1001)), Some(at(9))));
     assert_eq!((delivery.reordered, delivery.timed()), (Some(301), None));
-    // what was sent again too late to be what has arrived does not count, but what was sent once does
+    // what was sent again too late to be what has arrived does not count, but what was sent once
+    // does
     let mut board = ten();
     board.mark_lost(401, 601);
     board.on_resend(401, 601, at(20));

@@ -22,8 +22,8 @@
 //! v4 LINE | v6 LINE                the line for one family alone
 //! ```
 //!
-//! Each is played with the ends of both families, over a link that takes segments as they are made and one that wants
-//! them cut, and with the fast path and without.
+//! Each is played with the ends of both families, over a link that takes segments as they are made
+//! and one that wants them cut, and with the fast path and without.
 
 mod look;
 mod notation;

@@ -161,9 +161,9 @@ fn the_timestamp_of_a_cookie_is_never_ahead_of_the_clock() {
     }
 }
 
-/// The upper byte of cookies of one period and one segment size takes every value, for one client that counts its
-/// numbers up as for many clients with the same number: nobody reads the period from it, and next to it what the next
-/// cookies will be.
+/// The upper byte of cookies of one period and one segment size takes every value, for one client
+/// that counts its numbers up as for many clients with the same number: nobody reads the period
+/// from it, and next to it what the next cookies will be.
 #[test]
 fn no_bit_of_a_cookie_tells_when_it_was_made_or_the_segment_size() {
     let cookies = SynCookies::new([3; 16]);

@@ -1,4 +1,5 @@
-//! Tables of goodput and fairness on a virtual clock, compared with the file checked in: any change shows.
+//! Tables of goodput and fairness on a virtual clock, compared with the file checked in: any change
+//! shows.
 //!
 //! `MILLSTREAM_SNAPSHOT=write cargo test -p millstream-tcp tables` writes the file anew.
 

@@ -1,8 +1,8 @@
 use millstream_packet::{Packet, Pool};
 
 use super::*;
-use crate::Config;
 use crate::tests::harness::{LIMITS, Random, at, pool, tuple};
+use crate::{Config, Connection, State};
 
 /// Segments of `from` to `to`, if `to` has anything to do with them.
 fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
@@ -146,7 +146,7 @@ fn a_syn_that_may_not_begin_anew_is_challenged() {
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
     let mut syn = TcpHeader { flags: TcpFlags::SYN, ..TcpHeader::default() };
-    syn.options.timestamps = Some(Timestamps { value: whole.rcv.ts_recent(), echo: 0 });
+    syn.options.timestamps = Some(Timestamps { value: whole.rcv.timestamps().value(), echo: 0 });
     for above in [0, -1, -70_000] {
         syn.seq = SeqNumber(whole.rcv.next_seq().0.wrapping_add_signed(above));
         assert!(!wait.may_reuse(&syn, true), "{above}");
@@ -159,7 +159,8 @@ fn a_syn_that_may_not_begin_anew_is_challenged() {
     }
 }
 
-/// RFC 9293 3.10.7.4: the answer to our ACK of a SYN that may not begin anew ends the wait; nothing else that resets does.
+/// RFC 9293 3.10.7.4: the answer to our ACK of a SYN that may not begin anew ends the wait; nothing
+/// else that resets does.
 #[test]
 fn only_a_reset_of_the_exact_number_and_no_older_ends_the_wait() {
     let pool = pool();
@@ -179,7 +180,7 @@ fn only_a_reset_of_the_exact_number_and_no_older_ends_the_wait() {
             let next = whole.rcv.next_seq();
             reset.seq = SeqNumber(next.0.wrapping_add_signed(above));
             reset.options.timestamps = behind.map(|behind| Timestamps {
-                value: whole.rcv.ts_recent().wrapping_sub(behind),
+                value: whole.rcv.timestamps().value().wrapping_sub(behind),
                 echo: 0,
             });
             let (mut wait, _) = whole.time_wait().expect("nothing is owed");

@@ -56,8 +56,8 @@ impl Lines {
     /// What `run` has to tell.
     fn told_by(run: impl FnOnce()) -> Lines {
         let lines = Lines::default();
-        // Where there is one subscriber, a place that another thread comes to first is taken for one that nobody listens
-        // to; where there are two, both are asked.
+        // Where there is one subscriber, a place that another thread comes to first is taken for
+        // one that nobody listens to; where there are two, both are asked.
         let _second = Dispatch::new(Lines::default());
         dispatcher::with_default(&Dispatch::new(lines.clone()), run);
         lines

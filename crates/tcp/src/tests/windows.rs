@@ -94,7 +94,8 @@ fn a_buffer_is_used_as_far_as_the_path_and_the_others_make_it_worth() {
     let pool = pool();
     let config =
         || Config { recv_buffer_bytes: 64 << 20, recv_auto_tune: false, ..Config::default() };
-    // A round trip of 10 ms carries 125 MB at the rate that tuning reckons with: more than the buffer.
+    // A round trip of 10 ms carries 125 MB at the rate that tuning reckons with: more than the
+    // buffer.
     let (mut connection, now) = established(&pool, config());
     let mut seq = 1;
     (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, 1460));

@@ -1,8 +1,9 @@
-//! BBR, version 3 (draft-ietf-ccwg-bbr-06; sections are of that text). It keeps a model of the path — the largest
-//! rate of delivery and the least round trip — and paces by it; the window only bounds what is in flight.
+//! BBR, version 3 (draft-ietf-ccwg-bbr-06; sections are of that text). It keeps a model of the path
+//! — the largest rate of delivery and the least round trip — and paces by it; the window only
+//! bounds what is in flight.
 //!
-//! Rates are bytes a second, gains are percent, round trips nanoseconds. Time comes with each call; what the draft
-//! draws at random comes from a seed.
+//! Rates are bytes a second, gains are percent, round trips nanoseconds. Time comes with each call;
+//! what the draft draws at random comes from a seed.
 
 mod cycle;
 mod model;
@@ -85,7 +86,7 @@ enum AckPhase {
     ProbeStopping,
 }
 
-/// What is returned to when a loss turns out to be none (section 5.5.11).
+/// The state to return to when a loss turns out to be none (section 5.5.11).
 #[derive(Clone, Copy, Debug)]
 struct Saved {
     state: Option<State>,
@@ -396,6 +397,18 @@ impl Controller for Bbr {
         (self.pacing_rate > 0).then_some(self.pacing_rate)
     }
 
+    fn phase(&self, _window: &Window) -> &'static str {
+        match self.state {
+            State::Startup => "startup",
+            State::Drain => "drain",
+            State::ProbeDown => "probe-down",
+            State::ProbeCruise => "probe-cruise",
+            State::ProbeRefill => "probe-refill",
+            State::ProbeUp => "probe-up",
+            State::ProbeRtt => "probe-rtt",
+        }
+    }
+
     fn governs(&self) -> bool {
         true
     }
@@ -423,8 +436,8 @@ impl Controller for Bbr {
         }
     }
 
-    /// A mark (RFC 3168), of which the draft says nothing, is taken for a round with loss, and while probing for
-    /// too much in flight.
+    /// A mark (RFC 3168), of which the draft says nothing, is taken for a round with loss, and
+    /// while probing for too much in flight.
     fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
         self.note_loss(window);
         self.marked = true;

@@ -1,4 +1,4 @@
-//! What BBR believes of the path: its rate, its round trip, what may be in flight (section 5.5).
+//! BBR's model of the path: its rate, its round trip, what may be in flight (section 5.5).
 
 use millstream_packet::Instant;
 
@@ -51,16 +51,18 @@ impl Bbr {
             return;
         }
         let probing = matches!(self.state, State::Startup | State::ProbeRefill | State::ProbeUp);
-        // The draft lowers the bounds in every round that lost anything. On a path with a little random loss that is
-        // nearly every round, and the bounds ratchet down between probes although the loss is below the threshold
-        // that is tolerated while probing; so it is tolerated here too.
+        // The draft lowers the bounds in every round that lost anything. On a path with a little
+        // random loss that is nearly every round, and the bounds ratchet down between probes
+        // although the loss is below the threshold that is tolerated while probing; so it is
+        // tolerated here too.
         let congested =
             is_too_high(rs.lost, rs.in_flight_at_send, sack) || std::mem::take(&mut self.marked);
         if self.loss_in_round && congested && !probing {
             let (bw, inflight) = (self.bw_shortterm, self.inflight_shortterm);
             let bw = if bw == INFINITE { self.max_bw[0].max(self.max_bw[1]) } else { bw };
             let inflight = if inflight == INFINITE { window.cwnd_bytes } else { inflight };
-            // what is paced a margin below the estimate arrives a margin below it: that is no congestion
+            // what is paced a margin below the estimate arrives a margin below it: that is no
+            // congestion
             let latest = self.bw_latest / (100 - PACING_MARGIN_PERCENT) * 100;
             self.bw_shortterm = latest.max(percent(bw, BETA_PERCENT));
             self.inflight_shortterm = self.inflight_latest.max(percent(inflight, BETA_PERCENT));
@@ -70,7 +72,8 @@ impl Bbr {
 
     /// Sections 5.5.1 and 5.5.5.
     fn update_max_bw(&mut self, rs: &RateSample) {
-        // what was sent again, and arrives in less than a round trip, is the original: it says nothing of a round
+        // what was sent again, and arrives in less than a round trip, is the original: it says
+        // nothing of a round
         self.round_start = rs.bytes_per_s > 0 && rs.prior_delivered >= self.next_round_delivered;
         if self.round_start {
             self.start_round();

@@ -8,9 +8,10 @@ use crate::stream::{put_tight, queue_limits};
 /// Bytes that a range has room for in the place of a queue.
 const INLINE_BYTES: usize = 176;
 
-/// Bytes without a gap. Few of them lie here and hold no frame: a peer that sends a byte here and a byte there would
-/// have a frame for each. More lie in frames, each of a queue with what fits into it; what holds far more memory than
-/// its bytes, as the rest of a packet that came before does, is copied.
+/// Bytes without a gap. Few of them lie here and hold no frame: a peer that sends a byte here and a
+/// byte there would have a frame for each. More lie in frames, each of a queue with what fits into
+/// it; what holds far more memory than its bytes, as the rest of a packet that came before does, is
+/// copied.
 pub(super) enum Range {
     Inline { len: u8, bytes: [u8; INLINE_BYTES] },
     Queue(ByteQueue),
@@ -78,8 +79,8 @@ impl Range {
         }
     }
 
-    /// Puts the bytes of `above`, which follow, to the end; false, and nothing has changed, when that takes a frame and
-    /// there is none.
+    /// Puts the bytes of `above`, which follow, to the end; false, and nothing has changed, when
+    /// that takes a frame and there is none.
     pub(super) fn join(&mut self, above: &mut Range, pool: &Pool) -> bool {
         match (&mut *self, above) {
             (Range::Queue(queue), Range::Queue(above)) => queue.concat(above),
@@ -124,7 +125,7 @@ impl Range {
         true
     }
 
-    /// What is left behind the first `known` bytes, if anything is.
+    /// Returns the rest behind the first `known` bytes, if there is one.
     pub(super) fn ready_behind(&mut self, known: usize) -> Option<Ready<'_>> {
         match self {
             Range::Inline { len, bytes } => {

@@ -4,8 +4,8 @@ use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
+use crate::connection::recovery::Phase;
 use crate::limits::{BUFFER_MIN_BYTES, REASSEMBLY_RANGES};
-use crate::recovery::Phase;
 use crate::tuning::MAX_RTO_MS;
 use crate::*;
 
@@ -46,7 +46,8 @@ impl Watch {
         self.offered = Some(header.ack + usize::from(header.window));
     }
 
-    /// The client is about to open: the cookie and the segment size of last time that it has, if any.
+    /// The client is about to open: the cookie and the segment size of last time that it has, if
+    /// any.
     pub fn offer_fast_open(&mut self, open: Open, mss: u16) -> Option<(FastOpenCookie, u16)> {
         let cookie = match open {
             Open::Stale => FastOpenCookie::new(&[0; 8]),
@@ -278,7 +279,8 @@ fn check_timers(connection: &Connection) {
     assert!(!snd.is_probe_due() && !connection.ack.is_at_once(), "something is left to send");
 }
 
-/// The limits are the largest that the buffers ever had: what was taken or promised stays when they are lowered.
+/// The limits are the largest that the buffers ever had: what was taken or promised stays when they
+/// are lowered.
 fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
     let held = connection.receive_held_bytes();
     let most = 2 * recv_limit + BURST_BYTES;

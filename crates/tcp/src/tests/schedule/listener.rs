@@ -1,5 +1,5 @@
-//! The end that listens: it answers SYNs with a connection, with a cookie, from an entry of its SYN queue, or opens
-//! early.
+//! The end that listens: it answers SYNs with a connection, with a cookie, from an entry of its SYN
+//! queue, or opens early.
 
 use millstream_packet::Packet;
 use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
@@ -15,7 +15,8 @@ fn is_syn(header: &TcpHeader) -> bool {
 }
 
 impl World<'_> {
-    /// A segment for the listener. Its payload is given back when it opened a connection that takes it.
+    /// A segment for the listener. Its payload is given back when it opened a connection that takes
+    /// it.
     pub fn listen(
         &mut self,
         to: usize,

@@ -1,18 +1,19 @@
-//! What a sender ought to take for lost, by the words of RFC 8985 (section 6.2) and RFC 6675, and that it goes again at
-//! once.
+//! What a sender ought to take for lost, by the words of RFC 8985 (section 6.2) and RFC 6675, and
+//! that it goes again at once.
 //!
-//! This is a model of its own: it sees the segments that a sender sends and hears, with their times, and keeps a list
-//! of them. Of the connection it asks only what these rules take as given: the congestion window, the segment size,
-//! the round trips measured, the edge of the peer's window, whether it is in recovery, and what was taken back. Where
-//! the RFCs leave a choice, the model waits as long as any of them allows: what it takes for lost the connection must
-//! have taken for lost, too.
+//! This is a model of its own: it sees the segments that a sender sends and hears, with their
+//! times, and keeps a list of them. Of the connection it asks only what these rules take as given:
+//! the congestion window, the segment size, the round trips measured, the edge of the peer's
+//! window, whether it is in recovery, and what was taken back. Where the RFCs leave a choice, the
+//! model waits as long as any of them allows: what it takes for lost the connection must have taken
+//! for lost, too.
 
 use core::time::Duration;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
-use crate::recovery::Phase;
+use crate::connection::recovery::Phase;
 use crate::tuning::RENEGED_WAIT_MS;
 use crate::*;
 
@@ -54,8 +55,8 @@ pub struct Losses {
     nxt: u64,
     segments: u32,
     reports: u32,
-    /// RFC 8985: RACK.xmit_ts and RACK.end_seq; RACK.rtt, RACK.fack, RACK.reordering_seen, RACK.reo_wnd_mult,
-    /// RACK.dsack_round.
+    /// RFC 8985: RACK.xmit_ts and RACK.end_seq; RACK.rtt, RACK.fack, RACK.reordering_seen,
+    /// RACK.reo_wnd_mult, RACK.dsack_round.
     rack: Option<(Instant, u64)>,
     rack_rtt: Duration,
     fack: u64,
@@ -99,7 +100,8 @@ impl Losses {
         self.una as i64 + i64::from(seq.0.wrapping_sub(iss).wrapping_sub(self.una as u32) as i32)
     }
 
-    /// A segment leaves, to be cut into such of `size` bytes of payload. What a SYN carries is not looked at.
+    /// A segment leaves, to be cut into such of `size` bytes of payload. What a SYN carries is not
+    /// looked at.
     pub fn sent(&mut self, now: Instant, connection: &Connection, segment: &Segment) {
         let Segment { header, payload_len, segment_size, .. } = segment;
         if header.flags.rst() || header.flags.syn() {
@@ -175,7 +177,8 @@ impl Losses {
         self.split(end);
         self.at_once = false;
         for piece in self.pieces.iter_mut().filter(|p| start <= p.start && p.end <= end) {
-            // what a SYN carried and the peer did not take is sent as if for the first time (RFC 7413 4.2.2)
+            // what a SYN carried and the peer did not take is sent as if for the first time (RFC
+            // 7413 4.2.2)
             piece.again = !piece.early;
             (piece.at, piece.stamp, piece.lost, piece.early) = (now, stamp, false, false);
         }
@@ -224,7 +227,8 @@ impl Losses {
             (self.una, self.advanced, self.expired) = (ack, now, false);
             self.open = connection.recovery.phase() == Phase::Open;
         }
-        // RFC 8985 7.4: one acknowledged that was sent again may have repaired a loss, which the next ACK tells
+        // RFC 8985 7.4: one acknowledged that was sent again may have repaired a loss, which the
+        // next ACK tells
         if self.una > self.probe_end {
             self.probe_end = 0;
         }
@@ -239,7 +243,8 @@ impl Losses {
         }
     }
 
-    /// The ranges that an ACK reports, and whether the first is one that arrived twice (RFC 2883 section 4).
+    /// The ranges that an ACK reports, and whether the first is one that arrived twice (RFC 2883
+    /// section 4).
     fn blocks(
         &self,
         header: &TcpHeader,
@@ -265,12 +270,14 @@ impl Losses {
         (blocks, dsack)
     }
 
-    /// Marks what has arrived, takes off what is acknowledged, and returns what arrived now, by its place.
+    /// Marks what has arrived, takes off what is acknowledged, and returns what arrived now, by its
+    /// place.
     fn deliver(&mut self, ack: u64, blocks: &[(u64, u64)]) -> Vec<Piece> {
         let edges = blocks.iter().flat_map(|&(left, right)| [left, right]);
         edges.chain([ack]).for_each(|edge| self.split(edge));
         let mut delivered: Vec<Piece> = Vec::new();
-        // of what lay in one range with what is acknowledged, how many segments are left is not known
+        // of what lay in one range with what is acknowledged, how many segments are left is not
+        // known
         if self.pieces.iter().any(|piece| piece.sacked && piece.end <= ack) {
             self.pieces.iter_mut().for_each(|piece| piece.report = 0);
         }
@@ -302,7 +309,8 @@ impl Losses {
         // the longest that it may have taken, where nobody knows
         let mut longest = Duration::ZERO;
         for piece in delivered.iter().filter(|piece| !piece.early) {
-            // what was sent again and taken for lost again, as all is by a time-out: which has arrived, nobody knows
+            // what was sent again and taken for lost again, as all is by a time-out: which has
+            // arrived, nobody knows
             let unknown = piece.again && (piece.lost || self.timeouts > 0);
             let older = |stamp: u32| echo.is_some_and(|echo| (echo.wrapping_sub(stamp) as i32) < 0);
             let soon = now.saturating_duration_since(piece.at) < least;
@@ -324,7 +332,8 @@ impl Losses {
         self.rack_rtt = self.rack_rtt.max(longest);
     }
 
-    /// What the connection has found to be spurious is lost no more, and segments may be late from now on.
+    /// What the connection has found to be spurious is lost no more, and segments may be late from
+    /// now on.
     fn take_back(&mut self, connection: &Connection) {
         let undone = connection.info().spurious_recoveries;
         if self.undone != undone {
@@ -370,8 +379,8 @@ impl Losses {
         waits.then(|| piece.at + self.rack_rtt + self.window)
     }
 
-    /// Segments of which all that is outstanding was reported, as far as one can tell: what an ACK adds in one piece may
-    /// be one.
+    /// Segments of which all that is outstanding was reported, as far as one can tell: what an ACK
+    /// adds in one piece may be one.
     fn segments_sacked(&self) -> usize {
         let of =
             |piece: &&Piece| self.pieces.iter().all(|p| p.segment != piece.segment || p.sacked);
@@ -384,7 +393,8 @@ impl Losses {
         sacked.len().min(reports.len())
     }
 
-    /// RFC 6675 section 4, where nothing came in another order (RFC 8985 6.2 step 4: else RACK alone decides).
+    /// RFC 6675 section 4, where nothing came in another order (RFC 8985 6.2 step 4: else RACK
+    /// alone decides).
     fn is_lost(&self, index: usize, connection: &Connection) -> bool {
         let above = &self.pieces[index + 1..];
         if self.reordering || self.pieces[index].again || above.iter().any(|p| p.sacked && p.again)

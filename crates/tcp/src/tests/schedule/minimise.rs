@@ -1,4 +1,5 @@
-//! Makes a failing schedule small: what can be left out or set to its usual value without changing the failure is.
+//! Makes a failing schedule small: what can be left out or set to its usual value without changing
+//! the failure is.
 
 use super::plan::*;
 use crate::Config;

@@ -1,9 +1,11 @@
 //! Random schedules, by the thousand in every test run and by the million with `make schedules`.
 //!
-//! A schedule says what two applications do, what becomes of which segment, and what the ends and the way between
-//! them are like ([`plan`]). [`world`] runs it on a clock that jumps, [`check`] holds every step to what must hold, and
-//! [`losses`] to what the RFCs say of loss. One that fails is made small ([`minimise`]) and written to a file, which `MILLSTREAM_SCHEDULE=file` repeats
-//! with a transcript, and which belongs into `schedules/` once it is understood: there every file is run again.
+//! A schedule says what two applications do, what becomes of which segment, and what the ends and
+//! the way between them are like ([`plan`]). [`world`] runs it on a clock that jumps, [`check`]
+//! holds every step to what must hold, and [`losses`] to what the RFCs say of loss. One that fails
+//! is made small ([`minimise`]) and written to a file, which `MILLSTREAM_SCHEDULE=file` repeats
+//! with a transcript, and which belongs into `schedules/` once it is understood: there every file
+//! is run again.
 
 mod application;
 mod check;
@@ -269,7 +271,8 @@ fn text_says_all_of_a_schedule() {
     assert!(text::parse("at 1 end 0 dance").is_err());
 }
 
-/// A byte changed under way, among much that does not matter, is found, and hardly more than it is left.
+/// A byte changed under way, among much that does not matter, is found, and hardly more than it is
+/// left.
 #[test]
 fn what_fails_is_made_small() {
     let mut tried = 0;

@@ -1,4 +1,5 @@
-//! A schedule: everything that decides a run, written down, so that a run can be repeated, made smaller and kept.
+//! A schedule: everything that decides a run, written down, so that a run can be repeated, made
+//! smaller and kept.
 
 use crate::*;
 
@@ -51,7 +52,8 @@ pub struct Way {
     pub merge: bool,
     /// Payload is handed out as views; else in frames, one segment at a time.
     pub view: bool,
-    /// Frames are handed out many at a time, as for a link without offloads; `view` does not count then.
+    /// Frames are handed out many at a time, as for a link without offloads; `view` does not count
+    /// then.
     pub parts: bool,
     pub v6: bool,
     /// Timers are looked at only at multiples of this.

@@ -1,4 +1,5 @@
-//! What a script looks at beside the segments: the state, what is readable, what the connection says of itself.
+//! What a script looks at beside the segments: the state, what is readable, what the connection
+//! says of itself.
 
 use super::Script;
 use super::notation::number;

@@ -64,7 +64,8 @@ impl Script {
                 "sack" => self.config.sack = value == "on",
                 "timestamps" => self.config.timestamps = value == "on",
                 "window_scale" => self.config.window_scale = value == "on",
-                // frames hold what was a segment when it was written: how they are cut later is not compared
+                // frames hold what was a segment when it was written: how they are cut later is not
+                // compared
                 "parts" => self.parts &= value == "on",
                 "super" => self.super_segment_bytes = number(value),
                 "time_wait_ms" => self.config.time_wait_ms = number(value),

@@ -1,0 +1,362 @@
+//! Calls of the application.
+
+use millstream_packet::{Instant, Packet, Piece, Pool, QueueStats};
+use millstream_wire::tcp::SeqNumber;
+
+use crate::connection::Connection;
+use crate::error::{ConnError, Refused};
+use crate::state::{Events, State};
+use crate::stats::TcpStats;
+
+impl Connection {
+    /// Returns whether anything may still be written, now or later; else the error that a write
+    /// has.
+    #[inline]
+    pub fn may_write(&self) -> Result<(), ConnError> {
+        match self.state {
+            State::Closed => Err(self.untold.unwrap_or(ConnError::Closed)),
+            _ if self.snd.is_fin_queued() => Err(ConnError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the connection ended, if not in order and no call has told yet: calls that read or write
+    /// take it, too, and after that reads come to the end and writes to a closed side. After a
+    /// reset by a peer that had ended its side before, that is [`ConnError::Closed`], and only what
+    /// writes takes it.
+    pub fn take_error(&mut self) -> Option<ConnError> {
+        self.untold.take()
+    }
+
+    /// As [`may_write`](Self::may_write); an error of the connection is told by that.
+    #[inline]
+    fn begin_write(&mut self) -> Result<(), ConnError> {
+        let result = self.may_write();
+        if result.is_err() {
+            self.untold = None;
+        }
+        result
+    }
+
+    /// Copies as much of `bytes` into the send queue as has room and answers how much, at least one
+    /// byte. Before the handshake is done data is queued and sent after it. `WouldBlock` when there
+    /// is no room now; a writable event follows.
+    #[inline]
+    pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
+        self.begin_write()?;
+        self.end_deferral();
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let written = self.snd.write(pool, bytes);
+        if written > 0 {
+            return Ok(written);
+        }
+        let full = self.snd.queue().held_bytes() >= self.snd.queue().limit() / 2;
+        Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
+    }
+
+    /// Queues a packet's bytes without copying. A packet that is not taken is given back.
+    pub fn write_packet(&mut self, packet: Packet) -> Result<(), Refused> {
+        if let Err(why) = self.begin_write() {
+            return Err(Refused { packet, why });
+        }
+        if packet.is_empty() {
+            return Ok(());
+        }
+        self.end_deferral();
+        let refused = |packet| Refused { packet, why: ConnError::WouldBlock };
+        self.snd.append(packet).map_err(refused)
+    }
+
+    /// Nothing more will come after what is queued: `Ok` is the orderly end, `Err` the reason.
+    fn end_of_data(&self) -> Result<usize, ConnError> {
+        match self.state {
+            _ if self.rcv.is_shut() => Ok(0),
+            State::SynSent | State::SynReceived => Err(ConnError::WouldBlock),
+            State::Established | State::FinWait1 | State::FinWait2 => Err(ConnError::WouldBlock),
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait => Ok(0),
+            // the peer's end had come before
+            State::Closed if self.has_peer_ended() => Ok(0),
+            State::Closed => self.untold.map_or(Ok(0), Err),
+        }
+    }
+
+    /// As [`end_of_data`](Self::end_of_data); an error of the connection is told by that.
+    fn tell_end(&mut self) -> Result<usize, ConnError> {
+        let end = self.end_of_data();
+        if end.is_err_and(|error| error != ConnError::WouldBlock) {
+            self.untold = None;
+        }
+        end
+    }
+
+    /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty
+    /// `out`).
+    #[inline]
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
+        if self.rcv.queue().is_empty() {
+            self.end_deferral();
+            return self.tell_end();
+        }
+        let read = self.rcv.read(out);
+        self.after_read(read as u64);
+        Ok(read)
+    }
+
+    /// As [`read`](Self::read), and the bytes stay to be read.
+    pub fn peek(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
+        if self.rcv.queue().is_empty() {
+            return self.tell_end();
+        }
+        Ok(self.rcv.queue().peek(out))
+    }
+
+    /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the
+    /// orderly end.
+    pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
+        if self.rcv.queue().is_empty() {
+            self.end_deferral();
+            return self.tell_end().map(|_| None);
+        }
+        let packet = self.rcv.read_packet(max, pool).ok_or(ConnError::NoMemory)?;
+        self.after_read(packet.len() as u64);
+        Ok(Some(packet))
+    }
+
+    /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
+    pub fn shutdown_write(&mut self) {
+        self.end_deferral();
+        match self.state {
+            // RFC 9293 3.10.4: queued until the connection is established
+            State::SynSent | State::SynReceived => self.snd.queue_fin(),
+            State::Established => {
+                self.snd.queue_fin();
+                self.set_state(State::FinWait1);
+            }
+            State::CloseWait => {
+                self.snd.queue_fin();
+                self.set_state(State::LastAck);
+            }
+            _ => {}
+        }
+    }
+
+    /// No more will be read: what arrives is acknowledged and dropped.
+    pub fn shutdown_read(&mut self) {
+        self.rcv.shut();
+        let all = self.rcv.discard_unread();
+        self.after_read(all as u64);
+    }
+
+    /// The application has gone, and what it wrote is still to come: data of the peer are answered
+    /// by a reset from now on, and a window that stays shut is not probed for ever.
+    /// [`close`](Self::close) is to follow.
+    pub fn orphan(&mut self) {
+        if self.config.linger_s == Some(0) {
+            return self.abort();
+        }
+        self.orphaned = true;
+    }
+
+    /// The application has no more use for the connection: what is queued is still sent, then the
+    /// FIN. Received data that was not read makes it a reset, so that the peer learns of it (RFC
+    /// 9293 3.6.1), and so does [`Config::linger_s`](crate::Config::linger_s) when its time is
+    /// over.
+    pub fn close(&mut self) {
+        let reset = !self.rcv.queue().is_empty() || self.config.linger_s == Some(0);
+        if reset && self.state != State::TimeWait {
+            self.finish_with_reset(ConnError::Aborted);
+            return;
+        }
+        self.orphaned = true;
+        if self.state == State::SynSent && self.snd.queue().is_empty() {
+            // RFC 9293 3.10.4: nothing was promised to anybody
+            self.finish(None);
+            return;
+        }
+        // how long that may take is counted from the next `poll`, which knows the time
+        self.shutdown_write();
+    }
+
+    /// Ends the connection at once; the peer is told by RST (RFC 9293 3.10.5).
+    pub fn abort(&mut self) {
+        self.finish_with_reset(ConnError::Aborted);
+    }
+
+    /// Returns whether the peer's FIN has come, and everything before it.
+    pub fn has_peer_ended(&self) -> bool {
+        self.rcv.has_ended()
+    }
+
+    /// There is data, the end of the stream, or an error to read.
+    pub fn is_readable(&self) -> bool {
+        !self.rcv.queue().is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
+    }
+
+    /// A write would take something or fail for good.
+    pub fn is_writable(&self) -> bool {
+        match self.state {
+            State::SynSent if self.is_deferred() => true,
+            State::SynReceived if self.is_early() => {
+                self.may_write().is_err() || self.snd.has_room()
+            }
+            State::SynSent | State::SynReceived => false,
+            _ => self.may_write().is_err() || self.snd.has_room(),
+        }
+    }
+
+    /// The state is CLOSED: the connection can be dropped once [`poll`](Self::poll) is empty.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Payload bytes of a full segment now; at least one.
+    #[inline]
+    pub fn mss(&self) -> u32 {
+        self.snd.mss().max(1)
+    }
+
+    /// Bytes received and not read.
+    pub fn readable_bytes(&self) -> usize {
+        self.rcv.queue().len()
+    }
+
+    /// Bytes written and not acknowledged.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.snd.queue().len()
+    }
+
+    /// Bytes that the application wrote and that the peer has not acknowledged, if there are any,
+    /// or if its end was not acknowledged. After the connection has ended: as it was then.
+    pub fn undelivered_bytes(&self) -> Option<u64> {
+        if self.state == State::Closed {
+            return self.counters.cut_off();
+        }
+        let bytes = self.snd.queue().len() as u64;
+        let is_end_due = self.snd.is_fin_queued() && self.snd.una() <= self.snd.data_end();
+        (bytes != 0 || is_end_due).then_some(bytes)
+    }
+
+    /// Bytes of payload in the largest segments that it hands out: whoever gives it packets
+    /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0
+    /// where those fit a frame, and until it has sent.
+    pub fn bulk_bytes(&self) -> usize {
+        self.snd.queue().whole()
+    }
+
+    /// Bytes written and not sent for the first time.
+    #[inline]
+    pub fn unsent_bytes(&self) -> usize {
+        self.snd.unsent_bytes()
+    }
+
+    /// Returns what the send queue and the receive queue hold and count; data out of order aside.
+    pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
+        (self.snd.queue().stats(), self.rcv.queue().stats())
+    }
+
+    /// Tells of the pieces of the send queue, or of the receive queue where `receives`, data out of
+    /// order aside: at most `most` of them, from where the call before has answered, or from the
+    /// front ([`ByteQueue::survey`](millstream_packet::ByteQueue::survey)).
+    pub fn survey_queue(
+        &mut self,
+        receives: bool,
+        by: u64,
+        from: Option<u64>,
+        most: usize,
+        see: impl FnMut(Piece),
+    ) -> Option<u64> {
+        match receives {
+            true => self.rcv.survey_queue(by, from, most, see),
+            false => self.snd.survey_queue(by, from, most, see),
+        }
+    }
+
+    /// Returns whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks
+    /// after the way.
+    pub fn take_delivery_problem(&mut self) -> bool {
+        std::mem::take(&mut self.events.delivery_problem)
+    }
+
+    /// Adds to the owner's `sums` what was counted since the last call.
+    #[inline]
+    pub fn add_counted(&mut self, sums: &mut TcpStats) {
+        self.counters.tell(sums);
+    }
+
+    /// Returns whether [`take_events`](Self::take_events) has anything to tell.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Returns whether all there is to tell is that there is data to read; then it is told.
+    #[inline]
+    pub fn take_readable(&mut self) -> bool {
+        let alone = self.events.is_readable_alone();
+        if alone {
+            self.events.readable = false;
+        }
+        alone
+    }
+
+    /// Returns what happened since the last call.
+    pub fn take_events(&mut self) -> Events {
+        std::mem::take(&mut self.events)
+    }
+
+    /// An ICMP error that means `error` quoted a segment of this connection whose sequence number
+    /// is `seq`. `hard`: trying again is of no use (RFC 1122 4.2.3.9). Only believed while the
+    /// segment is outstanding (RFC 5927 4.1).
+    ///
+    /// While nothing has come from the peer, each ends the connection, so that who connects hears
+    /// of it soon and may try another address (RFC 5461 section 4, as in Linux). Once its SYN has
+    /// come only hard ones do, and of an open connection none: it is remembered, for
+    /// [`soft_error`](Self::soft_error).
+    pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
+        self.set_clock(now);
+        if !self.is_about_outstanding(seq) {
+            return;
+        }
+        let is_fatal = match self.state {
+            State::SynSent => true,
+            State::SynReceived => hard,
+            _ => false,
+        };
+        if !is_fatal {
+            self.soft_error = Some(error);
+            return;
+        }
+        if hard {
+            self.fast_open_failed();
+        }
+        self.finish(Some(error));
+    }
+
+    /// Returns what an ICMP error said of the way to the peer since it was last heard of: when the
+    /// connection is given up, that is why, instead of [`ConnError::TimedOut`] (RFC 1122 4.2.3.9
+    /// and 4.2.4.1).
+    pub fn soft_error(&self) -> Option<ConnError> {
+        self.soft_error
+    }
+
+    /// Returns whether an ICMP error about the segment at `seq` can be about one of ours that is on
+    /// its way (RFC 5927 4.1); one that cannot is counted.
+    pub(crate) fn is_about_outstanding(&mut self, seq: SeqNumber) -> bool {
+        let outstanding = self.is_outstanding(seq);
+        if !outstanding {
+            self.counters.count().icmp_not_outstanding += 1;
+        }
+        outstanding
+    }
+
+    pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
+        seq.ge(self.snd.seq(self.snd.una())) && seq.lt(self.snd.seq(self.snd.nxt()))
+    }
+
+    /// The last [`poll`](Self::poll) had something to send and found no free frame.
+    pub fn is_starved_of_frames(&self) -> bool {
+        self.snd.wants_frames()
+    }
+}

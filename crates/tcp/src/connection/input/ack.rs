@@ -1,0 +1,266 @@
+//! Effects of an acknowledgement (RFC 9293 3.10.7.4, fifth; RFC 5681; RFC 2018).
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+use millstream_wire::tcp::TcpHeader;
+
+use crate::connection::Connection;
+use crate::connection::recovery::{Acked, Phase};
+use crate::scoreboard::Delivery;
+use crate::state::State;
+use crate::stats::TcpDrop;
+
+impl Connection {
+    /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place.
+    /// False: what it acknowledges is not acceptable, the segment is to be dropped, and nothing has
+    /// changed (RFC 5961 section 5).
+    pub(crate) fn process_ack(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        seg_start: u64,
+        has_data: bool,
+    ) -> bool {
+        let offset = self.snd.offset_of(header.ack);
+        if !self.snd.may_acknowledge(offset) {
+            self.discard(TcpDrop::UnacceptableAck);
+            self.challenge(now);
+            return false;
+        }
+        self.remember_timestamp(now, header, seg_start);
+        // the way is open again
+        self.soft_error = None;
+        let una = self.snd.una();
+        let ack = (offset.max(una as i64)) as u64;
+        let old = offset < una as i64;
+        let window = u64::from(header.window) << self.negotiated.snd_shift;
+        if window == 0 {
+            self.counters.count().zero_windows_in += 1;
+        }
+        let same_window = self.snd.edge() == ack + window;
+        let was_shut = self.snd.edge() <= una;
+        if !old {
+            self.update_window(seg_start, ack, window);
+        }
+        if was_shut && ack == una && self.snd.edge() > una {
+            self.resume_after_shut(now);
+        }
+        let in_flight = self.board.pipe(una, self.snd.nxt());
+        let echoed = header.flags.ece() && self.ecn.is_agreed();
+        if echoed && !old {
+            self.ecn_take_echo(now, ack, in_flight);
+        }
+        let fack = self.board.highest_sacked();
+        let echo = self.negotiated.echo_of(header);
+        let answers = match self.board.has_resent() {
+            true => self.answers(now, echo),
+            false => now,
+        };
+        let mut delivery = Delivery { fack, answers, ..Delivery::default() };
+        let mut dsack_bytes = 0;
+        if self.negotiated.sack && !header.options.sack.is_empty() {
+            dsack_bytes = self.take_sack(header, offset, ack, &mut delivery);
+        }
+        let acked = ack - una;
+        if acked > 0 {
+            self.take_cumulative(now, echo, ack, &mut delivery);
+        }
+        let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
+        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
+        if acked == 0 && una == self.snd.nxt() {
+            // the last of a flight may have been sent again in vain, too, by a probe or otherwise
+            self.note_dsack(dsack_bytes);
+            self.end_probe(now, &event);
+        } else {
+            self.take_event(now, event);
+        }
+        true
+    }
+
+    /// Does what follows from an ACK while something was in flight.
+    #[inline(always)]
+    fn take_event(&mut self, now: Instant, event: Acked) {
+        if event.duplicate {
+            self.counters.count().duplicate_acks_in += 1;
+        }
+        let is_ahead = event.acked > 0;
+        if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {
+            // RFC 8985 6.2: RACK looks at what is outstanding with every ACK
+            if self.negotiated.sack && !self.board.is_in_order() {
+                self.judge_by_time(now);
+            }
+            return;
+        }
+        if is_ahead {
+            self.timers.stop_retransmit();
+        }
+        self.on_delivery(now, &event);
+        if is_ahead && !self.timers.retransmit_armed() {
+            // RACK waits for nothing. Whether a loss probe may come shows only now: the ACK may
+            // have ended a recovery or the probe before (RFC 8985 7.2)
+            self.arm_loss_timers(now);
+        }
+        if is_ahead && self.board.has_peer_reneged(self.snd.una(), self.snd.nxt()) {
+            self.hasten_timeout(now);
+        }
+        if is_ahead && self.state.is_synchronized() {
+            self.after_advance(now);
+        } else if event.delivery.bytes > 0 && self.congestion.governs() {
+            self.tune_send_buffer();
+        }
+    }
+
+    /// The window that a segment offers.
+    fn update_window(&mut self, seg_start: u64, ack: u64, window: u64) {
+        if self.snd.update_window(seg_start, ack, window) {
+            // leave the persist state
+            self.rtt.reset_backoff();
+            self.timers.stop_retransmit();
+        }
+    }
+
+    /// A window that had shrunk to nothing opens. What was sent again meanwhile, to probe it, has
+    /// found no room: it is sent once more, and its time-out begins anew, as that of a probe of
+    /// what was not sent yet would.
+    fn resume_after_shut(&mut self, now: Instant) {
+        let (una, nxt) = (self.snd.una(), self.snd.nxt());
+        if una == nxt || self.recovery.phase() != Phase::Loss {
+            return;
+        }
+        self.rtt.reset_backoff();
+        self.restart_retransmit(now);
+        self.send_all_again();
+    }
+
+    /// Everything below `ack` has arrived.
+    pub(crate) fn take_cumulative(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        ack: u64,
+        delivery: &mut Delivery,
+    ) {
+        let (in_flight, acked) = (self.snd.outstanding(), ack - self.snd.una());
+        self.board.on_cumulative(self.snd.una(), ack, delivery);
+        self.advance(now, ack);
+        let rtt_ns = match delivery.timed() {
+            Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
+            None => self.snd.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),
+        };
+        if let Some(rtt_ns) = rtt_ns {
+            self.sample_rtt(now, rtt_ns, in_flight, acked);
+        }
+    }
+
+    /// Gives up what is kept of the data below `ack`.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Instant, ack: u64) {
+        self.advance_to(now, ack, self.snd.data_end());
+    }
+
+    /// The same where the application has written up to `data_end`.
+    #[inline(always)]
+    pub(crate) fn advance_to(&mut self, now: Instant, ack: u64, data_end: u64) {
+        self.counters.bytes_acked += self.snd.acknowledge(now, ack, data_end);
+        if self.rtt.backoff() > 0 {
+            self.counters.end_timed_out(now);
+            self.rtt.answered();
+        }
+        self.wake_writer();
+    }
+
+    /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to
+    /// the clock; else from the timestamp, which tells the transmissions apart (RFC 7323 4.1), in
+    /// milliseconds.
+    ///
+    /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight`
+    /// bytes fill, or did) or of the one or two segments that are all. A peer that has them merged
+    /// acknowledges more at once (`acked`), and gives as many fewer: by the letter what was
+    /// measured once would count for thousands of them.
+    #[inline]
+    pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64, acked: u64) {
+        let two = (2 * u64::from(self.snd.mss())).max(1);
+        let expected = match in_flight <= two {
+            true => 1,
+            false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
+        };
+        self.rtt.sample_ns(now, rtt_ns, expected as u32);
+    }
+
+    /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK. `own_ack` is the
+    /// segment's own acknowledgement: one that was overtaken names ranges that have been
+    /// acknowledged since, not duplicates.
+    fn take_sack(
+        &mut self,
+        header: &TcpHeader,
+        own_ack: i64,
+        ack: u64,
+        delivery: &mut Delivery,
+    ) -> u64 {
+        let mut dsack_bytes = 0;
+        let blocks = header.options.sack;
+        for (index, (left, right)) in blocks.iter().enumerate() {
+            let (start, end) = (self.snd.offset_of(*left), self.snd.offset_of(*right));
+            if start >= end || end > self.snd.nxt() as i64 {
+                continue;
+            }
+            let inside_second = || {
+                blocks.get(1).is_some_and(|(left, right)| {
+                    self.snd.offset_of(*left) <= start && end <= self.snd.offset_of(*right)
+                })
+            };
+            if index == 0 && (start < own_ack || inside_second()) {
+                // RFC 2883 section 4: the first block, below the ACK or inside the second, is a
+                // duplicate
+                dsack_bytes = (end - start) as u64;
+                continue;
+            }
+            if start < ack as i64 {
+                continue;
+            }
+            self.board.limit_ranges(self.snd.outstanding(), self.snd.mss());
+            self.board.on_sack(start as u64, end as u64, delivery);
+        }
+        dsack_bytes
+    }
+
+    /// Data was acknowledged: what waits for that, but for the end of the connection. The
+    /// application has written up to `data_end`.
+    #[inline(always)]
+    pub(crate) fn after_data_advance(&mut self, now: Instant, data_end: u64) {
+        self.tune_send_buffer();
+        self.raise_mss(now);
+        if self.snd.is_all_acked() {
+            self.board.shrink_idle();
+            self.account_limits_to(now, data_end);
+        }
+    }
+
+    /// `una` moved: what waits for that.
+    pub(crate) fn after_advance(&mut self, now: Instant) {
+        self.after_data_advance(now, self.snd.data_end());
+        if !self.snd.is_fin_acked() {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => {
+                // RFC 9293 3.10.7.4, FIN-WAIT-1
+                self.set_state(State::FinWait2);
+                self.timers.stop_close();
+                self.arm_fin_wait_2(now);
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => self.finish(None),
+            _ => {}
+        }
+    }
+
+    /// A connection closed both ways does not wait for the peer's FIN for ever.
+    pub(crate) fn arm_fin_wait_2(&mut self, now: Instant) {
+        if self.orphaned && self.state == State::FinWait2 && self.timers.close_at().is_none() {
+            let wait = Duration::from_millis(u64::from(self.config.fin_wait_2_ms));
+            self.timers.arm_close(now + wait);
+        }
+    }
+}

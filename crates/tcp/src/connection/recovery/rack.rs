@@ -1,0 +1,203 @@
+//! RACK (RFC 8985 section 6): loss by time.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+
+use super::{Acked, Recovery};
+use crate::connection::Connection;
+use crate::rtt::RttEstimator;
+use crate::scoreboard::Scoreboard;
+use crate::timers::Expiry;
+use crate::tuning::DUPLICATE_THRESHOLD;
+
+/// Time-outs for which a wider reordering window lasts (RFC 8985 6.2 step 4), and most quarters of
+/// a round trip that it has.
+const WIDE_FOR: u8 = 16;
+const WIDEST: u8 = 16;
+
+/// Knowledge of the segment that arrived last, and how much later than that others may come.
+/// Packed as [`Pacer`](crate::pacer::Pacer) is.
+#[derive(Clone, Debug)]
+#[repr(Rust, packed(4))]
+pub(super) struct Rack {
+    /// RFC 8985: RACK.xmit_ts and RACK.end_seq. The end is zero before the first.
+    newest: (Instant, u64),
+    /// RACK.rtt.
+    rtt_ns: u64,
+    /// `nxt` when a D-SACK last widened the reordering window.
+    dsack_round: u64,
+    is_reordering_seen: bool,
+    /// RACK.reo_wnd_mult and its persistence.
+    multiplier: u8,
+    persist: u8,
+}
+
+impl Rack {
+    pub(super) fn new() -> Rack {
+        Rack {
+            newest: (Instant::ZERO, 0),
+            rtt_ns: 0,
+            dsack_round: 0,
+            is_reordering_seen: false,
+            multiplier: 1,
+            persist: 0,
+        }
+    }
+
+    /// RFC 8985 6.2 step 2: what was sent at that time, up to that offset, arrived after so long.
+    #[inline(always)]
+    fn advance(&mut self, newest: (Instant, u64), rtt_ns: u64) {
+        self.rtt_ns = rtt_ns;
+        self.newest = self.newest.max(newest);
+    }
+
+    /// Something arrived later than what was sent after it: from now on it is waited for.
+    pub(super) fn note_reordering(&mut self) {
+        self.is_reordering_seen = true;
+    }
+
+    /// RFC 8985 6.2 step 4: something was sent again in vain. The window is wider, once a round
+    /// trip.
+    pub(super) fn widen(&mut self, una: u64, nxt: u64) {
+        if una >= self.dsack_round {
+            self.dsack_round = nxt;
+            self.multiplier = self.multiplier.saturating_add(1).min(WIDEST);
+            self.persist = WIDE_FOR;
+        }
+    }
+
+    /// RFC 8985 6.2 step 4: after 16 time-outs without a D-SACK the reordering window is as at
+    /// first. The RFC counts fast recoveries too; with them more was sent again in vain on a path
+    /// of 1 ms that delays by 1 ms.
+    pub(super) fn wear(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.multiplier = 1;
+        }
+    }
+
+    /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
+    fn reordering_window(&self, min_rtt: Duration, srtt: Duration) -> Duration {
+        (min_rtt / 4 * u32::from(self.multiplier)).min(srtt)
+    }
+}
+
+impl Recovery {
+    /// RFC 8985 6.2 step 2, for an ACK that delivered something.
+    pub(super) fn on_delivered(&mut self, now: Instant, ack: &Acked) {
+        let Some(newest) = ack.delivery.rack else { return };
+        let rtt = now.saturating_duration_since(newest.0);
+        self.rack.advance(newest, rtt.as_nanos() as u64);
+    }
+
+    /// Returns how long to wait for what may only be late: not at all while recovering, or with as
+    /// much reported as a loss would be, where nothing came in another order yet.
+    fn reordering_window(&self, board: &Scoreboard, mss: u32, rtt: &RttEstimator) -> Duration {
+        let is_much = || {
+            let most = u64::from(mss) * u64::from(DUPLICATE_THRESHOLD - 1);
+            board.sacked_segments() >= DUPLICATE_THRESHOLD || board.sacked_bytes() > most
+        };
+        if !self.rack.is_reordering_seen && (!self.is_open() || is_much()) {
+            return Duration::ZERO;
+        }
+        self.rack.reordering_window(rtt.min_rtt().unwrap_or_default(), rtt.srtt())
+    }
+
+    /// When the newest was sent that has arrived.
+    pub(crate) fn newest_delivered_at(&self) -> Instant {
+        self.rack.newest.0
+    }
+}
+
+impl Connection {
+    /// RFC 8985 6.2 step 2: the last moment at which something was sent again that an ACK with this
+    /// echo can be the answer to. It came by then as long ago as a round trip takes at least, and
+    /// the timestamp echoed is not older.
+    pub(crate) fn answers(&self, now: Instant, echo: Option<u32>) -> Instant {
+        let least = self.rtt.min_rtt_ns().unwrap_or(0);
+        // what the echo itself says of the round trip counts (step 1)
+        let least = match self.snd.rtt_by_timestamp(now, echo) {
+            Some(rtt) => least.min(rtt.as_nanos() as u64),
+            None => least,
+        };
+        let now_ns = now.as_nanos();
+        let late_ms =
+            echo.map_or(0, |echo| self.snd.timestamp(now).wrapping_sub(echo) as i32).max(0);
+        // the end of that millisecond
+        let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
+        Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))
+    }
+
+    /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
+    pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
+        let Rack { newest, rtt_ns, .. } = self.recovery.rack;
+        if newest.1 == 0 {
+            return 0;
+        }
+        let late = self.recovery.reordering_window(&self.board, self.snd.mss(), &self.rtt);
+        let wait = Duration::from_nanos(rtt_ns) + late;
+        let judged = self.board.detect_lost(newest, wait, now);
+        if let Some(at) = judged.again {
+            self.timers.arm_retransmit(at, Expiry::Reorder);
+        }
+        if judged.bytes > 0 && self.was_mtu_probe(now, judged.bytes) {
+            return 0;
+        }
+        if judged.bytes > 0 {
+            self.tell_lost(now, judged.bytes, judged.sent_at);
+        }
+        judged.bytes
+    }
+
+    /// Nothing new has arrived; time has passed.
+    pub(crate) fn judge_by_time(&mut self, now: Instant) {
+        let newly = self.detect_lost(now);
+        if newly > 0 && self.recovery.is_open() {
+            self.enter_recovery(now, 0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_reordering_window_lasts_for_sixteen_time_outs() {
+        let mut rack = Rack::new();
+        for round in 0..4 {
+            rack.widen(round * 10, round * 10 + 10);
+            rack.widen(round * 10 + 5, round * 10 + 15);
+        }
+        assert_eq!(rack.multiplier, 5, "once a round trip");
+        for _ in 0..15 {
+            rack.wear();
+        }
+        assert_eq!(rack.multiplier, 5);
+        rack.wear();
+        assert_eq!(rack.multiplier, 1);
+    }
+
+    #[test]
+    fn the_reordering_window_is_quarters_of_the_least_round_trip_within_a_smoothed_one() {
+        let (mut rack, ms) = (Rack::new(), Duration::from_millis);
+        assert_eq!(rack.reordering_window(ms(40), ms(50)), ms(10));
+        for round in 0..20 {
+            rack.widen(round, round + 1);
+        }
+        assert_eq!(rack.multiplier, WIDEST);
+        assert_eq!(rack.reordering_window(ms(40), ms(50)), ms(50));
+        assert_eq!(rack.reordering_window(Duration::ZERO, ms(50)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_newest_that_arrived_does_not_take_its_place() {
+        let (mut rack, at) = (Rack::new(), Instant::from_nanos);
+        rack.advance((at(20), 300), 5);
+        rack.advance((at(10), 400), 7);
+        assert_eq!((rack.newest, rack.rtt_ns), ((at(20), 300), 7));
+        rack.advance((at(20), 500), 6);
+        assert_eq!({ rack.newest }, (at(20), 500));
+    }
+}

@@ -1,0 +1,74 @@
+//! Urgent data (RFC 9293 3.8.5 in the reading of RFC 6093): it stays in the stream, and a mark
+//! tells where it ends.
+//!
+//! The pointer names the byte after the urgent data (MUST-62). New applications should not use it
+//! (SHLD-13).
+
+use millstream_packet::Pool;
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+
+use crate::connection::Connection;
+use crate::error::ConnError;
+
+impl Connection {
+    /// As [`write`](Self::write), and tells the peer that what was taken, and all before it, is
+    /// urgent.
+    pub fn write_urgent(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
+        let written = self.write(pool, bytes)?;
+        if written > 0 {
+            self.counters.rare().urgent_out = self.snd.data_end();
+        }
+        Ok(written)
+    }
+
+    /// Where the urgent data ends that the peer announced last, counted in bytes from the start of
+    /// its stream, as long as it was not read up to there. The data may be still to come.
+    pub fn urgent_mark(&self) -> Option<u64> {
+        self.urgent_end().filter(|&end| end > self.read_offset())
+    }
+
+    /// The same, whether or not it was read.
+    pub fn urgent_end(&self) -> Option<u64> {
+        self.counters.urgent_in().checked_sub(1)
+    }
+
+    /// Bytes of the peer's stream that were read, or discarded.
+    pub fn read_offset(&self) -> u64 {
+        self.rcv.read_offset()
+    }
+
+    /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293
+    /// 3.10.7.4, sixth).
+    pub(crate) fn take_urgent(&mut self, header: &TcpHeader, start: i64) {
+        if !self.state.may_receive_data() {
+            return;
+        }
+        let end = (start + i64::from(header.urgent)).max(0) as u64;
+        // what was there already is nothing new, nor what was read
+        if end <= self.counters.urgent_in() || end <= self.read_offset() + 1 {
+            return;
+        }
+        self.counters.rare().urgent_in = end;
+        self.events.urgent = true;
+    }
+
+    /// Urgent data of ours is not acknowledged yet: segments are sent one by one, each with its own
+    /// pointer.
+    #[inline]
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.counters.urgent_out() > self.snd.una()
+    }
+
+    /// Returns what a segment from `seq` on says of it.
+    #[inline]
+    pub(crate) fn put_urgent(&self, seq: SeqNumber) -> (TcpFlags, u16) {
+        if !self.is_urgent() {
+            return (TcpFlags::NONE, 0);
+        }
+        let ahead = self.snd.seq(self.counters.urgent_out()).0.wrapping_sub(seq.0) as i32;
+        match ahead > 0 {
+            true => (TcpFlags::URG, ahead.min(i32::from(u16::MAX)) as u16),
+            false => (TcpFlags::NONE, 0),
+        }
+    }
+}
