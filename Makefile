@@ -21,7 +21,7 @@ CLOGGED := -p millstream-packet -p millstream-route -p millstream-lab \
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(sort $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*)))))
 
-.PHONY: bpf clogs demo compare soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf clogs package demo compare soak truth test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -33,6 +33,10 @@ build:           ## the millstream command, in release
 clogs:           ## the millstream command with the five historical clogs to be switched on (docs/clogs)
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --locked --release -p millstream-cli --features clogs
+
+package:         ## static commands and Debian packages for x86_64 and aarch64, installed and run in an empty root (docs/package.md)
+	scripts/package
+	scripts/package_test
 
 demo:            ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; a minute after the build
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
@@ -54,7 +58,7 @@ lint:            ## rustfmt, clippy and rustdoc, no warnings; the floors of the 
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-	cargo clippy --locked $(CLOGGED),millstream-cli/clogs -p millstream-cli --all-targets --quiet -- -D warnings
+	cargo clippy --locked $(CLOGGED),millstream-cli/clogs,millstream-cli/manual -p millstream-cli --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 	scripts/builds
