@@ -264,7 +264,7 @@ impl Lab {
         self.settle();
         while let Some((id, _)) = self.engine.next_event() {
             if id.kind() == SocketKind::Listener
-                && let Ok((id, _)) = self.engine.tcp_accept(id)
+                && let Ok((id, _)) = self.engine.listener(id).accept()
             {
                 self.sockets.push(id);
             }
@@ -520,26 +520,26 @@ impl Lab {
         let mut buffer = [0; 4096];
         match (id.kind(), choice & 15) {
             (SocketKind::Tcp, 0..=4) => {
-                let _ = self.engine.tcp_write(id, &vec![7; input.length(60_000)]);
+                let _ = self.engine.tcp(id).write(&vec![7; input.length(60_000)]);
             }
             (SocketKind::Tcp, 5..=8) => {
-                if let Ok(len) = self.engine.tcp_read(id, &mut buffer) {
+                if let Ok(len) = self.engine.tcp(id).read(&mut buffer) {
                     self.note_read(id, &buffer[..len]);
                 }
             }
-            (SocketKind::Tcp, 9) => drop(self.engine.tcp_shutdown_write(id)),
-            (SocketKind::Tcp, 10) => self.engine.tcp_abort(id),
-            (SocketKind::Tcp, 11) => self.engine.tcp_close(id),
+            (SocketKind::Tcp, 9) => drop(self.engine.tcp(id).shutdown_write()),
+            (SocketKind::Tcp, 10) => self.engine.tcp(id).abort(),
+            (SocketKind::Tcp, 11) => self.engine.tcp(id).close(),
             (SocketKind::Tcp, 12 | 13) => {
                 self.reading = Some(id).filter(|_| self.reading != Some(id))
             }
-            (SocketKind::Udp, 0..=7) => drop(self.engine.udp_recv(id, &mut buffer)),
+            (SocketKind::Udp, 0..=7) => drop(self.engine.udp(id).recv(&mut buffer)),
             (SocketKind::Udp, _) => {
-                let _ = self.engine.udp_send(id, &buffer[..input.length(1400)], Some(peer));
+                let _ = self.engine.udp(id).send(&buffer[..input.length(1400)], Some(peer));
             }
-            (SocketKind::Icmp, 0..=7) => drop(self.engine.icmp_recv(id)),
+            (SocketKind::Icmp, 0..=7) => drop(self.engine.echo(id).recv()),
             (SocketKind::Icmp, _) => {
-                let _ = self.engine.icmp_send_echo(id, peer.ip(), input.short(), &buffer[..56]);
+                let _ = self.engine.echo(id).send(peer.ip(), input.short(), &buffer[..56]);
             }
             (SocketKind::Listener, 0) => self.engine.close(id),
             _ if self.sockets.len() < 12 => self.sockets.extend(self.engine.tcp_connect(peer)),

@@ -90,7 +90,7 @@ fn run(pool: &Pool, input: &mut Input<'_>) {
         assert!(engine.fragments_held_bytes() <= LIMIT);
         far.receive(now, pool, &mut batch).expect("the pair is whole");
     }
-    let delivered = std::iter::from_fn(|| engine.udp_recv(socket, &mut [0; 2000]).ok()).count();
+    let delivered = std::iter::from_fn(|| engine.udp(socket).recv(&mut [0; 2000]).ok()).count();
     assert!(delivered <= given, "{delivered} of {given}");
     now += Duration::from_secs(61);
     engine.turn(now);

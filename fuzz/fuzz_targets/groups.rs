@@ -86,15 +86,15 @@ fn converse(pool: &Pool, mut input: Input<'_>) {
         match choice >> 1 & 3 {
             0 => say(&mut far, pool, now, group.is_ipv4(), &mut input),
             1 => {
-                let _ = engine.udp_leave_group(socket, group, Some(LinkId(0)));
+                let _ = engine.udp(socket).leave_group(group, Some(LinkId(0)));
             }
             2 => {
                 let filter = GroupFilter::Include(list);
-                let _ = engine.udp_set_group_filter(socket, group, None, filter);
+                let _ = engine.udp(socket).set_group_filter(group, None, filter);
             }
             _ => {
                 let filter = GroupFilter::Exclude(list);
-                let _ = engine.udp_set_group_filter(socket, group, None, filter);
+                let _ = engine.udp(socket).set_group_filter(group, None, filter);
             }
         }
         now += Duration::from_millis(u64::from(input.byte()) * 20);

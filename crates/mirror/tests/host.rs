@@ -479,7 +479,7 @@ fn one_table_follows_the_host_for_several_engines() {
             while engine.turn(now).progress {}
             let before = sent(engine);
             let to = "192.0.2.1:9".parse().expect("an address");
-            engine.udp_send(*socket, b"x", Some(to)).expect("sent");
+            engine.udp(*socket).send(b"x", Some(to)).expect("sent");
             while engine.turn(now).progress {}
             let now = sent(engine);
             [now[0] - before[0], now[1] - before[1]]
@@ -726,8 +726,8 @@ fn the_engine_sends_from_the_address_from_which_the_kernel_does() {
             let engine = &mut host.engine;
             let socket = engine.udp_bind(any.parse().expect("an address")).expect("bind");
             let remote = std::net::SocketAddr::new(to.parse().expect("an address"), 9);
-            engine.udp_connect(socket, remote).unwrap_or_else(|error| panic!("{to}: {error}"));
-            let ours = engine.udp_addresses(socket).expect("a socket").0.ip().to_string();
+            engine.udp(socket).connect(remote).unwrap_or_else(|error| panic!("{to}: {error}"));
+            let ours = engine.udp(socket).addresses().expect("a socket").0.ip().to_string();
             assert_eq!(ours, kernel_source(to), "to {to}");
             ours
         })

@@ -98,7 +98,7 @@ impl Ends {
         let listener = far.tcp_listen(to, 4).expect("a listener");
         let client = near.tcp_connect(to).expect("a connection");
         settle(&mut near, &mut far);
-        let server = far.tcp_accept(listener).expect("a connection").0;
+        let server = far.listener(listener).accept().expect("a connection").0;
         Self { near, far, client, server }
     }
 
@@ -106,14 +106,14 @@ impl Ends {
     fn exchange(&mut self) {
         let Self { near, far, client, server } = self;
         let mut byte = [7];
-        near.tcp_write(*client, &byte).expect("written");
+        near.tcp(*client).write(&byte).expect("written");
         turn(near);
         turn(far);
-        far.tcp_read(*server, &mut byte).expect("read");
-        far.tcp_write(*server, &byte).expect("written");
+        far.tcp(*server).read(&mut byte).expect("read");
+        far.tcp(*server).write(&byte).expect("written");
         turn(far);
         turn(near);
-        near.tcp_read(*client, &mut byte).expect("read");
+        near.tcp(*client).read(&mut byte).expect("read");
     }
 }
 
@@ -147,10 +147,10 @@ fn asked(options: &Options) {
     let mut ends = Ends::new(2 * options.datagrams + 100_000);
     let to = "10.0.0.1:9".parse().expect("an address");
     let queue = ends.near.udp_bind(to).expect("a socket");
-    ends.near.udp_set_limit(queue, usize::MAX).expect("a limit");
+    ends.near.udp(queue).set_limit(usize::MAX).expect("a limit");
     let from = ends.far.udp_bind("10.0.0.2:9".parse().expect("an address")).expect("a socket");
     for sent in 0..options.datagrams {
-        ends.far.udp_send(from, &[7; DATAGRAM_BYTES], Some(to)).expect("room");
+        ends.far.udp(from).send(&[7; DATAGRAM_BYTES], Some(to)).expect("room");
         if sent % BURST == 0 {
             settle(&mut ends.near, &mut ends.far);
         }

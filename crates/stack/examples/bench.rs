@@ -104,12 +104,12 @@ fn connected(o: &Options) -> (Engine, SocketId, Engine, SocketId) {
             let now = engine.refresh_time();
             engine.turn(now);
         }
-        if let Ok((id, _)) = b.tcp_accept(listener) {
+        if let Ok((id, _)) = b.listener(listener).accept() {
             break id;
         }
     };
-    a.tcp_set_nodelay(client, true).expect("nodelay");
-    b.tcp_set_nodelay(server, true).expect("nodelay");
+    a.tcp(client).set_nodelay(true).expect("nodelay");
+    b.tcp(server).set_nodelay(true).expect("nodelay");
     (a, client, b, server)
 }
 
@@ -135,7 +135,7 @@ fn turn_and_read(
     } else if let (_, len @ 1..) = engine.turn_reading(now, id, buffer) {
         return Ok(len);
     }
-    engine.tcp_read(id, buffer)
+    engine.tcp(id).read(buffer)
 }
 
 /// Reads what there is, as packets or into `buffer`; how many bytes.
@@ -149,14 +149,14 @@ fn read_all(
     let mut moved = 0;
     if o.packets {
         engine.turn(now);
-        while let Ok(Some(packet)) = engine.tcp_read_packet(id, 1 << 20) {
+        while let Ok(Some(packet)) = engine.tcp(id).read_packet(1 << 20) {
             moved += packet.len() as u64;
         }
         return moved;
     }
     if let Ok(len) = turn_and_read(engine, o, now, id, buffer) {
         moved += len as u64;
-        while let Ok(len) = engine.tcp_read(id, buffer) {
+        while let Ok(len) = engine.tcp(id).read(buffer) {
             moved += len as u64;
         }
     }
@@ -176,7 +176,7 @@ fn write_packets(engine: &mut Engine, id: SocketId, waiting: &mut Option<Packet>
                 None => break,
             },
         };
-        if let Err((packet, _)) = engine.tcp_write_packet(id, packet) {
+        if let Err((packet, _)) = engine.tcp(id).write_packet(packet) {
             *waiting = Some(packet);
             break;
         }
@@ -195,10 +195,10 @@ fn pair_bulk(o: &Options) {
             if o.packets {
                 write_packets(&mut a, client, &mut waiting);
             } else if o.calls == 0 {
-                while a.tcp_write(client, &data) == Ok(data.len()) {}
+                while a.tcp(client).write(&data) == Ok(data.len()) {}
             } else {
                 for _ in 0..o.calls {
-                    let _ = a.tcp_write(client, &data);
+                    let _ = a.tcp(client).write(&data);
                 }
                 a.flush();
             }
@@ -223,7 +223,7 @@ fn pair_bulk(o: &Options) {
         seconds / (moved as f64 * 1e-9),
         b.stats().rx_packets,
     );
-    if let Ok(info) = a.tcp_info(client) {
+    if let Ok(info) = a.tcp(client).info() {
         let (again, cwnd, rtt) = (info.retransmits, info.cwnd_bytes, info.srtt_us);
         line!("segments sent again {again}, congestion window {cwnd} bytes, round trip {rtt} µs");
     }
@@ -262,7 +262,7 @@ fn pair_udp(o: &Options) {
         let peer = SocketAddr::from(([10, 0, 0, 1], port));
         let sink = b.udp_bind(to).unwrap_or_else(|error| fail(&error.to_string()));
         if o.connected != 0 {
-            b.udp_connect(sink, peer).expect("connect");
+            b.udp(sink).connect(peer).expect("connect");
         }
         (a.udp_bind(peer).expect("bind"), sink)
     };
@@ -277,12 +277,12 @@ fn pair_udp(o: &Options) {
             let batch = next.clone().take(millstream::packet::BATCH_LIMIT);
             for (from, _) in next.by_ref().take(millstream::packet::BATCH_LIMIT) {
                 // Lost while the neighbour is not known.
-                let _ = a.udp_send(*from, &data, Some(to));
+                let _ = a.udp(*from).send(&data, Some(to));
             }
             a.flush();
             b.turn(now);
             for (_, sink) in batch.take(sockets.len()) {
-                while let Ok(count) = b.udp_recv_many(*sink, &mut buffer, &mut list) {
+                while let Ok(count) = b.udp(*sink).recv_many(&mut buffer, &mut list) {
                     done += count as u64;
                 }
             }
@@ -303,9 +303,9 @@ fn pair_rr(o: &Options) {
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..256 {
             let now = time(&mut a, o);
-            a.tcp_send(client, &byte).expect("write");
+            a.tcp(client).send(&byte).expect("write");
             while turn_and_read(&mut b, o, now, server, &mut byte) == Err(Error::WouldBlock) {}
-            b.tcp_send(server, &byte).expect("write");
+            b.tcp(server).send(&byte).expect("write");
             while turn_and_read(&mut a, o, now, client, &mut byte) == Err(Error::WouldBlock) {
                 b.turn(now);
             }

@@ -156,11 +156,11 @@ impl Ends {
                     self.clients.push(self.near.tcp_connect(to).expect("connect"));
                 }
                 self.settle();
-                while let Ok((server, peer)) = self.far.tcp_accept(listener) {
+                while let Ok((server, peer)) = self.far.listener(listener).accept() {
                     by_port[usize::from(peer.port())] = Some(server);
                 }
                 for &client in &self.clients[self.servers.len()..] {
-                    let port = self.near.tcp_addresses(client).expect("open").local.port();
+                    let port = self.near.tcp(client).addresses().expect("open").local.port();
                     self.servers.push(by_port[usize::from(port)].take().expect("accepted"));
                 }
                 self.pass(PAUSES);
@@ -196,15 +196,15 @@ impl Ends {
     fn exchange(&mut self, at: usize, byte: u8) {
         let (client, server) = (self.clients[at], self.servers[at]);
         let mut got = [0];
-        assert_eq!(self.near.tcp_write(client, &[byte]), Ok(1));
+        assert_eq!(self.near.tcp(client).write(&[byte]), Ok(1));
         self.near.turn(self.now);
         self.far.turn(self.now);
-        assert_eq!((self.far.tcp_read(server, &mut got), got), (Ok(1), [byte]));
-        assert_eq!(self.far.tcp_write(server, &[!byte]), Ok(1));
+        assert_eq!((self.far.tcp(server).read(&mut got), got), (Ok(1), [byte]));
+        assert_eq!(self.far.tcp(server).write(&[!byte]), Ok(1));
         self.far.turn(self.now);
         self.near.turn(self.now);
-        assert_eq!((self.near.tcp_read(client, &mut got), got), (Ok(1), [!byte]));
-        assert_eq!(self.near.tcp_read(client, &mut got), Err(Error::WouldBlock));
+        assert_eq!((self.near.tcp(client).read(&mut got), got), (Ok(1), [!byte]));
+        assert_eq!(self.near.tcp(client).read(&mut got), Err(Error::WouldBlock));
     }
 
     /// One connection is busy.

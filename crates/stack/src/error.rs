@@ -41,7 +41,7 @@ pub enum Error {
     /// [`HostUnreachable`](Self::HostUnreachable) or [`NetworkUnreachable`](Self::NetworkUnreachable), as in Linux).
     Prohibited,
     /// To all of a network, by a socket that may not
-    /// ([`udp_set_broadcast`](crate::Engine::udp_set_broadcast)).
+    /// ([`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast)).
     Broadcast,
     /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
     BadHeader,

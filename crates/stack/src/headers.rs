@@ -4,7 +4,7 @@
 //! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many
 //! bytes at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's
 //! segments (`engine::rx::flow_cache`) and datagrams (`engine::datagram::udp_flows`); headers are written by
-//! `engine::tx::segment_headers`.
+//! `engine::tcp::segment_headers`.
 //!
 //! Places count from the beginning of each header.
 

@@ -48,9 +48,9 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
-    DatagramToSend, Engine, EngineConfig, Fragmentation, GroupFilter, LiveConfig, PacketTrace,
-    ReceivedDatagram, RemovedLink, ReversePath, SendOptions, TcpSocketOptions, TraceEnd,
-    TracePoint, Turn, Waker, Way, published,
+    DatagramToSend, EchoHandle, Engine, EngineConfig, Fragmentation, GroupFilter, ListenerHandle,
+    LiveConfig, PacketTrace, ReceivedDatagram, RemovedLink, ReversePath, SendOptions, TcpHandle,
+    TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, Waker, Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

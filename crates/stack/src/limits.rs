@@ -68,7 +68,7 @@ pub struct Limits {
     /// removed, or is refused.
     pub addresses: usize,
     /// Multicast groups that UDP sockets are in, all sockets, links and groups together
-    /// ([`Engine::udp_join_group`](crate::Engine::udp_join_group)). A further join is refused.
+    /// ([`UdpHandle::join_group`](crate::UdpHandle::join_group)). A further join is refused.
     pub groups: usize,
     /// What only tests and measurements change.
     #[doc(hidden)]

@@ -25,12 +25,12 @@ fn connected(o: &Options) -> Result<(Engine, SocketId, Engine, SocketId), Box<dy
             let now = engine.refresh_time();
             engine.turn(now);
         }
-        if let Ok((id, _)) = b.tcp_accept(listener) {
+        if let Ok((id, _)) = b.listener(listener).accept() {
             break id;
         }
     };
-    a.tcp_set_nodelay(client, true)?;
-    b.tcp_set_nodelay(server, true)?;
+    a.tcp(client).set_nodelay(true)?;
+    b.tcp(server).set_nodelay(true)?;
     Ok((a, client, b, server))
 }
 
@@ -42,7 +42,7 @@ fn turn_and_read(
     buffer: &mut [u8],
 ) -> Result<usize, StackError> {
     match engine.turn_reading(now, id, buffer) {
-        (_, 0) => engine.tcp_read(id, buffer),
+        (_, 0) => engine.tcp(id).read(buffer),
         (_, len) => Ok(len),
     }
 }
@@ -60,19 +60,19 @@ pub fn bulk(o: &Options) -> Result<(), Box<dyn Error>> {
             if packets {
                 fill(&mut a, client, &mut waiting);
             } else {
-                while a.tcp_write(client, &data) == Ok(data.len()) {}
+                while a.tcp(client).write(&data) == Ok(data.len()) {}
             }
             let now = a.refresh_time();
             a.turn(now);
             if packets {
                 b.turn(now);
-                while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
+                while let Ok(Some(packet)) = b.tcp(server).read_packet(1 << 20) {
                     moved += packet.len() as u64;
                 }
             } else {
                 if let Ok(len) = turn_and_read(&mut b, now, server, &mut sink) {
                     moved += len as u64;
-                    while let Ok(len) = b.tcp_read(server, &mut sink) {
+                    while let Ok(len) = b.tcp(server).read(&mut sink) {
                         moved += len as u64;
                     }
                 }
@@ -92,7 +92,7 @@ fn fill(a: &mut Engine, client: SocketId, waiting: &mut Option<millstream::packe
             Some(packet)
         });
         let Some(packet) = packet else { return };
-        if let Err((packet, _)) = a.tcp_write_packet(client, packet) {
+        if let Err((packet, _)) = a.tcp(client).write_packet(packet) {
             *waiting = Some(packet);
             return;
         }
@@ -106,9 +106,9 @@ pub fn rr(o: &Options) -> Result<(), Box<dyn Error>> {
     measure_in_memory(o, "transactions", || {
         for _ in 0..256 {
             let now = a.refresh_time();
-            assert_eq!(a.tcp_send(client, &byte), Ok(1));
+            assert_eq!(a.tcp(client).send(&byte), Ok(1));
             while turn_and_read(&mut b, now, server, &mut byte) == Err(StackError::WouldBlock) {}
-            assert_eq!(b.tcp_send(server, &byte), Ok(1));
+            assert_eq!(b.tcp(server).send(&byte), Ok(1));
             while turn_and_read(&mut a, now, client, &mut byte) == Err(StackError::WouldBlock) {
                 b.turn(now);
             }

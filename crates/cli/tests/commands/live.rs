@@ -100,9 +100,9 @@ fn an_engine_for_the_other_tests() {
         // So that it sleeps, too.
         if sent.elapsed() >= Duration::from_millis(5) {
             sent = Instant::now();
-            let _ = engine.udp_send(talking, b"hello", Some(own));
+            let _ = engine.udp(talking).send(b"hello", Some(own));
         }
-        let _ = engine.udp_recv(talking, &mut [0; 8]);
+        let _ = engine.udp(talking).recv(&mut [0; 8]);
         // Twice 10 ms are over: all of it is published.
         if !is_told && engine.stats().turns > 20 {
             is_told = true;

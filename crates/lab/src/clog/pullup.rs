@@ -73,14 +73,14 @@ fn send(pool: &Pool, end: PairEnd, stop: &Stop) -> io::Result<()> {
     let mut sent = 0;
     while !stop.is_set() {
         engine.run_once(Some(Duration::from_millis(1)))?;
-        while let Ok(len @ 1..) = engine.tcp_write(socket, &data[sent % 251..][..WRITE]) {
+        while let Ok(len @ 1..) = engine.tcp(socket).write(&data[sent % 251..][..WRITE]) {
             sent += len;
             if stop.is_set() {
                 break;
             }
         }
     }
-    engine.tcp_abort(socket);
+    engine.tcp(socket).abort();
     engine.flush();
     Ok(())
 }
@@ -99,7 +99,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
         engine.run_once(Some(Duration::from_millis(1)))?;
         // The link has its turn after a few reads, so that what is sent meanwhile is queued.
         for _ in 0..4 {
-            let Ok(len @ 1..) = engine.tcp_read(socket, &mut buffer) else { break };
+            let Ok(len @ 1..) = engine.tcp(socket).read(&mut buffer) else { break };
             if buffer[..len] != expected[received % 251..][..len] {
                 return Err(io::Error::other("what was received is not what was sent"));
             }

@@ -82,7 +82,7 @@ fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
         let now = engine.refresh_time();
         engine.turn(now);
         let due = (begun.elapsed().as_secs_f64() * per_s) as u64;
-        while sent < due && engine.tcp_write(socket, &message(sent)) == Ok(MESSAGE) {
+        while sent < due && engine.tcp(socket).write(&message(sent)) == Ok(MESSAGE) {
             engine.flush();
             sent += 1;
         }
@@ -92,7 +92,7 @@ fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
         }
         rest();
     }
-    engine.tcp_abort(socket);
+    engine.tcp(socket).abort();
     engine.flush();
     Ok(())
 }
@@ -141,7 +141,7 @@ impl Watch {
         self.widths_s.push(width);
         self.rates.push((read - self.read) as f64 / width);
         self.entries.push(frames as f64);
-        self.payload.push(engine.tcp_info(socket).map_err(failed)?.recv_queue_bytes as f64);
+        self.payload.push(engine.tcp(socket).info().map_err(failed)?.recv_queue_bytes as f64);
         self.held.push((frames * FRAME_HELD_BYTES) as f64);
         (self.last, self.read, self.next) = (now, read, now + self.width);
         Ok(())
@@ -191,7 +191,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
         // Not for long, so that the engine has its turns.
         let until = Instant::now() + Duration::from_micros(100);
         let mut bytes = [0; MESSAGE];
-        while engine.tcp_read(socket, &mut bytes) == Ok(MESSAGE) {
+        while engine.tcp(socket).read(&mut bytes) == Ok(MESSAGE) {
             if bytes != message(read) {
                 return Err(io::Error::other("what was received is not what was sent"));
             }
@@ -203,7 +203,7 @@ fn receive(pool: &Pool, end: PairEnd, setup: &Setup) -> io::Result<Seen> {
     }
     let (from, already) = at_result.unwrap_or_default();
     let seconds = (watch.begun.elapsed() - from).as_secs_f64();
-    let last = engine.tcp_info(socket).map_err(failed)?;
+    let last = engine.tcp(socket).info().map_err(failed)?;
     Ok(Seen {
         rate: (read - already) as f64 / seconds,
         packets: Some(read as f64),

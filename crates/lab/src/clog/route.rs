@@ -104,7 +104,7 @@ fn send(
         for _ in 0..BURST {
             // No two in a row have one destination: what was found for the last one is of no use.
             let to = Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % 64);
-            engine.udp_send(socket, &DATA, Some(SocketAddr::new(to.into(), 9))).map_err(failed)?;
+            engine.udp(socket).send(&DATA, Some(SocketAddr::new(to.into(), 9))).map_err(failed)?;
             number = number.wrapping_add(1);
         }
         let now = engine.refresh_time();

@@ -40,7 +40,7 @@ pub(super) fn accepting(end: PairEnd, config: EngineConfig) -> io::Result<(Engin
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         engine.run_once(Some(Duration::from_millis(1)))?;
-        match engine.tcp_accept(listener) {
+        match engine.listener(listener).accept() {
             Ok((socket, _)) => return Ok((engine, socket)),
             Err(StackError::WouldBlock) if Instant::now() < until => {}
             Err(error) => return Err(failed(error)),

@@ -139,14 +139,14 @@ pub fn measure(case: &Case, spread: usize, barrier: &Barrier) -> Result<Vec<f64>
     engine.close(closed);
     // The gateway becomes known.
     for _ in 0..2 {
-        engine.udp_send(socket, &PAYLOAD, Some(peers[0]))?;
+        engine.udp(socket).send(&PAYLOAD, Some(peers[0]))?;
         for _ in 0..4 {
             let now = engine.refresh_time();
             engine.turn(now);
         }
     }
     if case.connected {
-        engine.udp_connect(socket, peers[0])?;
+        engine.udp(socket).connect(peers[0])?;
     }
     let to = |at: usize| if case.connected { None } else { Some(peers[at % peers.len()]) };
     barrier.wait();
@@ -174,7 +174,7 @@ fn refused(
 ) -> f64 {
     cost(CALLS, |calls| {
         for at in 0..calls {
-            let sent = engine.udp_send(socket, &PAYLOAD, to(at));
+            let sent = engine.udp(socket).send(&PAYLOAD, to(at));
             assert!(sent.is_err_and(&is_so));
         }
     })
@@ -191,7 +191,7 @@ fn sent(
         let mut link = Duration::ZERO;
         for first in (0..calls).step_by(BATCH_LIMIT) {
             for at in first..first + BATCH_LIMIT {
-                engine.udp_send(socket, &PAYLOAD, to(at)).expect("sent");
+                engine.udp(socket).send(&PAYLOAD, to(at)).expect("sent");
             }
             let before = Clock::now();
             engine.flush();

@@ -36,6 +36,7 @@ use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
+pub use api::{EchoHandle, ListenerHandle, TcpHandle, UdpHandle};
 use context::Context;
 pub(crate) use datagram::copy_many;
 pub(crate) use datagram::super_datagrams::datagrams_of;

@@ -355,7 +355,7 @@ mod tests {
                 engine.turn(now);
             }
         }
-        assert_eq!(near.tcp_connected(id), Ok(true));
+        assert_eq!(near.tcp(id).connected(), Ok(true));
         (far, id)
     }
 
@@ -369,9 +369,9 @@ mod tests {
         let socket = near.udp_bind("0.0.0.0:9".parse().unwrap()).unwrap();
         // Both the link and its queue are full, and nobody was refused.
         for _ in 0..128 {
-            near.udp_send(socket, &[7; 32], Some("10.0.0.2:9".parse().unwrap())).unwrap();
+            near.udp(socket).send(&[7; 32], Some("10.0.0.2:9".parse().unwrap())).unwrap();
         }
-        near.tcp_write(waits, &[1; 1000]).unwrap();
+        near.tcp(waits).write(&[1; 1000]).unwrap();
         near.flush();
         assert!(!near.tcp.parked.is_empty());
         for _ in 0..4 {

@@ -36,7 +36,7 @@ impl Engine {
 
     /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in
     /// order, where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by
-    /// the link. How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may
+    /// the link. How many bytes those are; what [`TcpHandle::read`](crate::TcpHandle::read) has comes after them. Beyond them the buffer may
     /// be changed.
     pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
         let mut read = Reader::of_one(id, buffer);
@@ -44,10 +44,10 @@ impl Engine {
         (turn, read.filled())
     }
 
-    /// As [`Engine::turn`], for whoever would call [`Engine::udp_recv_many`] next and has its arguments ready: of links
+    /// As [`Engine::turn`], for whoever would call [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) next and has its arguments ready: of links
     /// that can show packets where they lie ([`Link::show`](millstream_link::Link::show)), datagrams of flows that are
     /// known are copied from there, in one pass with their checksum, when none wait in the socket. `list` is cleared
-    /// before. Those that `udp_recv_many` has come after these; they must be asked for, too, as all others come that
+    /// before. Those that `recv_many` has come after these; they must be asked for, too, as all others come that
     /// way.
     pub fn turn_receiving(
         &mut self,
@@ -286,24 +286,24 @@ mod tests {
         let listener = far.tcp_listen(address, 1).unwrap();
         let client = near.tcp_connect(address).unwrap();
         settle([&mut near, &mut far], start);
-        let server = far.tcp_accept(listener).unwrap().0;
+        let server = far.listener(listener).accept().unwrap().0;
         let mut byte = [0];
         // The first segments are acknowledged at once.
         for _ in 0..32 {
-            near.tcp_write(client, b"?").unwrap();
+            near.tcp(client).write(b"?").unwrap();
             settle([&mut near, &mut far], start);
-            far.tcp_read(server, &mut byte).unwrap();
-            far.tcp_write(server, b"!").unwrap();
+            far.tcp(server).read(&mut byte).unwrap();
+            far.tcp(server).write(b"!").unwrap();
             settle([&mut near, &mut far], start);
-            near.tcp_read(client, &mut byte).unwrap();
+            near.tcp(client).read(&mut byte).unwrap();
         }
         // Now an ACK waits, and the answer takes it along.
-        near.tcp_write(client, b"?").unwrap();
+        near.tcp(client).write(b"?").unwrap();
         near.turn(start);
         while far.turn(start).progress {}
         let delayed = far.next_deadline().unwrap();
         assert!(delayed < start + Duration::from_millis(100));
-        far.tcp_write(server, b"!").unwrap();
+        far.tcp(server).write(b"!").unwrap();
         while far.turn(start).progress {}
         assert_eq!(far.next_deadline(), Some(delayed));
 

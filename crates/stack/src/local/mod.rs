@@ -250,7 +250,7 @@ impl Stack {
     /// Reads, with turns between until there is something, which the link may put into `buffer` at once.
     fn read(&self, mode: Mode, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
         self.wait_by(mode, id, |engine, step| match step {
-            Step::Look => unless_it_blocks(engine.tcp_read(id, buffer)),
+            Step::Look => unless_it_blocks(engine.tcp(id).read(buffer)),
             Step::Turn(left) => {
                 let mut direct = Reader::of_one(id, buffer);
                 engine.run_once_for(left, Some(&mut direct))?;
@@ -268,7 +268,7 @@ impl Stack {
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
         self.wait_by(mode, id, |engine, step| match step {
-            Step::Look => unless_it_blocks(engine.udp_recv_many(id, buffer, list)),
+            Step::Look => unless_it_blocks(engine.udp(id).recv_many(buffer, list)),
             Step::Turn(left) => {
                 let mut direct = Reader::of_datagrams(id, buffer, list);
                 engine.run_once_for(left, Some(&mut direct))?;

@@ -47,8 +47,9 @@ impl TcpListener {
 
     /// The next connection, and its peer.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (id, peer) =
-            self.stack.block(self.mode.get(), self.id, |engine| engine.tcp_accept(self.id))?;
+        let (id, peer) = self
+            .stack
+            .block(self.mode.get(), self.id, |engine| engine.listener(self.id).accept())?;
         Ok((TcpStream::new(&self.stack, id), peer))
     }
 
@@ -70,7 +71,7 @@ impl TcpListener {
 
     /// The address it listens on.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.stack.engine().tcp_listener_addr(self.id)?)
+        Ok(self.stack.engine().listener(self.id).addr()?)
     }
 
     /// Its name in events.
@@ -149,7 +150,7 @@ impl TcpStream {
         let stream = Self::connect_start(stack, addr, &config)?;
         match stream.wait_connected(timeout) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.stack.engine().tcp_abort(stream.id);
+                stream.stack.engine().tcp(stream.id).abort();
                 Err(io::ErrorKind::TimedOut.into())
             }
             result => result.map(|()| stream),
@@ -168,7 +169,7 @@ impl TcpStream {
 
     fn wait_connected(&self, timeout: Option<Duration>) -> io::Result<()> {
         let mode = Mode { nonblocking: false, timeout };
-        self.stack.block(mode, self.id, |engine| match engine.tcp_connected(self.id)? {
+        self.stack.block(mode, self.id, |engine| match engine.tcp(self.id).connected()? {
             true => Ok(()),
             false => Err(Error::WouldBlock),
         })
@@ -189,7 +190,7 @@ impl TcpStream {
     /// Up to `max` received bytes as they lie in their frames; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
         self.reading(|mode| {
-            self.stack.block(mode, self.id, |engine| engine.tcp_read_packet(self.id, max))
+            self.stack.block(mode, self.id, |engine| engine.tcp(self.id).read_packet(max))
         })
     }
 
@@ -200,7 +201,7 @@ impl TcpStream {
             return Ok(0);
         }
         self.reading(|mode| {
-            self.stack.block(mode, self.id, |engine| engine.tcp_peek(self.id, buffer))
+            self.stack.block(mode, self.id, |engine| engine.tcp(self.id).peek(buffer))
         })
     }
 
@@ -211,7 +212,7 @@ impl TcpStream {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             let Some(packet) = waiting.take() else { return Ok(()) };
             engine.refresh_time();
-            match engine.tcp_write_packet(self.id, packet) {
+            match engine.tcp(self.id).write_packet(packet) {
                 Ok(()) => {
                     engine.flush();
                     Ok(())
@@ -224,17 +225,17 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`]. 0 where frames are as good, and of
+    /// Bytes that a block of a packet holds best: [`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes). 0 where frames are as good, and of
     /// a connection that is gone.
     pub fn bulk_bytes(&self) -> usize {
-        self.stack.engine().tcp_bulk_bytes(self.id).unwrap_or(0)
+        self.stack.engine().tcp(self.id).bulk_bytes().unwrap_or(0)
     }
 
     /// As [`TcpStream::write_packet`] without waiting; gives the packet back when it is not taken.
     pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
         let mut engine = self.stack.engine();
         engine.refresh_time();
-        engine.tcp_write_packet(self.id, packet)?;
+        engine.tcp(self.id).write_packet(packet)?;
         engine.flush();
         Ok(())
     }
@@ -245,7 +246,7 @@ impl TcpStream {
         let mut engine = self.stack.engine();
         engine.refresh_time();
         if how != Shutdown::Read {
-            engine.tcp_shutdown_write(self.id)?;
+            engine.tcp(self.id).shutdown_write()?;
             engine.flush();
         }
         if how != Shutdown::Write {
@@ -256,29 +257,29 @@ impl TcpStream {
 
     /// Sends small segments at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        Ok(self.stack.engine().tcp_set_nodelay(self.id, nodelay)?)
+        Ok(self.stack.engine().tcp(self.id).set_nodelay(nodelay)?)
     }
 
     /// The options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
-        Ok(self.stack.engine().tcp_options(self.id)?)
+        Ok(self.stack.engine().tcp(self.id).options()?)
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
     pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
-        Ok(self.stack.engine().tcp_set_options(self.id, options)?)
+        Ok(self.stack.engine().tcp(self.id).set_options(options)?)
     }
 
     /// Acknowledges what waits at once, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
-        Ok(self.stack.engine().tcp_quick_ack(self.id)?)
+        Ok(self.stack.engine().tcp(self.id).quick_ack()?)
     }
 
     /// Writes and announces what was taken as urgent (RFC 6093: not for new applications). Does not wait for room.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         let mut engine = self.stack.engine();
         engine.refresh_time();
-        let written = engine.tcp_write_urgent(self.id, data)?;
+        let written = engine.tcp(self.id).write_urgent(data)?;
         engine.push_written(self.id, written);
         Ok(written)
     }
@@ -286,12 +287,12 @@ impl TcpStream {
     /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
     /// none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
-        Ok(self.stack.engine().tcp_urgent(self.id)?)
+        Ok(self.stack.engine().tcp(self.id).urgent()?)
     }
 
     /// Whether [`Stack::wait_read`] may take its data, into the memory given there. Off at first.
     pub fn set_wait_read(&self, on: bool) -> io::Result<()> {
-        Ok(self.stack.engine().tcp_set_wait_read(self.id, on)?)
+        Ok(self.stack.engine().tcp(self.id).set_wait_read(on)?)
     }
 
     /// Whether reads and writes return at once when they would block.
@@ -323,22 +324,22 @@ impl TcpStream {
 
     /// Why the connection ended, if not in order and no other call has told yet.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self.stack.engine().tcp_take_error(self.id)?.map(io::Error::from))
+        Ok(self.stack.engine().tcp(self.id).take_error()?.map(io::Error::from))
     }
 
     /// Counters and estimates.
     pub fn info(&self) -> io::Result<TcpInfo> {
-        Ok(self.stack.engine().tcp_info(self.id)?)
+        Ok(self.stack.engine().tcp(self.id).info()?)
     }
 
     /// The peer's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.stack.engine().tcp_addresses(self.id)?.remote)
+        Ok(self.stack.engine().tcp(self.id).addresses()?.remote)
     }
 
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.stack.engine().tcp_addresses(self.id)?.local)
+        Ok(self.stack.engine().tcp(self.id).addresses()?.local)
     }
 
     /// Its name in events.
@@ -355,7 +356,7 @@ impl TcpStream {
     pub fn abort(self) {
         let mut engine = self.stack.engine();
         engine.refresh_time();
-        engine.tcp_abort(self.id);
+        engine.tcp(self.id).abort();
         engine.flush();
     }
 }
@@ -376,7 +377,7 @@ impl Write for &TcpStream {
         }
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
-            engine.tcp_send(self.id, data)
+            engine.tcp(self.id).send(data)
         })
     }
 

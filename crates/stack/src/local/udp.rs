@@ -48,13 +48,13 @@ impl UdpSocket {
 
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        Ok(self.stack.engine().udp_connect(self.id, addr)?)
+        Ok(self.stack.engine().udp(self.id).connect(addr)?)
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
-            engine.udp_send(self.id, data, to)?;
+            engine.udp(self.id).send(data, to)?;
             engine.flush();
             Ok(data.len())
         })
@@ -70,29 +70,29 @@ impl UdpSocket {
         self.transmit(data, None)
     }
 
-    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
-            engine.udp_send_segmented(self.id, data, size, Some(addr))?;
+            engine.udp(self.id).send_segmented(data, size, Some(addr))?;
             engine.flush();
             Ok(data.len())
         })
     }
 
-    /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least,
+    /// Sends the datagrams of `list` in order, see [`UdpHandle::send_many`](crate::UdpHandle::send_many). How many were sent: one at least,
     /// unless there is none.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
-            let sent = engine.udp_send_many(self.id, list);
+            let sent = engine.udp(self.id).send_many(list);
             engine.flush();
             sent
         })
     }
 
     /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
-    /// [`Engine::udp_send_with`](crate::Engine::udp_send_with).
+    /// [`UdpHandle::send_with`](crate::UdpHandle::send_with).
     pub fn send_with(
         &self,
         data: &[u8],
@@ -101,7 +101,7 @@ impl UdpSocket {
     ) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
-            engine.udp_send_with(self.id, data, to, options)?;
+            engine.udp(self.id).send_with(data, to, options)?;
             engine.flush();
             Ok(data.len())
         })
@@ -113,22 +113,22 @@ impl UdpSocket {
         buffer: &mut [u8],
     ) -> io::Result<(usize, SocketAddr, DatagramInfo)> {
         self.stack.block(self.read_mode.get(), self.id, |engine| {
-            engine.udp_recv_with_info(self.id, buffer)
+            engine.udp(self.id).recv_with_info(buffer)
         })
     }
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp_recv_packet(self.id))
+        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp(self.id).recv_packet())
     }
 
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp_recv(self.id, buffer))
+        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp(self.id).recv(buffer))
     }
 
     /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
-    /// [`crate::Engine::udp_recv_many`]. How many there are: one at least.
+    /// [`UdpHandle::recv_many`](crate::UdpHandle::recv_many). How many there are: one at least.
     pub fn recv_many(
         &self,
         buffer: &mut [u8],
@@ -144,65 +144,65 @@ impl UdpSocket {
 
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.stack.engine().udp_addresses(self.id)?.0)
+        Ok(self.stack.engine().udp(self.id).addresses()?.0)
     }
 
     /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.stack.engine().udp_addresses(self.id)?.1.ok_or(Error::NotConnected)?)
+        Ok(self.stack.engine().udp(self.id).addresses()?.1.ok_or(Error::NotConnected)?)
     }
 
     /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
-    /// not 0 ([`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits)).
+    /// not 0 ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)).
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_hop_limits(self.id, to_hosts, to_groups)?)
+        Ok(self.stack.engine().udp(self.id).set_hop_limits(to_hosts, to_groups)?)
     }
 
-    /// The traffic class of what it sends; see [`Engine::udp_set_traffic_class`](crate::Engine::udp_set_traffic_class).
+    /// The traffic class of what it sends; see [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class).
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_traffic_class(self.id, class)?)
+        Ok(self.stack.engine().udp(self.id).set_traffic_class(class)?)
     }
 
     /// Whether it may send to broadcast addresses; see
-    /// [`Engine::udp_set_broadcast`](crate::Engine::udp_set_broadcast).
+    /// [`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast).
     pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_broadcast(self.id, may)?)
+        Ok(self.stack.engine().udp(self.id).set_broadcast(may)?)
     }
 
-    /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation).
+    /// Who may cut what it sends; see [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation).
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_fragmentation(self.id, fragmentation)?)
+        Ok(self.stack.engine().udp(self.id).set_fragmentation(fragmentation)?)
     }
 
-    /// Gets what is sent to a group on a link; see [`Engine::udp_join_group`](crate::Engine::udp_join_group).
+    /// Gets what is sent to a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
-        Ok(self.stack.engine().udp_join_group(self.id, group, link)?)
+        Ok(self.stack.engine().udp(self.id).join_group(group, link)?)
     }
 
-    /// Gets it no more; see [`Engine::udp_leave_group`](crate::Engine::udp_leave_group).
+    /// Gets it no more; see [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
-        Ok(self.stack.engine().udp_leave_group(self.id, group, link)?)
+        Ok(self.stack.engine().udp(self.id).leave_group(group, link)?)
     }
 
     /// From which sources it gets what is sent to a group; see
-    /// [`Engine::udp_set_group_filter`](crate::Engine::udp_set_group_filter).
+    /// [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub fn set_group_filter(
         &self,
         group: IpAddr,
         link: Option<LinkId>,
         filter: GroupFilter,
     ) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_group_filter(self.id, group, link, filter)?)
+        Ok(self.stack.engine().udp(self.id).set_group_filter(group, link, filter)?)
     }
 
-    /// By which link it sends to groups; see [`Engine::udp_set_group_link`](crate::Engine::udp_set_group_link).
+    /// By which link it sends to groups; see [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_group_link(self.id, link)?)
+        Ok(self.stack.engine().udp(self.id).set_group_link(link)?)
     }
 
-    /// Whether sockets here get what it sends to their groups; see [`Engine::udp_set_group_loop`](crate::Engine::udp_set_group_loop).
+    /// Whether sockets here get what it sends to their groups; see [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
     pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_group_loop(self.id, loops)?)
+        Ok(self.stack.engine().udp(self.id).set_group_loop(loops)?)
     }
 
     /// Whether calls return at once when they would block.
@@ -234,12 +234,12 @@ impl UdpSocket {
 
     /// The error of a datagram that was sent before, if no other call has told it yet.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self.stack.engine().udp_take_error(self.id).map(io::Error::from))
+        Ok(self.stack.engine().udp(self.id).take_error().map(io::Error::from))
     }
 
     /// How much memory received datagrams may hold.
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
-        Ok(self.stack.engine().udp_set_limit(self.id, limit_bytes)?)
+        Ok(self.stack.engine().udp(self.id).set_limit(limit_bytes)?)
     }
 
     /// Its name in events.

@@ -16,32 +16,32 @@ impl TcpStream {
     /// Sends small segments at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_nodelay(nodelay))??)
     }
 
     /// The options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp_options(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp(id).options())??)
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
     pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
         let (id, options) = (self.inner.id, *options);
-        Ok(self.door().ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_options(&options))??)
     }
 
     /// Acknowledges what waits at once, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp_quick_ack(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp(id).quick_ack())??)
     }
 
     /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
     /// none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         let id = self.inner.id;
-        let mark = self.door().ask(move |worker| worker.engine.tcp_urgent_end(id))??;
+        let mark = self.door().ask(move |worker| worker.engine.tcp(id).urgent_end())??;
         let read = self.inner.read.load(Ordering::Relaxed);
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
@@ -76,7 +76,7 @@ impl TcpStream {
     /// Counters and estimates.
     pub fn info(&self) -> io::Result<TcpInfo> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp_info(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp(id).info())??)
     }
 }
 
@@ -88,7 +88,7 @@ impl Worker {
         if stream.has_unwritten() {
             return Err(Error::WouldBlock);
         }
-        self.engine.tcp_write_urgent(id, data)
+        self.engine.tcp(id).write_urgent(data)
     }
 
     /// Nothing of what waits in the ring is sent.
@@ -96,6 +96,6 @@ impl Worker {
         let Some(stream) = by_id(&mut self.streams, id) else { return };
         stream.fail(Error::ConnectionAborted);
         self.streams[id.slot() as usize] = None;
-        self.engine.tcp_abort(id);
+        self.engine.tcp(id).abort();
     }
 }

@@ -56,8 +56,8 @@ impl Datagrams {
             let Some((packet, (to, options))) = self.tx.pop() else { break };
             count += 1;
             let sent = match options == SendOptions::default() {
-                true => engine.udp_send_packet(self.id, packet, to),
-                false => engine.udp_send_packet_with(self.id, packet, to, &options),
+                true => engine.udp(self.id).send_packet(packet, to),
+                false => engine.udp(self.id).send_packet_with(packet, to, &options),
             };
             match sent {
                 Ok(()) => {}
@@ -74,7 +74,7 @@ impl Datagrams {
 
     /// What became of what was sent before: it is told, and no datagram behind it is lost for that.
     fn note_error(&mut self, engine: &mut Engine) {
-        if let Some(error) = engine.udp_take_error(self.id) {
+        if let Some(error) = engine.udp(self.id).take_error() {
             self.shared.set_passing_error(error);
         }
     }
@@ -92,7 +92,7 @@ impl Datagrams {
             if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
                 break;
             }
-            match engine.udp_recv_packet_with_info(self.id) {
+            match engine.udp(self.id).recv_packet_with_info() {
                 Ok((packet, from, info)) => any |= self.rx.push((packet, (from, info))).is_ok(),
                 Err(Error::WouldBlock) => {
                     self.reach.end(&self.shared);

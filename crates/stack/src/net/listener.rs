@@ -68,7 +68,7 @@ impl TcpListener {
         let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
             let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
             let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
-            let local = worker.engine.tcp_listener_addr(id)?;
+            let local = worker.engine.listener(id).addr()?;
             Ok::<_, Error>((id, local, worker.attach_listener(id)?))
         })??;
         let inner = Inner {

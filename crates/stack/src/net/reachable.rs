@@ -106,7 +106,7 @@ impl Worker {
             // As a connect does that is begun now.
             stream.fail(Error::NetworkDown);
             *place = None;
-            engine.tcp_abort(id);
+            engine.tcp(id).abort();
         } else if stream.reach.note(is_cut, &stream.shared) {
             stream.hand_over(engine);
         }

@@ -106,7 +106,7 @@ impl RingLimits {
 impl Worker {
     /// Makes rings for a connection.
     pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
-        let tuple = self.engine.tcp_addresses(id)?;
+        let tuple = self.engine.tcp(id).addresses()?;
         let (tx, tx_taken) = metered(RING_PACKETS, self.ring_limits.tx.clone());
         let (rx_put, rx) = metered(RING_PACKETS, self.ring_limits.rx.clone());
         let shared = Arc::new(Shared::default());
@@ -168,12 +168,12 @@ impl Worker {
             self.starved.add(stream.id);
         }
         if !stream.shared.has(CONNECTED) {
-            match engine.tcp_connected(stream.id) {
+            match engine.tcp(stream.id).connected() {
                 Ok(false) if !stream.closing => return,
                 Ok(_) => stream.shared.set_state(CONNECTED),
                 Err(error) => {
                     // told by that
-                    let _ = engine.tcp_take_error(stream.id);
+                    let _ = engine.tcp(stream.id).take_error();
                     stream.fail(error);
                 }
             }
@@ -184,7 +184,7 @@ impl Worker {
         if leaves_unread {
             // RFC 9293 3.6.1: the peer learns of that, behind what was written before.
             engine.flush();
-            engine.tcp_abort(stream.id);
+            engine.tcp(stream.id).abort();
             return self.let_go(slot);
         }
         // What comes when nobody will read it stays in the connection.
@@ -195,9 +195,9 @@ impl Worker {
             stream.note_end(engine);
         }
         if stream.closing && stream.has_unwritten() {
-            engine.tcp_orphan(stream.id);
+            engine.tcp(stream.id).orphan();
         } else if stream.closing {
-            engine.tcp_close(stream.id);
+            engine.tcp(stream.id).close();
             self.let_go(slot);
         }
     }
@@ -211,7 +211,7 @@ impl Worker {
         let bytes = stream.throw_away();
         if bytes != 0 {
             // The connection counts by itself, if it had anything left.
-            let is_counted = self.engine.tcp_undelivered(stream.id).is_some();
+            let is_counted = self.engine.tcp(stream.id).undelivered().is_some();
             self.refused.bytes += bytes;
             self.refused.connections += u64::from(!is_counted);
         }
@@ -223,7 +223,7 @@ impl Stream {
     pub(super) fn carry_out(&mut self, engine: &mut Engine) {
         let mut any = false;
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
-            match engine.tcp_write_packet(self.id, packet) {
+            match engine.tcp(self.id).write_packet(packet) {
                 Ok(()) => any = true,
                 Err((packet, Error::WouldBlock)) => {
                     self.pending = Some(packet);
@@ -237,14 +237,14 @@ impl Stream {
             }
         }
         if any {
-            let bulk = engine.tcp_bulk_bytes(self.id).unwrap_or(0);
+            let bulk = engine.tcp(self.id).bulk_bytes().unwrap_or(0);
             self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
             if self.tx.is_half_empty() {
                 self.shared.has_room();
             }
         }
         if self.ending && !self.has_unwritten() {
-            let _ = engine.tcp_shutdown_write(self.id);
+            let _ = engine.tcp(self.id).shutdown_write();
         }
     }
 
@@ -252,7 +252,7 @@ impl Stream {
     fn leaves_unread(&self, wishes: u8, engine: &mut Engine) -> bool {
         wishes & UNREAD != 0
             || self.rx.has_some()
-            || matches!(engine.tcp_peek(self.id, &mut [0]), Ok(1..))
+            || matches!(engine.tcp(self.id).peek(&mut [0]), Ok(1..))
     }
 
     /// Something that was written is not the connection's yet.
@@ -277,7 +277,7 @@ impl Stream {
             if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
                 break;
             }
-            match engine.tcp_read_packet(self.id, PACKET_BYTES) {
+            match engine.tcp(self.id).read_packet(PACKET_BYTES) {
                 Ok(Some(packet)) => {
                     any = true;
                     if self.rx.push(packet).is_err() {
@@ -289,7 +289,7 @@ impl Stream {
                     break;
                 }
                 Ok(None) => {
-                    let is_orderly = engine.tcp_has_peer_ended(self.id);
+                    let is_orderly = engine.tcp(self.id).has_peer_ended();
                     self.shared.set_state(READ_END | if is_orderly { ORDERLY_END } else { 0 });
                     break;
                 }
@@ -306,7 +306,7 @@ impl Stream {
 
     /// The connection is over, maybe with an error that neither a read nor a write has met.
     fn note_end(&mut self, engine: &mut Engine) {
-        if let Ok(Some(error)) = engine.tcp_take_error(self.id) {
+        if let Ok(Some(error)) = engine.tcp(self.id).take_error() {
             self.refuse(error);
         }
         self.shared.set_state(OVER);

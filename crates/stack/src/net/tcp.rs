@@ -413,7 +413,7 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last
+    /// Bytes that a block of a packet holds best ([`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes)), as the engine found when it last
     /// took something to be sent; 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
         self.inner.shared.bulk_bytes.load(Ordering::Relaxed)

@@ -112,45 +112,45 @@ impl UdpSocket {
     }
 
     /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
-    /// not 0 ([`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits)). It holds for what is sent after it.
+    /// not 0 ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)). It holds for what is sent after it.
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_hop_limits(id, to_hosts, to_groups)
+            worker.engine.udp(id).set_hop_limits(to_hosts, to_groups)
         };
         Ok(self.door().ask(set)??)
     }
 
-    /// The traffic class of what it sends; see [`Engine::udp_set_traffic_class`](crate::Engine::udp_set_traffic_class). It
+    /// The traffic class of what it sends; see [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class). It
     /// holds for what is sent after it.
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_traffic_class(id, class)
+            worker.engine.udp(id).set_traffic_class(class)
         };
         Ok(self.door().ask(set)??)
     }
 
     /// Whether it may send to broadcast addresses; see
-    /// [`Engine::udp_set_broadcast`](crate::Engine::udp_set_broadcast). It holds for what is sent after it.
+    /// [`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast). It holds for what is sent after it.
     pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_broadcast(id, may)
+            worker.engine.udp(id).set_broadcast(may)
         };
         Ok(self.door().ask(set)??)
     }
 
-    /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation). It holds
+    /// Who may cut what it sends; see [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation). It holds
     /// for what is sent after it.
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_fragmentation(id, fragmentation)
+            worker.engine.udp(id).set_fragmentation(fragmentation)
         };
         Ok(self.door().ask(set)??)
     }
@@ -166,7 +166,7 @@ impl UdpSocket {
         let connect = move |worker: &mut Worker| {
             // What was sent before is for who was the peer then.
             worker.send_left(id);
-            worker.engine.udp_connect(id, addr)?;
+            worker.engine.udp(id).connect(addr)?;
             worker.look_at_new(id);
             Ok::<_, Error>(())
         };
@@ -287,7 +287,7 @@ impl UdpSocket {
     }
 
     /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
-    /// [`Engine::udp_send_with`](crate::Engine::udp_send_with). What is wrong with them is told by a later call.
+    /// [`UdpHandle::send_with`](crate::UdpHandle::send_with). What is wrong with them is told by a later call.
     pub fn send_with(
         &self,
         data: &[u8],
@@ -302,7 +302,7 @@ impl UdpSocket {
         self.transmit(data, None, None, SendOptions::default())
     }
 
-    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
         if size == 0 {
             return Err(Error::Invalid("datagrams of no bytes").into());
@@ -363,7 +363,7 @@ impl UdpSocket {
     }
 
     /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
-    /// [`crate::Engine::udp_recv_many`]. How many there are: one at least.
+    /// [`UdpHandle::recv_many`](crate::UdpHandle::recv_many). How many there are: one at least.
     pub fn recv_many(
         &self,
         buffer: &mut [u8],
@@ -384,30 +384,30 @@ impl UdpSocket {
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp_addresses(id))??.0)
+        Ok(self.door().ask(move |worker| worker.engine.udp(id).addresses())??.0)
     }
 
     /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        let (_, peer) = self.door().ask(move |worker| worker.engine.udp_addresses(id))??;
+        let (_, peer) = self.door().ask(move |worker| worker.engine.udp(id).addresses())??;
         Ok(peer.ok_or(Error::NotConnected)?)
     }
 
-    /// Gets what is sent to a group on a link; see [`Engine::udp_join_group`](crate::Engine::udp_join_group).
+    /// Gets what is sent to a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp_join_group(id, group, link))??)
+        Ok(self.door().ask(move |worker| worker.engine.udp(id).join_group(group, link))??)
     }
 
-    /// Gets it no more; see [`Engine::udp_leave_group`](crate::Engine::udp_leave_group).
+    /// Gets it no more; see [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp_leave_group(id, group, link))??)
+        Ok(self.door().ask(move |worker| worker.engine.udp(id).leave_group(group, link))??)
     }
 
     /// From which sources it gets what is sent to a group; see
-    /// [`Engine::udp_set_group_filter`](crate::Engine::udp_set_group_filter).
+    /// [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub fn set_group_filter(
         &self,
         group: IpAddr,
@@ -416,26 +416,26 @@ impl UdpSocket {
     ) -> io::Result<()> {
         let id = self.inner.id;
         let set =
-            move |worker: &mut Worker| worker.engine.udp_set_group_filter(id, group, link, filter);
+            move |worker: &mut Worker| worker.engine.udp(id).set_group_filter(group, link, filter);
         Ok(self.door().ask(set)??)
     }
 
-    /// By which link it sends to groups; see [`Engine::udp_set_group_link`](crate::Engine::udp_set_group_link).
+    /// By which link it sends to groups; see [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_group_link(id, link)
+            worker.engine.udp(id).set_group_link(link)
         };
         Ok(self.door().ask(set)??)
     }
 
-    /// Whether sockets here get what it sends to their groups; see [`Engine::udp_set_group_loop`](crate::Engine::udp_set_group_loop).
+    /// Whether sockets here get what it sends to their groups; see [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
     pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
-            worker.engine.udp_set_group_loop(id, loops)
+            worker.engine.udp(id).set_group_loop(loops)
         };
         Ok(self.door().ask(set)??)
     }
@@ -470,7 +470,7 @@ impl UdpSocket {
     /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
+        Ok(self.door().ask(move |worker| worker.engine.udp(id).set_limit(limit_bytes))??)
     }
 
     /// Its name in the engine.

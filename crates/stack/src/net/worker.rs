@@ -161,8 +161,8 @@ impl Worker {
         &mut self,
         id: SocketId,
     ) -> Result<(Arc<Shared>, Consumer<StreamParts>), Error> {
-        let places = accepted_places(self.engine.tcp_listener_stats(id)?.backlog);
-        self.engine.tcp_listener_shares(id, places)?;
+        let places = accepted_places(self.engine.listener(id).stats()?.backlog);
+        self.engine.listener(id).shares(places)?;
         let (accepted, consumer) = spsc(places);
         let shared = Arc::new(Shared::default());
         let listening =
@@ -184,7 +184,7 @@ impl Worker {
                     return;
                 }
             }
-            let Ok((id, _)) = self.engine.tcp_accept(listening.id) else {
+            let Ok((id, _)) = self.engine.listener(listening.id).accept() else {
                 return listening.reach.end(&listening.shared);
             };
             let shared = Arc::clone(&listening.shared);
@@ -204,7 +204,7 @@ impl Worker {
 
     /// Ends a listener, and with it the connections that nobody took out of its ring.
     pub(super) fn close_listener(&mut self, id: SocketId, mut accepted: Consumer<StreamParts>) {
-        self.engine.tcp_close_listener(id);
+        self.engine.listener(id).close();
         while let Some(parts) = accepted.pop() {
             self.abort(parts.id);
         }
@@ -240,7 +240,7 @@ impl Worker {
         }
         for slot in 0..self.listeners.len() {
             if let Some(Some(listening)) = self.listeners.get(slot) {
-                self.engine.tcp_close_listener(listening.id);
+                self.engine.listener(listening.id).close();
             }
         }
         self.tell_end();

@@ -256,10 +256,10 @@ fn no_storm_between_the_hosts() {
             // all but those that data on their way made old, or whose place is taken
             assert!(info.unacceptable_acks + info.out_of_window >= 50, "{info:?}");
         }
-        net.near.engine.tcp_shutdown_write(net.transfers[0].client).expect("open");
+        net.near.engine.tcp(net.transfers[0].client).shutdown_write().expect("open");
         let fed = net.served[0].0;
         net.served[0].2 = false;
-        net.far.engine.tcp_shutdown_write(fed).expect("open");
+        net.far.engine.tcp(fed).shutdown_write().expect("open");
         net.run(std::time::Duration::from_millis(1500), |_| {});
         let before = net.sent;
         net.run(std::time::Duration::from_millis(1500), |_| {});

@@ -65,10 +65,10 @@ fn watch(net: &mut Net, name: &str, v6: bool, mut attack: impl FnMut(&mut Net)) 
     assert!(share >= KEPT, "{name}: {share:.2} of the rate");
     for index in 0..net.transfers.len() {
         let (client, bytes) = (net.transfers[index].client, net.transfers[index].bytes);
-        assert_eq!(net.near.engine.tcp_state(client), Ok(State::Established), "{name}: {index}");
+        assert_eq!(net.near.engine.tcp(client).state(), Ok(State::Established), "{name}: {index}");
         if index >= first {
             assert_eq!(bytes, 2000, "{name}: what newcomer {} brings", index - first);
-            let info = net.near.engine.tcp_info(client).expect("open");
+            let info = net.near.engine.tcp(client).info().expect("open");
             assert_eq!(
                 info.timeouts,
                 0,
@@ -81,7 +81,7 @@ fn watch(net: &mut Net, name: &str, v6: bool, mut attack: impl FnMut(&mut Net)) 
     assert_eq!(answered, u64::from(pings), "{name}: pings");
     // those are done
     for transfer in net.transfers.split_off(first) {
-        net.near.engine.tcp_abort(transfer.client);
+        net.near.engine.tcp(transfer.client).abort();
     }
     net.run(Duration::from_millis(50), attack);
 }
@@ -210,15 +210,15 @@ fn a_cookie_that_finds_the_accept_queue_full() {
         net.step();
         second.send(&mut net, |header| header.seq += 1400, &[0x66; 1400]);
         net.step();
-        net.far.engine.tcp_accept(listener).expect("the first");
+        net.far.engine.listener(listener).accept().expect("the first");
         second.send(&mut net, |header| header.seq += 1400, &[0x66; 1400]);
         net.step();
         assert_eq!(net.far.engine.stats().tcp_resets, resets, "a reset for who only came early");
         assert!(net.far.engine.stats().dropped(DropReason::AcceptQueueFull) >= 3);
         second.send(&mut net, |_| {}, &[0x66; 1400]);
         net.step();
-        let (id, _) = net.far.engine.tcp_accept(listener).expect("the second");
-        assert_eq!(net.far.engine.tcp_read(id, &mut [0; 4096]), Ok(1400));
+        let (id, _) = net.far.engine.listener(listener).accept().expect("the second");
+        assert_eq!(net.far.engine.tcp(id).read(&mut [0; 4096]), Ok(1400));
     }
 }
 
@@ -247,7 +247,7 @@ fn queues_of_datagrams() {
             net.inject(true, &datagram(Ends { from, to: Net::far_addr(v6, 7) }, b"read"));
             sent += 1;
             net.far.engine.turn(net.now);
-            while net.far.engine.udp_recv(reader, &mut [0; 9]).is_ok() {
+            while net.far.engine.udp(reader).recv(&mut [0; 9]).is_ok() {
                 read += 1;
             }
         };

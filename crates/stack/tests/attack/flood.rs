@@ -64,9 +64,9 @@ fn newcomers_are_accepted_in_a_syn_flood() {
         net.run(Duration::from_millis(300), &mut attack);
         let clients: Vec<_> = net.transfers.iter().map(|t| (t.client, t.bytes)).collect();
         for (client, bytes) in clients {
-            assert_eq!(net.near.engine.tcp_state(client), Ok(State::Established));
+            assert_eq!(net.near.engine.tcp(client).state(), Ok(State::Established));
             assert!(bytes == 2000, "accepted, and {bytes} bytes arrive");
-            assert_eq!(net.near.engine.tcp_info(client).expect("open").timeouts, 0);
+            assert_eq!(net.near.engine.tcp(client).info().expect("open").timeouts, 0);
         }
     }
 }

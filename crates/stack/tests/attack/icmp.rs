@@ -47,7 +47,7 @@ fn too_big_about_nothing() {
         |net, _| {
             for index in 0..net.transfers.len() {
                 let client = net.transfers[index].client;
-                let info = net.near.engine.tcp_info(client).expect("open");
+                let info = net.near.engine.tcp(client).info().expect("open");
                 assert!(info.snd_mss_bytes > 1300, "segments of {}", info.snd_mss_bytes);
             }
             all_are_about(net, false);
@@ -107,7 +107,7 @@ fn too_big_about_something() {
         |net, _| {
             for index in 0..net.transfers.len() {
                 let client = net.transfers[index].client;
-                let info = net.near.engine.tcp_info(client).expect("open");
+                let info = net.near.engine.tcp(client).info().expect("open");
                 assert!(info.snd_mss_bytes > 1300, "segments of {}: {info:?}", info.snd_mss_bytes);
                 assert!(!info.may_be_fragmented, "nor may routers cut its packets");
             }

@@ -84,7 +84,7 @@ fn beside(
         assert!(share >= KEPT, "{name}, {family}: {share:.2} of the rate");
         for index in 0..net.transfers.len() {
             let client = net.transfers[index].client;
-            assert_eq!(net.near.engine.tcp_state(client), Ok(State::Established), "{name}");
+            assert_eq!(net.near.engine.tcp(client).state(), Ok(State::Established), "{name}");
         }
         after(&mut net, v6);
     }

@@ -192,7 +192,7 @@ impl Net {
     pub fn transfer_of(&mut self, v6: bool, fetches: bool, left: u64) {
         let to = Self::far_addr(v6, if fetches { CHARGEN } else { DISCARD });
         let client = self.near.engine.tcp_connect(to).expect("connect");
-        let tuple = self.near.engine.tcp_addresses(client).expect("open");
+        let tuple = self.near.engine.tcp(client).addresses().expect("open");
         let ends = Ends { from: tuple.local, to };
         self.transfers.push(Transfer { client, ends, fetches, left, bytes: 0 });
     }
@@ -219,12 +219,12 @@ impl Net {
     /// What the connection of the far host to `peer` says of itself.
     pub fn served_info(&mut self, peer: SocketAddr) -> Option<TcpInfo> {
         let (id, ..) = self.served.iter().find(|(_, addr, ..)| *addr == peer)?;
-        self.far.engine.tcp_info(*id).ok()
+        self.far.engine.tcp(*id).info().ok()
     }
 
     fn applications(&mut self) {
         for (listener, fed) in self.listeners.clone().into_iter().zip([false, true]) {
-            while let Ok((id, peer)) = self.far.engine.tcp_accept(listener) {
+            while let Ok((id, peer)) = self.far.engine.listener(listener).accept() {
                 self.served.push((id, peer, fed, 0));
             }
         }
@@ -233,9 +233,9 @@ impl Net {
         let mut buffer = [0; 16_384];
         for (id, _, fed, bytes) in &mut self.served {
             if *fed {
-                while self.far.engine.tcp_write(*id, &data).is_ok_and(|n| n == data.len()) {}
+                while self.far.engine.tcp(*id).write(&data).is_ok_and(|n| n == data.len()) {}
             }
-            while let Ok(n @ 1..) = self.far.engine.tcp_read(*id, &mut buffer) {
+            while let Ok(n @ 1..) = self.far.engine.tcp(*id).read(&mut buffer) {
                 *bytes += n as u64;
                 assert!(
                     *fed || buffer[..n].iter().all(|b| *b == 0x5a || *b == 0x66),
@@ -245,7 +245,7 @@ impl Net {
         }
         for transfer in &mut self.transfers {
             if transfer.fetches {
-                while let Ok(n @ 1..) = self.near.engine.tcp_read(transfer.client, &mut buffer) {
+                while let Ok(n @ 1..) = self.near.engine.tcp(transfer.client).read(&mut buffer) {
                     transfer.bytes += n as u64;
                     assert!(buffer[..n].iter().all(|byte| *byte == 0x5a), "foreign data");
                 }
@@ -253,7 +253,7 @@ impl Net {
                 let client = transfer.client;
                 while transfer.left > 0 {
                     let len = data.len().min(transfer.left as usize);
-                    let Ok(n) = self.near.engine.tcp_write(client, &data[..len]) else { break };
+                    let Ok(n) = self.near.engine.tcp(client).write(&data[..len]) else { break };
                     transfer.left -= n as u64;
                 }
                 let known = self.served.iter().find(|(_, addr, ..)| *addr == transfer.ends.from);
@@ -265,21 +265,22 @@ impl Net {
     /// Answers who has asked.
     fn answer(&mut self) {
         let engine = &mut self.far.engine;
-        while let Ok((id, _)) = engine.tcp_accept(self.listeners[2]) {
+        while let Ok((id, _)) = engine.listener(self.listeners[2]).accept() {
             self.asked.push(id);
         }
         self.asked.retain(|&id| {
-            let read = engine.tcp_read(id, &mut [0; 512]);
+            let read = engine.tcp(id).read(&mut [0; 512]);
             if read == Err(Error::WouldBlock) {
                 return true;
             }
-            let _ = engine.tcp_write(id, &ANSWER);
+            let _ = engine.tcp(id).write(&ANSWER);
             engine.close(id);
             false
         });
         let closes = self.closes;
         self.served.retain(|(id, ..)| {
-            let is_over = closes && engine.tcp_state(*id).is_ok_and(|state| state == State::Closed);
+            let is_over =
+                closes && engine.tcp(*id).state().is_ok_and(|state| state == State::Closed);
             if is_over {
                 engine.close(*id);
             }
@@ -352,7 +353,7 @@ impl Net {
         let (client, from) = (*client, ends.from);
         match far {
             true => self.served_info(from).expect("open"),
-            false => self.near.engine.tcp_info(client).expect("open"),
+            false => self.near.engine.tcp(client).info().expect("open"),
         }
     }
 

@@ -107,7 +107,7 @@ fn the_port_of_a_udp_socket_is_not_found_by_errors() {
             let engine = &mut net.far.engine;
             let local = SocketAddr::new(Net::far_addr(v6, 0).ip(), port);
             let socket = engine.udp_bind(local).expect("bind");
-            engine.udp_connect(socket, Net::near_addr(v6, 53)).expect("connect");
+            engine.udp(socket).connect(Net::near_addr(v6, 53)).expect("connect");
         },
         ask_by_datagram,
         GROUP,
@@ -123,7 +123,7 @@ fn the_port_of_a_connection_is_not_found_by_resets() {
             let to = Net::far_addr(v6, DISCARD);
             let id = net.near.engine.tcp_connect_with(to, Some(local), &config).expect("connect");
             net.run(Duration::from_millis(100), |_| {});
-            assert_eq!(net.near.engine.tcp_connected(id), Ok(true));
+            assert_eq!(net.near.engine.tcp(id).connected(), Ok(true));
         },
         ask_by_segment,
         2 * GROUP,

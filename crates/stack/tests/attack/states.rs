@@ -129,20 +129,20 @@ fn a_cookie_is_taken_only_where_cookies_were_given() {
         let [first, second, third] = [1000, 1001, 1002].map(|port| cookie(&mut net, port));
         // where it was given it is taken
         assert!(answer(&mut net, first.0, first.1, &[]).is_none());
-        assert!(net.far.engine.tcp_accept(listener).is_ok());
+        assert!(net.far.engine.listener(listener).accept().is_ok());
         // a listener that takes the port over has given none
         net.far.engine.close(listener);
         let config = net.far.engine.tcp_config().clone();
         let listener = listen(&mut net, &config);
         let refused = answer(&mut net, second.0, second.1, &[]).expect("an answer");
         assert!(refused.flags.rst());
-        assert!(net.far.engine.tcp_accept(listener).is_err());
+        assert!(net.far.engine.listener(listener).accept().is_err());
         // until it gives one
         net.far.engine.close(listener);
         let listener = listen(&mut net, &always);
         cookie(&mut net, 1003);
         assert!(answer(&mut net, third.0, third.1, &[]).is_none());
-        assert!(net.far.engine.tcp_accept(listener).is_ok());
+        assert!(net.far.engine.listener(listener).accept().is_ok());
     }
 }
 
@@ -164,7 +164,7 @@ fn a_source_that_is_our_own_address_is_dropped() {
         let stats = net.far.engine.stats();
         assert_eq!(stats.dropped(DropReason::MartianSource) - before, 3);
         assert_eq!((stats.tcp_passive_opens, stats.udp_rx, stats.icmp_echo_answered), (0, 0, 0));
-        assert!(net.far.engine.udp_recv(socket, &mut [0; 64]).is_err());
+        assert!(net.far.engine.udp(socket).recv(&mut [0; 64]).is_err());
     }
 }
 
@@ -184,18 +184,18 @@ fn a_reset_of_what_was_written_before_the_end_is_told() {
             if peer_ends_first {
                 answer(&mut net, ends, fin, &[]);
             }
-            net.far.engine.tcp_write(id, &[7; 500]).expect("room");
-            net.far.engine.tcp_shutdown_write(id).expect("open");
+            net.far.engine.tcp(id).write(&[7; 500]).expect("room");
+            net.far.engine.tcp(id).shutdown_write().expect("open");
             net.run(Duration::from_millis(1), |_| {});
             if !peer_ends_first {
                 answer(&mut net, ends, fin, &[]);
             }
             seq += 1;
             let state = if peer_ends_first { State::LastAck } else { State::Closing };
-            assert_eq!(net.far.engine.tcp_state(id), Ok(state));
+            assert_eq!(net.far.engine.tcp(id).state(), Ok(state));
             answer(&mut net, ends, header(TcpFlags::RST, seq, ack), &[]);
-            assert_eq!(net.far.engine.tcp_state(id), Ok(State::Closed));
-            let told = net.far.engine.tcp_take_error(id).expect("a socket");
+            assert_eq!(net.far.engine.tcp(id).state(), Ok(State::Closed));
+            let told = net.far.engine.tcp(id).take_error().expect("a socket");
             assert_eq!(told, Some(millstream::Error::ConnectionReset), "{state}");
         }
     }

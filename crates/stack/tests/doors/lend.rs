@@ -206,21 +206,22 @@ impl Prompt {
         for _ in 0..4 {
             let far_now = self.far.refresh_time();
             self.far.turn(far_now);
-            self.conn = self.conn.or_else(|| Some(self.far.tcp_accept(self.listener).ok()?.0));
+            self.conn =
+                self.conn.or_else(|| Some(self.far.listener(self.listener).accept().ok()?.0));
             let Some(conn) = self.conn else { continue };
-            while let Ok(len @ 1..) = self.far.tcp_read(conn, &mut buffer) {
+            while let Ok(len @ 1..) = self.far.tcp(conn).read(&mut buffer) {
                 // Not byte by byte: slow looks are round trips that let timers of the writer come due.
                 assert!(buffer[..len] == DATA[self.read..self.read + len], "at {}", self.read);
                 self.read += len;
             }
             if self.read >= self.ends_at {
-                self.far.tcp_abort(conn);
+                self.far.tcp(conn).abort();
                 self.far.flush();
             }
             if self.read >= self.greets_at {
                 self.greets_at = usize::MAX;
                 let from = self.far.udp_bind(addr(0)).expect("bind");
-                self.far.udp_send(from, b"hello", Some(HEARS)).expect("room");
+                self.far.udp(from).send(b"hello", Some(HEARS)).expect("room");
                 self.far.flush();
             }
             if let Some((read, end)) = &mut self.full
@@ -230,10 +231,11 @@ impl Prompt {
                 assert_ne!(taken.expect("packets"), 0);
                 self.full = None;
             }
-            self.others.extend(self.far.tcp_accept(self.listener).ok().map(|(conn, _)| conn));
+            self.others
+                .extend(self.far.listener(self.listener).accept().ok().map(|(conn, _)| conn));
             let left = self.talk.swap(0, Ordering::Relaxed);
             if let Some(&conn) = self.others.first().filter(|_| left != 0) {
-                let written = self.far.tcp_send(conn, &vec![7; left]).unwrap_or(0);
+                let written = self.far.tcp(conn).send(&vec![7; left]).unwrap_or(0);
                 self.talk.store(left - written, Ordering::Relaxed);
             }
         }
@@ -282,14 +284,14 @@ fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     (config.tcp.min_rto_ms, config.tcp.sack) = (u16::MAX, false);
     let mut near = engine(config, link, &NEAR);
     let conn = near.tcp_connect(addr(0)).expect("connect");
-    while !near.tcp_connected(conn).expect("open") {
+    while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
     let data = &*DATA;
     for call in data.chunks(1 << 20) {
         let mut written = 0;
         while written != call.len() {
-            written += near.tcp_send(conn, &call[written..]).unwrap_or(0);
+            written += near.tcp(conn).send(&call[written..]).unwrap_or(0);
             turn(&mut near);
         }
     }
@@ -328,14 +330,14 @@ fn a_reset_that_comes_while_a_write_lends_is_told() {
         let link = Prompt { ends_at, ..Prompt::new(near, far, &pool) };
         let mut near = engine(config(&pool, 1), link, &NEAR);
         let conn = near.tcp_connect(addr(0)).expect("connect");
-        while !near.tcp_connected(conn).expect("open") {
+        while !near.tcp(conn).connected().expect("open") {
             turn(&mut near);
         }
         let data = &*DATA;
         let (mut at, mut lent) = (0, 0);
         let error = loop {
             let before = near.stats().tcp_tx_zero_copy_bytes;
-            match near.tcp_send(conn, &data[at..at + (1 << 20)]) {
+            match near.tcp(conn).send(&data[at..at + (1 << 20)]) {
                 Ok(written) => {
                     (at, lent) = (at + written, near.stats().tcp_tx_zero_copy_bytes - before)
                 }
@@ -388,18 +390,18 @@ fn a_write_that_lends_ends_whatever_arrives() {
     let link = Flooded { inner, flood: Arc::clone(&flood), looks: Arc::clone(&looks) };
     let mut near = engine(config(&pool, 1), link, &NEAR);
     let conn = near.tcp_connect(addr(0)).expect("connect");
-    while !near.tcp_connected(conn).expect("open") {
+    while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
     let data = &*DATA;
     let mut at = 0;
     while near.stats().tcp_tx_zero_copy_bytes == 0 {
-        at += near.tcp_send(conn, &data[at..at + (1 << 20)]).unwrap_or(0);
+        at += near.tcp(conn).send(&data[at..at + (1 << 20)]).unwrap_or(0);
         (0..16).for_each(|_| turn(&mut near));
     }
     flood.store(true, Ordering::Relaxed);
     let (lent, before) = (near.stats().tcp_tx_zero_copy_bytes, looks.load(Ordering::Relaxed));
-    assert_ne!(near.tcp_send(conn, &data[at..]), Ok(0));
+    assert_ne!(near.tcp(conn).send(&data[at..]), Ok(0));
     assert_ne!(near.stats().tcp_tx_zero_copy_bytes, lent, "it lent");
     let looked = looks.load(Ordering::Relaxed) - before;
     assert!(looked < 100_000, "{looked} looks");
@@ -415,7 +417,7 @@ fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
     let mut near = engine(config(&pool, 1), link, &NEAR);
     let [writes, hears] = [(); 2].map(|()| {
         let conn = near.tcp_connect(addr(0)).expect("connect");
-        while !near.tcp_connected(conn).expect("open") {
+        while !near.tcp(conn).connected().expect("open") {
             turn(&mut near);
         }
         conn
@@ -426,11 +428,11 @@ fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
         let mut left = len;
         while left != 0 {
             turn(near);
-            left -= near.tcp_read(hears, &mut buffer).unwrap_or(0);
+            left -= near.tcp(hears).read(&mut buffer).unwrap_or(0);
         }
     };
     let data = &*DATA;
-    let written = near.tcp_send(writes, &data[..1 << 20]).expect("room");
+    let written = near.tcp(writes).send(&data[..1 << 20]).expect("room");
     // Its first segments are acknowledged at once.
     (0..64).for_each(|_| hear(&mut near, 40_000));
     more.store(true, Ordering::Relaxed);
@@ -443,7 +445,7 @@ fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
         }
     };
     more.store(false, Ordering::Relaxed);
-    assert_ne!(near.tcp_send(writes, &data[written..]), Ok(0));
+    assert_ne!(near.tcp(writes).send(&data[written..]), Ok(0));
     near.flush();
     assert_eq!(near.stats().tcp_tx_pure - acks, 1);
 }
@@ -458,12 +460,12 @@ fn a_write_that_lends_ends_when_there_is_news_for_others() {
     let mut near = engine(config(&pool, 1), link, &NEAR);
     let hears = near.udp_bind(HEARS).expect("bind");
     let conn = near.tcp_connect(addr(0)).expect("connect");
-    while !near.tcp_connected(conn).expect("open") {
+    while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
     let (data, mut at) = (&*DATA, 0);
-    while near.udp_recv(hears, &mut [0; 16]).is_err() {
-        at += near.tcp_send(conn, &data[at..]).unwrap_or(0);
+    while near.udp(hears).recv(&mut [0; 16]).is_err() {
+        at += near.tcp(conn).send(&data[at..]).unwrap_or(0);
         turn(&mut near);
     }
     assert!((greets_at..2 * greets_at).contains(&at), "{at} bytes");
@@ -483,13 +485,13 @@ fn a_write_that_lends_ends_when_there_is_room_that_others_wait_for() {
     let talks = near.udp_bind("10.8.0.1:7".parse().expect("an address")).expect("bind");
     let to = Some("10.8.0.2:7".parse().expect("an address"));
     let conn = near.tcp_connect(addr(0)).expect("connect");
-    while !near.tcp_connected(conn).expect("open") {
+    while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
-    while near.udp_send(talks, b"much", to) != Err(Error::WouldBlock) {}
+    while near.udp(talks).send(b"much", to) != Err(Error::WouldBlock) {}
     let (data, mut at) = (&*DATA, 0);
-    while near.udp_send(talks, b"more", to).is_err() {
-        at += near.tcp_send(conn, &data[at..]).unwrap_or(0);
+    while near.udp(talks).send(b"more", to).is_err() {
+        at += near.tcp(conn).send(&data[at..]).unwrap_or(0);
         turn(&mut near);
     }
     assert!((room_at..2 * room_at).contains(&at), "{at} bytes");

@@ -299,7 +299,7 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by(mode: Mode) {
                     assert!(stream.take_error().expect("open").is_none());
                     (&stream).write_all(b"more & less").expect("write");
                     common::meet_end(&stream, ending);
-                    while stack.engine().tcp_state(stream.id()) != Ok(State::Closed) {
+                    while stack.engine().tcp(stream.id()).state() != Ok(State::Closed) {
                         stack.run_once(None).expect("a turn");
                     }
                     let tell =
@@ -337,7 +337,7 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mod
         drop((stream, listener, datagrams));
     }
     common::settle(&mut near.engine(), &mut far.engine());
-    assert!(near.engine().tcp_read(id, &mut [0; 8]).is_ok_and(|len| len == 0), "its end came");
+    assert!(near.engine().tcp(id).read(&mut [0; 8]).is_ok_and(|len| len == 0), "its end came");
     let is_stream = |kind| kind == SocketKind::Tcp;
     assert!(far.engine().sockets().all(|socket| is_stream(socket.kind)));
     TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("its port is free");
@@ -393,13 +393,13 @@ fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {
     let id = stack.engine().tcp_connect(both_families(7)[0]).expect("connect");
     common::settle(&mut stack.engine(), &mut far);
     assert_eq!(stack.deliver(None).expect("turns"), Undelivered::default());
-    assert_eq!(stack.engine().tcp_write(id, b"is anybody there?").expect("written"), 17);
+    assert_eq!(stack.engine().tcp(id).write(b"is anybody there?").expect("written"), 17);
     let wait = Some(Duration::from_millis(50));
     let left = Undelivered { connections: 1, bytes: 17 };
     assert_eq!(stack.deliver(wait).expect("turns"), left);
     assert_eq!(stack.deliver(wait).expect("turns"), left, "it is still there");
     // It counts once, while it is held and when it is gone.
-    stack.engine().tcp_abort(id);
+    stack.engine().tcp(id).abort();
     assert_eq!(stack.engine().undelivered(), Undelivered::default());
     stack.engine().flush();
     assert_eq!(stack.engine().undelivered(), left);

@@ -49,10 +49,10 @@ fn accepts_in_order_and_holds_to_the_backlog(mode: Mode) {
     settle(&mut near, &mut far);
     assert!(far.stats().dropped(DropReason::AcceptQueueFull) >= 2, "two had to wait");
     let ports: Vec<u16> =
-        clients.iter().map(|&id| near.tcp_addresses(id).expect("open").local.port()).collect();
+        clients.iter().map(|&id| near.tcp(id).addresses().expect("open").local.port()).collect();
     let mut accepted = Vec::new();
-    while let Ok((id, peer)) = far.tcp_accept(listener) {
-        assert_eq!(far.tcp_state(id), Ok(State::Established));
+    while let Ok((id, peer)) = far.listener(listener).accept() {
+        assert_eq!(far.tcp(id).state(), Ok(State::Established));
         accepted.push(peer.port());
     }
     assert_eq!(accepted, ports[..3], "the first three, in their order");
@@ -63,7 +63,7 @@ fn accepts_in_order_and_holds_to_the_backlog(mode: Mode) {
         now += Duration::from_millis(5);
         near.turn(now);
         far.turn(now);
-        while let Ok((_, peer)) = far.tcp_accept(listener) {
+        while let Ok((_, peer)) = far.listener(listener).accept() {
             accepted.push(peer.port());
         }
     }
@@ -78,7 +78,7 @@ fn a_closed_port_refuses(mode: Mode) {
     for to in ["10.9.0.2:81", "[fd09::2]:81"] {
         let id = connect(&mut near, to);
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_connected(id), Err(Error::ConnectionRefused));
+        assert_eq!(near.tcp(id).connected(), Err(Error::ConnectionRefused));
         let (event, readiness) = near.next_event().expect("news");
         assert!(event == id && readiness.closed);
         near.close(id);
@@ -107,10 +107,10 @@ fn a_datagram_nobody_wants_is_answered(mode: Mode) {
     for to in ["10.9.0.2:5000", "[fd09::2]:5000"] {
         let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
         let socket = near.udp_bind(addr(any)).expect("bind");
-        near.udp_connect(socket, addr(to)).expect("connect");
-        near.udp_send(socket, b"anybody?", None).expect("send");
+        near.udp(socket).connect(addr(to)).expect("connect");
+        near.udp(socket).send(b"anybody?", None).expect("send");
         settle(&mut near, &mut far);
-        assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::ConnectionRefused));
+        assert_eq!(near.udp(socket).recv(&mut [0; 9]), Err(Error::ConnectionRefused));
     }
     assert_eq!(far.stats().icmp_errors_sent, 2);
     assert_eq!(far.stats().dropped(DropReason::UdpNoSocket), 2);
@@ -121,9 +121,9 @@ fn echo_requests_are_answered_in_both_families(mode: Mode) {
     let socket = near.icmp_bind(0).expect("bind");
     for (seq, to) in ["10.9.0.2", "fd09::2"].into_iter().enumerate() {
         let to = to.parse().expect("an address");
-        near.icmp_send_echo(socket, to, seq as u16, b"ping").expect("send");
+        near.echo(socket).send(to, seq as u16, b"ping").expect("send");
         settle(&mut near, &mut far);
-        let (from, got, data) = near.icmp_recv(socket).expect("a reply");
+        let (from, got, data) = near.echo(socket).recv().expect("a reply");
         assert_eq!((from, got, data.head()), (to, seq as u16, &b"ping"[..]));
     }
     assert_eq!(far.stats().icmp_echo_answered, 2);
@@ -132,15 +132,15 @@ fn echo_requests_are_answered_in_both_families(mode: Mode) {
 fn an_absent_neighbour_is_told_of(mode: Mode) {
     let (mut near, _far) = mode.two(PairConfig::default());
     let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
-    near.udp_connect(socket, addr("10.9.0.99:9")).expect("connect");
-    near.udp_send(socket, b"lost", None).expect("send");
+    near.udp(socket).connect(addr("10.9.0.99:9")).expect("connect");
+    near.udp(socket).send(b"lost", None).expect("send");
     // Time is an argument: three questions, a second apart, pass at once.
     let mut now = near.refresh_time();
     for _ in 0..5 {
         now += Duration::from_millis(1100);
         near.turn(now);
     }
-    assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::HostUnreachable));
+    assert_eq!(near.udp(socket).recv(&mut [0; 9]), Err(Error::HostUnreachable));
     assert_eq!(near.stats().dropped(DropReason::NeighborUnreachable), 1);
     assert_eq!(near.stats().neighbor_solicits, 3);
 }
@@ -154,7 +154,7 @@ fn a_router_is_asked_by_the_address_of_what_waits_for_it(mode: Mode) {
     let link = near.links().next().expect("a link").id;
     near.add_gateway(link, router.into()).expect("a route");
     let socket = near.udp_bind(addr("[::]:0")).expect("bind");
-    near.udp_send(socket, b"far away", Some(addr("[2001:db8::9]:9"))).expect("send");
+    near.udp(socket).send(b"far away", Some(addr("[2001:db8::9]:9"))).expect("send");
     let mut now = near.refresh_time();
     let mut askers = Vec::new();
     for _ in 0..3 {
@@ -183,7 +183,7 @@ fn a_turn_asks_again_for_no_more_neighbours_than_it_fires_timers(mode: Mode) {
     let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
     for host in 0..ABSENT {
         let to = SocketAddr::new(IpAddr::from([10, 9, 0, 100 + host as u8]), 9);
-        near.udp_send(socket, b"lost", Some(to)).expect("send");
+        near.udp(socket).send(b"lost", Some(to)).expect("send");
     }
     let mut now = near.refresh_time();
     near.turn(now);
@@ -235,26 +235,26 @@ fn a_thousand_connections_at_once(mode: Mode) {
         now += Duration::from_millis(1);
         near.turn(now);
         far.turn(now);
-        while let Ok((id, _)) = far.tcp_accept(listener) {
+        while let Ok((id, _)) = far.listener(listener).accept() {
             servers.push(id);
         }
     }
     assert_eq!(servers.len(), COUNT);
     for (i, &id) in clients.iter().enumerate() {
         assert_eq!(
-            near.tcp_write(id, format!("number {i}").as_bytes()),
+            near.tcp(id).write(format!("number {i}").as_bytes()),
             Ok(7 + i.to_string().len())
         );
-        near.tcp_shutdown_write(id).expect("shutdown");
+        near.tcp(id).shutdown_write().expect("shutdown");
     }
     settle(&mut near, &mut far);
     let mut seen: Vec<usize> = servers
         .iter()
         .map(|&id| {
             let mut bytes = [0; 32];
-            let len = far.tcp_read(id, &mut bytes).expect("data");
-            assert_eq!(far.tcp_read(id, &mut bytes[len..]), Ok(0));
-            far.tcp_close(id);
+            let len = far.tcp(id).read(&mut bytes).expect("data");
+            assert_eq!(far.tcp(id).read(&mut bytes[len..]), Ok(0));
+            far.tcp(id).close();
             std::str::from_utf8(&bytes[7..len]).expect("text").parse().expect("a number")
         })
         .collect();
@@ -262,8 +262,8 @@ fn a_thousand_connections_at_once(mode: Mode) {
     assert!(seen.into_iter().eq(0..COUNT));
     settle(&mut near, &mut far);
     for &id in &clients {
-        assert_eq!(near.tcp_read(id, &mut [0; 9]), Ok(0));
-        near.tcp_close(id);
+        assert_eq!(near.tcp(id).read(&mut [0; 9]), Ok(0));
+        near.tcp(id).close();
     }
     settle(&mut near, &mut far);
     assert_eq!(far.connection_count(), 0, "the passive side is done");
@@ -282,12 +282,12 @@ fn unread_data_resets_on_close(mode: Mode) {
     let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
     let id = connect(&mut near, "10.9.0.2:80");
     settle(&mut near, &mut far);
-    let (peer, _) = far.tcp_accept(listener).expect("accepted");
-    near.tcp_write(id, b"never read").expect("write");
+    let (peer, _) = far.listener(listener).accept().expect("accepted");
+    near.tcp(id).write(b"never read").expect("write");
     settle(&mut near, &mut far);
-    far.tcp_close(peer);
+    far.tcp(peer).close();
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::ConnectionReset));
+    assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::ConnectionReset));
     assert_eq!(far.connection_count(), 0);
 }
 
@@ -298,7 +298,7 @@ fn closing_a_listener_resets_who_waits(mode: Mode) {
     settle(&mut near, &mut far);
     far.close(listener);
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::ConnectionReset));
+    assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::ConnectionReset));
     assert_eq!(far.connection_count(), 0);
     far.tcp_listen(addr("10.9.0.2:80"), 4).expect("the port is free again");
 }
@@ -314,27 +314,27 @@ fn addresses_and_names_are_checked(mode: Mode) {
     let itself = near.tcp_connect(addr("10.9.0.1:80"));
     assert_eq!(itself.map_err(Error::kind), refused, "at once, and after no time-out");
     near.close(listener);
-    assert_eq!(near.tcp_accept(listener), Err(Error::NoSuchSocket));
+    assert_eq!(near.listener(listener).accept(), Err(Error::NoSuchSocket));
     let udp = near.udp_bind(addr("10.9.0.1:7")).expect("bind");
     assert_eq!(near.udp_bind(addr("10.9.0.1:7")), Err(Error::AddrInUse));
-    let itself = near.udp_connect(udp, addr("10.9.0.1:9"));
+    let itself = near.udp(udp).connect(addr("10.9.0.1:9"));
     assert_eq!(itself.map_err(Error::kind), Err(std::io::ErrorKind::InvalidInput));
-    near.udp_set_fragmentation(udp, millstream::Fragmentation::Never).expect("a socket");
+    near.udp(udp).set_fragmentation(millstream::Fragmentation::Never).expect("a socket");
     assert_eq!(
-        near.udp_send(udp, &[0; 1473], Some(addr("10.9.0.2:7"))),
+        near.udp(udp).send(&[0; 1473], Some(addr("10.9.0.2:7"))),
         Err(Error::MessageTooLong)
     );
-    assert_eq!(near.tcp_read(udp, &mut [0; 9]), Err(Error::NoSuchSocket));
+    assert_eq!(near.tcp(udp).read(&mut [0; 9]), Err(Error::NoSuchSocket));
     assert!(near.sockets().all(|socket| socket.kind == SocketKind::Udp));
 }
 
 fn a_full_receive_queue_drops_by_reason(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     let socket = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
-    far.udp_set_limit(socket, 20_000).expect("limit");
+    far.udp(socket).set_limit(20_000).expect("limit");
     let sender = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
     for _ in 0..40 {
-        near.udp_send(sender, b"more", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp(sender).send(b"more", Some(addr("10.9.0.2:9"))).expect("send");
         settle(&mut near, &mut far);
     }
     let delivered = far.stats().udp_rx;
@@ -348,7 +348,7 @@ fn idle_connections_make_no_work(mode: Mode) {
     for _ in 0..200 {
         connect(&mut near, "10.9.0.2:80");
         settle(&mut near, &mut far);
-        far.tcp_accept(listener).expect("accepted");
+        far.listener(listener).accept().expect("accepted");
     }
     // Once the timers of the handshakes and of the neighbours' first use have passed, nothing is due.
     let mut now = near.refresh_time();
@@ -400,14 +400,14 @@ fn a_dry_pool_is_late_not_lost(mode: Mode) {
     let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
     let id = connect(&mut near, "10.9.0.2:80");
     settle(&mut near, &mut far);
-    let (peer, _) = far.tcp_accept(listener).expect("accepted");
+    let (peer, _) = far.listener(listener).accept().expect("accepted");
     let mut hoard = Vec::new();
     while let Some(packet) = small.alloc(0) {
         hoard.push(packet);
     }
-    assert_eq!(near.tcp_write(id, &[7; 100_000]), Err(Error::WouldBlock));
+    assert_eq!(near.tcp(id).write(&[7; 100_000]), Err(Error::WouldBlock));
     hoard.truncate(hoard.len() / 2);
-    let mut sent = near.tcp_write(id, &[7; 400_000]).expect("some fits");
+    let mut sent = near.tcp(id).write(&[7; 400_000]).expect("some fits");
     for _ in 0..20 {
         near.run_once(Some(Duration::from_millis(1))).expect("a turn");
         far.run_once(Some(Duration::ZERO)).expect("a turn");
@@ -417,11 +417,11 @@ fn a_dry_pool_is_late_not_lost(mode: Mode) {
     let mut now = near.refresh_time();
     let end = now + Duration::from_secs(60);
     while received < 2_000_000 && now < end {
-        sent += near.tcp_write(id, &[7; 100_000]).unwrap_or(0);
+        sent += near.tcp(id).write(&[7; 100_000]).unwrap_or(0);
         now += Duration::from_micros(100);
         near.turn(now);
         far.turn(now);
-        while let Ok(len) = far.tcp_read(peer, &mut bytes) {
+        while let Ok(len) = far.tcp(peer).read(&mut bytes) {
             assert!(bytes[..len].iter().all(|&byte| byte == 7));
             received += len;
         }
@@ -438,20 +438,20 @@ fn streams_share_a_link_fairly(mode: Mode) {
             (0..STREAMS).map(|_| connect(&mut near, "10.9.0.2:80")).collect();
         settle(&mut near, &mut far);
         let servers: Vec<SocketId> =
-            (0..STREAMS).map(|_| far.tcp_accept(listener).expect("accepted").0).collect();
+            (0..STREAMS).map(|_| far.listener(listener).accept().expect("accepted").0).collect();
         let (data, mut sink) = (vec![1; 200_000], vec![0; 200_000]);
         let mut received = [0; STREAMS];
         // A time of its own: after a pause of the machine those whose timers fired would start slowly again.
         let mut now = near.refresh_time().max(far.refresh_time());
         while received.iter().sum::<usize>() < 60_000_000 {
             for &id in &clients {
-                let _ = near.tcp_write(id, &data);
+                let _ = near.tcp(id).write(&data);
             }
             now += Duration::from_micros(100);
             near.turn(now);
             far.turn(now);
             for (&id, received) in servers.iter().zip(&mut received) {
-                while let Ok(len) = far.tcp_read(id, &mut sink) {
+                while let Ok(len) = far.tcp(id).read(&mut sink) {
                     *received += len;
                 }
             }
@@ -477,11 +477,11 @@ fn a_receive_buffer_of_fixed_size_bounds_what_nobody_reads(mode: Mode) {
         let client = far.tcp_connect("10.9.0.1:7".parse().expect("an address")).expect("connect");
         settle(&mut near, &mut far);
         for _ in 0..50 {
-            let _ = far.tcp_write(client, &[1; BUFFER]);
+            let _ = far.tcp(client).write(&[1; BUFFER]);
             settle(&mut near, &mut far);
         }
-        let (server, _) = near.tcp_accept(listener).expect("a connection");
-        let info = near.tcp_info(server).expect("open");
+        let (server, _) = near.listener(listener).accept().expect("a connection");
+        let info = near.tcp(server).info().expect("open");
         let (bytes, held) = (info.recv_queue_bytes as usize, info.recv_queue_held_bytes);
         assert!(bytes > BUFFER / 4, "{bytes} bytes");
         assert!(bytes <= BUFFER && bytes <= held && held <= 2 * BUFFER, "{bytes} bytes in {held}");

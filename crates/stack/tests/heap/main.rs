@@ -64,24 +64,24 @@ impl Hosts {
                 .collect();
             self.settle();
             let mut by_port = std::collections::HashMap::new();
-            while let Ok((server, peer)) = self.far.tcp_accept(listener) {
+            while let Ok((server, peer)) = self.far.listener(listener).accept() {
                 by_port.insert(peer.port(), server);
             }
             for client in clients {
-                let port = self.near.tcp_addresses(client).expect("open").local.port();
+                let port = self.near.tcp(client).addresses().expect("open").local.port();
                 open.push((client, by_port[&port]));
-                assert_eq!(self.near.tcp_write(client, b"a request"), Ok(9));
+                assert_eq!(self.near.tcp(client).write(b"a request"), Ok(9));
             }
             self.settle();
             for &(client, server) in &open[open.len() - by_port.len()..] {
                 let mut bytes = [0; 16];
-                assert_eq!(self.far.tcp_read(server, &mut bytes), Ok(9));
-                assert_eq!(self.far.tcp_write(server, b"an answer"), Ok(9));
+                assert_eq!(self.far.tcp(server).read(&mut bytes), Ok(9));
+                assert_eq!(self.far.tcp(server).write(b"an answer"), Ok(9));
                 self.settle();
-                assert_eq!(self.near.tcp_read(client, &mut bytes), Ok(9));
+                assert_eq!(self.near.tcp(client).read(&mut bytes), Ok(9));
             }
         }
-        self.far.tcp_close_listener(listener);
+        self.far.listener(listener).close();
         open
     }
 
@@ -124,9 +124,9 @@ fn an_idle_connection_takes_a_kibibyte() {
         assert!((512..=1024).contains(&each), "{each} bytes");
         // They live, and take no more once they are quiet again.
         for &(client, server) in open.iter().step_by(97) {
-            assert_eq!(hosts.near.tcp_write(client, &[7; 5000]), Ok(5000));
+            assert_eq!(hosts.near.tcp(client).write(&[7; 5000]), Ok(5000));
             hosts.settle();
-            assert_eq!(hosts.far.tcp_read(server, &mut [0; 8000]), Ok(5000));
+            assert_eq!(hosts.far.tcp(server).read(&mut [0; 8000]), Ok(5000));
         }
         hosts.fall_quiet();
         let again = (HEAP.allocated() - before - fixed - names) / (2 * COUNT);
@@ -148,11 +148,11 @@ fn connections_in_time_wait_are_bounded_in_memory() {
     for round in 0..count / BATCH {
         let open = hosts.open(&format!("10.9.0.2:{}", 1000 + round / 16), BATCH);
         for (client, _) in &open {
-            hosts.near.tcp_close(*client);
+            hosts.near.tcp(*client).close();
         }
         hosts.settle();
         for (_, server) in &open {
-            hosts.far.tcp_close(*server);
+            hosts.far.tcp(*server).close();
         }
         hosts.settle();
     }

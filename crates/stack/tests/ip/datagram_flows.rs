@@ -233,7 +233,7 @@ impl Host {
     /// All that waits, some at a time.
     fn read(&mut self, got: &mut Vec<(SocketAddr, Vec<u8>)>) {
         let (mut buffer, mut list) = ([0; 400], Vec::new());
-        while let Ok(count) = self.engine.udp_recv_many(self.socket, &mut buffer, &mut list) {
+        while let Ok(count) = self.engine.udp(self.socket).recv_many(&mut buffer, &mut list) {
             assert_eq!(count, list.len());
             let mut rest = &buffer[..];
             for datagram in &list {
@@ -395,7 +395,7 @@ fn a_full_queue_drops_and_counts_those_of_a_known_flow() {
     let mut host = Host::new(Medium::Ethernet);
     let shapes: Vec<_> = (0..40).map(|n| Shape::good(&[n; 10])).collect();
     host.take(&shapes[..4], true);
-    host.engine.udp_set_limit(host.socket, 20_000).expect("set");
+    host.engine.udp(host.socket).set_limit(20_000).expect("set");
     let got = host.take(&shapes, true);
     let dropped = host.engine.stats().dropped(DropReason::UdpQueueFull);
     assert!(!got.is_empty() && got.len() + dropped as usize == 40, "{} and {dropped}", got.len());
@@ -408,7 +408,7 @@ fn many_are_read_as_far_as_there_is_room_and_one_too_long_is_cut() {
     let mut host = Host::new(Medium::Ip);
     let (mut buffer, mut list) = ([0; 100], Vec::new());
     let recv = |host: &mut Host, buffer: &mut [u8], list: &mut Vec<_>| {
-        host.engine.udp_recv_many(host.socket, buffer, list)
+        host.engine.udp(host.socket).recv_many(buffer, list)
     };
     assert_eq!(recv(&mut host, &mut buffer, &mut list), Err(Error::WouldBlock));
     let mut batch = PacketBatch::new();
@@ -473,7 +473,7 @@ fn as_many_are_shown_as_there_is_room_for() {
         let now = host.engine.refresh_time();
         host.engine.turn_receiving(now, host.socket, &mut buffer, &mut list);
         lens.push(list.iter().map(|datagram| datagram.len).collect::<Vec<_>>());
-        while host.engine.udp_recv_many(host.socket, &mut buffer, &mut list).is_ok() {
+        while host.engine.udp(host.socket).recv_many(&mut buffer, &mut list).is_ok() {
             lens.push(list.iter().map(|datagram| datagram.len).collect());
         }
     }

@@ -15,7 +15,7 @@ fn addr(text: &str) -> SocketAddr {
 }
 
 fn heard(engine: &mut Engine, socket: SocketId) -> Vec<SocketAddr> {
-    let heard = || Some(engine.udp_recv(socket, &mut [0; 2000]).ok()?.1);
+    let heard = || Some(engine.udp(socket).recv(&mut [0; 2000]).ok()?.1);
     std::iter::from_fn(heard).collect()
 }
 
@@ -64,16 +64,16 @@ impl Bench {
 fn a_link_local_peer_is_reached_by_the_link_that_its_address_names() {
     let mut bench = Bench::new();
     let Bench { near, ours, .. } = &mut bench;
-    near.udp_send(*ours, b"x", Some(addr("[fe80::f2%2]:9"))).expect("sent");
-    let none = near.udp_send(*ours, b"x", Some(addr("[fe80::f2%7]:9")));
+    near.udp(*ours).send(b"x", Some(addr("[fe80::f2%2]:9"))).expect("sent");
+    let none = near.udp(*ours).send(b"x", Some(addr("[fe80::f2%7]:9")));
     assert_eq!(none, Err(Error::NetworkUnreachable));
     assert_eq!(bench.heard(), [0, 1]);
     // Connected, too.
     let Bench { near, .. } = &mut bench;
     let one = near.udp_bind(addr("[::]:0")).expect("bind");
-    near.udp_connect(one, addr("[fe80::f2%2]:9")).expect("connected");
-    assert_eq!(near.udp_addresses(one).expect("open").0.ip(), addr("[fe80::2]:0").ip());
-    near.udp_send(one, b"x", None).expect("sent");
+    near.udp(one).connect(addr("[fe80::f2%2]:9")).expect("connected");
+    assert_eq!(near.udp(one).addresses().expect("open").0.ip(), addr("[fe80::2]:0").ip());
+    near.udp(one).send(b"x", None).expect("sent");
     assert_eq!(bench.heard(), [0, 1]);
 }
 
@@ -84,7 +84,7 @@ fn datagrams_of_one_call_go_by_the_link_that_their_address_names() {
         let mut bench = Bench::over(&PairConfig { offload, ..PairConfig::default() });
         let Bench { near, ours, .. } = &mut bench;
         let to = addr("[fe80::f2%2]:9");
-        near.udp_send_segmented(*ours, &[7; 2500], 1000, Some(to)).expect("sent");
+        near.udp(*ours).send_segmented(&[7; 2500], 1000, Some(to)).expect("sent");
         assert_eq!(bench.heard(), [0, 3], "offload: {offload}");
     }
 }
@@ -99,10 +99,10 @@ fn a_connect_that_is_refused_names_no_link() {
         (near.add_link(Box::new(ours)).expect("a link"), theirs)
     });
     let socket = near.udp_bind(addr("[::]:9")).expect("bind");
-    let refused = near.udp_connect(socket, addr("[fe80::f%2]:9"));
+    let refused = near.udp(socket).connect(addr("[fe80::f%2]:9"));
     assert_eq!(refused, Err(Error::AddrNotAvailable), "there is no address of IPv6");
     near.add_address(ends[0].0, "fe80::1/64".parse().expect("a prefix")).expect("room");
-    near.udp_send(socket, b"x", Some(addr("[fe80::f]:9"))).expect("sent");
+    near.udp(socket).send(b"x", Some(addr("[fe80::f]:9"))).expect("sent");
     near.flush();
     let heard = ends
         .each_mut()
@@ -115,7 +115,7 @@ fn who_asks_over_either_link_is_answered_there() {
     let mut bench = Bench::new();
     for at in [0, 1] {
         let (far, socket) = &mut bench.far[at];
-        far.udp_send(*socket, b"x", Some(addr(&format!("[fe80::{}]:9", at + 1)))).expect("sent");
+        far.udp(*socket).send(b"x", Some(addr(&format!("[fe80::{}]:9", at + 1)))).expect("sent");
         settle(&mut bench.near, far);
     }
     let asked = heard(&mut bench.near, bench.ours);
@@ -125,7 +125,7 @@ fn who_asks_over_either_link_is_answered_there() {
     });
     assert_eq!(scopes.collect::<Vec<_>>(), [1, 2], "{asked:?}");
     for from in asked {
-        bench.near.udp_send(bench.ours, b"x", Some(from)).expect("sent");
+        bench.near.udp(bench.ours).send(b"x", Some(from)).expect("sent");
     }
     assert_eq!(bench.heard(), [1, 1]);
 }
@@ -135,8 +135,8 @@ fn who_is_bound_to_an_address_sends_by_its_link_where_no_route_leads() {
     let mut bench = Bench::new();
     for (own, to) in [("[fe80::2]:7", "[fe80::f2]:9"), ("10.2.0.1:7", "255.255.255.255:9")] {
         let socket = bench.near.udp_bind(addr(own)).expect("bind");
-        bench.near.udp_set_broadcast(socket, true).expect("set");
-        bench.near.udp_send(socket, b"x", Some(addr(to))).expect("sent");
+        bench.near.udp(socket).set_broadcast(true).expect("set");
+        bench.near.udp(socket).send(b"x", Some(addr(to))).expect("sent");
         assert_eq!(bench.heard(), [0, 1], "to {to}");
     }
 }
@@ -145,7 +145,7 @@ fn who_is_bound_to_an_address_sends_by_its_link_where_no_route_leads() {
 fn nothing_is_sent_to_itself() {
     let Bench { mut near, ours, .. } = Bench::new();
     for own in ["10.1.0.1:9", "[fe80::2]:9"] {
-        assert!(matches!(near.udp_send(ours, b"x", Some(addr(own))), Err(Error::Invalid(_))));
+        assert!(matches!(near.udp(ours).send(b"x", Some(addr(own))), Err(Error::Invalid(_))));
     }
     assert_eq!(near.stats().neighbor_solicits, 0);
 }
@@ -229,7 +229,7 @@ fn what_is_for_all_or_from_all_is_not_answered() {
 fn what_its_neighbour_does_not_get_is_counted_once() {
     let (mut near, _far) = alone();
     let echo = near.icmp_bind(0).expect("a socket");
-    near.icmp_send_echo(echo, addr("10.9.0.77:0").ip(), 1, b"x").expect("sent");
+    near.echo(echo).send(addr("10.9.0.77:0").ip(), 1, b"x").expect("sent");
     for _ in 0..100 {
         near.turn(near.now() + Duration::from_millis(100));
     }
@@ -246,7 +246,7 @@ fn what_waits_for_a_neighbour_that_gives_way_is_counted() {
     let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
     for at in 0..6000_u32 {
         let to = SocketAddr::new(std::net::Ipv4Addr::from(0x0a10_0000 + at % 1000).into(), 9);
-        near.udp_send(socket, b"x", Some(to)).expect("sent");
+        near.udp(socket).send(b"x", Some(to)).expect("sent");
         if at % 16 == 0 {
             near.turn(near.now());
         }
@@ -268,7 +268,7 @@ fn what_finds_no_room_is_not_counted_as_handed_to_the_link() {
     let mut near = engine(config(&pool(), 1), end, &["10.8.0.1/24"]);
     let echo = near.icmp_bind(0).expect("a socket");
     for seq in 0..1000 {
-        let _ = near.icmp_send_echo(echo, addr("10.8.0.2:0").ip(), seq, b"x");
+        let _ = near.echo(echo).send(addr("10.8.0.2:0").ip(), seq, b"x");
     }
     let mut taken = 0;
     let mut batch = PacketBatch::new();

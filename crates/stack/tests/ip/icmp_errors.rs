@@ -124,10 +124,10 @@ fn any_about_a_syn_ends_the_connect_at_once(mode: Mode) {
         let seq_at = if world.is_v6 { 44 } else { 24 };
         other[seq_at] ^= 0x40;
         world.deliver(true, &about(&other, error));
-        assert_eq!(world.near.tcp_connected(id), Ok(false));
+        assert_eq!(world.near.tcp(id).connected(), Ok(false));
         world.deliver(true, &about(&syn, error));
-        assert_eq!(kind(world.near.tcp_connected(id)), meaning.map_or(Ok(false), Err));
-        assert_eq!(world.near.tcp_state(id) == Ok(State::Closed), meaning.is_some());
+        assert_eq!(kind(world.near.tcp(id).connected()), meaning.map_or(Ok(false), Err));
+        assert_eq!(world.near.tcp(id).state() == Ok(State::Closed), meaning.is_some());
     });
 }
 
@@ -137,19 +137,19 @@ fn an_open_connection_goes_on_and_names_it_when_it_is_given_up(mode: Mode) {
         world.far.tcp_listen(world.server(80), 4).expect("listen");
         let id = world.connect(80, &config);
         world.relay();
-        assert_eq!(world.near.tcp_connected(id), Ok(true));
-        world.near.tcp_write(id, b"into the void").expect("written");
+        assert_eq!(world.near.tcp(id).connected(), Ok(true));
+        world.near.tcp(id).write(b"into the void").expect("written");
         let segment = world.sent(true).remove(0);
         world.deliver(true, &about(&segment, error));
-        assert_eq!(world.near.tcp_state(id), Ok(State::Established));
-        assert_eq!(world.near.tcp_read(id, &mut [0; 9]), Err(Error::WouldBlock));
+        assert_eq!(world.near.tcp(id).state(), Ok(State::Established));
+        assert_eq!(world.near.tcp(id).read(&mut [0; 9]), Err(Error::WouldBlock));
         for _ in 0..200 {
             world.pass(Duration::from_millis(100));
             world.sent(true);
         }
-        let told = kind(world.near.tcp_read(id, &mut [0; 9]));
+        let told = kind(world.near.tcp(id).read(&mut [0; 9]));
         assert_eq!(told, Err(meaning.unwrap_or(TimedOut)));
-        assert_eq!(world.near.tcp_read(id, &mut [0; 9]), Ok(0), "told once");
+        assert_eq!(world.near.tcp(id).read(&mut [0; 9]), Ok(0), "told once");
     });
 }
 
@@ -158,18 +158,20 @@ fn a_connected_datagram_socket_hears_of_it(mode: Mode) {
         let any = if world.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
         let [connected, other] = [(); 2].map(|()| {
             let socket = world.near.udp_bind(any.parse().expect("an address")).expect("bind");
-            world.near.udp_send(socket, b"anybody?", Some(world.server(9))).expect("sent");
+            let to = world.server(9);
+            world.near.udp(socket).send(b"anybody?", Some(to)).expect("sent");
             socket
         });
         let sent = world.sent(true);
-        world.near.udp_connect(connected, world.server(9)).expect("connect");
+        let to = world.server(9);
+        world.near.udp(connected).connect(to).expect("connect");
         sent.iter().for_each(|packet| world.deliver(true, &about(packet, error)));
-        let told = kind(world.near.udp_recv(connected, &mut [0; 9]).map(drop));
+        let told = kind(world.near.udp(connected).recv(&mut [0; 9]).map(drop));
         assert_eq!(told, Err(meaning.unwrap_or(WouldBlock)));
-        let again = world.near.udp_recv(connected, &mut [0; 9]).map(drop);
+        let again = world.near.udp(connected).recv(&mut [0; 9]).map(drop);
         assert_eq!(again, Err(Error::WouldBlock), "told once");
         // RFC 1122, 4.1.3.3: who has sent to many is not told, as the error says not whom it is about.
-        assert_eq!(world.near.udp_recv(other, &mut [0; 9]).map(drop), Err(Error::WouldBlock));
+        assert_eq!(world.near.udp(other).recv(&mut [0; 9]).map(drop), Err(Error::WouldBlock));
     });
 }
 
@@ -183,7 +185,7 @@ fn a_half_open_handshake_is_ended_by_hard_ones_alone(mode: Mode) {
         world.deliver(false, &about(&answer, error));
         world.deliver(true, &answer);
         world.relay();
-        let accepted = world.far.tcp_accept(listener).map(drop);
+        let accepted = world.far.listener(listener).accept().map(drop);
         assert_eq!(accepted, if hard { Err(Error::WouldBlock) } else { Ok(()) });
     });
 }
@@ -201,19 +203,19 @@ fn nobody_on_the_link_is_told_when_the_questions_are_over(mode: Mode) {
         let mut now = near.refresh_time();
         let id = near.tcp_connect(to).expect("connect");
         let socket = near.udp_bind(any.parse().expect("an address")).expect("bind");
-        near.udp_connect(socket, to).expect("connect");
-        near.udp_send(socket, b"lost", None).expect("send");
+        near.udp(socket).connect(to).expect("connect");
+        near.udp(socket).send(b"lost", None).expect("send");
         near.turn(now);
         // RFC 4861, 10: three questions, a second apart.
         let begun = now;
-        while near.tcp_connected(id) == Ok(false) {
+        while near.tcp(id).connected() == Ok(false) {
             now += Duration::from_millis(100);
             near.turn(now);
         }
-        assert_eq!(near.tcp_connected(id), Err(Error::HostUnreachable));
+        assert_eq!(near.tcp(id).connected(), Err(Error::HostUnreachable));
         let took = now.saturating_duration_since(begun);
         assert!((2_900..3_300).contains(&took.as_millis()), "{took:?} of the engine's time");
-        assert_eq!(near.udp_recv(socket, &mut [0; 9]).map(drop), Err(Error::HostUnreachable));
+        assert_eq!(near.udp(socket).recv(&mut [0; 9]).map(drop), Err(Error::HostUnreachable));
         // The SYN, once more, and the datagram.
         let lost = near.stats().dropped(DropReason::NeighborUnreachable);
         assert!((2..=4).contains(&lost), "{lost}");
@@ -231,17 +233,17 @@ fn an_open_connection_outlives_its_neighbour(mode: Mode) {
     let id = near.tcp_connect_with("10.9.0.2:80".parse().expect("an address"), None, &tcp);
     let id = id.expect("connect");
     common::settle(&mut near, &mut far);
-    assert_eq!(near.tcp_connected(id), Ok(true));
-    near.tcp_write(id, b"is anybody there?").expect("written");
+    assert_eq!(near.tcp(id).connected(), Ok(true));
+    near.tcp(id).write(b"is anybody there?").expect("written");
     // The peer takes no turns any more.
     while near.stats().dropped(DropReason::NeighborUnreachable) == 0 {
         now += Duration::from_millis(100);
         near.turn(now);
     }
-    assert_eq!(near.tcp_state(id), Ok(State::Established));
-    while near.tcp_state(id) == Ok(State::Established) {
+    assert_eq!(near.tcp(id).state(), Ok(State::Established));
+    while near.tcp(id).state() == Ok(State::Established) {
         now += Duration::from_millis(100);
         near.turn(now);
     }
-    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::HostUnreachable));
+    assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::HostUnreachable));
 }

@@ -56,10 +56,10 @@ fn good_packets(mode: Mode) -> Vec<Vec<u8>> {
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let udp = engine.udp_bind(any.parse().expect("any")).expect("bind");
         for port in [53, 54] {
-            engine.udp_send(udp, b"a datagram", Some((ip, port).into())).expect("send");
+            engine.udp(udp).send(b"a datagram", Some((ip, port).into())).expect("send");
         }
         let echo = engine.icmp_bind(0).expect("bind");
-        engine.icmp_send_echo(echo, ip, 1, b"an echo").expect("send");
+        engine.echo(echo).send(ip, 1, b"an echo").expect("send");
     }
     engine.turn(now);
     let mut batch = PacketBatch::new();

@@ -67,12 +67,12 @@ impl World {
             let list = [DatagramToSend { data: &[8; 1400], to: Some(to) }];
             let engine = &mut self.engine;
             match way {
-                3 => assert_eq!(engine.udp_send_many(socket, &list), Ok(1)),
+                3 => assert_eq!(engine.udp(socket).send_many(&list), Ok(1)),
                 4 => {
-                    engine.udp_send_segmented(socket, &[9; 2000], 1300, Some(to)).expect("sent");
+                    engine.udp(socket).send_segmented(&[9; 2000], 1300, Some(to)).expect("sent");
                 }
-                5 => engine.icmp_send_echo(echo, to.ip(), 1, &[7; 1400]).expect("sent"),
-                _ => engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent"),
+                5 => engine.echo(echo).send(to.ip(), 1, &[7; 1400]).expect("sent"),
+                _ => engine.udp(socket).send(&[7; 1400], Some(to)).expect("sent"),
             }
             // Of those that the link does not take as one, the first.
             sent.extend(self.sent().into_iter().take(1));
@@ -84,9 +84,9 @@ impl World {
 
     fn socket(&mut self, peer: Option<SocketAddr>) -> SocketId {
         let socket = self.engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
-        self.engine.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
+        self.engine.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
         if let Some(peer) = peer {
-            self.engine.udp_connect(socket, peer).expect("connect");
+            self.engine.udp(socket).connect(peer).expect("connect");
         }
         socket
     }
@@ -109,37 +109,37 @@ fn what_the_path_does_not_carry_is_refused_and_nothing_else() {
         let data = [7; 1400];
         // By the long way, by the way to find headers, and by those.
         for _ in 0..3 {
-            world.engine.udp_send(socket, &data, named).expect("sent");
+            world.engine.udp(socket).send(&data, named).expect("sent");
         }
         let packets = world.sent();
         assert_eq!((packets.len(), world.engine.path_mtu(to.ip())), (3, Ok(1500)));
         world.too_big(&packets[2], 1280);
         assert_eq!(world.engine.path_mtu(to.ip()), Ok(1280));
         for _ in 0..2 {
-            assert_eq!(world.engine.udp_recv(socket, &mut [0; 9]), Err(Error::WouldBlock));
+            assert_eq!(world.engine.udp(socket).recv(&mut [0; 9]), Err(Error::WouldBlock));
             let refused = Err(Error::MessageTooLong);
-            assert_eq!(world.engine.udp_send(socket, &data, named), refused);
-            assert_eq!(world.engine.udp_send(socket, &data[..fits + 1], named), refused);
-            world.engine.udp_send(socket, &data[..fits], named).expect("sent");
+            assert_eq!(world.engine.udp(socket).send(&data, named), refused);
+            assert_eq!(world.engine.udp(socket).send(&data[..fits + 1], named), refused);
+            world.engine.udp(socket).send(&data[..fits], named).expect("sent");
             let list =
                 [fits, fits, 1400].map(|len| DatagramToSend { data: &data[..len], to: named });
-            assert_eq!(world.engine.udp_send_many(socket, &list), Ok(2));
-            let segmented = world.engine.udp_send_segmented(socket, &data, 1300, named);
+            assert_eq!(world.engine.udp(socket).send_many(&list), Ok(2));
+            let segmented = world.engine.udp(socket).send_segmented(&data, 1300, named);
             assert_eq!(segmented, refused);
         }
         assert_eq!(world.sent().len(), 6);
         // Not to others.
         let other = world.socket(None);
-        world.engine.udp_send(other, &data, Some(peer(is_v6, 3))).expect("sent");
+        world.engine.udp(other).send(&data, Some(peer(is_v6, 3))).expect("sent");
         assert_eq!(world.sent().len(), 1);
         // RFC 1191, 6.3: for ten minutes.
         world.now += Duration::from_secs(599);
         world.engine.turn(world.now);
-        assert_eq!(world.engine.udp_send(socket, &data, named), Err(Error::MessageTooLong));
+        assert_eq!(world.engine.udp(socket).send(&data, named), Err(Error::MessageTooLong));
         world.now += Duration::from_secs(1);
         world.engine.turn(world.now);
         assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
-        world.engine.udp_send(socket, &data, named).expect("sent");
+        world.engine.udp(socket).send(&data, named).expect("sent");
         assert_eq!(world.sent().len(), 1);
     }
 }
@@ -151,9 +151,9 @@ fn all_sockets_and_echoes_to_one_destination_know_its_path() {
     let (one, two) = (world.socket(Some(to)), world.socket(Some(to)));
     let echo = world.engine.icmp_bind(0).expect("a socket");
     for socket in [one, two, two, two] {
-        world.engine.udp_send(socket, &[7; 1400], None).expect("sent");
+        world.engine.udp(socket).send(&[7; 1400], None).expect("sent");
     }
-    world.engine.icmp_send_echo(echo, to.ip(), 1, &[7; 1400]).expect("sent");
+    world.engine.echo(echo).send(to.ip(), 1, &[7; 1400]).expect("sent");
     let packets = world.sent();
     // About an echo as about a datagram.
     world.too_big(&packets[4], 1300);
@@ -161,12 +161,12 @@ fn all_sockets_and_echoes_to_one_destination_know_its_path() {
     for (mtu, len) in [(1300, 1273), (1000, 973)] {
         assert_eq!(world.engine.path_mtu(to.ip()), Ok(mtu));
         for socket in [one, two] {
-            assert_eq!(world.engine.udp_send(socket, &vec![7; len], None), refused);
-            world.engine.udp_send(socket, &vec![7; len - 1], None).expect("sent");
+            assert_eq!(world.engine.udp(socket).send(&vec![7; len], None), refused);
+            world.engine.udp(socket).send(&vec![7; len - 1], None).expect("sent");
         }
         // It goes in fragments.
         world.sent();
-        world.engine.icmp_send_echo(echo, to.ip(), 1, &vec![7; len]).expect("sent");
+        world.engine.echo(echo).send(to.ip(), 1, &vec![7; len]).expect("sent");
         let parts: Vec<usize> = world.sent().iter().map(Vec::len).collect();
         assert!(parts.len() == 2 && parts.iter().all(|&part| part <= mtu), "{parts:?}");
         world.too_big(&packets[0], 1000);
@@ -178,7 +178,7 @@ fn what_no_socket_has_sent_or_was_not_too_big_says_nothing() {
     let mut world = World::new();
     let to = peer(false, 2);
     let socket = world.socket(Some(to));
-    world.engine.udp_send(socket, &[7; 1400], None).expect("sent");
+    world.engine.udp(socket).send(&[7; 1400], None).expect("sent");
     let sent = world.sent().remove(0);
     let mut of_another = sent.clone();
     of_another[21] ^= 1;
@@ -257,7 +257,7 @@ fn words_of_strangers_displace_no_path() {
         let mut world = World::new();
         let to = peer(is_v6, 2);
         let socket = world.socket(None);
-        world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+        world.engine.udp(socket).send(&[7; 1400], Some(to)).expect("sent");
         let sent = world.sent().remove(0);
         world.too_big(&sent, 1300);
         assert_eq!(world.engine.path_mtu(to.ip()), Ok(1300));
@@ -289,9 +289,9 @@ fn who_finds_out_the_path_himself_is_not_told_of_it() {
         let mut world = World::new();
         let to = peer(is_v6, 2);
         let (socket, other) = (world.socket(None), world.socket(None));
-        world.engine.udp_set_fragmentation(socket, how).expect("a socket");
+        world.engine.udp(socket).set_fragmentation(how).expect("a socket");
         for _ in 0..4 {
-            world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+            world.engine.udp(socket).send(&[7; 1400], Some(to)).expect("sent");
         }
         for sent in world.sent() {
             let ip = ip::parse(&sent, sent.len()).expect("a packet");
@@ -300,16 +300,16 @@ fn who_finds_out_the_path_himself_is_not_told_of_it() {
         }
         assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "{how:?}");
         // What another socket's datagram has proven holds for that one alone.
-        world.engine.udp_send(other, &[7; 1400], Some(to)).expect("sent");
+        world.engine.udp(other).send(&[7; 1400], Some(to)).expect("sent");
         let sent = world.sent().remove(0);
         world.too_big(&sent, 1280);
-        assert_eq!(world.engine.udp_send(other, &[7; 1400], Some(to)), Err(Error::MessageTooLong));
+        assert_eq!(world.engine.udp(other).send(&[7; 1400], Some(to)), Err(Error::MessageTooLong));
         for _ in 0..3 {
-            world.engine.udp_send(socket, &[7; 1400], Some(to)).expect("sent");
+            world.engine.udp(socket).send(&[7; 1400], Some(to)).expect("sent");
             assert_eq!(world.sent().len(), 1);
         }
         // Longer than the link takes: cut, or refused.
-        let long = world.engine.udp_send(socket, &[7; 1600], Some(to));
+        let long = world.engine.udp(socket).send(&[7; 1600], Some(to));
         match how {
             Fragmentation::Probe => assert_eq!(long, Err(Error::MessageTooLong)),
             _ => assert_eq!((long, world.sent().len()), (Ok(()), 2)),
@@ -385,9 +385,9 @@ fn an_echo_comes_back_with_its_traffic_class() {
 /// The hop limits of what a socket sends to a host and to a group, three times each.
 fn hops(world: &mut World, socket: SocketId, host: SocketAddr, group: SocketAddr) -> Vec<u8> {
     for to in [host, group].into_iter().flat_map(|to| [to; 3]) {
-        world.engine.udp_send(socket, b"hello", Some(to)).expect("sent");
+        world.engine.udp(socket).send(b"hello", Some(to)).expect("sent");
     }
-    world.engine.udp_send_segmented(socket, b"hello", 2, Some(group)).expect("sent");
+    world.engine.udp(socket).send_segmented(b"hello", 2, Some(group)).expect("sent");
     let header = |bytes: &Bytes| ip::parse(bytes, bytes.len()).expect("an IP packet");
     world.sent().iter().map(|bytes| header(bytes).hop_limit).collect()
 }
@@ -400,16 +400,16 @@ fn what_goes_to_a_group_stays_on_the_link_unless_asked_for() {
         let mut world = World::new();
         let socket = world.socket(None);
         assert_eq!(hops(&mut world, socket, host, group), [64, 64, 64, 1, 1, 1, 1, 1, 1]);
-        world.engine.udp_set_hop_limits(socket, None, Some(9)).expect("set");
+        world.engine.udp(socket).set_hop_limits(None, Some(9)).expect("set");
         assert_eq!(hops(&mut world, socket, host, group), [64, 64, 64, 9, 9, 9, 9, 9, 9]);
-        world.engine.udp_set_hop_limits(socket, Some(3), None).expect("set");
+        world.engine.udp(socket).set_hop_limits(Some(3), None).expect("set");
         assert_eq!(hops(&mut world, socket, host, group), [3, 3, 3, 9, 9, 9, 9, 9, 9]);
-        assert_eq!(world.engine.udp_hop_limits(socket), Ok([3, 9]));
-        let refused = world.engine.udp_set_hop_limits(socket, None, Some(0));
+        assert_eq!(world.engine.udp(socket).hop_limits(), Ok([3, 9]));
+        let refused = world.engine.udp(socket).set_hop_limits(None, Some(0));
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         let echo = world.engine.icmp_bind(0).expect("a socket");
         let ip: IpAddr = group.ip();
-        world.engine.icmp_send_echo(echo, ip, 1, b"anybody?").expect("sent");
+        world.engine.echo(echo).send(ip, 1, b"anybody?").expect("sent");
         let echo = world.sent().remove(0);
         assert_eq!(ip::parse(&echo, echo.len()).expect("an IP packet").hop_limit, 1);
     }

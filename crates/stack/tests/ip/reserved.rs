@@ -59,21 +59,22 @@ fn nothing_is_sent_to_them_though_there_is_a_default_route() {
         }
         let socket = engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
         let refused = Err(Error::NetworkUnreachable);
-        assert_eq!(engine.udp_send(socket, b"lost", Some(peer)), refused, "{to}");
-        assert_eq!(engine.udp_connect(socket, peer), refused, "{to}");
-        assert_eq!(engine.icmp_send_echo(echo, ip, 1, b"ping"), refused, "{to}");
+        assert_eq!(engine.udp(socket).send(b"lost", Some(peer)), refused, "{to}");
+        assert_eq!(engine.udp(socket).connect(peer), refused, "{to}");
+        assert_eq!(engine.echo(echo).send(ip, 1, b"ping"), refused, "{to}");
     }
     assert_eq!(sent(&mut engine, &mut wire), Vec::<Vec<u8>>::new());
     // Its own are no peers either.
     for own in ["10.9.0.1", "fd09::1", "::ffff:10.9.0.1"] {
         let own: IpAddr = own.parse().expect("an address");
-        let refused = engine.icmp_send_echo(echo, own, 1, b"ping");
+        let refused = engine.echo(echo).send(own, 1, b"ping");
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(sent(&mut engine, &mut wire), Vec::<Vec<u8>>::new());
     // Of others the router's address is asked for; those of IPv4 in the form of IPv6 are those of IPv4.
     engine
-        .icmp_send_echo(echo, "::ffff:192.0.2.1".parse().expect("an address"), 1, b"ping")
+        .echo(echo)
+        .send("::ffff:192.0.2.1".parse().expect("an address"), 1, b"ping")
         .expect("sent");
     assert_eq!(sent(&mut engine, &mut wire).len(), 1);
 }

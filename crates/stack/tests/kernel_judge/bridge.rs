@@ -54,7 +54,7 @@ fn wait(
         // While nobody has the address it may be refused.
         let _ = peer.send(b"to whoever has it");
         engine.run_once(Some(Duration::from_millis(5)))?;
-        if engine.udp_recv(socket, &mut [0; 64]).is_ok() {
+        if engine.udp(socket).recv(&mut [0; 64]).is_ok() {
             return Ok(start.elapsed());
         }
     }
@@ -134,7 +134,7 @@ judged! {
             engine.run_once(Some(Duration::from_millis(20)))?;
             FOUND.fetch_add(1, Ordering::Relaxed);
         }
-        while engine.udp_recv(socket, &mut [0; 64]).is_ok() {}
+        while engine.udp(socket).recv(&mut [0; 64]).is_ok() {}
         ip("neigh flush dev peer0")?;
         let time = wait(&mut engine, socket, &peer)?;
         FOUND.fetch_add(1, Ordering::Relaxed);

@@ -47,7 +47,7 @@ impl Side {
         while self.sent < bytes {
             let n = CHUNK_BYTES.min((bytes - self.sent) as usize);
             self.own.fill(self.sent, &mut self.chunk[..n]);
-            match self.engine.tcp_write(socket, &self.chunk[..n]) {
+            match self.engine.tcp(socket).write(&self.chunk[..n]) {
                 Ok(0) | Err(Error::WouldBlock | Error::NotConnected) => break,
                 Ok(n) => self.sent += n as u64,
                 Err(error) => return Err(error),
@@ -55,11 +55,11 @@ impl Side {
             moved = true;
         }
         if self.sent == bytes && !self.shut {
-            self.engine.tcp_shutdown_write(socket)?;
+            self.engine.tcp(socket).shutdown_write()?;
             self.shut = true;
         }
         while !self.ended {
-            match self.engine.tcp_read(socket, &mut self.chunk) {
+            match self.engine.tcp(socket).read(&mut self.chunk) {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     self.theirs.check(self.received, &self.chunk[..n]);
@@ -100,7 +100,7 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
         while !(near.done() && far.done()) {
             let turns = [near.engine.turn(now), far.engine.turn(now)];
             if far.socket.is_none() {
-                far.socket = far.engine.tcp_accept(listener).ok().map(|(id, _)| id);
+                far.socket = far.engine.listener(listener).accept().ok().map(|(id, _)| id);
             }
             let moved = near.work(bytes)? | far.work(bytes)?;
             MOVED.store(near.received + far.received, Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
             }
         }
         assert_eq!((near.received, far.received), (bytes, bytes));
-        let info = near.engine.tcp_info(near.socket.expect("a socket"))?;
+        let info = near.engine.tcp(near.socket.expect("a socket")).info()?;
         say(&format!(
             "{} MiB each way at once in {:.1} s, {:.1} s of virtual time; {}",
             bytes >> 20,

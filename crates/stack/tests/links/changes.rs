@@ -101,7 +101,7 @@ fn pass(
         now += Duration::from_micros(200);
         near.turn(now);
         far.turn(now);
-        while let Some(read) = to.and_then(|to| far.tcp_read(to, &mut sink).ok()) {
+        while let Some(read) = to.and_then(|to| far.tcp(to).read(&mut sink).ok()) {
             if read == 0 {
                 break;
             }
@@ -136,13 +136,13 @@ fn any_mtu_will_do() {
             pass(&mut near, &mut far, SOON, None);
             set();
             let data: Vec<u8> = (0..300_000_u32).map(|at| (at / 3) as u8).collect();
-            let written = near.tcp_write(from, &data).unwrap_or(0);
+            let written = near.tcp(from).write(&data).unwrap_or(0);
             let any = if far_addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let udp = near.udp_bind(any.parse().unwrap()).unwrap();
             for len in [0, 1, mtu.saturating_sub(48).min(65_507), 65_507] {
-                let _ = near.udp_send(udp, &data[..len], Some(far_addr));
+                let _ = near.udp(udp).send(&data[..len], Some(far_addr));
             }
-            let to = far.tcp_accept(listener).ok().map(|(id, _)| id);
+            let to = far.listener(listener).accept().ok().map(|(id, _)| id);
             let got = pass(&mut near, &mut far, Duration::from_secs(2), to);
             let sent = got == data[..written] && written > 200_000;
             assert!(sent || mtu < 576, "{} bytes at {mtu} by {far_addr}", got.len());
@@ -161,28 +161,28 @@ fn streams_and_datagrams_go_by_the_mtu_as_it_is() {
             let from = near.tcp_connect(far_addr).unwrap();
             let any = if far_addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let udp = near.udp_bind(any.parse().unwrap()).unwrap();
-            near.udp_set_fragmentation(udp, Fragmentation::Never).unwrap();
+            near.udp(udp).set_fragmentation(Fragmentation::Never).unwrap();
             pass(&mut near, &mut far, SOON, None);
-            let to = far.tcp_accept(listener).unwrap().0;
+            let to = far.listener(listener).accept().unwrap().0;
             let data: Vec<u8> = (0..100_000_u32).map(|at| (at / 3) as u8).collect();
             for mtu in [1500, 1300, 700, 1500] {
                 set.lock().unwrap().mtu = Some(mtu);
-                assert_eq!(near.tcp_write(from, &data), Ok(data.len()));
+                assert_eq!(near.tcp(from).write(&data), Ok(data.len()));
                 let got = pass(&mut near, &mut far, Duration::from_secs(3), Some(to));
                 assert!(got == data, "{} of {} at {mtu}", got.len(), data.len());
                 assert_eq!(near.links().next().unwrap().mtu, mtu);
                 set.lock().unwrap().longest = 0;
-                assert_eq!(near.tcp_write(from, &data), Ok(data.len()));
+                assert_eq!(near.tcp(from).write(&data), Ok(data.len()));
                 assert!(pass(&mut near, &mut far, SOON, Some(to)) == data);
-                assert_eq!(near.tcp_info(from).unwrap().path_mtu_bytes as usize, mtu);
+                assert_eq!(near.tcp(from).info().unwrap().path_mtu_bytes as usize, mtu);
                 let whole = vec![1; mtu - headers];
                 let longer = vec![1; mtu - headers + 1];
                 for _ in 0..3 {
                     assert_eq!(
-                        near.udp_send(udp, &longer, Some(far_addr)),
+                        near.udp(udp).send(&longer, Some(far_addr)),
                         Err(Error::MessageTooLong)
                     );
-                    assert_eq!(near.udp_send(udp, &whole, Some(far_addr)), Ok(()));
+                    assert_eq!(near.udp(udp).send(&whole, Some(far_addr)), Ok(()));
                 }
                 pass(&mut near, &mut far, SOON, None);
                 assert_eq!(set.lock().unwrap().longest, mtu + 14);
@@ -192,7 +192,7 @@ fn streams_and_datagrams_go_by_the_mtu_as_it_is() {
             pass(&mut near, &mut far, SOON, None);
             let second = near.tcp_connect(far_addr).unwrap();
             pass(&mut near, &mut far, SOON, None);
-            let offered = near.tcp_info(second).unwrap().adv_mss_bytes as usize;
+            let offered = near.tcp(second).info().unwrap().adv_mss_bytes as usize;
             assert_eq!(offered, 1000 - headers - 12);
         }
     }
@@ -206,19 +206,19 @@ fn neighbours_are_told_of_another_address_and_a_stream_goes_on() {
         let listener = far.tcp_listen(far_addr, 8).unwrap();
         let from = near.tcp_connect(far_addr).unwrap();
         pass(&mut near, &mut far, SOON, None);
-        let to = far.tcp_accept(listener).unwrap().0;
+        let to = far.listener(listener).accept().unwrap().0;
         set.lock().unwrap().mac = Some(MAC);
         pass(&mut near, &mut far, SOON, None);
         assert_eq!(near.links().next().unwrap().mac, MAC);
         let known = far.neighbors().filter(|neighbor| neighbor.mac == Some(MAC)).count();
         assert!(known > 0, "{:?}", far.neighbors().collect::<Vec<_>>());
         // The far end sends first: to the new address.
-        far.tcp_write(to, &[7; 5000]).unwrap();
+        far.tcp(to).write(&[7; 5000]).unwrap();
         pass(&mut near, &mut far, SOON, None);
         let mut sink = [0; 5000];
-        assert_eq!(near.tcp_read(from, &mut sink), Ok(5000));
-        assert_eq!(far.tcp_info(to).unwrap().retransmits, 0);
-        near.tcp_write(from, &[8; 5000]).unwrap();
+        assert_eq!(near.tcp(from).read(&mut sink), Ok(5000));
+        assert_eq!(far.tcp(to).info().unwrap().retransmits, 0);
+        near.tcp(from).write(&[8; 5000]).unwrap();
         assert_eq!(pass(&mut near, &mut far, SOON, Some(to)), [8; 5000]);
     }
 }

@@ -88,7 +88,7 @@ impl Hosts {
     fn connect(&mut self, listener: SocketId) -> (SocketId, SocketId) {
         let client = self.near.tcp_connect(server()).expect("connect");
         self.run(Duration::from_millis(50));
-        (client, self.far.tcp_accept(listener).expect("accept").0)
+        (client, self.far.listener(listener).accept().expect("accept").0)
     }
 
     /// Writes so much into a connection of the near host; it must arrive at the far one.
@@ -96,9 +96,9 @@ impl Hosts {
         let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let (mut written, mut read, mut buffer) = (0, Vec::new(), vec![0; 100_000]);
         for _ in 0..2000 {
-            written += self.near.tcp_write(client, &data[written..]).unwrap_or(0);
+            written += self.near.tcp(client).write(&data[written..]).unwrap_or(0);
             self.run(Duration::from_millis(5));
-            while let Ok(len @ 1..) = self.far.tcp_read(at, &mut buffer) {
+            while let Ok(len @ 1..) = self.far.tcp(at).read(&mut buffer) {
                 read.extend_from_slice(&buffer[..len]);
             }
             if read.len() == len {
@@ -110,7 +110,7 @@ impl Hosts {
 }
 
 fn source(engine: &mut Engine, id: SocketId) -> String {
-    engine.tcp_addresses(id).expect("a connection").local.ip().to_string()
+    engine.tcp(id).addresses().expect("a connection").local.ip().to_string()
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     assert!(first > 0 && second == 0, "the lowest metric: {first} and {second}");
 
     // With something under way, which is lost.
-    hosts.near.tcp_write(before.0, &[7; 30_000]).expect("write");
+    hosts.near.tcp(before.0).write(&[7; 30_000]).expect("write");
     hosts.break_first();
     hosts.run(Duration::from_secs(3));
     let mut lost = vec![0; 30_000];
-    assert_eq!(hosts.far.tcp_read(before.1, &mut lost), Ok(30_000));
+    assert_eq!(hosts.far.tcp(before.1).read(&mut lost), Ok(30_000));
     assert!(hosts.carries(before, 100_000), "the connection goes on with its address");
     assert_eq!(sent(&hosts.near)[0], first);
 
@@ -140,9 +140,9 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     assert!(hosts.carries(after, 100_000));
     let socket = hosts.near.udp_bind("0.0.0.0:0".parse().expect("any")).expect("bind");
     let other = hosts.far.udp_bind(server()).expect("bind");
-    hosts.near.udp_send(socket, b"datagram", Some(server())).expect("sent");
+    hosts.near.udp(socket).send(b"datagram", Some(server())).expect("sent");
     hosts.run(Duration::from_millis(20));
-    let (len, from) = hosts.far.udp_recv(other, &mut lost).expect("received");
+    let (len, from) = hosts.far.udp(other).recv(&mut lost).expect("received");
     assert_eq!((len, from.ip().to_string().as_str()), (8, "10.1.0.1"));
     let routes: Vec<_> =
         hosts.near.routes().expect("its own").iter().map(|(_, route)| route.link).collect();
@@ -156,14 +156,14 @@ fn what_went_by_a_link_that_is_removed_goes_by_the_one_that_is_left() {
     let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
     let ends = hosts.connect(listener);
     assert!(hosts.carries(ends, 100_000));
-    hosts.near.tcp_write(ends.0, &[7; 30_000]).expect("write");
+    hosts.near.tcp(ends.0).write(&[7; 30_000]).expect("write");
     for engine in [&mut hosts.near, &mut hosts.far] {
         let removed = engine.remove_link(FIRST).expect("removed");
         assert!(removed.error.is_none() && removed.link.stats().tx_packets > 0);
         assert!(engine.routes().expect("its own").iter().all(|(_, route)| route.link == SECOND));
     }
     hosts.run(Duration::from_secs(3));
-    assert_eq!(hosts.far.tcp_read(ends.1, &mut vec![0; 30_000]), Ok(30_000));
+    assert_eq!(hosts.far.tcp(ends.1).read(&mut vec![0; 30_000]), Ok(30_000));
     assert!(hosts.carries(ends, 100_000), "the connection goes on with its address");
     let after = hosts.connect(listener);
     assert_eq!(source(&mut hosts.near, after.0), "10.1.0.1");
@@ -200,11 +200,11 @@ fn the_one_that_is_left_may_take_smaller_packets() {
     let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
     let ends = hosts.connect(listener);
     assert!(hosts.carries(ends, 300_000));
-    hosts.near.tcp_write(ends.0, &[7; 60_000]).expect("write");
+    hosts.near.tcp(ends.0).write(&[7; 60_000]).expect("write");
     hosts.break_first();
     hosts.run(Duration::from_secs(3));
     let mut lost = vec![0; 60_000];
-    assert_eq!(hosts.far.tcp_read(ends.1, &mut lost), Ok(60_000));
+    assert_eq!(hosts.far.tcp(ends.1).read(&mut lost), Ok(60_000));
     assert!(hosts.carries(ends, 300_000));
     assert_eq!(hosts.near.stats().dropped(DropReason::TooLong), 0);
 }
@@ -229,7 +229,7 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
     ] {
         assert!(matches!(refused, Err(Error::Invalid(why)) if why.contains("failed")));
     }
-    hosts.near.tcp_write(ends.0, b"waits for a way").expect("write");
+    hosts.near.tcp(ends.0).write(b"waits for a way").expect("write");
     hosts.run(Duration::from_millis(500));
 
     let (near, far) = pair(PairConfig::default()).expect("a pair");
@@ -245,7 +245,7 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
     hosts.near.add_gateway(link, "10.0.0.2".parse().expect("an address")).expect("a route");
     hosts.run(Duration::from_secs(3));
     let mut buffer = [0; 99];
-    assert_eq!(hosts.far.tcp_read(ends.1, &mut buffer), Ok(15));
+    assert_eq!(hosts.far.tcp(ends.1).read(&mut buffer), Ok(15));
     assert!(hosts.carries(ends, 100_000));
     let own: Vec<_> = hosts.near.addresses().filter(|(of, _)| *of == Some(link)).collect();
     assert!(own.iter().any(|(_, own)| own.addr.to_string() == "10.0.0.1"), "{own:?}");

@@ -146,12 +146,12 @@ fn what_a_link_brings_together_with_its_error_is_read() {
     let mut far = common::engine(common::config(&pool, 2), far, &["10.0.0.2/24"]);
     let to = "10.0.0.1:9".parse().expect("an address");
     let from = far.udp_bind(far_addr()).expect("bind");
-    far.udp_send(from, b"before", Some(to)).expect("sent");
+    far.udp(from).send(b"before", Some(to)).expect("sent");
     common::settle(&mut far, &mut engine);
     let stack = local::Stack::new(engine);
     let socket = local::UdpSocket::bind(&stack, to).expect("bind");
     for word in [b"one", b"two"] {
-        far.udp_send(from, word, Some(to)).expect("sent");
+        far.udp(from).send(word, Some(to)).expect("sent");
     }
     far.flush();
     is_broken.store(true, Ordering::SeqCst);
@@ -179,14 +179,14 @@ fn what_is_on_its_way_in_when_a_link_fails_is_received_before() {
     let (from, socket) =
         (far.udp_bind(far_addr()).expect("bind"), engine.udp_bind(to).expect("bind"));
     for word in [b"one", b"two"] {
-        far.udp_send(from, word, Some(to)).expect("sent");
+        far.udp(from).send(word, Some(to)).expect("sent");
     }
     far.flush();
     let now = engine.refresh_time();
     engine.turn(now);
     is_broken.store(true, Ordering::SeqCst);
     assert_eq!(engine.turn(now).next_deadline, Some(now + delay));
-    engine.udp_send(socket, b"lost", Some(far_addr())).expect("sent");
+    engine.udp(socket).send(b"lost", Some(far_addr())).expect("sent");
     engine.turn(now + delay / 2);
     let link = engine.links().next().expect("a link").id;
     assert!(engine.link_error(link).is_none());
@@ -195,7 +195,7 @@ fn what_is_on_its_way_in_when_a_link_fails_is_received_before() {
     assert!(engine.link_error(link).is_some());
     let mut buffer = [0; 9];
     for word in [b"one", b"two"] {
-        assert_eq!(engine.udp_recv(socket, &mut buffer).map(|(len, _)| len), Ok(3));
+        assert_eq!(engine.udp(socket).recv(&mut buffer).map(|(len, _)| len), Ok(3));
         assert_eq!(&buffer[..3], word);
     }
     let stats = engine.link_stats(link).expect("a link");

@@ -262,7 +262,7 @@ fn a_port_of_another_engine_is_refused() {
         assert!(matches!(engine.udp_bind(at("0.0.0.0", other)), Err(Error::Invalid(_))));
         assert!(matches!(engine.icmp_bind(other), Err(Error::Invalid(_))));
         let any = engine.udp_bind(at("0.0.0.0", 0)).expect("bind");
-        let (local, _) = engine.udp_addresses(any).expect("a socket");
+        let (local, _) = engine.udp(any).addresses().expect("a socket");
         assert_eq!(usize::from(local.port()) % 2, index);
     }
     // An engine has one part of its flows.

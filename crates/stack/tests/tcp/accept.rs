@@ -38,7 +38,7 @@ fn connect(engine: &mut Engine, to: &str) -> SocketId {
 }
 
 fn stats(engine: &mut Engine, listener: SocketId) -> ListenerStats {
-    engine.tcp_listener_stats(listener).expect("a listener")
+    engine.listener(listener).stats().expect("a listener")
 }
 
 /// Without neighbours to ask for: what is sent arrives in the next turn.
@@ -64,7 +64,7 @@ fn flood(near: &mut Engine, far: &mut Engine, to: &str, count: usize) {
         let id = connect(near, to);
         settle_one_way(near, far);
         // Forgets the connection without a word. Should the answer arrive, it is reset.
-        near.tcp_abort(id);
+        near.tcp(id).abort();
         near.flush();
     }
 }
@@ -78,13 +78,13 @@ fn settle_one_way(near: &mut Engine, far: &mut Engine) {
 
 /// Data goes both ways.
 fn talks(near: &mut Engine, far: &mut Engine, client: SocketId, server: SocketId) {
-    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    assert_eq!(near.tcp(client).write(b"question"), Ok(8));
     settle(near, far);
     let mut bytes = [0; 16];
-    assert_eq!(far.tcp_read(server, &mut bytes), Ok(8));
-    assert_eq!(far.tcp_write(server, b"answer"), Ok(6));
+    assert_eq!(far.tcp(server).read(&mut bytes), Ok(8));
+    assert_eq!(far.tcp(server).write(b"answer"), Ok(6));
     settle(near, far);
-    assert_eq!(near.tcp_read(client, &mut bytes), Ok(6));
+    assert_eq!(near.tcp(client).read(&mut bytes), Ok(6));
     assert_eq!(&bytes[..6], b"answer");
 }
 
@@ -96,9 +96,9 @@ fn always_by_cookie_and_nothing_is_kept(mode: Mode) {
         settle_one_way(&mut near, &mut far);
         assert_eq!((far.connection_count(), stats(&mut far, listener).half_open), (open, 0));
         settle(&mut near, &mut far);
-        let (server, _) = far.tcp_accept(listener).expect("accepted");
+        let (server, _) = far.listener(listener).accept().expect("accepted");
         // What both agreed on came back in the timestamp.
-        let info = far.tcp_info(server).expect("open");
+        let info = far.tcp(server).info().expect("open");
         assert!(info.sack && info.timestamps && info.rcv_wscale > 0 && info.snd_wscale > 0);
         talks(&mut near, &mut far, client, server);
     }
@@ -115,8 +115,8 @@ fn ecn_survives_a_cookie(mode: Mode) {
     near.refresh_time();
     near.tcp_connect_with(addr(PORTS[0]), None, &ask).expect("connect");
     settle(&mut near, &mut far);
-    let (server, _) = far.tcp_accept(listener).expect("accepted");
-    assert!(far.tcp_info(server).expect("open").ecn);
+    let (server, _) = far.listener(listener).accept().expect("accepted");
+    assert!(far.tcp(server).info().expect("open").ecn);
 }
 
 fn a_full_syn_queue_falls_back_to_cookies(mode: Mode) {
@@ -132,8 +132,8 @@ fn a_full_syn_queue_falls_back_to_cookies(mode: Mode) {
         // Somebody who means it still comes through.
         let client = connect(&mut near, to);
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_state(client), Ok(State::Established));
-        let (server, _) = far.tcp_accept(listener).expect("accepted");
+        assert_eq!(near.tcp(client).state(), Ok(State::Established));
+        let (server, _) = far.listener(listener).accept().expect("accepted");
         talks(&mut near, &mut far, client, server);
     }
     assert_eq!(far.stats().dropped(DropReason::SynQueueFull), 0);
@@ -201,12 +201,12 @@ fn data_behind_the_last_step_is_taken_in_the_same_batch(mode: Mode) {
         let with = Config::default().syn_cookies(cookies);
         let (mut near, mut far, listener) = listening(mode, 64, 64, with);
         let client = connect(&mut near, PORTS[0]);
-        assert_eq!(near.tcp_write(client, &[7; 30_000]), Ok(30_000));
+        assert_eq!(near.tcp(client).write(&[7; 30_000]), Ok(30_000));
         settle(&mut near, &mut far);
-        let (server, _) = far.tcp_accept(listener).expect("accepted");
+        let (server, _) = far.listener(listener).accept().expect("accepted");
         let mut bytes = vec![0; 40_000];
-        assert_eq!(far.tcp_read(server, &mut bytes), Ok(30_000));
-        assert_eq!(near.tcp_info(client).expect("open").retransmits, 0);
+        assert_eq!(far.tcp(server).read(&mut bytes), Ok(30_000));
+        assert_eq!(near.tcp(client).info().expect("open").retransmits, 0);
         assert_eq!(far.stats().tcp_resets, 0);
     }
 }
@@ -216,21 +216,21 @@ fn forged_last_steps_open_nothing(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 64, 64, with);
     let client = connect(&mut near, PORTS[0]);
     settle(&mut near, &mut far);
-    far.tcp_accept(listener).expect("accepted");
+    far.listener(listener).accept().expect("accepted");
     // A second host with the first one's addresses and other secrets: its segments are guesses.
-    let tuple = near.tcp_addresses(client).expect("open");
-    let id = far.tcp_accept(listener);
+    let tuple = near.tcp(client).addresses().expect("open");
+    let id = far.listener(listener).accept();
     assert_eq!(id, Err(Error::WouldBlock));
     far.tcp_listen(addr("10.9.0.2:81"), 4).expect("listen");
-    near.tcp_write(client, b"more").expect("room");
+    near.tcp(client).write(b"more").expect("room");
     settle(&mut near, &mut far);
     assert_eq!(stats(&mut far, listener).cookies_refused, 0, "it has a connection");
     // The server forgets it; then the client's segments carry numbers that no cookie has.
     let server = far.sockets().find(|socket| socket.remote == Some(tuple.local)).expect("open").id;
-    far.tcp_abort(server);
+    far.tcp(server).abort();
     let now = far.refresh_time();
     far.turn(now);
-    near.tcp_write(client, b"still there?").expect("room");
+    near.tcp(client).write(b"still there?").expect("room");
     near.flush();
     far.turn(now);
     let counted = stats(&mut far, listener);
@@ -249,11 +249,11 @@ fn the_accept_queue_holds_back_cookies_too(mode: Mode) {
     let mut seen = HashSet::new();
     let mut now = near.refresh_time();
     for &id in &clients {
-        near.tcp_write(id, b"hello").expect("room");
+        near.tcp(id).write(b"hello").expect("room");
     }
     for _ in 0..100 {
         settle(&mut near, &mut far);
-        while let Ok((id, _)) = far.tcp_accept(listener) {
+        while let Ok((id, _)) = far.listener(listener).accept() {
             seen.insert(id);
         }
         now += Duration::from_millis(100);
@@ -262,7 +262,7 @@ fn the_accept_queue_holds_back_cookies_too(mode: Mode) {
     }
     assert_eq!(seen.len(), 4);
     for id in seen {
-        assert_eq!(far.tcp_read(id, &mut [0; 9]), Ok(5));
+        assert_eq!(far.tcp(id).read(&mut [0; 9]), Ok(5));
     }
 }
 
@@ -284,12 +284,12 @@ fn what_came_before_it_is_told_after_an_accept(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 8, 8, Config::default());
     let client = connect(&mut near, PORTS[0]);
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_send(client, b"early"), Ok(5));
+    assert_eq!(near.tcp(client).send(b"early"), Ok(5));
     settle(&mut near, &mut far);
     while let Some((id, _)) = far.next_event() {
         assert_eq!(id, listener, "nobody has the other one");
     }
-    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let (server, _) = far.listener(listener).accept().expect("a connection");
     let (id, told) = far.next_event().expect("news");
     assert_eq!((id, told.readable, told.writable, told.closed), (server, true, true, false));
     assert_eq!(far.next_event(), None);
@@ -299,10 +299,10 @@ fn a_reset_before_an_accept_is_told_after_it(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 8, 8, Config::default());
     let client = connect(&mut near, PORTS[0]);
     settle(&mut near, &mut far);
-    near.tcp_abort(client);
+    near.tcp(client).abort();
     settle(&mut near, &mut far);
     while far.next_event().is_some() {}
-    if let Ok((server, _)) = far.tcp_accept(listener) {
+    if let Ok((server, _)) = far.listener(listener).accept() {
         let (id, told) = far.next_event().expect("news");
         assert!(id == server && told.readable && told.closed);
     }

@@ -60,7 +60,7 @@ impl World {
         world.after(Duration::from_millis(20));
         world.segment(TcpFlags::ACK, &[]);
         let listener = world.engine.sockets().next().expect("the listener").id;
-        world.socket = Some(world.engine.tcp_accept(listener).expect("a connection").0);
+        world.socket = Some(world.engine.listener(listener).accept().expect("a connection").0);
         world
     }
 
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn write(&mut self, bytes: usize) {
-        assert_eq!(self.engine.tcp_write(self.id(), &vec![7; bytes]), Ok(bytes));
+        assert_eq!(self.engine.tcp(self.id()).write(&vec![7; bytes]), Ok(bytes));
         self.turn();
     }
 
@@ -193,7 +193,7 @@ fn shut() -> World {
 /// One that is in TIME-WAIT, as the application closed first.
 fn time_wait() -> World {
     let mut world = World::open(false);
-    world.engine.tcp_close(world.id());
+    world.engine.tcp(world.id()).close();
     world.turn();
     world.ack += 1;
     world.segment(TcpFlags::ACK | TcpFlags::FIN, &[]);
@@ -299,7 +299,7 @@ fn whatever_tcp_throws_away_has_a_reason() {
         (
             open,
             |world| {
-                world.engine.tcp_close(world.id());
+                world.engine.tcp(world.id()).close();
                 world.segment(TcpFlags::ACK, b"too late");
             },
             &[("tcp_unread", 1)],

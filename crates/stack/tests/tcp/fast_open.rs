@@ -37,18 +37,18 @@ fn connect(near: &mut Engine, addr: &str) -> SocketId {
 }
 
 fn status(engine: &mut Engine, id: SocketId) -> FastOpenStatus {
-    engine.tcp_info(id).expect("a connection").fast_open
+    engine.tcp(id).info().expect("a connection").fast_open
 }
 
 /// A first connection, which leaves the client with a cookie.
 fn learn(near: &mut Engine, far: &mut Engine, listener: SocketId, addr: &str) {
     let first = connect(near, addr);
-    assert_eq!(near.tcp_connected(first), Ok(false), "without a cookie it begins at once");
+    assert_eq!(near.tcp(first).connected(), Ok(false), "without a cookie it begins at once");
     settle(near, far);
-    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let (server, _) = far.listener(listener).accept().expect("a connection");
     assert_eq!(status(near, first), FastOpenStatus::Requested);
-    near.tcp_close(first);
-    far.tcp_close(server);
+    near.tcp(first).close();
+    far.tcp(server).close();
     settle(near, far);
 }
 
@@ -59,27 +59,27 @@ fn the_second_connection_brings_its_data_with_the_syn(mode: Mode) {
         learn(&mut near, &mut far, listener, addr);
         let client = connect(&mut near, addr);
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_connected(client), Ok(true), "it waits for what is written");
-        assert_eq!(far.tcp_accept(listener), Err(Error::WouldBlock));
-        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        assert_eq!(near.tcp(client).connected(), Ok(true), "it waits for what is written");
+        assert_eq!(far.listener(listener).accept(), Err(Error::WouldBlock));
+        assert_eq!(near.tcp(client).write(b"question"), Ok(8));
         near.flush();
-        assert_eq!(near.tcp_state(client), Ok(State::SynSent));
+        assert_eq!(near.tcp(client).state(), Ok(State::SynSent));
         // The server sees the SYN alone.
         let now = far.refresh_time();
         far.turn(now);
-        let (server, _) = far.tcp_accept(listener).expect("open with the SYN");
-        assert_eq!(far.tcp_state(server), Ok(State::SynReceived));
+        let (server, _) = far.listener(listener).accept().expect("open with the SYN");
+        assert_eq!(far.tcp(server).state(), Ok(State::SynReceived));
         let mut buffer = [0; 16];
-        assert_eq!(far.tcp_read(server, &mut buffer), Ok(8));
+        assert_eq!(far.tcp(server).read(&mut buffer), Ok(8));
         assert_eq!(&buffer[..8], b"question");
-        assert_eq!(far.tcp_write(server, b"answer"), Ok(6));
+        assert_eq!(far.tcp(server).write(b"answer"), Ok(6));
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_read(client, &mut buffer), Ok(6));
-        assert_eq!(far.tcp_state(server), Ok(State::Established));
+        assert_eq!(near.tcp(client).read(&mut buffer), Ok(6));
+        assert_eq!(far.tcp(server).state(), Ok(State::Established));
         assert_eq!(status(&mut near, client), FastOpenStatus::DataAccepted);
         assert_eq!(status(&mut far, server), FastOpenStatus::DataAccepted);
         assert_eq!(far.stats().tcp_fast_opens, 1);
-        assert_eq!(near.tcp_info(client).expect("a connection").retransmits, 0);
+        assert_eq!(near.tcp(client).info().expect("a connection").retransmits, 0);
     }
 }
 
@@ -111,7 +111,7 @@ fn beyond_the_limit_the_handshake_comes_first(mode: Mode) {
     let (mut near, mut far, listener) = with_room_for_one(mode, addr);
     let clients: Vec<_> = (0..3).map(|_| connect(&mut near, addr)).collect();
     for &client in &clients {
-        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        assert_eq!(near.tcp(client).write(b"question"), Ok(8));
     }
     near.flush();
     let now = far.refresh_time();
@@ -119,12 +119,12 @@ fn beyond_the_limit_the_handshake_comes_first(mode: Mode) {
     assert_eq!((far.stats().tcp_fast_opens, far.stats().tcp_fast_open_refused), (1, 2));
     settle(&mut near, &mut far);
     for _ in &clients {
-        let (server, _) = far.tcp_accept(listener).expect("a connection");
-        assert_eq!(far.tcp_read(server, &mut [0; 16]), Ok(8), "the data comes all the same");
+        let (server, _) = far.listener(listener).accept().expect("a connection");
+        assert_eq!(far.tcp(server).read(&mut [0; 16]), Ok(8), "the data comes all the same");
     }
     // The place is free again.
     let client = connect(&mut near, addr);
-    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    assert_eq!(near.tcp(client).write(b"question"), Ok(8));
     settle(&mut near, &mut far);
     assert_eq!(far.stats().tcp_fast_opens, 2);
 }
@@ -134,7 +134,7 @@ fn the_limit_is_met_by_chance(mode: Mode) {
     let (mut near, mut far, _) = with_room_for(mode, SERVERS[0], 32, 64);
     for _ in 0..32 {
         let client = connect(&mut near, SERVERS[0]);
-        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        assert_eq!(near.tcp(client).write(b"question"), Ok(8));
         near.flush();
     }
     let now = far.refresh_time();
@@ -147,18 +147,18 @@ fn a_connection_that_is_reset_early_keeps_its_place(mode: Mode) {
     let addr = SERVERS[1];
     let (mut near, mut far, listener) = with_room_for_one(mode, addr);
     let client = connect(&mut near, addr);
-    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    assert_eq!(near.tcp(client).write(b"question"), Ok(8));
     near.flush();
     let now = far.refresh_time();
     far.turn(now);
     // The client is gone before the SYN-ACK comes: it answers with a reset.
-    near.tcp_abort(client);
+    near.tcp(client).abort();
     near.flush();
     settle(&mut near, &mut far);
-    let (server, _) = far.tcp_accept(listener).expect("open with the SYN");
-    assert_eq!(far.tcp_connected(server), Err(Error::ConnectionReset));
+    let (server, _) = far.listener(listener).accept().expect("open with the SYN");
+    assert_eq!(far.tcp(server).connected(), Err(Error::ConnectionReset));
     let client = connect(&mut near, addr);
-    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    assert_eq!(near.tcp(client).write(b"question"), Ok(8));
     settle(&mut near, &mut far);
     assert_eq!((far.stats().tcp_fast_opens, far.stats().tcp_fast_open_refused), (1, 1));
 }
@@ -169,9 +169,9 @@ fn a_listener_without_fast_open_gives_no_cookie(mode: Mode) {
     far.tcp_listen(addr.parse().expect("an address"), 8).expect("a listener");
     for _ in 0..2 {
         let client = connect(&mut near, addr);
-        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        assert_eq!(near.tcp(client).write(b"question"), Ok(8));
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_state(client), Ok(State::Established));
+        assert_eq!(near.tcp(client).state(), Ok(State::Established));
         assert_eq!(status(&mut near, client), FastOpenStatus::Requested);
     }
     assert_eq!(far.stats().tcp_fast_opens, 0);

@@ -18,7 +18,7 @@ fn jumbo_segments_are_sent_from_where_they_were_written_and_copied_to_their_read
     let listener = far.tcp_listen("10.9.0.2:9".parse().unwrap(), 1).unwrap();
     let from = near.tcp_connect("10.9.0.2:9".parse().unwrap()).unwrap();
     common::settle(&mut near, &mut far);
-    let to = far.tcp_accept(listener).unwrap().0;
+    let to = far.listener(listener).accept().unwrap().0;
     let mut sink = vec![0; 1 << 20];
     let mut time = near.now().max(far.now());
     let (count, mut last) = (4, 0);
@@ -27,7 +27,7 @@ fn jumbo_segments_are_sent_from_where_they_were_written_and_copied_to_their_read
         let len = if round % 4 == 3 { count * PART - 3000 } else { count * PART };
         let data: Vec<u8> = (0..len as u32).map(|at| (at / 3 + at / 509 + round) as u8).collect();
         let used = near.pool().stats().used_frames;
-        assert_eq!(near.tcp_write(from, &data), Ok(len));
+        assert_eq!(near.tcp(from).write(&data), Ok(len));
         near.turn(time);
         last = near.pool().stats().used_frames - used;
         let mut got = Vec::new();
@@ -35,7 +35,7 @@ fn jumbo_segments_are_sent_from_where_they_were_written_and_copied_to_their_read
             time += Duration::from_micros(100);
             let (_, read) = far.turn_reading(time, to, &mut sink);
             got.extend_from_slice(&sink[..read]);
-            while let Ok(read) = far.tcp_read(to, &mut sink) {
+            while let Ok(read) = far.tcp(to).read(&mut sink) {
                 got.extend_from_slice(&sink[..read]);
             }
             near.turn(time);
@@ -46,5 +46,5 @@ fn jumbo_segments_are_sent_from_where_they_were_written_and_copied_to_their_read
     // One copy of the bytes, wherever they are.
     let frames = (PART + 200).div_ceil(FRAME_SIZE_BYTES);
     assert!(last <= count * frames + 1, "{last} frames for {count} segments");
-    assert_eq!(near.tcp_info(from).unwrap().retransmits, 0);
+    assert_eq!(near.tcp(from).info().unwrap().retransmits, 0);
 }

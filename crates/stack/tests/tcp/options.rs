@@ -26,13 +26,13 @@ fn connected(near: &mut Engine, far: &mut Engine, addr: &str) -> (SocketId, Sock
     let listener = far.tcp_listen(addr, 8).expect("a listener");
     let client = near.tcp_connect(addr).expect("a connection");
     settle(near, far);
-    (client, far.tcp_accept(listener).expect("a connection").0)
+    (client, far.listener(listener).accept().expect("a connection").0)
 }
 
 fn every_option_is_read_back_as_it_was_set(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     let (client, _) = connected(&mut near, &mut far, "[fd09::2]:80");
-    let mut options = near.tcp_options(client).expect("options");
+    let mut options = near.tcp(client).options().expect("options");
     assert!(!options.nodelay && options.keepalive.is_none() && options.linger.is_none());
     assert_eq!((options.dscp, options.hop_limit, options.user_timeout), (0, 64, None));
     options.nodelay = true;
@@ -43,8 +43,8 @@ fn every_option_is_read_back_as_it_was_set(mode: Mode) {
     options.recv_buffer_bytes = 100_000;
     options.send_buffer_bytes = 200_000;
     (options.dscp, options.hop_limit) = (46, 255);
-    near.tcp_set_options(client, &options).expect("options");
-    assert_eq!(near.tcp_options(client), Ok(options));
+    near.tcp(client).set_options(&options).expect("options");
+    assert_eq!(near.tcp(client).options(), Ok(options));
     let wrong = [
         millstream::TcpSocketOptions { dscp: 64, ..options },
         millstream::TcpSocketOptions { hop_limit: 0, ..options },
@@ -54,39 +54,39 @@ fn every_option_is_read_back_as_it_was_set(mode: Mode) {
     ];
     for wrong in wrong {
         assert!(
-            matches!(near.tcp_set_options(client, &wrong), Err(Error::Invalid(_))),
+            matches!(near.tcp(client).set_options(&wrong), Err(Error::Invalid(_))),
             "{wrong:?}"
         );
     }
-    assert_eq!(near.tcp_options(client), Ok(options));
+    assert_eq!(near.tcp(client).options(), Ok(options));
 }
 
 fn urgent_data_is_marked_in_the_stream(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     let (client, server) = connected(&mut near, &mut far, "10.9.0.2:80");
-    assert_eq!(near.tcp_write(client, b"plain "), Ok(6));
-    assert_eq!(near.tcp_write_urgent(client, b"urgent"), Ok(6));
-    assert_eq!(near.tcp_write(client, b" plain"), Ok(6));
+    assert_eq!(near.tcp(client).write(b"plain "), Ok(6));
+    assert_eq!(near.tcp(client).write_urgent(b"urgent"), Ok(6));
+    assert_eq!(near.tcp(client).write(b" plain"), Ok(6));
     settle(&mut near, &mut far);
-    assert_eq!(far.tcp_urgent(server), Ok(Some(12)));
+    assert_eq!(far.tcp(server).urgent(), Ok(Some(12)));
     let mut buffer = [0; 100];
-    assert_eq!(far.tcp_read(server, &mut buffer[..8]), Ok(8));
-    assert_eq!(far.tcp_urgent(server), Ok(Some(4)));
-    assert_eq!(far.tcp_read(server, &mut buffer[8..]), Ok(10));
-    assert_eq!(far.tcp_urgent(server), Ok(None));
+    assert_eq!(far.tcp(server).read(&mut buffer[..8]), Ok(8));
+    assert_eq!(far.tcp(server).urgent(), Ok(Some(4)));
+    assert_eq!(far.tcp(server).read(&mut buffer[8..]), Ok(10));
+    assert_eq!(far.tcp(server).urgent(), Ok(None));
     assert_eq!(&buffer[..18], b"plain urgent plain");
 }
 
 fn lingering_for_no_time_resets(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     let (client, server) = connected(&mut near, &mut far, "10.9.0.2:80");
-    let mut options = near.tcp_options(client).expect("options");
+    let mut options = near.tcp(client).options().expect("options");
     options.linger = Some(Duration::ZERO);
-    near.tcp_set_options(client, &options).expect("options");
-    near.tcp_close(client);
+    near.tcp(client).set_options(&options).expect("options");
+    near.tcp(client).close();
     settle(&mut near, &mut far);
-    assert_eq!(far.tcp_read(server, &mut [0; 1]), Err(Error::ConnectionReset));
-    assert_eq!(far.tcp_state(server), Ok(State::Closed));
+    assert_eq!(far.tcp(server).read(&mut [0; 1]), Err(Error::ConnectionReset));
+    assert_eq!(far.tcp(server).state(), Ok(State::Closed));
 }
 
 /// RFC 9293 MUST-46.
@@ -111,9 +111,9 @@ fn local_addresses_are_chosen_or_given(mode: Mode) {
     let config = Config::default();
     let client = near.tcp_connect_with(own, Some(from), &config).expect("a connection");
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_addresses(client).expect("ends").local, from);
-    assert_eq!(far.tcp_accept(special).expect("a connection").1, from);
-    assert_eq!(far.tcp_accept(general), Err(Error::WouldBlock));
+    assert_eq!(near.tcp(client).addresses().expect("ends").local, from);
+    assert_eq!(far.listener(special).accept().expect("a connection").1, from);
+    assert_eq!(far.listener(general).accept(), Err(Error::WouldBlock));
     let elsewhere: SocketAddr = "10.9.0.7:5555".parse().expect("an address");
     let refused = near.tcp_connect_with(own, Some(elsewhere), &config);
     assert_eq!(refused, Err(Error::AddrNotAvailable));
@@ -125,9 +125,9 @@ fn a_connection_that_is_idle_is_asked_for_when_keep_alive_is_switched_on(mode: M
         let (mut near, mut far) = mode.two(PairConfig::default());
         let (client, server) = connected(&mut near, &mut far, "[fd09::2]:80");
         let (engine, id) = [(&mut near, client), (&mut far, server)].into_iter().nth(end).unwrap();
-        let mut options = engine.tcp_options(id).expect("options");
+        let mut options = engine.tcp(id).options().expect("options");
         options.keepalive = Some(Keepalive { idle_s: 10, ..Keepalive::default() });
-        engine.tcp_set_options(id, &options).expect("options");
+        engine.tcp(id).set_options(&options).expect("options");
         let (now, before) = (engine.refresh_time(), engine.stats().tcp_tx_segments);
         engine.turn(now + Duration::from_secs(9));
         assert_eq!(engine.stats().tcp_tx_segments, before, "not yet");
@@ -157,12 +157,12 @@ fn code_point_and_hop_limit_are_those_chosen(mode: Mode) {
             packets.collect::<Vec<_>>()
         };
         assert_eq!(sent(), [(46, 255)]);
-        let mut options = near.tcp_options(client).expect("options");
+        let mut options = near.tcp(client).options().expect("options");
         (options.dscp, options.hop_limit) = (8, 3);
-        near.tcp_set_options(client, &options).expect("options");
-        near.tcp_abort(client);
+        near.tcp(client).set_options(&options).expect("options");
+        near.tcp(client).abort();
         let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
-        near.tcp_set_options(client.expect("a connection"), &options).expect("options");
+        near.tcp(client.expect("a connection")).set_options(&options).expect("options");
         near.flush();
         assert_eq!(sent(), [(8, 3)]);
     }

@@ -57,14 +57,14 @@ fn a_control_of_ones_own_decides_how_much_is_in_flight() {
     near.refresh_time();
     let client = near.tcp_connect(to).expect("connect");
     common::settle(&mut near, &mut far);
-    let server = far.tcp_accept(listener).expect("accepted").0;
+    let server = far.listener(listener).accept().expect("accepted").0;
     let (data, mut buffer) = (vec![7; 200_000], vec![0; 200_000]);
     let (mut written, mut read, mut is_held) = (0, 0, false);
     while read < data.len() {
-        written += near.tcp_write(client, &data[written..]).unwrap_or(0);
+        written += near.tcp(client).write(&data[written..]).unwrap_or(0);
         let now = near.refresh_time();
         near.turn(now);
-        let info = near.tcp_info(client).expect("open");
+        let info = near.tcp(client).info().expect("open");
         assert_eq!(info.congestion, "fixed");
         // The first window is the initial one, until the first ACK.
         if ASKED.load(Ordering::Relaxed) != 0 {
@@ -74,7 +74,7 @@ fn a_control_of_ones_own_decides_how_much_is_in_flight() {
             assert!(!is_held || info.unacked_bytes <= most, "{} in flight", info.unacked_bytes);
         }
         far.turn(now);
-        read += far.tcp_read(server, &mut buffer).unwrap_or(0);
+        read += far.tcp(server).read(&mut buffer).unwrap_or(0);
     }
     assert!(ASKED.load(Ordering::Relaxed) > 10);
     assert!(is_held);

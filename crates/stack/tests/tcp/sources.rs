@@ -50,7 +50,7 @@ fn flood(near: &mut Engine, far: &mut Engine, from: &str, to: &str, count: usize
         near.flush();
         let now = far.refresh_time();
         while far.turn(now).progress {}
-        near.tcp_abort(id);
+        near.tcp(id).abort();
     }
     near.flush();
 }
@@ -63,13 +63,13 @@ fn one_source_does_not_fill_the_syn_queue() {
             let with = Config::default().syn_cookies(mode);
             let (mut near, mut far, listener) = hosts(limits, 64, &with);
             flood(&mut near, &mut far, sources[0], to, 20);
-            let stats = far.tcp_listener_stats(listener).expect("a listener");
+            let stats = far.listener(listener).stats().expect("a listener");
             let refused = far.stats().dropped(DropReason::SourceLimit);
             let (cookies, dropped) = if mode == CookieMode::Never { (0, 16) } else { (16, 0) };
             assert_eq!((stats.half_open, stats.cookies_sent, refused), (4, cookies, dropped));
             assert_eq!(stats.syn_queue_full, 0);
             flood(&mut near, &mut far, sources[1], to, 1);
-            let stats = far.tcp_listener_stats(listener).expect("a listener");
+            let stats = far.listener(listener).stats().expect("a listener");
             assert_eq!((stats.half_open, stats.cookies_sent), (5, cookies), "room for others");
         }
     }
@@ -82,21 +82,21 @@ fn one_source_does_not_have_all_connections() {
         let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
         let clients = connect(&mut near, sources[0], to, 9);
         settle(&mut near, &mut far);
-        let servers: Vec<_> = (0..9).filter_map(|_| far.tcp_accept(listener).ok()).collect();
+        let servers: Vec<_> = (0..9).filter_map(|_| far.listener(listener).accept().ok()).collect();
         assert_eq!(servers.len(), 4);
         assert!(far.stats().dropped(DropReason::SourceLimit) >= 5);
         let other = connect(&mut near, sources[1], to, 1)[0];
         settle(&mut near, &mut far);
-        assert_eq!(near.tcp_state(other), Ok(State::Established));
-        far.tcp_accept(listener).expect("another source's");
+        assert_eq!(near.tcp(other).state(), Ok(State::Established));
+        far.listener(listener).accept().expect("another source's");
         // one goes, and the next SYN of the same source finds its place
-        far.tcp_abort(servers[0].0);
+        far.tcp(servers[0].0).abort();
         settle(&mut near, &mut far);
         let now = near.refresh_time() + Duration::from_millis(1100);
         while near.turn(now).progress | far.turn(now).progress {}
-        far.tcp_accept(listener).expect("late, and not lost");
-        assert_eq!(far.tcp_accept(listener), Err(Error::WouldBlock));
-        let open = |id: &&SocketId| near.tcp_state(**id) == Ok(State::Established);
+        far.listener(listener).accept().expect("late, and not lost");
+        assert_eq!(far.listener(listener).accept(), Err(Error::WouldBlock));
+        let open = |id: &&SocketId| near.tcp(**id).state() == Ok(State::Established);
         assert_eq!(clients.iter().filter(open).count(), 4);
     }
 }
@@ -107,7 +107,7 @@ fn one_source_does_not_fill_the_accept_queue() {
         let (mut near, mut far, listener) = hosts(Limits::default(), 8, &Config::default());
         connect(&mut near, sources[0], to, 20);
         settle(&mut near, &mut far);
-        let ready = |far: &mut Engine| far.tcp_listener_stats(listener).expect("open").ready;
+        let ready = |far: &mut Engine| far.listener(listener).stats().expect("open").ready;
         assert_eq!(ready(&mut far), 8);
         // two places for others, of which a source of which one waits has no more
         for (source, waiting) in [(1, 9), (1, 9), (2, 10), (0, 10)] {
@@ -116,9 +116,9 @@ fn one_source_does_not_fill_the_accept_queue() {
             assert_eq!(ready(&mut far), waiting);
         }
         for _ in 0..10 {
-            far.tcp_accept(listener).expect("one that waits");
+            far.listener(listener).accept().expect("one that waits");
         }
-        assert_eq!((ready(&mut far), far.tcp_accept(listener)), (0, Err(Error::WouldBlock)));
+        assert_eq!((ready(&mut far), far.listener(listener).accept()), (0, Err(Error::WouldBlock)));
     }
 }
 
@@ -141,14 +141,14 @@ fn orphans_are_limited_in_number_by_source_and_in_memory() {
             let (near, far, listener) = &mut hosts;
             connect(near, sources[0], to, 26);
             settle(near, far);
-            let accept = |_| far.tcp_accept(*listener).expect("open").0;
+            let accept = |_| far.listener(*listener).accept().expect("open").0;
             let open: Vec<SocketId> = (0..26).map(accept).collect();
             // nothing more reaches the peer
             let mut now = far.refresh_time();
             let close = |far: &mut Engine, now, id| {
                 while far.turn(now).progress {}
-                assert_eq!(far.tcp_write(id, &[1; 12_000]), Ok(12_000));
-                far.tcp_close(id);
+                assert_eq!(far.tcp(id).write(&[1; 12_000]), Ok(12_000));
+                far.tcp(id).close();
                 while far.turn(now).progress {}
             };
             open[..15].iter().for_each(|id| close(far, now, *id));
@@ -180,13 +180,13 @@ fn orphans_in_fin_wait_2_give_way_silently() {
     let clients = connect(&mut near, SOURCES[0][0], SERVERS[0], 20);
     settle(&mut near, &mut far);
     for _ in 0..20 {
-        let (id, _) = far.tcp_accept(listener).expect("open");
-        far.tcp_close(id);
+        let (id, _) = far.listener(listener).accept().expect("open");
+        far.tcp(id).close();
         settle(&mut near, &mut far);
     }
     assert_eq!(far.sockets().filter(|socket| socket.state == "FIN-WAIT-2").count(), 8);
     assert_eq!((far.stats().tcp_orphans_over_number, far.stats().tcp_resets), (12, 0));
-    let open = |id: &&SocketId| near.tcp_state(**id) == Ok(State::CloseWait);
+    let open = |id: &&SocketId| near.tcp(**id).state() == Ok(State::CloseWait);
     assert_eq!(clients.iter().filter(open).count(), 20, "nobody was reset");
 }
 
@@ -198,7 +198,7 @@ fn who_has_a_connection_that_gives_way_is_told() {
     connect(&mut near, SOURCES[0][0], SERVERS[0], 8);
     settle(&mut near, &mut far);
     let held: Vec<SocketId> =
-        (0..8).filter_map(|_| far.tcp_accept(listener).ok()).map(|(id, _)| id).collect();
+        (0..8).filter_map(|_| far.listener(listener).accept().ok()).map(|(id, _)| id).collect();
     assert_eq!(held.len(), 8);
     while far.next_event().is_some() {}
     // more than an eighth and eight beside are not kept for an application that closes none
@@ -206,7 +206,7 @@ fn who_has_a_connection_that_gives_way_is_told() {
         connect(&mut near, SOURCES[0][1], SERVERS[0], 1);
         settle(&mut near, &mut far);
     }
-    let is_over = |far: &mut Engine, id: SocketId| far.tcp_state(id) == Ok(State::Closed);
+    let is_over = |far: &mut Engine, id: SocketId| far.tcp(id).state() == Ok(State::Closed);
     let over: Vec<SocketId> = held.iter().copied().filter(|id| is_over(&mut far, *id)).collect();
     assert!(!over.is_empty());
     let mut told = Vec::new();
@@ -215,13 +215,13 @@ fn who_has_a_connection_that_gives_way_is_told() {
     }
     for id in &over {
         assert!(told.contains(id));
-        assert_eq!(far.tcp_read(*id, &mut [0; 8]), Err(Error::ConnectionAborted));
+        assert_eq!(far.tcp(*id).read(&mut [0; 8]), Err(Error::ConnectionAborted));
         far.close(*id);
     }
     assert!(far.stats().tcp_unused_displaced >= over.len() as u64);
     // those that never came to the application are not offered to it
-    while let Ok((id, _)) = far.tcp_accept(listener) {
-        assert_eq!(far.tcp_state(id), Ok(State::Established));
+    while let Ok((id, _)) = far.listener(listener).accept() {
+        assert_eq!(far.tcp(id).state(), Ok(State::Established));
     }
     assert!(far.sockets().count() <= 1 + 8 + 9);
 }

@@ -36,10 +36,10 @@ fn hosts(mode: Mode, limit: usize) -> (Engine, Engine) {
 
 fn open(near: &mut Engine, far: &mut Engine, listener: SocketId, from: Option<&str>) -> Pair {
     near.refresh_time();
-    let to = far.tcp_listener_addr(listener).expect("a listener");
+    let to = far.listener(listener).addr().expect("a listener");
     let client = near.tcp_connect_with(to, from.map(addr), &Config::default()).expect("connect");
     settle(near, far);
-    Pair { client, server: far.tcp_accept(listener).expect("accepted").0 }
+    Pair { client, server: far.listener(listener).accept().expect("accepted").0 }
 }
 
 struct Pair {
@@ -50,9 +50,9 @@ struct Pair {
 impl Pair {
     /// The client closes first, and both let go.
     fn close(&self, near: &mut Engine, far: &mut Engine) {
-        near.tcp_close(self.client);
+        near.tcp(self.client).close();
         settle(near, far);
-        far.tcp_close(self.server);
+        far.tcp(self.server).close();
         settle(near, far);
     }
 }
@@ -85,19 +85,19 @@ fn a_socket_that_is_held_waits_itself(mode: Mode) {
     let (mut near, mut far) = hosts(mode, 8);
     let listener = far.tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
     let Pair { client, server } = open(&mut near, &mut far, listener, None);
-    far.tcp_write(server, b"last words").expect("room");
-    near.tcp_shutdown_write(client).expect("open");
+    far.tcp(server).write(b"last words").expect("room");
+    near.tcp(client).shutdown_write().expect("open");
     settle(&mut near, &mut far);
-    far.tcp_close(server);
+    far.tcp(server).close();
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_state(client), Ok(State::TimeWait));
+    assert_eq!(near.tcp(client).state(), Ok(State::TimeWait));
     let mut bytes = [0; 16];
-    assert_eq!(near.tcp_read(client, &mut bytes), Ok(10));
-    assert_eq!(near.tcp_read(client, &mut bytes), Ok(0));
+    assert_eq!(near.tcp(client).read(&mut bytes), Ok(10));
+    assert_eq!(near.tcp(client).read(&mut bytes), Ok(0));
     assert_eq!(near.connection_count(), 1);
-    near.tcp_close(client);
+    near.tcp(client).close();
     settle(&mut near, &mut far);
-    assert_eq!(near.tcp_state(client), Err(Error::NoSuchSocket));
+    assert_eq!(near.tcp(client).state(), Err(Error::NoSuchSocket));
     assert_eq!((near.connection_count(), count(&near, "TIME-WAIT")), (1, 1));
 }
 
@@ -107,18 +107,18 @@ fn a_later_syn_takes_the_place_of_the_old_connection(mode: Mode) {
     let from = "10.9.0.1:1234";
     let Pair { client, server } = open(&mut near, &mut far, listener, Some(from));
     // The listening side closes first, so that it is the one that waits.
-    far.tcp_close(server);
+    far.tcp(server).close();
     settle(&mut near, &mut far);
-    near.tcp_close(client);
+    near.tcp(client).close();
     settle(&mut near, &mut far);
     assert_eq!((count(&far, "TIME-WAIT"), near.connection_count()), (1, 0));
     std::thread::sleep(Duration::from_millis(2));
     let again = open(&mut near, &mut far, listener, Some(from));
-    assert_eq!(far.tcp_state(again.server), Ok(State::Established));
+    assert_eq!(far.tcp(again.server).state(), Ok(State::Established));
     assert_eq!((count(&far, "TIME-WAIT"), far.stats().tcp_time_wait_reused), (0, 1));
-    near.tcp_write(again.client, b"new").expect("room");
+    near.tcp(again.client).write(b"new").expect("room");
     settle(&mut near, &mut far);
-    assert_eq!(far.tcp_read(again.server, &mut [0; 9]), Ok(3));
+    assert_eq!(far.tcp(again.server).read(&mut [0; 9]), Ok(3));
 }
 
 fn our_own_port_is_free_again_after_a_second(mode: Mode) {
@@ -140,7 +140,7 @@ fn our_own_port_is_free_again_after_a_second(mode: Mode) {
         near.turn(now);
         far.turn(now);
     }
-    assert_eq!(near.tcp_state(client), Ok(State::Established));
+    assert_eq!(near.tcp(client).state(), Ok(State::Established));
 }
 
 fn more_connections_than_ports_in_a_minute(mode: Mode) {
@@ -160,12 +160,12 @@ fn more_connections_than_ports_in_a_minute(mode: Mode) {
             }
         }
         let mut servers = Vec::new();
-        while let Ok((id, _)) = far.tcp_accept(listener) {
+        while let Ok((id, _)) = far.listener(listener).accept() {
             servers.push(id);
         }
         assert_eq!(servers.len(), clients.len());
         for close in [(&mut near, clients), (&mut far, servers)] {
-            close.1.into_iter().for_each(|id| close.0.tcp_close(id));
+            close.1.into_iter().for_each(|id| close.0.tcp(id).close());
         }
         now += Duration::from_millis(100);
         for _ in 0..400 {

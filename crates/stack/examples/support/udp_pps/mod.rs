@@ -228,7 +228,7 @@ impl Bench {
         engine.add_address(id, format!("{OURS}/24").parse()?)?;
         engine.add_gateway(id, HOST.into())?;
         let socket = engine.udp_bind(SocketAddr::from((OURS, PORT)))?;
-        engine.udp_set_limit(socket, 64 << 20)?;
+        engine.udp(socket).set_limit(64 << 20)?;
         let payload = vec![7; options.payload];
         let (frame, buffer, list) = (Vec::new(), vec![0; 8192], Vec::new());
         let mut bench =
@@ -242,7 +242,7 @@ impl Bench {
         let host = self.far.run(|| UdpSocket::bind((HOST, PORT)))??;
         host.send_to(b"hello", (OURS, PORT))?;
         let until = Instant::now() + Duration::from_secs(2);
-        while self.engine.udp_recv(self.socket, &mut [0; 64]).is_err() {
+        while self.engine.udp(self.socket).recv(&mut [0; 64]).is_err() {
             if Instant::now() > until {
                 return Err("the kernel's greeting did not arrive".into());
             }
@@ -294,7 +294,7 @@ impl Bench {
         while start.elapsed() < turn {
             let now = self.engine.refresh_time();
             for _ in 0..16 {
-                let _ = self.engine.udp_send_many(self.socket, &list);
+                let _ = self.engine.udp(self.socket).send_many(&list);
                 self.engine.flush();
             }
             self.engine.turn(now);
@@ -339,7 +339,7 @@ impl Bench {
         engine.turn_receiving(now, *socket, buffer, list);
         let mut count = list.len();
         while let Ok(more) =
-            self.engine.udp_recv_many(self.socket, &mut self.buffer, &mut self.list)
+            self.engine.udp(self.socket).recv_many(&mut self.buffer, &mut self.list)
         {
             count += more;
         }

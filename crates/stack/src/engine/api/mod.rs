@@ -4,3 +4,7 @@ mod echo;
 mod ip;
 mod tcp;
 mod udp;
+
+pub use echo::EchoHandle;
+pub use tcp::{ListenerHandle, TcpHandle};
+pub use udp::UdpHandle;

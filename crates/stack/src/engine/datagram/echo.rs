@@ -58,7 +58,7 @@ impl EchoLayer {
         }
     }
 
-    /// See [`Engine::icmp_send_echo`](crate::Engine::icmp_send_echo).
+    /// See [`EchoHandle::send`](crate::EchoHandle::send).
     pub(in crate::engine) fn send(
         &mut self,
         cx: &mut Context,
@@ -100,7 +100,7 @@ impl EchoLayer {
         Ok(())
     }
 
-    /// See [`Engine::icmp_recv`](crate::Engine::icmp_recv).
+    /// See [`EchoHandle::recv`](crate::EchoHandle::recv).
     pub(in crate::engine) fn receive(
         &mut self,
         cx: &mut Context,

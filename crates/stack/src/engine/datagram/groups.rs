@@ -19,7 +19,7 @@ use crate::socket::SocketId;
 use crate::stats::DropReason;
 
 impl UdpLayer {
-    /// See [`Engine::udp_join_group`](crate::Engine::udp_join_group).
+    /// See [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub(in crate::engine) fn join_group(
         &mut self,
         cx: &mut Context,
@@ -36,7 +36,7 @@ impl UdpLayer {
         self.set_group_filter(cx, ip, id, group, Some(at), GroupFilter::ALL)
     }
 
-    /// See [`Engine::udp_leave_group`](crate::Engine::udp_leave_group).
+    /// See [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub(in crate::engine) fn leave_group(
         &mut self,
         cx: &mut Context,
@@ -55,7 +55,7 @@ impl UdpLayer {
         self.set_group_filter(cx, ip, id, group, Some(link), GroupFilter::NONE)
     }
 
-    /// See [`Engine::udp_set_group_filter`](crate::Engine::udp_set_group_filter).
+    /// See [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub(in crate::engine) fn set_group_filter(
         &mut self,
         cx: &mut Context,
@@ -87,7 +87,7 @@ impl UdpLayer {
         Ok(())
     }
 
-    /// See [`Engine::udp_set_group_link`](crate::Engine::udp_set_group_link).
+    /// See [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub(in crate::engine) fn set_group_link(
         &mut self,
         ip: &mut IpLayer,

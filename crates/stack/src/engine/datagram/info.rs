@@ -70,7 +70,7 @@ impl IpLayer {
 }
 
 impl UdpLayer {
-    /// See [`Engine::udp_send_with`](crate::Engine::udp_send_with).
+    /// See [`UdpHandle::send_with`](crate::UdpHandle::send_with).
     pub(in crate::engine) fn send_with(
         &mut self,
         cx: &mut Context,
@@ -88,7 +88,7 @@ impl UdpLayer {
         self.send_packet_with(cx, ip, id, packet, to, options)
     }
 
-    /// See [`Engine::udp_send_packet_with`](crate::Engine::udp_send_packet_with).
+    /// See [`UdpHandle::send_packet_with`](crate::UdpHandle::send_packet_with).
     pub(in crate::engine) fn send_packet_with(
         &mut self,
         cx: &mut Context,
@@ -128,7 +128,7 @@ impl UdpLayer {
         Ok(())
     }
 
-    /// See [`Engine::udp_recv_with_info`](crate::Engine::udp_recv_with_info).
+    /// See [`UdpHandle::recv_with_info`](crate::UdpHandle::recv_with_info).
     pub(in crate::engine) fn recv_with_info(
         &mut self,
         cx: &mut Context,
@@ -139,7 +139,7 @@ impl UdpLayer {
         Ok((packet.copy_to(0, buffer), from, info))
     }
 
-    /// See [`Engine::udp_recv_packet_with_info`](crate::Engine::udp_recv_packet_with_info).
+    /// See [`UdpHandle::recv_packet_with_info`](crate::UdpHandle::recv_packet_with_info).
     pub(in crate::engine) fn recv_packet_with_info(
         &mut self,
         cx: &mut Context,

@@ -8,7 +8,7 @@ use crate::engine::ip::IpLayer;
 use crate::error::Error;
 use crate::socket::SocketId;
 
-/// A datagram to send by [`Engine::udp_send_many`].
+/// A datagram to send by [`UdpHandle::send_many`](crate::UdpHandle::send_many).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramToSend<'a> {
     /// Its payload.
@@ -18,7 +18,7 @@ pub struct DatagramToSend<'a> {
 }
 
 impl UdpLayer {
-    /// See [`Engine::udp_send_many`](crate::Engine::udp_send_many).
+    /// See [`UdpHandle::send_many`](crate::UdpHandle::send_many).
     pub(in crate::engine) fn send_many(
         &mut self,
         cx: &mut Context,

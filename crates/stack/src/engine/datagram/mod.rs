@@ -102,7 +102,7 @@ impl UdpLayer {
             .ok_or(Error::AddrNotAvailable)
     }
 
-    /// See [`Engine::udp_connect`](crate::Engine::udp_connect).
+    /// See [`UdpHandle::connect`](crate::UdpHandle::connect).
     pub(in crate::engine) fn set_peer(
         &mut self,
         ip: &mut IpLayer,
@@ -136,7 +136,7 @@ impl UdpLayer {
         self.connect(id, local, remote)
     }
 
-    /// See [`Engine::udp_send`](crate::Engine::udp_send).
+    /// See [`UdpHandle::send`](crate::UdpHandle::send).
     pub(in crate::engine) fn send(
         &mut self,
         cx: &mut Context,
@@ -182,7 +182,7 @@ impl UdpLayer {
         self.send_owned(cx, ip, id, packet, to, &SendOptions::default())
     }
 
-    /// See [`Engine::udp_send_packet`](crate::Engine::udp_send_packet).
+    /// See [`UdpHandle::send_packet`](crate::UdpHandle::send_packet).
     pub(in crate::engine) fn send_packet(
         &mut self,
         cx: &mut Context,

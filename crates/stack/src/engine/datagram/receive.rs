@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
 
-/// A datagram that [`Engine::udp_recv_many`] has copied.
+/// A datagram that [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
     /// Who sent it.
@@ -152,7 +152,7 @@ impl UdpLayer {
         }
     }
 
-    /// See [`Engine::udp_recv`](crate::Engine::udp_recv).
+    /// See [`UdpHandle::recv`](crate::UdpHandle::recv).
     pub(in crate::engine) fn recv(
         &mut self,
         cx: &mut Context,
@@ -163,7 +163,7 @@ impl UdpLayer {
         Ok((copy_out(&packet, buffer), from))
     }
 
-    /// See [`Engine::udp_recv_many`](crate::Engine::udp_recv_many).
+    /// See [`UdpHandle::recv_many`](crate::UdpHandle::recv_many).
     pub(in crate::engine) fn recv_many(
         &mut self,
         cx: &mut Context,
@@ -184,7 +184,7 @@ impl UdpLayer {
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
 
-    /// See [`Engine::udp_recv_packet`](crate::Engine::udp_recv_packet).
+    /// See [`UdpHandle::recv_packet`](crate::UdpHandle::recv_packet).
     pub(in crate::engine) fn recv_packet(
         &mut self,
         cx: &mut Context,

@@ -112,7 +112,7 @@ mod tests {
         let to = Some("10.8.0.2:7".parse().unwrap());
         let open = |engine: &mut Engine| {
             let socket = engine.udp_bind("10.8.0.1:0".parse().unwrap()).unwrap();
-            while engine.udp_send(socket, b"much", to) != Err(Error::WouldBlock) {}
+            while engine.udp(socket).send(b"much", to) != Err(Error::WouldBlock) {}
             socket
         };
         let stays = open(&mut engine);

@@ -33,7 +33,7 @@ pub(in crate::engine) fn datagram_size(packet: &Packet) -> Option<usize> {
 }
 
 impl UdpLayer {
-    /// See [`Engine::udp_send_segmented`](crate::Engine::udp_send_segmented).
+    /// See [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
     pub(in crate::engine) fn send_segmented(
         &mut self,
         cx: &mut Context,

@@ -341,7 +341,7 @@ impl UdpLayer {
 }
 
 impl UdpSocket {
-    /// See [`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits).
+    /// See [`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits).
     pub(in crate::engine) fn set_hop_limits(
         &mut self,
         to_hosts: Option<u8>,

@@ -174,7 +174,7 @@ mod tests {
         assert!(first[0].number("congestion_window").is_some_and(|bytes| bytes >= 1460));
         assert_eq!(first[1].number("next"), Some(2));
         // Its peer falls silent: time-outs.
-        world.near.tcp_write(world.client, b"hello").expect("room");
+        world.near.tcp(world.client).write(b"hello").expect("room");
         for _ in 0..100 {
             world.now += Duration::from_millis(50);
             world.near.turn(world.now);
@@ -190,7 +190,7 @@ mod tests {
         world.now += Duration::from_secs(1);
         world.settle();
         let next = all.iter().find_map(|line| line.number("next")).expect("a number");
-        world.near.tcp_shutdown_write(world.client).expect("it is open");
+        world.near.tcp(world.client).shutdown_write().expect("it is open");
         world.settle();
         let all = world.ask(next);
         let states: Vec<_> = all.iter().filter_map(|line| line.get("new")).collect();

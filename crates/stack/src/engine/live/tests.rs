@@ -189,7 +189,7 @@ fn connected(near: &mut Engine, far: &mut Engine) -> [crate::SocketId; 2] {
     let listener = far.tcp_listen(address, 4).expect("a listener");
     let client = near.tcp_connect(address).expect("a connection");
     settle(near, far);
-    [client, far.tcp_accept(listener).expect("a connection").0]
+    [client, far.listener(listener).accept().expect("a connection").0]
 }
 
 fn settle(near: &mut Engine, far: &mut Engine) {
@@ -234,7 +234,7 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
     let there = Temporary::new("queue");
     let (mut near, mut far, [client, server]) = world(&there);
     for _ in 0..WRITES {
-        assert_eq!(far.tcp_write(server, &[7; 1000]), Ok(1000));
+        assert_eq!(far.tcp(server).write(&[7; 1000]), Ok(1000));
         settle(&mut near, &mut far);
     }
     let all = pages(&mut near, "ss");
@@ -259,7 +259,7 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
     let counted = lines(&all, "sizes").next().expect("it");
     assert_eq!(counted.number("segments"), Some(segments.len() as u64));
     assert_eq!(counted.number("held_bytes"), Some(sum("held_bytes")));
-    near.tcp_abort(client);
+    near.tcp(client).abort();
     settle(&mut near, &mut far);
     assert!(pages(&mut near, &question)[0].starts_with("error "));
 }

@@ -34,7 +34,7 @@ impl Two {
         let listener = self.far.tcp_listen(address, 1).expect("a listener");
         let client = self.near.tcp_connect(address).expect("a connection");
         self.settle();
-        (client, self.far.tcp_accept(listener).expect("one that waits").0)
+        (client, self.far.listener(listener).accept().expect("one that waits").0)
     }
 
     /// The traces there that have ended with payload, from this number on.
@@ -77,12 +77,12 @@ fn a_segment_is_followed_from_the_link_until_all_of_it_is_read() {
     let (client, server) = two.connect();
     for text in [&b"first"[..], b"second"] {
         let before = two.ended();
-        two.near.tcp_write(client, text).expect("room");
+        two.near.tcp(client).write(text).expect("room");
         two.settle();
         let mut buffer = [0; 3];
-        assert_eq!(two.far.tcp_read(server, &mut buffer), Ok(3));
+        assert_eq!(two.far.tcp(server).read(&mut buffer), Ok(3));
         assert!(two.traces(before + 1).is_empty(), "a part of it is read");
-        assert_eq!(two.far.tcp_read(server, &mut buffer), Ok(text.len() - 3));
+        assert_eq!(two.far.tcp(server).read(&mut buffer), Ok(text.len() - 3));
         let trace = two.traces(before + 1).pop().expect("all is read");
         assert_eq!((trace.bytes as usize, trace.end), (text.len(), TraceEnd::Complete));
         assert_eq!((trace.socket, points(&trace)), (Some(server), WAY_IN.into()));
@@ -97,13 +97,13 @@ fn a_datagram_is_followed_by_its_number() {
     let socket = two.far.udp_bind(to).expect("a socket");
     let sender = two.near.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("a socket");
     for text in [&b"one"[..], b"three", b"seventh"] {
-        two.near.udp_send(sender, text, Some(to)).expect("sent");
+        two.near.udp(sender).send(text, Some(to)).expect("sent");
         two.settle();
     }
     let mut buffer = [0; 16];
     for number in 1..=3 {
         assert_eq!(two.traces(1).len(), number - 1);
-        let (len, _) = two.far.udp_recv(socket, &mut buffer).expect("a datagram");
+        let (len, _) = two.far.udp(socket).recv(&mut buffer).expect("a datagram");
         let trace = two.traces(1).pop().expect("it was read");
         assert_eq!((trace.bytes as usize, trace.position), (len, number as u64));
         assert_eq!(points(&trace), [WAY_IN[0], WAY_IN[1], WAY_IN[5]]);
@@ -115,9 +115,9 @@ fn a_datagram_is_followed_by_its_number() {
 fn what_waits_for_longest_gives_its_place_to_what_comes() {
     let mut two = Two::new();
     let (client, server) = two.connect();
-    two.near.tcp_set_nodelay(client, true).expect("a connection");
+    two.near.tcp(client).set_nodelay(true).expect("a connection");
     for _ in 0..FOLLOWED + 5 {
-        two.near.tcp_write(client, b"?").expect("room");
+        two.near.tcp(client).write(b"?").expect("room");
         two.settle();
     }
     let gone = two.traces(1);
@@ -125,7 +125,7 @@ fn what_waits_for_longest_gives_its_place_to_what_comes() {
     assert!(gone.iter().all(|trace| trace.end == TraceEnd::Displaced && !trace.has(WAY_IN[5])));
     assert_eq!(two.far.cx.traces.tracer().map(Tracer::displaced), Some(5));
     // One read takes all the others.
-    two.far.tcp_read(server, &mut [0; 4096]).expect("data");
+    two.far.tcp(server).read(&mut [0; 4096]).expect("data");
     let read = two.traces(1).split_off(5);
     assert!(read.iter().all(|trace| trace.end == TraceEnd::Complete));
     assert_eq!(read.len(), FOLLOWED);
@@ -136,9 +136,9 @@ fn what_waits_for_longest_gives_its_place_to_what_comes() {
 fn what_was_not_read_when_its_socket_was_closed_ends_so() {
     let mut two = Two::new();
     let (client, server) = two.connect();
-    two.near.tcp_write(client, b"unread").expect("room");
+    two.near.tcp(client).write(b"unread").expect("room");
     two.settle();
-    two.far.tcp_close(server);
+    two.far.tcp(server).close();
     two.far.end_traces_of_closed();
     let trace = two.traces(1).pop().expect("it has ended");
     assert_eq!((trace.end, points(&trace)), (TraceEnd::Closed, WAY_IN[..5].into()));
@@ -169,7 +169,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     let mut two = Two::new();
     let (client, server) = two.connect();
     // As much as the window that the peer offers has room for, and more: the rest waits in the send queue.
-    let written = two.far.tcp_write(server, &[7; 200_000]).expect("room");
+    let written = two.far.tcp(server).write(&[7; 200_000]).expect("room");
     assert!(written > 1460);
     two.settle();
     let out = |two: &Two| -> Vec<PacketTrace> {
@@ -177,7 +177,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     };
     let mut buffer = vec![0; 300_000];
     for _ in 0..50 {
-        let _ = two.near.tcp_read(client, &mut buffer);
+        let _ = two.near.tcp(client).read(&mut buffer);
         two.now += std::time::Duration::from_millis(50);
         two.settle();
     }
@@ -193,8 +193,8 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
 fn a_write_that_was_reset_is_not_taken_for_acknowledged() {
     let mut two = Two::new();
     let (client, server) = two.connect();
-    two.far.tcp_write(server, b"lost").expect("room");
-    two.near.tcp_abort(client);
+    two.far.tcp(server).write(b"lost").expect("room");
+    two.near.tcp(client).abort();
     two.settle();
     let trace = two.traces(1).pop().expect("the reset has ended it");
     assert_eq!(trace.end, TraceEnd::Closed);
@@ -208,7 +208,7 @@ fn a_datagram_is_followed_until_the_link_takes_it() {
     let socket = two.far.udp_bind("10.9.0.2:0".parse().expect("an address")).expect("a socket");
     // The first ones ask for the way; headers are kept ready from then on.
     for _ in 0..4 {
-        two.far.udp_send(socket, b"hello", to).expect("sent");
+        two.far.udp(socket).send(b"hello", to).expect("sent");
         two.settle();
     }
     let trace = two.traces(1).pop().expect("it is taken");

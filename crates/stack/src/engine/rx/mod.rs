@@ -4,7 +4,7 @@
 //!    a read waits (`receive_into`);
 //! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`). Where the engine hands on what is for
 //!    others, those at the front are asked for that first, many at a time (`ip/forward/run`);
-//! 3. a segment goes to its connection, or to what stands for one (`tcp_input`), with what follows from it.
+//! 3. a segment goes to its connection, or to what stands for one (`segment_input`), with what follows from it.
 //!
 //! Datagrams and what is neither leave this way at 2. Nothing waits for the next packet: within a batch the engine acts on
 //! one before it looks at the next.

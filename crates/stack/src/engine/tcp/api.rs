@@ -81,12 +81,12 @@ impl TcpLayer {
         listener.filter(|listener| listener.id == id).ok_or(Error::NoSuchSocket)
     }
 
-    /// See [`Engine::tcp_listener_addr`](crate::Engine::tcp_listener_addr).
+    /// See [`ListenerHandle::addr`](crate::ListenerHandle::addr).
     pub(in crate::engine) fn listener_addr(&mut self, id: SocketId) -> Result<SocketAddr, Error> {
         self.listener(id).map(|listener| listener.local)
     }
 
-    /// See [`Engine::tcp_listener_stats`](crate::Engine::tcp_listener_stats).
+    /// See [`ListenerHandle::stats`](crate::ListenerHandle::stats).
     pub(in crate::engine) fn listener_stats(
         &mut self,
         id: SocketId,
@@ -108,7 +108,7 @@ impl TcpLayer {
         self.listener(id).map(|listener| listener.elsewhere = elsewhere)
     }
 
-    /// See [`Engine::tcp_accept`](crate::Engine::tcp_accept).
+    /// See [`ListenerHandle::accept`](crate::ListenerHandle::accept).
     pub(in crate::engine) fn accept(
         &mut self,
         cx: &mut Context,
@@ -135,7 +135,7 @@ impl TcpLayer {
         Ok((id, remote))
     }
 
-    /// See [`Engine::tcp_close_listener`](crate::Engine::tcp_close_listener).
+    /// See [`ListenerHandle::close`](crate::ListenerHandle::close).
     pub(in crate::engine) fn close_listener(&mut self, cx: &mut Context, id: SocketId) {
         if self.listener(id).is_err() {
             return;
@@ -271,7 +271,7 @@ impl TcpLayer {
         Ok(result)
     }
 
-    /// See [`Engine::tcp_read`](crate::Engine::tcp_read).
+    /// See [`TcpHandle::read`](crate::TcpHandle::read).
     #[inline]
     pub(in crate::engine) fn read(
         &mut self,
@@ -293,7 +293,7 @@ impl TcpLayer {
         result.map_err(read_error)
     }
 
-    /// See [`Engine::tcp_peek`](crate::Engine::tcp_peek).
+    /// See [`TcpHandle::peek`](crate::TcpHandle::peek).
     pub(in crate::engine) fn peek(
         &mut self,
         id: SocketId,
@@ -303,7 +303,7 @@ impl TcpLayer {
         socket.conn.peek(buffer).map_err(read_error)
     }
 
-    /// See [`Engine::tcp_read_packet`](crate::Engine::tcp_read_packet).
+    /// See [`TcpHandle::read_packet`](crate::TcpHandle::read_packet).
     #[inline]
     pub(in crate::engine) fn read_packet(
         &mut self,
@@ -316,7 +316,7 @@ impl TcpLayer {
         result.map_err(read_error)
     }
 
-    /// See [`Engine::tcp_write`](crate::Engine::tcp_write).
+    /// See [`TcpHandle::write`](crate::TcpHandle::write).
     #[inline]
     pub(in crate::engine) fn write(
         &mut self,
@@ -359,7 +359,7 @@ impl TcpLayer {
         result.map_err(write_error)
     }
 
-    /// See [`Engine::tcp_write_packet`](crate::Engine::tcp_write_packet).
+    /// See [`TcpHandle::write_packet`](crate::TcpHandle::write_packet).
     #[inline]
     pub(in crate::engine) fn write_packet(
         &mut self,
@@ -390,12 +390,12 @@ impl TcpLayer {
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 
-    /// See [`Engine::tcp_bulk_bytes`](crate::Engine::tcp_bulk_bytes).
+    /// See [`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes).
     pub(in crate::engine) fn bulk_bytes(&mut self, id: SocketId) -> Result<usize, Error> {
         self.table.by_id(id).map(|(_, socket)| socket.conn.bulk_bytes()).ok_or(Error::NoSuchSocket)
     }
 
-    /// See [`Engine::tcp_shutdown_write`](crate::Engine::tcp_shutdown_write).
+    /// See [`TcpHandle::shutdown_write`](crate::TcpHandle::shutdown_write).
     pub(in crate::engine) fn shutdown_write(
         &mut self,
         cx: &mut Context,
@@ -404,7 +404,7 @@ impl TcpLayer {
         self.with_conn(cx, id, |socket, _| socket.conn.shutdown_write())
     }
 
-    /// See [`Engine::tcp_close`](crate::Engine::tcp_close).
+    /// See [`TcpHandle::close`](crate::TcpHandle::close).
     pub(in crate::engine) fn close(&mut self, cx: &mut Context, ip: &mut IpLayer, id: SocketId) {
         let _ = self.with_conn(cx, id, |socket, _| {
             socket.detached = true;
@@ -418,7 +418,7 @@ impl TcpLayer {
         let _ = self.with_conn(cx, id, |socket, _| socket.conn.orphan());
     }
 
-    /// See [`Engine::tcp_abort`](crate::Engine::tcp_abort).
+    /// See [`TcpHandle::abort`](crate::TcpHandle::abort).
     pub(in crate::engine) fn abort(&mut self, cx: &mut Context, id: SocketId) {
         let _ = self.with_conn(cx, id, |socket, _| {
             socket.detached = true;
@@ -426,7 +426,7 @@ impl TcpLayer {
         });
     }
 
-    /// See [`Engine::tcp_set_nodelay`](crate::Engine::tcp_set_nodelay).
+    /// See [`TcpHandle::set_nodelay`](crate::TcpHandle::set_nodelay).
     pub(in crate::engine) fn set_nodelay(
         &mut self,
         cx: &mut Context,
@@ -443,12 +443,12 @@ impl TcpLayer {
         Ok(())
     }
 
-    /// See [`Engine::tcp_state`](crate::Engine::tcp_state).
+    /// See [`TcpHandle::state`](crate::TcpHandle::state).
     pub(in crate::engine) fn state(&mut self, id: SocketId) -> Result<State, Error> {
         self.table.by_id(id).map(|(_, socket)| socket.conn.state()).ok_or(Error::NoSuchSocket)
     }
 
-    /// See [`Engine::tcp_connected`](crate::Engine::tcp_connected).
+    /// See [`TcpHandle::connected`](crate::TcpHandle::connected).
     pub(in crate::engine) fn connected(&mut self, id: SocketId) -> Result<bool, Error> {
         let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         if let Some(error) = socket.conn.error() {
@@ -461,7 +461,7 @@ impl TcpLayer {
         }
     }
 
-    /// See [`Engine::tcp_take_error`](crate::Engine::tcp_take_error).
+    /// See [`TcpHandle::take_error`](crate::TcpHandle::take_error).
     pub(in crate::engine) fn take_error(&mut self, id: SocketId) -> Result<Option<Error>, Error> {
         let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         Ok(socket.conn.take_error().map(write_error))
@@ -472,12 +472,12 @@ impl TcpLayer {
         self.table.by_id(id).is_some_and(|(_, socket)| socket.conn.has_peer_ended())
     }
 
-    /// See [`Engine::tcp_addresses`](crate::Engine::tcp_addresses).
+    /// See [`TcpHandle::addresses`](crate::TcpHandle::addresses).
     pub(in crate::engine) fn addresses(&mut self, id: SocketId) -> Result<FourTuple, Error> {
         self.table.by_id(id).map(|(_, socket)| socket.conn.tuple()).ok_or(Error::NoSuchSocket)
     }
 
-    /// See [`Engine::tcp_info`](crate::Engine::tcp_info).
+    /// See [`TcpHandle::info`](crate::TcpHandle::info).
     pub(in crate::engine) fn info(&mut self, id: SocketId) -> Result<TcpInfo, Error> {
         self.table.by_id(id).map(|(_, socket)| socket.conn.info()).ok_or(Error::NoSuchSocket)
     }

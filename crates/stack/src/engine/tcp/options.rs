@@ -69,13 +69,13 @@ impl TcpSocketOptions {
 }
 
 impl TcpLayer {
-    /// See [`Engine::tcp_options`](crate::Engine::tcp_options).
+    /// See [`TcpHandle::options`](crate::TcpHandle::options).
     pub(in crate::engine) fn options(&mut self, id: SocketId) -> Result<TcpSocketOptions, Error> {
         let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         Ok(TcpSocketOptions::of(&socket.conn))
     }
 
-    /// See [`Engine::tcp_set_options`](crate::Engine::tcp_set_options).
+    /// See [`TcpHandle::set_options`](crate::TcpHandle::set_options).
     pub(in crate::engine) fn set_options(
         &mut self,
         cx: &mut Context,
@@ -115,7 +115,7 @@ impl TcpLayer {
         Ok(())
     }
 
-    /// See [`Engine::tcp_quick_ack`](crate::Engine::tcp_quick_ack).
+    /// See [`TcpHandle::quick_ack`](crate::TcpHandle::quick_ack).
     pub(in crate::engine) fn quick_ack(
         &mut self,
         cx: &mut Context,
@@ -124,7 +124,7 @@ impl TcpLayer {
         self.with_conn(cx, id, |socket, _| socket.conn.quick_ack())
     }
 
-    /// See [`Engine::tcp_write_urgent`](crate::Engine::tcp_write_urgent).
+    /// See [`TcpHandle::write_urgent`](crate::TcpHandle::write_urgent).
     pub(in crate::engine) fn write_urgent(
         &mut self,
         cx: &mut Context,
@@ -139,7 +139,7 @@ impl TcpLayer {
         self.table.by_id(id).map(|(_, socket)| socket.conn.urgent_end()).ok_or(Error::NoSuchSocket)
     }
 
-    /// See [`Engine::tcp_urgent`](crate::Engine::tcp_urgent).
+    /// See [`TcpHandle::urgent`](crate::TcpHandle::urgent).
     pub(in crate::engine) fn urgent(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
         let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         Ok(socket.conn.urgent_mark().map(|mark| mark - socket.conn.read_offset()))

@@ -292,24 +292,26 @@ mod tests {
             let at = |open: &Vec<_>, n: u64| (!open.is_empty()).then(|| n as usize % open.len());
             match draw(12) {
                 0..=2 => open[0].extend(hosts[0].tcp_connect(address).ok()),
-                3..=4 => open[1].extend(hosts[1].tcp_accept(listener).ok().map(|(id, _)| id)),
+                3..=4 => {
+                    open[1].extend(hosts[1].listener(listener).accept().ok().map(|(id, _)| id))
+                }
                 5..=6 => {
                     if let Some(which) = at(&open[side], draw(99)) {
                         let id = open[side].swap_remove(which);
                         match draw(4) {
-                            0 => hosts[side].tcp_abort(id),
-                            _ => hosts[side].tcp_close(id),
+                            0 => hosts[side].tcp(id).abort(),
+                            _ => hosts[side].tcp(id).close(),
                         }
                     }
                 }
                 7 => {
                     if let Some(which) = at(&open[side], draw(99)) {
-                        let _ = hosts[side].tcp_write(open[side][which], &[7; 3000]);
+                        let _ = hosts[side].tcp(open[side][which]).write(&[7; 3000]);
                     }
                 }
                 8 => {
                     if let Some(which) = at(&open[side], draw(99)) {
-                        let _ = hosts[side].tcp_read(open[side][which], &mut [0; 9000]);
+                        let _ = hosts[side].tcp(open[side][which]).read(&mut [0; 9000]);
                     }
                 }
                 9 if draw(300) == 0 => {

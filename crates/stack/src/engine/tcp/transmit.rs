@@ -11,7 +11,7 @@
 //! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
 //! 4. **Transmit** ([`IpLayer::send_segments`]). The packets go into the queue of the link, which takes them when the turn
 //!    ends or the queue is full. Segments of borrowed payload go to the link at once.
-//! 5. **What follows** (`settle_served`): timers, events, room for writers, the connection's place in the list.
+//! 5. **What follows** (`finish_service`): timers, events, room for writers, the connection's place in the list.
 //!
 //! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
 //! several links one that takes nothing keeps its own connections alone (`parked`).

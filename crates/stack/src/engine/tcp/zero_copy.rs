@@ -91,12 +91,13 @@ impl TcpLayer {
 }
 
 impl Engine {
-    /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
-    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
-    /// may wait some microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a large write that
-    /// fills no segment, behind others, waits for the next write or turn.
+    /// See [`TcpHandle::send`](crate::TcpHandle::send).
     #[inline]
-    pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+    pub(in crate::engine) fn send_from(
+        &mut self,
+        id: SocketId,
+        data: &[u8],
+    ) -> Result<usize, Error> {
         let large = self.cx.limits.tuning.zero_copy_bytes;
         let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
         if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.tcp.has_ended(id))

@@ -76,7 +76,7 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
         engine
     });
     let id = near.udp_bind("10.9.0.1:7".parse().expect("an address")).expect("bind");
-    near.udp_connect(id, "10.9.0.2:7".parse().expect("an address")).expect("connect");
+    near.udp(id).connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
     let mut near = Worker::new(near);
     let (shared, mut tx, _rx) = near.attach_datagrams(id);
     for sent in 1..=2 {
@@ -127,16 +127,16 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
     };
     let peer = loop {
         turn(&mut near, &mut far);
-        if let Ok((peer, _)) = far.tcp_accept(listener) {
+        if let Ok((peer, _)) = far.listener(listener).accept() {
             break peer;
         }
     };
-    far.tcp_set_nodelay(peer, true).expect("nodelay");
+    far.tcp(peer).set_nodelay(true).expect("nodelay");
     let data: Vec<u8> = (0..1000).map(|at| at as u8).collect();
     let mut sent = 0;
     for _ in 0..100 {
         for _ in 0..40 {
-            sent += far.tcp_write(peer, &data[sent % 256..][..600]).unwrap_or(0);
+            sent += far.tcp(peer).write(&data[sent % 256..][..600]).unwrap_or(0);
             let now = far.refresh_time();
             far.turn(now);
         }
@@ -180,7 +180,7 @@ fn where_routes_change_in_each_turn_everybody_is_told_that_no_link_is_left() {
     let peer = "10.9.0.2:7".parse().expect("an address");
     let attach = |worker: &mut Worker| {
         let id = worker.engine.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("bind");
-        worker.engine.udp_connect(id, peer).expect("connect");
+        worker.engine.udp(id).connect(peer).expect("connect");
         worker.attach_datagrams(id).0
     };
     let mut all: Vec<_> = (0..SOCKETS).map(|_| attach(&mut worker)).collect();

@@ -201,7 +201,7 @@ impl World {
 
     /// Ends a transfer.
     pub fn finish(&mut self, index: usize) {
-        self.near.tcp_abort(self.transfers[index].0);
+        self.near.tcp(self.transfers[index].0).abort();
     }
 
     /// Whether all that a transfer was to bring is acknowledged, or it has fetched much.
@@ -210,14 +210,14 @@ impl World {
         if fetches {
             return left > 20_000;
         }
-        let Ok(info) = self.near.tcp_info(id) else { return false };
+        let Ok(info) = self.near.tcp(id).info() else { return false };
         left == 0 && info.state == State::Established && info.send_queue_bytes == 0
     }
 
     /// Transfers that have ended.
     pub fn lost(&mut self) -> usize {
         let ids: Vec<SocketId> = self.transfers.iter().map(|transfer| transfer.0).collect();
-        let mut is_open = |id: &SocketId| self.near.tcp_state(*id) == Ok(State::Established);
+        let mut is_open = |id: &SocketId| self.near.tcp(*id).state() == Ok(State::Established);
         ids.len() - ids.iter().filter(|&id| is_open(id)).count()
     }
 
@@ -342,7 +342,7 @@ impl World {
     pub fn end(&mut self) {
         self.transfers.iter_mut().filter(|transfer| !transfer.1).for_each(|brings| brings.2 = 0);
         self.run(Duration::from_secs(1), |_| {});
-        self.transfers.iter().for_each(|transfer| self.near.tcp_abort(transfer.0));
+        self.transfers.iter().for_each(|transfer| self.near.tcp(transfer.0).abort());
     }
 
     /// Asks the host whether it is there.
@@ -358,7 +358,7 @@ impl World {
 
     fn applications(&mut self) {
         for (listener, port) in self.listeners.clone().into_iter().zip(PORTS) {
-            while let Ok((id, _)) = self.far.tcp_accept(listener) {
+            while let Ok((id, _)) = self.far.listener(listener).accept() {
                 self.ports.insert(id, port);
             }
         }
@@ -369,9 +369,10 @@ impl World {
             if port == DISCARD {
                 let is_good = self
                     .far
-                    .tcp_addresses(id)
+                    .tcp(id)
+                    .addresses()
                     .is_ok_and(|t| t.remote.ip() == addr(self.v6, 1, 0).ip());
-                while let Ok(n @ 1..) = self.far.tcp_read(id, &mut buffer) {
+                while let Ok(n @ 1..) = self.far.tcp(id).read(&mut buffer) {
                     self.brought += if is_good { n as u64 } else { 0 };
                 }
             }
@@ -381,26 +382,26 @@ impl World {
             if port == CHARGEN {
                 let mut written = Ok(data.len());
                 while written == Ok(data.len()) {
-                    written = self.far.tcp_write(id, &data);
+                    written = self.far.tcp(id).write(&data);
                 }
                 self.told += u64::from(written == Err(millstream::Error::Evicted));
             }
             if readiness.closed {
-                self.far.tcp_close(id);
+                self.far.tcp(id).close();
                 self.ports.remove(&id);
                 self.echoes.remove(&id);
             }
         }
         for (id, fetches, bytes) in &mut self.transfers {
             if *fetches {
-                while let Ok(n @ 1..) = self.near.tcp_read(*id, &mut buffer) {
+                while let Ok(n @ 1..) = self.near.tcp(*id).read(&mut buffer) {
                     *bytes += n as u64;
                     assert!(buffer[..n].iter().all(|byte| *byte == 0x5a), "foreign data");
                 }
             }
             while !*fetches && *bytes > 0 {
                 let len = data.len().min(usize::try_from(*bytes).unwrap_or(usize::MAX));
-                let Ok(n) = self.near.tcp_write(*id, &data[..len]) else { break };
+                let Ok(n) = self.near.tcp(*id).write(&data[..len]) else { break };
                 *bytes -= n as u64;
             }
         }
@@ -411,11 +412,11 @@ impl World {
         let waiting = self.echoes.entry(id).or_default();
         loop {
             if waiting.is_empty()
-                && let Ok(n @ 1..) = self.far.tcp_read(id, buffer)
+                && let Ok(n @ 1..) = self.far.tcp(id).read(buffer)
             {
                 waiting.extend(&buffer[..n]);
             }
-            let written = self.far.tcp_write(id, waiting).unwrap_or(0);
+            let written = self.far.tcp(id).write(waiting).unwrap_or(0);
             waiting.drain(..written);
             if written == 0 {
                 return;

@@ -17,7 +17,7 @@ use crate::common::{self, CALLS, Ending};
 /// Until the connection is over and the stream's rings know.
 fn until_over(stack: &Stack, stream: &TcpStream) {
     let id = stream.id();
-    let state = move || stack.with_engine(move |engine| engine.tcp_state(id)).expect("an engine");
+    let state = move || stack.with_engine(move |engine| engine.tcp(id).state()).expect("an engine");
     while !matches!(state(), Ok(State::Closed)) {
         std::thread::yield_now();
     }

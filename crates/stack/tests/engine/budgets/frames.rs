@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::tuning::RESERVE_PART;
-use millstream::{DropReason, Engine, Error, SocketId};
+use millstream::{DropReason, Engine, Error, SocketId, TcpHandle};
 
 use super::settle;
 use super::{addr, drain, turn};
@@ -21,7 +21,7 @@ fn poor(count: usize) -> (Pool, Engine, Engine, SocketId, SocketId) {
     let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
     let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far);
-    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
+    let (theirs, _) = far.listener(listener).accept().expect("a connection");
     while near.next_event().is_some() {}
     (frames, near, far, ours, theirs)
 }
@@ -32,10 +32,12 @@ fn all(frames: &Pool) -> Vec<Packet> {
 
 #[test]
 fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
-    for write in [Engine::tcp_write, Engine::tcp_write_urgent] {
+    let writes: [fn(TcpHandle<'_>, &[u8]) -> Result<usize, Error>; 2] =
+        [|mut of, data| of.write(data), |mut of, data| of.write_urgent(data)];
+    for write in writes {
         let (frames, mut near, mut far, ours, theirs) = poor(256);
         let held = all(&frames);
-        let refused = write(&mut near, ours, &[3; 5000]);
+        let refused = write(near.tcp(ours), &[3; 5000]);
         assert_eq!(refused, Err(Error::WouldBlock), "{} held", held.len());
         for _ in 0..3 {
             turn(&mut near);
@@ -48,7 +50,7 @@ fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
             near.run_once(Some(Duration::from_secs(30))).expect("a turn");
             assert!(begun.elapsed() < Duration::from_secs(20));
         }
-        assert_eq!(write(&mut near, ours, &[3; 5000]), Ok(5000));
+        assert_eq!(write(near.tcp(ours), &[3; 5000]), Ok(5000));
         settle(&mut near, &mut far);
         assert_eq!(drain(&mut far, &[theirs]), [5000]);
     }
@@ -61,7 +63,7 @@ fn an_end_without_data_waits_for_a_frame() {
     let (frames, mut near, mut far, ours, theirs) = poor(RESERVE_PART - 1);
     let held = all(&frames);
     let before = near.stats().tcp_tx_segments;
-    near.tcp_shutdown_write(ours).expect("open");
+    near.tcp(ours).shutdown_write().expect("open");
     for _ in 0..3 {
         turn(&mut near);
     }
@@ -70,7 +72,7 @@ fn an_end_without_data_waits_for_a_frame() {
     drop(held);
     turn(&mut near);
     turn(&mut far);
-    assert_eq!(far.tcp_read(theirs, &mut [0]), Ok(0), "the end");
+    assert_eq!(far.tcp(theirs).read(&mut [0]), Ok(0), "the end");
 }
 
 /// The frames of what was written come back by ACKs, for which there have to be frames.
@@ -87,7 +89,7 @@ fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
     let connect = |near: &mut Engine| near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     let ours: Vec<SocketId> = (0..CONNECTIONS).map(|_| connect(&mut near)).collect();
     settle(&mut near, &mut far);
-    let accepted = std::iter::from_fn(|| far.tcp_accept(listener).ok());
+    let accepted = std::iter::from_fn(|| far.listener(listener).accept().ok());
     let theirs: Vec<SocketId> = accepted.map(|(id, _)| id).collect();
     let mut now = near.refresh_time().max(far.refresh_time());
     let mut turns = |near: &mut Engine, far: &mut Engine| {
@@ -98,7 +100,7 @@ fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
     let mut written = 0_u64;
     for _ in 0..500 {
         for &id in &ours {
-            written += near.tcp_write(id, &[7; 100_000]).unwrap_or(0) as u64;
+            written += near.tcp(id).write(&[7; 100_000]).unwrap_or(0) as u64;
         }
         turns(&mut near, &mut far);
     }

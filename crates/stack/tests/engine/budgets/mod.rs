@@ -53,12 +53,12 @@ fn open_to(
     let ours: Vec<SocketId> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
     settle(near, far);
     let theirs: Vec<SocketId> =
-        std::iter::from_fn(|| far.tcp_accept(listener).ok()).map(|(id, _)| id).collect();
+        std::iter::from_fn(|| far.listener(listener).accept().ok()).map(|(id, _)| id).collect();
     assert_eq!(theirs.len(), count);
     let data = vec![1; 64 * 1024];
     for _ in 0..200 {
         for &id in &ours {
-            let _ = near.tcp_write(id, &data);
+            let _ = near.tcp(id).write(&data);
         }
         settle(near, far);
         drain(far, &theirs);
@@ -73,7 +73,7 @@ fn drain(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
     let mut buffer = vec![0; 256 * 1024];
     let mut read_all = |id: &SocketId| {
         let mut total = 0;
-        while let Ok(read @ 1..) = engine.tcp_read(*id, &mut buffer) {
+        while let Ok(read @ 1..) = engine.tcp(*id).read(&mut buffer) {
             total += read as u64;
         }
         total
@@ -82,7 +82,7 @@ fn drain(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
 }
 
 fn sent(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
-    ids.iter().map(|&id| engine.tcp_info(id).expect("open").bytes_sent).collect()
+    ids.iter().map(|&id| engine.tcp(id).info().expect("open").bytes_sent).collect()
 }
 
 /// What a turn takes. Time goes by turns alone: a pause of the machine is no time-out.
@@ -123,7 +123,8 @@ fn a_flooded_link_leaves_the_others_their_batch() {
     let send = |others: &mut [Engine], at: usize, count: usize| {
         for _ in 0..count {
             others[at]
-                .udp_send(sockets[at], &[7; 32], Some(addr(&format!("10.{at}.0.1:9"))))
+                .udp(sockets[at])
+                .send(&[7; 32], Some(addr(&format!("10.{at}.0.1:9"))))
                 .expect("send");
         }
         turn(&mut others[at]);
@@ -134,7 +135,7 @@ fn a_flooded_link_leaves_the_others_their_batch() {
         settle(&mut near, &mut others[at]);
     }
     let mut buffer = [0; 64];
-    while near.udp_recv(sink, &mut buffer).is_ok() {}
+    while near.udp(sink).recv(&mut buffer).is_ok() {}
     for _ in 0..4 {
         send(&mut others, 0, BATCH_LIMIT);
     }
@@ -142,7 +143,7 @@ fn a_flooded_link_leaves_the_others_their_batch() {
     for _ in 0..3 {
         turn(&mut near);
         let mut from = [0, 0];
-        while let Ok((_, peer)) = near.udp_recv(sink, &mut buffer) {
+        while let Ok((_, peer)) = near.udp(sink).recv(&mut buffer) {
             from[usize::from(peer.ip() == addr("10.1.0.2:0").ip())] += 1;
         }
         assert_eq!(from, [BATCH_LIMIT, 5], "a batch of the full link, all of the other");
@@ -161,17 +162,17 @@ fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
     let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far.engine());
     let (mut theirs, _) = listener.accept().expect("a connection");
-    near.tcp_set_nodelay(ours, true).expect("open");
+    near.tcp(ours).set_nodelay(true).expect("open");
     let mut buffer = vec![0; 1 << 20];
     for _ in 0..200 {
         // Windows grow to what they carry here, and the last that comes is bulk.
-        near.tcp_write(ours, &[1; 64 * 1024]).expect("write");
+        near.tcp(ours).write(&[1; 64 * 1024]).expect("write");
         settle(&mut near, &mut far.engine());
         assert!(theirs.read(&mut buffer).expect("data") > 0);
         settle(&mut near, &mut far.engine());
     }
     let mut send = |len: usize| {
-        assert_eq!(near.tcp_write(ours, &vec![2; len]), Ok(len));
+        assert_eq!(near.tcp(ours).write(&vec![2; len]), Ok(len));
         let before = sent(&mut near, &[ours])[0];
         for _ in 0..1000 {
             // No time passes: a pause of the machine would be a time-out.
@@ -181,7 +182,7 @@ fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
                 return;
             }
         }
-        panic!("{len} bytes do not leave: {:?}", near.tcp_info(ours));
+        panic!("{len} bytes do not leave: {:?}", near.tcp(ours).info());
     };
     // One in eight is bulk: the batch ends it.
     for at in 0..BATCH_LIMIT + 8 {
@@ -215,7 +216,7 @@ fn flows_with_much_to_send_take_turns_of_equal_bytes() {
     for (at, &id) in ours.iter().enumerate() {
         // The first has by far the most to send.
         let wanted = if at == 0 { data.len() } else { data.len() / 2 };
-        near.tcp_write(id, &data[..wanted]).expect("write");
+        near.tcp(id).write(&data[..wanted]).expect("write");
     }
     for turns in 1..=12_usize {
         let earlier: u64 = sent(&mut near, &ours).iter().sum();
@@ -276,7 +277,7 @@ fn share_of_long_and_of_short(share: usize, turns: usize) {
     let ours: Vec<SocketId> = flows.iter().map(|(id, ..)| *id).collect();
     let before = sent(&mut near, &ours);
     for &id in &ours {
-        near.tcp_write(id, &vec![2; 1 << 20]).expect("write");
+        near.tcp(id).write(&vec![2; 1 << 20]).expect("write");
     }
     for turns in 1..=turns {
         // No time passes, as above.
@@ -302,7 +303,7 @@ fn a_turn_serves_no_more_connections_than_its_budget() {
     let (ours, theirs) = open(&mut near, &mut far, 6);
     let before = sent(&mut near, &ours);
     for &id in &ours {
-        near.tcp_write(id, &[3; 1000]).expect("write");
+        near.tcp(id).write(&[3; 1000]).expect("write");
     }
     for turns in 1..=3 {
         turn(&mut near);

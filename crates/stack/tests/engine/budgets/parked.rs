@@ -22,7 +22,7 @@ fn reach(
     let to = addr(&format!("10.{at}.0.2:80"));
     let ours: Vec<_> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
     settle(near, &mut far);
-    let theirs = std::iter::from_fn(|| Some(far.tcp_accept(listener).ok()?.0));
+    let theirs = std::iter::from_fn(|| Some(far.listener(listener).accept().ok()?.0));
     let theirs: Vec<_> = theirs.collect();
     assert_eq!(theirs.len(), count);
     (far, ours, theirs)
@@ -36,13 +36,13 @@ fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
     let (mut silent, stuck, hears) = reach(&mut near, 0, PairConfig::default(), 3);
     let (mut other, ours, theirs) = reach(&mut near, 1, PairConfig::default(), 3);
     let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    while near.udp_send(socket, &[7; 32], Some(addr("10.0.0.2:9"))).is_ok() {
+    while near.udp(socket).send(&[7; 32], Some(addr("10.0.0.2:9"))).is_ok() {
         near.flush();
     }
     for round in 1..5 {
         for (&stuck, &id) in stuck.iter().zip(&ours) {
-            assert_eq!(near.tcp_write(stuck, &[1; 100]), Ok(100));
-            assert_eq!(near.tcp_write(id, &[2; 100]), Ok(100));
+            assert_eq!(near.tcp(stuck).write(&[1; 100]), Ok(100));
+            assert_eq!(near.tcp(id).write(&[2; 100]), Ok(100));
         }
         settle(&mut near, &mut other);
         assert_eq!(drain(&mut other, &theirs), [100; 3], "in round {round}");
@@ -71,7 +71,7 @@ fn sent_beside(count: usize) -> u64 {
     let mut total = 0;
     for _ in 0..100 {
         for &id in one.iter().chain(&many) {
-            let _ = near.tcp_write(id, &data);
+            let _ = near.tcp(id).write(&data);
         }
         turn(&mut near);
         for far in [&mut slow, &mut fast] {

@@ -19,7 +19,7 @@ fn applications_share_what_is_written_between_two_turns() {
     for _ in 0..100 {
         // Everybody writes as much as it may, always in the same order.
         for (at, &id) in ours.iter().enumerate() {
-            while let Ok(bytes) = near.tcp_write(id, &data) {
+            while let Ok(bytes) = near.tcp(id).write(&data) {
                 written[at] += bytes;
             }
         }
@@ -41,10 +41,10 @@ fn applications_share_what_is_written_between_two_turns() {
     drain(&mut far, &theirs);
     settle(&mut near, &mut far);
     for &id in busy {
-        while near.tcp_write(id, &data).is_ok() {}
+        while near.tcp(id).write(&data).is_ok() {}
     }
-    assert_eq!(near.tcp_write(busy[0], &data), Err(Error::WouldBlock));
-    assert_eq!(near.tcp_write(idle, &[5; 100]), Ok(100));
+    assert_eq!(near.tcp(busy[0]).write(&data), Err(Error::WouldBlock));
+    assert_eq!(near.tcp(idle).write(&[5; 100]), Ok(100));
 }
 
 #[test]
@@ -52,10 +52,10 @@ fn who_was_refused_and_never_writes_again_has_it_all_sent() {
     let (mut near, mut far) = offloading(Limits::default().tune(|t| t.write_turn_bytes = 100_000));
     let (ours, theirs) = open(&mut near, &mut far, 1);
     let data = vec![4; 300_000];
-    let written = near.tcp_write(ours[0], &data[..80_000]).expect("room");
+    let written = near.tcp(ours[0]).write(&data[..80_000]).expect("room");
     assert_eq!(written, 80_000);
     // What is left of the turn fills no second super-segment.
-    assert_eq!(near.tcp_write(ours[0], &data[written..]), Err(Error::WouldBlock));
+    assert_eq!(near.tcp(ours[0]).write(&data[written..]), Err(Error::WouldBlock));
     let before = sent(&mut near, &ours)[0];
     // Nobody acknowledges anything meanwhile.
     turn(&mut near);
@@ -83,10 +83,10 @@ fn write_whole_shares(share: usize) {
     let mut written = [0; 3];
     for round in 0..50 {
         for (at, &id) in ours.iter().enumerate() {
-            let whole = near.tcp_bulk_bytes(id).expect("open");
+            let whole = near.tcp(id).bulk_bytes().expect("open");
             assert!(whole > 60_000, "{whole}");
             let before = written[at];
-            while let Ok(bytes) = near.tcp_send(id, &data) {
+            while let Ok(bytes) = near.tcp(id).send(&data) {
                 written[at] += bytes;
             }
             // The first call of all found nothing under way, and everything left.
@@ -117,7 +117,7 @@ fn write_in_turns(count: usize) {
     for _ in 0..60 {
         for (at, &id) in ours.iter().enumerate() {
             let before = (written[at], sent(&mut near, &[id])[0]);
-            while let Ok(bytes) = near.tcp_send(id, &data) {
+            while let Ok(bytes) = near.tcp(id).send(&data) {
                 written[at] += bytes;
             }
             let now = written[at] - before.0;
@@ -141,12 +141,12 @@ fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
     let (mut near, mut far) = offloading(Limits::default().tune(|t| t.write_turn_bytes = 131_072));
     let (ours, theirs) = open(&mut near, &mut far, 2);
     let data = vec![4; 131_072];
-    let written = near.tcp_send(ours[0], &data).expect("room");
+    let written = near.tcp(ours[0]).send(&data).expect("room");
     let rest = data.len() - written;
     assert!((1..4096).contains(&rest), "{written}");
-    assert_eq!(near.tcp_send(ours[0], &data[written..]), Err(Error::WouldBlock));
+    assert_eq!(near.tcp(ours[0]).send(&data[written..]), Err(Error::WouldBlock));
     // As little of who has not written is taken.
-    assert_eq!(near.tcp_send(ours[1], &data[..rest]), Ok(rest));
+    assert_eq!(near.tcp(ours[1]).send(&data[..rest]), Ok(rest));
     while near.next_event().is_some() {}
     settle(&mut near, &mut far);
     let told = std::iter::from_fn(|| near.next_event());
@@ -154,7 +154,7 @@ fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
     assert!(may_write.any(|id| id == ours[0]));
     // Behind the rest more may follow. Else it leaves in the next turn.
     let before = sent(&mut near, &ours)[0];
-    assert_eq!(near.tcp_send(ours[0], &data[written..]), Ok(rest));
+    assert_eq!(near.tcp(ours[0]).send(&data[written..]), Ok(rest));
     assert_eq!(sent(&mut near, &ours)[0] - before, 0);
     turn(&mut near);
     assert_eq!(sent(&mut near, &ours)[0] - before, rest as u64);
@@ -169,15 +169,15 @@ fn who_stood_in_line_once_has_all_of_a_turn_when_it_is_alone() {
     let listener = far.tcp_listen(addr("[fd09::2]:80"), 1).expect("listen");
     let ours = near.tcp_connect(addr("[fd09::2]:80")).expect("connect");
     settle(&mut near, &mut far);
-    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
+    let (theirs, _) = far.listener(listener).accept().expect("a connection");
     let data = vec![4; 128 * 1024];
-    while near.tcp_send(ours, &data).is_ok() {}
+    while near.tcp(ours).send(&data).is_ok() {}
     let mut grants = Vec::new();
     for _ in 0..100 {
         // No more than a turn allows, all of it sent and read before the next.
         let mut left = 192 * 1024;
         while left != 0 {
-            left -= near.tcp_send(ours, &data[..left.min(data.len())]).unwrap_or(0);
+            left -= near.tcp(ours).send(&data[..left.min(data.len())]).unwrap_or(0);
             settle(&mut near, &mut far);
             drain(&mut far, &[theirs]);
         }
@@ -195,7 +195,7 @@ fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
     let mut written = [0; 2];
     for _ in 0..10 {
         for (at, &id) in ours.iter().enumerate() {
-            while let Ok(bytes @ 1..) = near.tcp_send(id, &data[written[at]..]) {
+            while let Ok(bytes @ 1..) = near.tcp(id).send(&data[written[at]..]) {
                 written[at] += bytes;
             }
         }
@@ -218,7 +218,7 @@ fn who_was_refused_hears_when_it_may_write() {
     let mut told = [0; 3];
     for _ in 0..50 {
         for &id in &ours {
-            while near.tcp_write(id, &data).is_ok() {}
+            while near.tcp(id).write(&data).is_ok() {}
         }
         for _ in 0..4 {
             turn(&mut near);
@@ -241,7 +241,7 @@ fn those_who_were_closed_in_line_keep_nobody_behind_them_waiting() {
     let (ours, _) = open(&mut near, &mut far, 20);
     let data = vec![4; 300_000];
     for &id in &ours {
-        while near.tcp_write(id, &data).is_ok() {}
+        while near.tcp(id).write(&data).is_ok() {}
     }
     while near.next_event().is_some() {}
     let (last, closed) = ours.split_last().expect("20");
@@ -262,7 +262,7 @@ fn nobody_hears_of_a_socket_after_closing_it() {
     let data = vec![4; 300_000];
     let (mut written, mut read) = (0, 0);
     for &id in &ours {
-        written = std::iter::from_fn(|| near.tcp_write(id, &data).ok()).sum();
+        written = std::iter::from_fn(|| near.tcp(id).write(&data).ok()).sum();
     }
     while near.next_event().is_some() {}
     near.close(ours[1]);

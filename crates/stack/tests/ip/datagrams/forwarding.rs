@@ -168,27 +168,28 @@ fn random_trees_of_engines_deliver_what_a_model_of_routers_delivers() {
             let hops = net.path(from, to).len() - 1;
             let limit = 1 + dice.below(hops + 2);
             let engine = &mut net.engines[from];
-            engine.udp_connect(socket, dst).expect("connect");
-            engine.udp_set_hop_limits(socket, Some(limit as u8), None).expect("a socket");
+            engine.udp(socket).connect(dst).expect("connect");
+            engine.udp(socket).set_hop_limits(Some(limit as u8), None).expect("a socket");
             let who = [Fragmentation::Sender, Fragmentation::Anybody][dice.below(2)];
-            engine.udp_set_fragmentation(socket, who).expect("a socket");
+            engine.udp(socket).set_fragmentation(who).expect("a socket");
             let data = vec![step as u8; [10, 1252, 1400, 4000, 20_000][dice.below(5)]];
             // A path whose MTU is not known yet takes as many datagrams as it has narrow places.
             let mut buffer = vec![0; 30_000];
             let mut got = Err(Error::WouldBlock);
             let mut told = None;
             for _ in 0..4 {
-                match net.engines[from].udp_send(socket, &data, None) {
+                match net.engines[from].udp(socket).send(&data, None) {
                     Ok(()) => {}
                     Err(error) => told = Some(error),
                 }
                 net.settle();
                 told = net.engines[from]
-                    .udp_recv(socket, &mut [0; 9])
+                    .udp(socket)
+                    .recv(&mut [0; 9])
                     .err()
                     .filter(|error| *error != Error::WouldBlock)
                     .or(told);
-                got = net.engines[to].udp_recv(sink, &mut buffer).map(|(len, _)| len);
+                got = net.engines[to].udp(sink).recv(&mut buffer).map(|(len, _)| len);
                 if got.is_ok() {
                     break;
                 }
@@ -230,25 +231,25 @@ fn what_is_not_handed_on_is_counted_by_reason_and_told() {
         let socket = net.socket(1, any(v6), 0);
         // No route: told.
         let nowhere = to(if v6 { "2001:db8::1" } else { "192.0.2.1" });
-        net.engines[1].udp_connect(socket, nowhere).expect("connect");
-        net.engines[1].udp_send(socket, b"x", None).expect("send");
+        net.engines[1].udp(socket).connect(nowhere).expect("connect");
+        net.engines[1].udp(socket).send(b"x", None).expect("send");
         net.settle();
-        let told = net.engines[1].udp_recv(socket, &mut [0; 9]);
+        let told = net.engines[1].udp(socket).recv(&mut [0; 9]);
         assert_eq!(told, Err(Error::NetworkUnreachable));
         assert_eq!(net.engines[0].stats().dropped(DropReason::NoRoute), 1);
         if !v6 {
             // All of a network behind the router: not handed on, nobody told.
             let all = net.socket(1, any(v6), 0);
-            net.engines[1].udp_send(all, b"x", Some(to("10.1.2.255"))).expect("send");
+            net.engines[1].udp(all).send(b"x", Some(to("10.1.2.255"))).expect("send");
             net.settle();
             assert_eq!(net.engines[0].stats().dropped(DropReason::NotForwardable), 1);
-            assert_eq!(net.engines[1].udp_recv(all, &mut [0; 9]), Err(Error::WouldBlock));
+            assert_eq!(net.engines[1].udp(all).recv(&mut [0; 9]), Err(Error::WouldBlock));
         }
         // Off: as if the packet was for anybody else.
         net.engines[0].set_forwarding(false);
         let behind = SocketAddr::new(address(v6, 2, 2), 9);
         let other = net.socket(1, any(v6), 0);
-        net.engines[1].udp_send(other, b"x", Some(behind)).expect("send");
+        net.engines[1].udp(other).send(b"x", Some(behind)).expect("send");
         net.settle();
         assert_eq!(net.engines[0].stats().dropped(DropReason::OtherAddress), 1);
         assert_eq!(net.engines[0].stats().forwarded, 0);
@@ -284,13 +285,13 @@ fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
             let to = SocketAddr::new(ip, 9);
             net.engines[0].add_route(Prefix::host(ip), Route::rejecting(reject)).expect("a route");
             let socket = net.socket(1, any(v6), 0);
-            net.engines[1].udp_connect(socket, to).expect("connect");
-            net.engines[1].udp_send(socket, b"x", None).expect("send");
+            net.engines[1].udp(socket).connect(to).expect("connect");
+            net.engines[1].udp(socket).send(b"x", None).expect("send");
             net.settle();
-            assert_eq!(net.engines[1].udp_recv(socket, &mut [0; 9]), told, "{reject:?}");
+            assert_eq!(net.engines[1].udp(socket).recv(&mut [0; 9]), told, "{reject:?}");
             // The engine's own sockets are told at once.
             let own = net.socket(0, any(v6), 0);
-            assert_eq!(net.engines[0].udp_send(own, b"x", Some(to)), Err(here));
+            assert_eq!(net.engines[0].udp(own).send(b"x", Some(to)), Err(here));
             assert_eq!(net.engines[0].tcp_connect(to), Err(here));
         }
         let stats = net.engines[0].stats();
@@ -307,15 +308,15 @@ fn a_stream_through_a_router_keeps_its_super_segments() {
             let listener = net.engines[2].tcp_listen(server, 4).expect("listen");
             let client = net.engines[1].tcp_connect(server).expect("connect");
             net.settle();
-            let (accepted, _) = net.engines[2].tcp_accept(listener).expect("accept");
+            let (accepted, _) = net.engines[2].listener(listener).accept().expect("accept");
             let data: Vec<u8> = (0..400_000_u32).map(|at| (at / 7) as u8).collect();
             let (mut sent, mut got) = (0, Vec::<u8>::new());
             let mut buffer = vec![0; 65_536];
             while got.len() < data.len() {
                 net.now += Duration::from_millis(1);
-                sent += net.engines[1].tcp_write(client, &data[sent..]).unwrap_or(0);
+                sent += net.engines[1].tcp(client).write(&data[sent..]).unwrap_or(0);
                 net.settle();
-                while let Ok(len) = net.engines[2].tcp_read(accepted, &mut buffer) {
+                while let Ok(len) = net.engines[2].tcp(accepted).read(&mut buffer) {
                     got.extend(&buffer[..len]);
                 }
             }
@@ -418,13 +419,13 @@ fn who_sends_to_a_silent_host_behind_a_router_is_told() {
         net.engines[1].add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
         let socket = net.socket(1, any(v6), 0);
         let nobody = SocketAddr::new(address(v6, 2, 40), 9);
-        net.engines[1].udp_connect(socket, nobody).expect("connect");
-        net.engines[1].udp_send(socket, b"x", None).expect("send");
+        net.engines[1].udp(socket).connect(nobody).expect("connect");
+        net.engines[1].udp(socket).send(b"x", None).expect("send");
         for _ in 0..10 {
             net.now += Duration::from_secs(1);
             net.settle();
         }
-        let told = net.engines[1].udp_recv(socket, &mut [0; 9]);
+        let told = net.engines[1].udp(socket).recv(&mut [0; 9]);
         assert_eq!(told, Err(Error::HostUnreachable));
         assert_eq!(net.engines[0].stats().dropped(DropReason::NeighborUnreachable), 1);
     }
@@ -600,7 +601,7 @@ fn what_is_for_us_is_filtered_where_packets_are_handed_on_or_it_was_set() {
             for (src, expected) in sources.into_iter().zip(expected) {
                 let before = wires.engine.stats().dropped(DropReason::ReversePath);
                 wires.give(&datagram(src, dst));
-                let got = wires.engine.udp_recv(socket, &mut [0; 9]).is_ok();
+                let got = wires.engine.udp(socket).recv(&mut [0; 9]).is_ok();
                 assert_eq!(got, expected, "{src} {forwards} {filter:?}");
                 let dropped = wires.engine.stats().dropped(DropReason::ReversePath) - before;
                 assert_eq!(dropped, u64::from(!expected));
@@ -609,6 +610,6 @@ fn what_is_for_us_is_filtered_where_packets_are_handed_on_or_it_was_set() {
         // One on the link alone has no route.
         let socket = wires.engine.udp_bind("[fe80::1%1]:9".parse().unwrap()).expect("bind");
         wires.give(&datagram("fe80::9", "fe80::1"));
-        assert!(wires.engine.udp_recv(socket, &mut [0; 9]).is_ok());
+        assert!(wires.engine.udp(socket).recv(&mut [0; 9]).is_ok());
     }
 }

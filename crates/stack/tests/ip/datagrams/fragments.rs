@@ -34,14 +34,14 @@ fn datagrams_of_any_size_arrive_whole() {
                 // The first ones wait for the neighbour; then headers are kept ready.
                 for size in sizes {
                     let data = pattern(size);
-                    near.udp_send(socket, &data, Some(addr(theirs))).expect("send");
+                    near.udp(socket).send(&data, Some(addr(theirs))).expect("send");
                     settle(&mut near, &mut far);
                     let mut buffer = vec![0; 66_000];
-                    let (len, from) = far.udp_recv(sink, &mut buffer).expect("a datagram");
+                    let (len, from) = far.udp(sink).recv(&mut buffer).expect("a datagram");
                     assert_eq!((len, from), (size, addr(ours)));
                     assert!(buffer[..len] == data[..], "{size}");
                 }
-                let sent = near.udp_send(socket, &pattern(most + 1), Some(addr(theirs)));
+                let sent = near.udp(socket).send(&pattern(most + 1), Some(addr(theirs)));
                 assert_eq!(sent, Err(Error::MessageTooLong));
                 assert_eq!(far.fragments_held_bytes(), 0);
                 assert_eq!(far.memory_use().held_bytes, 0);
@@ -62,15 +62,15 @@ fn pings_of_any_size_are_answered_whole() {
         let to = addr(theirs).ip();
         for (seq, size) in [0, 1472, 1473, 20_000, most].into_iter().enumerate() {
             let data = pattern(size);
-            near.icmp_send_echo(socket, to, seq as u16, &data).expect("send");
+            near.echo(socket).send(to, seq as u16, &data).expect("send");
             settle(&mut near, &mut far);
-            let (from, got, packet) = near.icmp_recv(socket).expect("an answer");
+            let (from, got, packet) = near.echo(socket).recv().expect("an answer");
             let mut bytes = vec![0; packet.len()];
             packet.copy_to(0, &mut bytes);
             assert_eq!((from, got), (to, seq as u16));
             assert!(bytes == data, "{size}");
         }
-        let sent = near.icmp_send_echo(socket, to, 9, &pattern(most + 1));
+        let sent = near.echo(socket).send(to, 9, &pattern(most + 1));
         assert_eq!(sent, Err(Error::MessageTooLong));
     }
 }
@@ -80,10 +80,10 @@ fn who_may_cut_is_said_in_each_packet() {
     for fragmentation in [Fragmentation::Never, Fragmentation::Sender, Fragmentation::Anybody] {
         let mut wire = Wire::new();
         let socket = wire.engine.udp_bind(addr("10.9.0.1:5")).expect("bind");
-        wire.engine.udp_set_fragmentation(socket, fragmentation).expect("a socket");
+        wire.engine.udp(socket).set_fragmentation(fragmentation).expect("a socket");
         let mut ids = Vec::new();
         for _ in 0..3 {
-            wire.engine.udp_send(socket, &[7; 100], Some(addr("10.9.0.2:9"))).expect("send");
+            wire.engine.udp(socket).send(&[7; 100], Some(addr("10.9.0.2:9"))).expect("send");
             let sent = wire.sent();
             let ip = ip::parse(&sent[0], sent[0].len()).expect("a packet");
             assert_eq!(ip.dont_fragment, fragmentation != Fragmentation::Anybody);
@@ -91,7 +91,7 @@ fn who_may_cut_is_said_in_each_packet() {
         }
         ids.dedup();
         assert_eq!(ids.len(), if fragmentation == Fragmentation::Anybody { 3 } else { 1 });
-        let long = wire.engine.udp_send(socket, &[7; 1473], Some(addr("10.9.0.2:9")));
+        let long = wire.engine.udp(socket).send(&[7; 1473], Some(addr("10.9.0.2:9")));
         let refused = (fragmentation == Fragmentation::Never).then_some(Error::MessageTooLong);
         assert_eq!(long.err(), refused);
         let parts = wire.sent();
@@ -336,20 +336,20 @@ fn an_address_that_is_removed_is_nobodys() {
         let server = SocketAddr::new(addr(theirs).ip(), 80);
         let client = near.tcp_connect(server).expect("connect");
         settle(&mut near, &mut far);
-        far.tcp_accept(listener).expect("accept");
+        far.listener(listener).accept().expect("accept");
         let socket = near.udp_bind(addr(ours)).expect("bind");
-        near.udp_send(socket, b"x", Some(addr(theirs))).expect("send");
+        near.udp(socket).send(b"x", Some(addr(theirs))).expect("send");
         let ip = addr(ours).ip();
         assert_eq!(near.remove_address(link, addr(theirs).ip()), Err(Error::AddrNotAvailable));
         near.remove_address(link, ip).expect("removed");
         assert_eq!(near.remove_address(link, ip), Err(Error::AddrNotAvailable));
-        assert!(near.tcp_write(client, b"x").is_err(), "its connections are reset");
-        let sent = near.udp_send(socket, b"x", Some(addr(theirs)));
+        assert!(near.tcp(client).write(b"x").is_err(), "its connections are reset");
+        let sent = near.udp(socket).send(b"x", Some(addr(theirs)));
         assert_eq!(sent, Err(Error::NetworkUnreachable), "the route is gone");
         settle(&mut near, &mut far);
         // What comes for it is for nobody.
         let sink = far.udp_bind(addr(theirs)).expect("bind");
-        far.udp_send(sink, b"x", Some(addr(ours))).expect("send");
+        far.udp(sink).send(b"x", Some(addr(ours))).expect("send");
         settle(&mut near, &mut far);
         let others = near.stats().dropped(DropReason::OtherAddress);
         let unheard = near.stats().dropped(DropReason::NeighborIgnored);
@@ -357,7 +357,7 @@ fn an_address_that_is_removed_is_nobodys() {
         // It may come back.
         let prefix = NEAR[usize::from(ip.is_ipv6())].parse().expect("a prefix");
         near.add_address(link, prefix).expect("an address");
-        near.udp_send(socket, b"back", Some(addr(theirs))).expect("send");
+        near.udp(socket).send(b"back", Some(addr(theirs))).expect("send");
         settle(&mut near, &mut far);
         assert_eq!(heard(&mut far, sink).pop().expect("a datagram").0, b"back");
     }
@@ -370,10 +370,10 @@ fn datagrams_have_the_traffic_class_that_is_set() {
         let mut wire = Wire::new();
         let socket = wire.engine.udp_bind(addr(ours)).expect("bind");
         for class in [0, 0xb9] {
-            wire.engine.udp_set_traffic_class(socket, class).expect("a socket");
+            wire.engine.udp(socket).set_traffic_class(class).expect("a socket");
             // By headers built for it, by those kept ready, and in fragments.
             for len in [9, 9, 9, 2000] {
-                wire.engine.udp_send(socket, &vec![7; len], Some(addr(theirs))).expect("send");
+                wire.engine.udp(socket).send(&vec![7; len], Some(addr(theirs))).expect("send");
                 let sent = wire.sent();
                 assert_eq!(sent.len(), 1 + len / 1500);
                 for bytes in sent {

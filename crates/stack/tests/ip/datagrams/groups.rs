@@ -34,29 +34,29 @@ fn a_group_s_datagrams_are_for_those_sockets_that_have_joined_it() {
         for group in [V4, V6, LOCAL_V6] {
             let to = Some((group, 9).into());
             let mut send = |far: &mut Engine, data: &[u8]| {
-                near.udp_send(from, data, to).expect("send");
+                near.udp(from).send(data, to).expect("send");
                 settle(&mut near, far);
                 [one, both, other, bound].map(|socket| count(far, socket))
             };
             assert_eq!(send(&mut far, b"nobody"), [0; 4]);
             let ones = usize::from(group == V4);
-            let joined = far.udp_join_group(one, group, None);
+            let joined = far.udp(one).join_group(group, None);
             assert_eq!(joined.is_ok(), group == V4, "of its version");
             assert_eq!(send(&mut far, b"one"), [ones, 0, 0, 0]);
-            assert_eq!(far.udp_join_group(both, group, Some(LinkId(0))), Ok(()));
-            assert_eq!(far.udp_join_group(both, group, None), Err(Error::AddrInUse));
-            assert_eq!(far.udp_join_group(other, group, None), Ok(()));
+            assert_eq!(far.udp(both).join_group(group, Some(LinkId(0))), Ok(()));
+            assert_eq!(far.udp(both).join_group(group, None), Err(Error::AddrInUse));
+            assert_eq!(far.udp(other).join_group(group, None), Ok(()));
             for _ in 0..3 {
                 assert_eq!(send(&mut far, b"both"), [ones, 1, 0, 0]);
             }
             // In fragments, too.
             assert_eq!(send(&mut far, &[7; 5000]), [ones, 1, 0, 0]);
-            assert_eq!(far.udp_leave_group(both, group, None), Ok(()));
-            assert_eq!(far.udp_leave_group(both, group, None), Err(Error::AddrNotAvailable));
+            assert_eq!(far.udp(both).leave_group(group, None), Ok(()));
+            assert_eq!(far.udp(both).leave_group(group, None), Err(Error::AddrNotAvailable));
             assert_eq!(send(&mut far, b"one"), [ones, 0, 0, 0]);
         }
-        assert_eq!(far.udp_join_group(both, V4, None), Ok(()));
-        let sent = near.udp_send_segmented(from, &[1; 900], 300, Some((V4, 9).into()));
+        assert_eq!(far.udp(both).join_group(V4, None), Ok(()));
+        let sent = near.udp(from).send_segmented(&[1; 900], 300, Some((V4, 9).into()));
         assert_eq!(sent, Ok(()));
         settle(&mut near, &mut far);
         assert_eq!([one, both].map(|socket| count(&mut far, socket)), [3, 3]);
@@ -64,7 +64,7 @@ fn a_group_s_datagrams_are_for_those_sockets_that_have_joined_it() {
         far.close(one);
         far.close(both);
         let again = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
-        near.udp_send(from, b"late", Some((V4, 9).into())).expect("send");
+        near.udp(from).send(b"late", Some((V4, 9).into())).expect("send");
         settle(&mut near, &mut far);
         assert_eq!(count(&mut far, again), 0);
     }
@@ -87,17 +87,17 @@ fn each_socket_gets_a_group_from_the_sources_that_it_wants() {
             (GroupFilter::ALL, 1),
             (GroupFilter::Include(vec![]), 0),
         ] {
-            let set = far.udp_set_group_filter(socket, group, None, filter.clone());
+            let set = far.udp(socket).set_group_filter(group, None, filter.clone());
             assert_eq!(set, Ok(()), "{filter:?}");
-            near.udp_send(from, b"hello", Some((group, 5).into())).expect("send");
+            near.udp(from).send(b"hello", Some((group, 5).into())).expect("send");
             settle(&mut near, &mut far);
             assert_eq!(count(&mut far, socket), gets, "{filter:?}");
         }
         // It has left by the last.
-        assert_eq!(far.udp_leave_group(socket, group, None), Err(Error::AddrNotAvailable));
+        assert_eq!(far.udp(socket).leave_group(group, None), Err(Error::AddrNotAvailable));
         for wrong in [V4, V6, "127.0.0.1".parse().unwrap(), "::1".parse().unwrap()] {
             let set = GroupFilter::Include(vec![wrong]);
-            let set = far.udp_set_group_filter(socket, group, None, set);
+            let set = far.udp(socket).set_group_filter(group, None, set);
             assert!(matches!(set, Err(Error::Invalid(_))), "{wrong}: {set:?}");
         }
     }
@@ -119,15 +119,15 @@ fn what_is_no_group_or_too_many_is_refused() {
         (bound, "239.1.2.3", None),
         (any, "239.1.2.3", Some(LinkId(7))),
     ] {
-        let joined = near.udp_join_group(socket, ip(group), link);
+        let joined = near.udp(socket).join_group(ip(group), link);
         assert!(matches!(joined, Err(Error::Invalid(_))), "{group}: {joined:?}");
     }
-    assert_eq!(near.udp_join_group(any, ip("239.1.2.3"), None), Ok(()));
-    assert_eq!(near.udp_join_group(any, ip("239.1.2.4"), None), Ok(()));
-    assert_eq!(near.udp_join_group(any, ip("239.1.2.5"), None), Err(Error::Limit("groups")));
+    assert_eq!(near.udp(any).join_group(ip("239.1.2.3"), None), Ok(()));
+    assert_eq!(near.udp(any).join_group(ip("239.1.2.4"), None), Ok(()));
+    assert_eq!(near.udp(any).join_group(ip("239.1.2.5"), None), Err(Error::Limit("groups")));
     near.close(any);
     let any = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    assert_eq!(near.udp_join_group(any, ip("239.1.2.5"), None), Ok(()));
+    assert_eq!(near.udp(any).join_group(ip("239.1.2.5"), None), Ok(()));
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn what_is_sent_comes_back_to_members_here_unless_it_is_not_to() {
     let [here, there] = [&mut near, &mut far].map(|engine| {
         let socket = engine.udp_bind(addr("[::]:9")).expect("bind");
         for group in [V4, V6, LOCAL_V6] {
-            engine.udp_join_group(socket, group, None).expect("joined");
+            engine.udp(socket).join_group(group, None).expect("joined");
         }
         socket
     });
     for (group, source) in [(V4, "10.9.0.1:9"), (V6, "[fd09::1]:9")] {
         let to = Some((group, 9).into());
         for size in [4, 6000] {
-            near.udp_send(here, &vec![3; size], to).expect("send");
+            near.udp(here).send(&vec![3; size], to).expect("send");
             settle(&mut near, &mut far);
             let expected = [(vec![3; size], addr(source))];
             // `heard` cuts at 2,000 bytes.
@@ -152,17 +152,17 @@ fn what_is_sent_comes_back_to_members_here_unless_it_is_not_to() {
             assert!(heard(&mut near, here) == cut, "{group} {size}");
             assert!(heard(&mut far, there) == cut, "{group} {size} {drops:?}");
         }
-        near.udp_set_group_loop(here, false).expect("a socket");
-        near.udp_send(here, b"only there", to).expect("send");
+        near.udp(here).set_group_loop(false).expect("a socket");
+        near.udp(here).send(b"only there", to).expect("send");
         settle(&mut near, &mut far);
         assert_eq!((count(&mut near, here), count(&mut far, there)), (0, 1));
-        near.udp_set_group_loop(here, true).expect("a socket");
-        let sent = near.udp_send_segmented(here, &[1; 900], 300, to);
+        near.udp(here).set_group_loop(true).expect("a socket");
+        let sent = near.udp(here).send_segmented(&[1; 900], 300, to);
         assert_eq!(sent, Ok(()));
         settle(&mut near, &mut far);
         assert_eq!((count(&mut near, here), count(&mut far, there)), (3, 3));
     }
-    assert!(matches!(near.udp_set_group_link(here, Some(LinkId(4))), Err(Error::Invalid(_))));
+    assert!(matches!(near.udp(here).set_group_link(Some(LinkId(4))), Err(Error::Invalid(_))));
 }
 
 /// An engine of two links without link headers, whose other ends are in the test's hands.
@@ -294,7 +294,7 @@ fn read(packet: &[u8]) -> (String, Vec<u8>) {
 fn routers_are_told_and_answered_by_igmp() {
     let mut wires = Wires::new();
     let socket = wires.engine.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    wires.engine.udp_join_group(socket, V4, None).expect("joined");
+    wires.engine.udp(socket).join_group(V4, None).expect("joined");
     let record = |kind| vec![0x22, 0, 0, 0, 0, 0, 0, 1, kind, 0, 0, 0, 239, 1, 2, 3];
     let all = "10.9.0.1 to 224.0.0.22".to_owned();
     let sent = wires.sent(0, 5000);
@@ -341,7 +341,7 @@ fn routers_are_told_and_answered_by_mld() {
     let socket = wires.engine.udp_bind(addr("[::]:9")).expect("bind");
     let IpAddr::V6(group) = V6 else { unreachable!("IPv6") };
     for (link, from) in [(0, "fe80::1"), (1, "::")] {
-        wires.engine.udp_join_group(socket, V6, Some(LinkId(link))).expect("joined");
+        wires.engine.udp(socket).join_group(V6, Some(LinkId(link))).expect("joined");
         let sent: Vec<_> =
             wires.sent(link.into(), 5000).iter().map(|packet| read(packet)).collect();
         let mut report = vec![143, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0];
@@ -365,7 +365,7 @@ fn routers_are_told_and_answered_by_mld() {
     wires.give(&message(router, V6, 1, true, &mld(130, 1000, V6, &[])));
     let sent: Vec<_> = wires.sent(0, 1000).iter().map(|packet| read(packet)).collect();
     assert_eq!(sent, [(format!("fe80::1 to {group}"), mld(131, 0, V6, &[]))]);
-    wires.engine.udp_leave_group(socket, V6, Some(LinkId(0))).expect("left");
+    wires.engine.udp(socket).leave_group(V6, Some(LinkId(0))).expect("left");
     let sent: Vec<_> = wires.sent(0, 1000).iter().map(|packet| read(packet)).collect();
     assert_eq!(sent, [("fe80::1 to ff02::2".to_owned(), mld(132, 0, V6, &[]))]);
 }
@@ -377,14 +377,14 @@ fn groups_are_sent_to_by_the_link_that_is_chosen_one_hop_far_at_first() {
         let socket = wires.engine.udp_bind(addr(local)).expect("bind");
         let at = if group == V4 { 8 } else { 7 };
         for (chosen, link) in [(None, 0), (Some(LinkId(1)), 1), (Some(LinkId(0)), 0)] {
-            wires.engine.udp_set_group_link(socket, chosen).expect("a link");
-            wires.engine.udp_send(socket, b"hello", Some((group, 7).into())).expect("send");
+            wires.engine.udp(socket).set_group_link(chosen).expect("a link");
+            wires.engine.udp(socket).send(b"hello", Some((group, 7).into())).expect("send");
             let sent = wires.sent(link, 0);
             assert_eq!((sent.len(), sent[0][at]), (1, 1));
             assert_eq!(wires.sent(1 - link, 0).len(), 0);
         }
-        wires.engine.udp_set_hop_limits(socket, None, Some(5)).expect("a socket");
-        wires.engine.udp_send(socket, b"hello", Some((group, 7).into())).expect("send");
+        wires.engine.udp(socket).set_hop_limits(None, Some(5)).expect("a socket");
+        wires.engine.udp(socket).send(b"hello", Some((group, 7).into())).expect("send");
         assert_eq!(wires.sent(0, 0)[0][at], 5);
     }
 }
@@ -435,11 +435,11 @@ fn sockets_that_share_a_port_get_each_datagram_to_their_group() {
     // All but every third, and the one that has the address of both versions for itself.
     let members = || sockets.iter().enumerate().map(|(at, &socket)| (at % 3 != 0, socket));
     for (_, socket) in members().filter(|(is_in, _)| *is_in).chain([(true, own)]) {
-        far.udp_join_group(socket, V4, None).expect("joined");
+        far.udp(socket).join_group(V4, None).expect("joined");
     }
     let to = |ip: IpAddr| Some((ip, 9).into());
     for data in [&b"short"[..], &[7; 5000]] {
-        near.udp_send(from, data, to(V4)).expect("send");
+        near.udp(from).send(data, to(V4)).expect("send");
         settle(&mut near, &mut far);
         for (is_in, socket) in members().chain([(true, own)]) {
             let lens: Vec<usize> =
@@ -450,7 +450,7 @@ fn sockets_that_share_a_port_get_each_datagram_to_their_group() {
     }
     // What is not for a group is the last one's.
     let unicast = |near: &mut Engine, far: &mut Engine| {
-        near.udp_send(from, b"one", to("10.9.0.2".parse().unwrap())).expect("send");
+        near.udp(from).send(b"one", to("10.9.0.2".parse().unwrap())).expect("send");
         settle(near, far);
     };
     for last in [MOST - 1, MOST - 2] {

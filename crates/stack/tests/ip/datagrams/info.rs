@@ -19,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
 /// All that waits in the socket.
 fn told(engine: &mut Engine, socket: SocketId) -> Vec<DatagramInfo> {
     let mut buffer = [0; 2000];
-    std::iter::from_fn(|| Some(engine.udp_recv_with_info(socket, &mut buffer).ok()?.2)).collect()
+    std::iter::from_fn(|| Some(engine.udp(socket).recv_with_info(&mut buffer).ok()?.2)).collect()
 }
 
 #[test]
@@ -32,21 +32,21 @@ fn what_headers_and_link_say_of_a_datagram_is_told() {
             let socket = near.udp_bind(addr(ours)).expect("bind");
             let any = SocketAddr::new(addr(ours).ip(), 9);
             let sink = far.udp_bind(any).expect("bind");
-            far.udp_join_group(sink, addr(group).ip(), None).expect("joined");
+            far.udp(sink).join_group(addr(group).ip(), None).expect("joined");
             let known = far.stats().udp_rx_known;
             for (hop_limit, traffic_class) in [(64, 0), (9, 0xb8), (9, 0xb9), (1, 3)] {
-                near.udp_set_hop_limits(socket, Some(hop_limit), Some(hop_limit)).expect("set");
-                near.udp_set_traffic_class(socket, traffic_class).expect("set");
+                near.udp(socket).set_hop_limits(Some(hop_limit), Some(hop_limit)).expect("set");
+                near.udp(socket).set_traffic_class(traffic_class).expect("set");
                 for to in [peer, group] {
                     // Also by known headers, and in fragments.
                     for size in [1, 2, 3, 4, 4000] {
-                        near.udp_send(socket, &vec![1; size], Some(addr(to))).expect("send");
+                        near.udp(socket).send(&vec![1; size], Some(addr(to))).expect("send");
                         settle(&mut near, &mut far);
                         let to = addr(to).ip();
                         let info = DatagramInfo { to, link: LinkId(0), hop_limit, traffic_class };
                         assert_eq!(told(&mut far, sink), [info], "{size}");
                     }
-                    let sent = near.udp_send_segmented(socket, &[1; 900], 300, Some(addr(to)));
+                    let sent = near.udp(socket).send_segmented(&[1; 900], 300, Some(addr(to)));
                     assert_eq!(sent, Ok(()));
                     settle(&mut near, &mut far);
                     let info = DatagramInfo {
@@ -91,9 +91,9 @@ fn one_datagram_is_sent_as_is_said_of_it_and_others_as_their_socket_says() {
                 (SendOptions { hop_limit: Some(3), ..SendOptions::default() }, usual, 3, 0),
                 (SendOptions::default(), usual, 64, 0),
             ] {
-                near.udp_send_with(socket, &buffer[..size], to, &options).expect("send");
+                near.udp(socket).send_with(&buffer[..size], to, &options).expect("send");
                 settle(&mut near, &mut far);
-                let got = far.udp_recv_with_info(sink, &mut buffer).expect("a datagram");
+                let got = far.udp(sink).recv_with_info(&mut buffer).expect("a datagram");
                 assert_eq!((got.0, got.1), (size, SocketAddr::new(ip(from), 5)));
                 assert_eq!((got.2.hop_limit, got.2.traffic_class), (hop_limit, class));
             }
@@ -104,11 +104,11 @@ fn one_datagram_is_sent_as_is_said_of_it_and_others_as_their_socket_says() {
             (SendOptions { hop_limit: Some(0), ..none }, Error::Invalid("a hop limit of 0")),
             (SendOptions { link: Some(LinkId(9)), ..none }, Error::Invalid("no such link")),
         ] {
-            assert_eq!(near.udp_send_with(socket, b"x", to, &options), Err(error));
+            assert_eq!(near.udp(socket).send_with(b"x", to, &options), Err(error));
         }
         let wrong = if ip(other).is_ipv4() { "fd09::1" } else { "10.9.0.1" };
         let options = SendOptions { from: Some(ip(wrong)), ..none };
-        assert!(near.udp_send_with(socket, b"x", to, &options).is_err(), "the other version");
+        assert!(near.udp(socket).send_with(b"x", to, &options).is_err(), "the other version");
         assert_eq!(heard(&mut far, sink), []);
     }
 }
@@ -122,10 +122,10 @@ fn the_link_of_a_datagram_is_that_which_is_said_or_it_is_not_sent() {
         let socket = wires.engine.udp_bind(addr(local)).expect("bind");
         for link in [1, 0] {
             let options = SendOptions { link: Some(LinkId(link)), ..SendOptions::default() };
-            wires.engine.udp_send_with(socket, b"x", Some(addr(group)), &options).expect("send");
+            wires.engine.udp(socket).send_with(b"x", Some(addr(group)), &options).expect("send");
             let link = usize::from(link);
             assert_eq!((wires.sent(link, 0).len(), wires.sent(1 - link, 0).len()), (1, 0));
-            let sent = wires.engine.udp_send_with(socket, b"x", Some(addr(peer)), &options);
+            let sent = wires.engine.udp(socket).send_with(b"x", Some(addr(peer)), &options);
             let expected = if link == 0 { Ok(()) } else { Err(Error::NetworkUnreachable) };
             assert_eq!(sent, expected);
             assert_eq!(wires.sent(0, 0).len(), usize::from(link == 0));
@@ -141,23 +141,23 @@ fn broadcasts_are_refused_unless_they_are_asked_for() {
     let socket = near.udp_bind(addr("0.0.0.0:5")).expect("bind");
     for to in ["255.255.255.255:9", "10.9.0.255:9"].map(addr) {
         for round in 0..2 {
-            assert_eq!(near.udp_send(socket, b"all", Some(to)), Err(Error::Broadcast), "{round}");
-            assert_eq!(near.udp_connect(socket, to), Err(Error::Broadcast));
-            near.udp_set_broadcast(socket, true).expect("set");
+            assert_eq!(near.udp(socket).send(b"all", Some(to)), Err(Error::Broadcast), "{round}");
+            assert_eq!(near.udp(socket).connect(to), Err(Error::Broadcast));
+            near.udp(socket).set_broadcast(true).expect("set");
             for _ in 0..3 {
-                near.udp_send(socket, b"all", Some(to)).expect("send");
+                near.udp(socket).send(b"all", Some(to)).expect("send");
                 settle(&mut near, &mut far);
                 assert_eq!(
                     told(&mut far, sink).iter().map(|info| info.to).collect::<Vec<_>>(),
                     [to.ip()]
                 );
             }
-            near.udp_set_broadcast(socket, false).expect("set");
+            near.udp(socket).set_broadcast(false).expect("set");
         }
     }
     // A network that is no link's is the router's business.
     near.add_gateway(LinkId(0), ip("10.9.0.2")).expect("a route");
-    assert_eq!(near.udp_send(socket, b"x", Some(addr("10.8.0.255:9"))), Ok(()));
+    assert_eq!(near.udp(socket).send(b"x", Some(addr("10.8.0.255:9"))), Ok(()));
     assert_eq!(Error::Broadcast.kind(), ErrorKind::PermissionDenied);
 }
 

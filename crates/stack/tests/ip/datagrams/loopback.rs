@@ -47,23 +47,23 @@ fn datagrams_to_own_addresses_arrive() {
         let sink = engine.udp_bind(to).expect("bind");
         for size in [0, 1, 1999, 20_000, 65_000] {
             for _ in 0..3 {
-                engine.udp_send(from, &vec![7; size], Some(to)).expect("send");
+                engine.udp(from).send(&vec![7; size], Some(to)).expect("send");
                 settle(&mut engine);
                 let got = heard(&mut engine, sink);
                 assert_eq!(got.len(), 1, "{ip} {size}");
                 assert!(got[0].0 == vec![7; size.min(2000)]);
                 // What is sent to an own address is sent from it.
                 assert_eq!(got[0].1.ip(), to.ip());
-                engine.udp_send(sink, b"back", Some(got[0].1)).expect("send");
+                engine.udp(sink).send(b"back", Some(got[0].1)).expect("send");
                 settle(&mut engine);
                 assert_eq!(heard(&mut engine, from).len(), 1);
             }
         }
         // Nobody there: told.
-        engine.udp_connect(from, own(ip, 10)).expect("connect");
-        engine.udp_send(from, b"?", None).expect("send");
+        engine.udp(from).connect(own(ip, 10)).expect("connect");
+        engine.udp(from).send(b"?", None).expect("send");
         settle(&mut engine);
-        assert_eq!(engine.udp_recv(from, &mut [0; 9]), Err(Error::ConnectionRefused));
+        assert_eq!(engine.udp(from).recv(&mut [0; 9]), Err(Error::ConnectionRefused));
     }
 }
 
@@ -74,9 +74,9 @@ fn pings_to_own_addresses_are_answered() {
     for ip in HERE {
         let to: IpAddr = ip.parse().expect("an address");
         for size in [8, 30_000] {
-            engine.icmp_send_echo(socket, to, 1, &vec![1; size]).expect("send");
+            engine.echo(socket).send(to, 1, &vec![1; size]).expect("send");
             settle(&mut engine);
-            let (from, seq, packet) = engine.icmp_recv(socket).expect("an answer");
+            let (from, seq, packet) = engine.echo(socket).recv().expect("an answer");
             assert_eq!((from, seq, packet.len()), (to, 1, size));
         }
     }
@@ -89,7 +89,7 @@ fn connections_to_own_addresses_carry_bulk_both_ways() {
         let listener = engine.tcp_listen(own(ip, 80), 4).expect("listen");
         let client = engine.tcp_connect(own(ip, 80)).expect("connect");
         settle(&mut engine);
-        let (server, from) = engine.tcp_accept(listener).expect("accept");
+        let (server, from) = engine.listener(listener).accept().expect("accept");
         assert_eq!(from.ip(), own(ip, 0).ip());
         let data: Vec<u8> = (0..600_000_u32).map(|at| (at / 5) as u8).collect();
         let (mut written, mut got) = ([0; 2], [Vec::<u8>::new(), Vec::new()]);
@@ -97,9 +97,9 @@ fn connections_to_own_addresses_carry_bulk_both_ways() {
         let mut buffer = vec![0; 1 << 16];
         while got.iter().any(|got| got.len() < data.len()) {
             for (at, socket) in ends.into_iter().enumerate() {
-                written[at] += engine.tcp_write(socket, &data[written[at]..]).unwrap_or(0);
+                written[at] += engine.tcp(socket).write(&data[written[at]..]).unwrap_or(0);
                 settle(&mut engine);
-                while let Ok(len @ 1..) = engine.tcp_read(socket, &mut buffer) {
+                while let Ok(len @ 1..) = engine.tcp(socket).read(&mut buffer) {
                     got[at].extend(&buffer[..len]);
                 }
             }
@@ -112,7 +112,7 @@ fn connections_to_own_addresses_carry_bulk_both_ways() {
         assert_eq!(
             engine.tcp_connect(own(ip, 81)).map(|socket| {
                 settle(&mut engine);
-                engine.tcp_write(socket, b"x")
+                engine.tcp(socket).write(b"x")
             }),
             Ok(Err(Error::ConnectionRefused))
         );
@@ -125,7 +125,7 @@ fn forge_an_error(wires: &mut Wires, (here, own, other): (&str, &str, &str)) {
     for dst in [here, own] {
         let peers = [10, 11].map(|port| SocketAddr::new(ip(dst), port));
         let socket = wires.engine.udp_bind(peers[0]).expect("bind");
-        wires.engine.udp_connect(socket, peers[1]).expect("connect");
+        wires.engine.udp(socket).connect(peers[1]).expect("connect");
         let quoted = IpHeader::new(ip(dst), ip(dst), Protocol::UDP, 8);
         let mut body = vec![0; icmp::HEADER_LEN + quoted.emit_len()];
         let version = quoted.version();
@@ -148,7 +148,7 @@ fn forge_an_error(wires: &mut Wires, (here, own, other): (&str, &str, &str)) {
         bytes.extend(body);
         let before = wires.engine.stats().dropped(DropReason::IcmpNoSocket);
         wires.give(&bytes);
-        assert_eq!(wires.engine.udp_recv(socket, &mut [0; 9]), Err(Error::WouldBlock));
+        assert_eq!(wires.engine.udp(socket).recv(&mut [0; 9]), Err(Error::WouldBlock));
         assert_eq!(wires.engine.stats().dropped(DropReason::IcmpNoSocket), before + 1);
         wires.engine.close(socket);
     }
@@ -185,7 +185,7 @@ fn what_means_this_host_neither_comes_from_others_nor_goes_to_them() {
         forge_an_error(&mut wires, (here, own, other));
         let bound = wires.engine.udp_bind(SocketAddr::new(ip(here), 8)).expect("bind");
         let to = SocketAddr::new(ip(other), 9);
-        let sent = wires.engine.udp_send(bound, b"x", Some(to));
+        let sent = wires.engine.udp(bound).send(b"x", Some(to));
         assert_eq!(sent, Err(Error::NetworkUnreachable));
         let config = millstream::tcp::Config::default();
         let from = Some(SocketAddr::new(ip(here), 0));
@@ -201,9 +201,9 @@ fn what_waits_for_ourselves_is_bounded_and_taken_in_batches() {
     let mut engine = engine();
     let from = engine.udp_bind(addr("127.0.0.1:8")).expect("bind");
     let sink = engine.udp_bind(addr("127.0.0.1:9")).expect("bind");
-    engine.udp_set_limit(sink, 64 << 20).expect("set");
+    engine.udp(sink).set_limit(64 << 20).expect("set");
     let mut sent = 0;
-    while engine.udp_send(from, &[1; 1000], Some(addr("127.0.0.1:9"))) == Ok(()) {
+    while engine.udp(from).send(&[1; 1000], Some(addr("127.0.0.1:9"))) == Ok(()) {
         sent += 1;
         assert!(sent < 2000, "it has an end");
     }
@@ -224,7 +224,7 @@ fn what_waits_for_ourselves_is_bounded_and_taken_in_batches() {
 fn a_loopback_link_that_is_removed_leaves_things_as_they_were() {
     let (mut engine, _far) = common::two(PairConfig::default());
     let socket = engine.udp_bind(addr("10.9.0.1:9")).expect("bind");
-    let to_itself = |engine: &mut Engine| engine.udp_send(socket, b"x", Some(addr("10.9.0.1:9")));
+    let to_itself = |engine: &mut Engine| engine.udp(socket).send(b"x", Some(addr("10.9.0.1:9")));
     assert!(matches!(to_itself(&mut engine), Err(Error::Invalid(_))));
     assert_eq!(engine.udp_bind(addr("127.0.0.1:9")), Err(Error::AddrNotAvailable));
     let link = engine.add_loopback().expect("a link");
@@ -235,7 +235,7 @@ fn a_loopback_link_that_is_removed_leaves_things_as_they_were() {
     drop(engine.remove_link(link));
     assert!(matches!(to_itself(&mut engine), Err(Error::Invalid(_))));
     assert_eq!(
-        engine.udp_send(socket, b"x", Some(addr("127.0.0.1:9"))),
+        engine.udp(socket).send(b"x", Some(addr("127.0.0.1:9"))),
         Err(Error::NetworkUnreachable)
     );
     assert!(engine.add_loopback().is_ok());

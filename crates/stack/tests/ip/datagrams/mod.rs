@@ -23,7 +23,7 @@ fn addr(text: &str) -> SocketAddr {
 fn heard(engine: &mut Engine, socket: SocketId) -> Vec<(Vec<u8>, SocketAddr)> {
     let mut buffer = [0; 2000];
     std::iter::from_fn(|| {
-        let (len, from) = engine.udp_recv(socket, &mut buffer).ok()?;
+        let (len, from) = engine.udp(socket).recv(&mut buffer).ok()?;
         Some((buffer[..len].to_vec(), from))
     })
     .collect()
@@ -38,9 +38,9 @@ fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
         ] {
             let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
             let socket = near.udp_bind(addr(ours)).expect("bind");
-            near.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
+            near.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
             let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
-            near.udp_send(socket, b"who is there?", Some(addr(peers[0]))).expect("send");
+            near.udp(socket).send(b"who is there?", Some(addr(peers[0]))).expect("send");
             settle(&mut near, &mut far);
             assert_eq!(heard(&mut far, sinks[0]), [(b"who is there?".to_vec(), addr(ours))]);
             let built = near.stats().templates_built;
@@ -50,12 +50,12 @@ fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
                 let peer = usize::from(if turn < 3 { 0 } else { turn % 2 });
                 for (i, size) in sizes.into_iter().enumerate() {
                     let data: Vec<u8> = (0..size).map(|at| (at * 7 + i) as u8 ^ turn).collect();
-                    near.udp_send(socket, &data, Some(addr(peers[peer]))).expect("send");
+                    near.udp(socket).send(&data, Some(addr(peers[peer]))).expect("send");
                     settle(&mut near, &mut far);
                     assert_eq!(heard(&mut far, sinks[peer]), [(data, addr(ours))], "{size}");
                 }
                 let long = vec![0; most + 1];
-                let sent = near.udp_send(socket, &long, Some(addr(peers[peer])));
+                let sent = near.udp(socket).send(&long, Some(addr(peers[peer])));
                 assert_eq!(sent, Err(Error::MessageTooLong));
             }
             let built = near.stats().templates_built - built;
@@ -70,20 +70,20 @@ fn a_connected_socket_sends_by_either_call_and_changes_its_peer() {
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
     let sinks = [9, 10].map(|port| far.udp_bind(SocketAddr::from(([10, 9, 0, 2], port))).unwrap());
-    assert_eq!(near.udp_send(socket, b"to nobody", None), Err(Error::NotConnected));
+    assert_eq!(near.udp(socket).send(b"to nobody", None), Err(Error::NotConnected));
     for (sink, to) in sinks.into_iter().zip(["10.9.0.2:9", "10.9.0.2:10"]) {
-        near.udp_connect(socket, addr(to)).expect("connect");
+        near.udp(socket).connect(addr(to)).expect("connect");
         for round in 0..5_u8 {
-            near.udp_send(socket, &[round], None).expect("send");
-            near.udp_send(socket, &[round], Some(addr(to))).expect("send");
+            near.udp(socket).send(&[round], None).expect("send");
+            near.udp(socket).send(&[round], Some(addr(to))).expect("send");
             settle(&mut near, &mut far);
             let got: Vec<_> = heard(&mut far, sink).into_iter().map(|(data, _)| data).collect();
             assert_eq!(got, [[round], [round]]);
         }
         // To another now and then: the connected peer stays who it is.
-        near.udp_send(socket, b"x", Some(addr("10.9.0.2:9"))).expect("send");
-        near.udp_send(socket, b"x", Some(addr("10.9.0.2:9"))).expect("send");
-        near.udp_send(socket, b"y", None).expect("send");
+        near.udp(socket).send(b"x", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp(socket).send(b"x", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp(socket).send(b"y", None).expect("send");
         settle(&mut near, &mut far);
         let last = heard(&mut far, sink).pop().expect("a datagram");
         assert_eq!(last.0, b"y");
@@ -100,7 +100,7 @@ fn many_by_one_call_arrive_as_one_by_one_whoever_they_are_for() {
         let (mut near, mut far) = two(PairConfig::default());
         let socket = near.udp_bind(addr(ours)).expect("bind");
         let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
-        near.udp_send(socket, b"who is there?", Some(addr(peers[0]))).expect("send");
+        near.udp(socket).send(b"who is there?", Some(addr(peers[0]))).expect("send");
         settle(&mut near, &mut far);
         heard(&mut far, sinks[0]);
         let data: Vec<Vec<u8>> = (0..200_u8).map(|n| vec![n; n.into()]).collect();
@@ -116,7 +116,7 @@ fn many_by_one_call_arrive_as_one_by_one_whoever_they_are_for() {
         let mut sent = 0;
         let mut got = [vec![], vec![]];
         while sent < list.len() {
-            sent += near.udp_send_many(socket, &list[sent..]).expect("some of them");
+            sent += near.udp(socket).send_many(&list[sent..]).expect("some of them");
             settle(&mut near, &mut far);
             for (got, &sink) in got.iter_mut().zip(&sinks) {
                 got.extend(heard(&mut far, sink));
@@ -135,29 +135,29 @@ fn many_end_before_the_first_that_cannot_be_sent() {
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
     let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
-    near.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
+    near.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
     let (long, peer) = (vec![0; 1473], Some(addr("10.9.0.2:9")));
     let send = |data, to| DatagramToSend { data, to };
-    assert_eq!(near.udp_send_many(socket, &[]), Ok(0));
+    assert_eq!(near.udp(socket).send_many(&[]), Ok(0));
     // By headers built for each, and by those kept ready.
     for round in 0..4 {
         let list = [send(b"a", peer), send(b"b", peer), send(&long, peer), send(b"c", peer)];
-        assert_eq!(near.udp_send_many(socket, &list), Ok(2), "{round}");
-        assert_eq!(near.udp_send_many(socket, &list[2..]), Err(Error::MessageTooLong));
+        assert_eq!(near.udp(socket).send_many(&list), Ok(2), "{round}");
+        assert_eq!(near.udp(socket).send_many(&list[2..]), Err(Error::MessageTooLong));
         let nobody = [send(b"c", peer), send(b"to nobody", None)];
-        assert_eq!(near.udp_send_many(socket, &nobody), Ok(1));
-        assert_eq!(near.udp_send_many(socket, &nobody[1..]), Err(Error::NotConnected));
+        assert_eq!(near.udp(socket).send_many(&nobody), Ok(1));
+        assert_eq!(near.udp(socket).send_many(&nobody[1..]), Err(Error::NotConnected));
         settle(&mut near, &mut far);
         let got: Vec<_> = heard(&mut far, sink).into_iter().map(|(data, _)| data).collect();
         assert_eq!(got, [b"a", b"b", b"c"]);
     }
     // An error that the peer's host told is the next call's, once.
-    near.udp_connect(socket, addr("10.9.0.2:11")).expect("connect");
+    near.udp(socket).connect(addr("10.9.0.2:11")).expect("connect");
     let list = [send(b"d", None), send(b"e", None)];
-    assert_eq!(near.udp_send_many(socket, &list), Ok(2));
+    assert_eq!(near.udp(socket).send_many(&list), Ok(2));
     settle(&mut near, &mut far);
-    assert_eq!(near.udp_send_many(socket, &list), Err(Error::ConnectionRefused));
-    assert_eq!(near.udp_send_many(socket, &list), Ok(2));
+    assert_eq!(near.udp(socket).send_many(&list), Err(Error::ConnectionRefused));
+    assert_eq!(near.udp(socket).send_many(&list), Ok(2));
 }
 
 /// By each call, to a peer whose headers are kept and to one whose are not.
@@ -166,18 +166,18 @@ fn who_was_refused_for_want_of_room_hears_of_it_once() {
     type Send = fn(&mut Engine, SocketId) -> Result<(), Error>;
     const KNOWN: &str = "10.9.0.2:9";
     let calls: [Send; 3] = [
-        |near, socket| near.udp_send(socket, &[7; 32], Some(addr(KNOWN))),
+        |near, socket| near.udp(socket).send(&[7; 32], Some(addr(KNOWN))),
         |near, socket| {
             let datagram = DatagramToSend { data: &[7; 32], to: Some(addr(KNOWN)) };
-            near.udp_send_many(socket, &[datagram]).map(drop)
+            near.udp(socket).send_many(&[datagram]).map(drop)
         },
-        |near, socket| near.udp_send_segmented(socket, &[7; 64], 32, Some(addr("10.9.0.2:10"))),
+        |near, socket| near.udp(socket).send_segmented(&[7; 64], 32, Some(addr("10.9.0.2:10"))),
     ];
     let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
     let sockets =
         [5, 6].map(|port| near.udp_bind(SocketAddr::from(([10, 9, 0, 1], port))).unwrap());
     for socket in [sockets[0], sockets[0], sockets[1]] {
-        near.udp_send(socket, b"who is there?", Some(addr(KNOWN))).expect("send");
+        near.udp(socket).send(b"who is there?", Some(addr(KNOWN))).expect("send");
         settle(&mut near, &mut far);
     }
     let told = |near: &mut Engine| {
@@ -214,9 +214,9 @@ fn who_was_refused_for_want_of_room_hears_of_it_once() {
 fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
     let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
-    near.udp_send(socket, b"who is there?", Some(addr("10.9.0.2:9"))).expect("send");
+    near.udp(socket).send(b"who is there?", Some(addr("10.9.0.2:9"))).expect("send");
     settle(&mut near, &mut far);
-    while near.udp_send(socket, &[7; 32], Some(addr("10.9.0.2:9"))).is_ok() {}
+    while near.udp(socket).send(&[7; 32], Some(addr("10.9.0.2:9"))).is_ok() {}
     while near.next_event().is_some() {}
     let link = near.links().next().expect("one").id;
     near.remove_link(link).expect("the link");
@@ -226,7 +226,7 @@ fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
         near.next_event().map(|(id, readiness)| (id, readiness.writable)),
         Some((socket, true))
     );
-    assert!(near.udp_send(socket, &[7; 32], Some(addr("10.9.0.2:9"))).is_err());
+    assert!(near.udp(socket).send(&[7; 32], Some(addr("10.9.0.2:9"))).is_err());
     near.turn(now);
 }
 
@@ -235,7 +235,7 @@ fn a_datagram_finds_the_socket_that_is_there_now() {
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
     let send = |near: &mut Engine, far: &mut Engine| {
-        near.udp_send(socket, b"hello", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp(socket).send(b"hello", Some(addr("10.9.0.2:9"))).expect("send");
         settle(near, far);
     };
     let first = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
@@ -251,10 +251,10 @@ fn a_datagram_finds_the_socket_that_is_there_now() {
     let third = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
     send(&mut near, &mut far);
     assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
-    far.udp_connect(third, addr("10.9.0.1:6")).expect("connect");
+    far.udp(third).connect(addr("10.9.0.1:6")).expect("connect");
     send(&mut near, &mut far);
     assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [1, 0]);
-    far.udp_connect(third, addr("10.9.0.1:5")).expect("connect");
+    far.udp(third).connect(addr("10.9.0.1:5")).expect("connect");
     send(&mut near, &mut far);
     assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
 }
@@ -271,13 +271,13 @@ fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
         let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
         let socket = near.udp_bind(addr(ours)).expect("bind");
         let sink = far.udp_bind(addr(peer)).expect("bind");
-        near.udp_send(socket, b"who is there?", Some(addr(peer))).expect("send");
+        near.udp(socket).send(b"who is there?", Some(addr(peer))).expect("send");
         settle(&mut near, &mut far);
         heard(&mut far, sink);
         for (len, size) in [(5000, 1000), (5001, 1000), (60_000, 1200), (999, 1000), (30, 1)] {
             let data: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8).collect();
             let packets = near.stats().tx_packets;
-            near.udp_send_segmented(socket, &data, size, Some(addr(peer))).expect("send");
+            near.udp(socket).send_segmented(&data, size, Some(addr(peer))).expect("send");
             settle(&mut near, &mut far);
             let expected: Vec<_> =
                 data.chunks(size.into()).map(|part| (part.to_vec(), addr(ours))).collect();
@@ -288,7 +288,7 @@ fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
         let counted = (near.stats().udp_tx, far.stats().udp_rx);
         assert_eq!(counted, (1 + 5 + 6 + 50 + 1 + 30, 1 + 5 + 6 + 50 + 1 + 30));
         let send = |near: &mut Engine, len: usize, size| {
-            near.udp_send_segmented(socket, &vec![0; len], size, Some(addr(peer)))
+            near.udp(socket).send_segmented(&vec![0; len], size, Some(addr(peer)))
         };
         assert_eq!(send(&mut near, 5000, 1473), Err(Error::MessageTooLong));
         assert_eq!(send(&mut near, 65_508, 1000), Err(Error::MessageTooLong));
@@ -304,8 +304,8 @@ fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_count
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
     let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
-    far.udp_set_limit(sink, 10_000).expect("a socket");
-    near.udp_send_segmented(socket, &[7; 10_000], 1000, Some(addr("10.9.0.2:9"))).expect("send");
+    far.udp(sink).set_limit(10_000).expect("a socket");
+    near.udp(socket).send_segmented(&[7; 10_000], 1000, Some(addr("10.9.0.2:9"))).expect("send");
     settle(&mut near, &mut far);
     let fit = heard(&mut far, sink);
     assert!((2..10).contains(&fit.len()) && fit.iter().all(|(data, _)| data == &[7; 1000]));
@@ -337,10 +337,10 @@ fn a_datagram_that_came_unsummed_is_sent_on_with_its_sum() {
     // By headers built for each, and by those kept ready.
     for round in 0..5 {
         let data: Vec<u8> = (0..700_u32).map(|i| (i * 3 + round) as u8).collect();
-        first.udp_send(from, &data, Some(addr("10.0.0.1:8"))).expect("sent");
+        first.udp(from).send(&data, Some(addr("10.0.0.1:8"))).expect("sent");
         settle(&mut middle, first);
-        let (packet, _) = middle.udp_recv_packet(by).expect("received");
-        middle.udp_send_packet(by, packet, Some(addr("10.1.0.2:9"))).expect("sent on");
+        let (packet, _) = middle.udp(by).recv_packet().expect("received");
+        middle.udp(by).send_packet(packet, Some(addr("10.1.0.2:9"))).expect("sent on");
         settle(&mut middle, last);
         assert_eq!(heard(last, to), [(data, addr("10.1.0.1:8"))], "{round}");
     }
@@ -356,9 +356,9 @@ fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for(
         let mut near = common::engine(common::config(&few, 1), near, &["10.9.0.1/24"]);
         let mut far = common::engine(common::config(&common::pool(), 2), far, &["10.9.0.2/24"]);
         let sink = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
-        near.udp_set_limit(sink, if is_dry { usize::MAX } else { 100_000 }).expect("a limit");
+        near.udp(sink).set_limit(if is_dry { usize::MAX } else { 100_000 }).expect("a limit");
         let from = far.udp_bind(addr("10.9.0.2:8")).expect("bind");
-        far.udp_send_segmented(from, &[7; COUNT], 1, Some(addr("10.9.0.1:9"))).expect("sent");
+        far.udp(from).send_segmented(&[7; COUNT], 1, Some(addr("10.9.0.1:9"))).expect("sent");
         settle(&mut near, &mut far);
         // of a pool with few frames a queue has its share, and that ends before they do
         let dropped = near.stats().drops[DropReason::UdpQueueFull as usize];
@@ -384,7 +384,7 @@ fn what_others_refer_to_is_sent_whole_and_summed() {
                     let kept = Packet::from_slice(&pool, 128, &data).expect("frames");
                     let view = kept.view(&pool, 0, size).expect("a view");
                     let (sent, kept) = if round == 1 { (view, kept) } else { (kept, view) };
-                    near.udp_send_packet(socket, sent, Some(addr(peer))).expect("send");
+                    near.udp(socket).send_packet(sent, Some(addr(peer))).expect("send");
                     settle(&mut near, &mut far);
                     let got = heard(&mut far, sink);
                     assert_eq!(got.len(), 1, "{size}, {round}: {peer}");

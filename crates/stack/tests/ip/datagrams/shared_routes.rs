@@ -325,20 +325,20 @@ fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
     let listener = far.tcp_listen(addr("20.0.0.7:80"), 4).expect("listen");
     settle(&mut near, &mut far);
     let socket = near.udp_bind(addr("10.0.0.1:5")).expect("bind");
-    near.udp_connect(socket, addr("20.0.0.7:9")).expect("connect");
+    near.udp(socket).connect(addr("20.0.0.7:9")).expect("connect");
     let client = near.tcp_connect(addr("20.0.0.7:80")).expect("connect");
     settle(&mut near, &mut far);
-    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let (server, _) = far.listener(listener).accept().expect("a connection");
     let sent = |near: &Engine| ways.map(|link| near.link_stats(link).expect("a link").tx_packets);
     for round in 0..6 {
         let (is, other) = (ways[round % 2], ways[1 - round % 2]);
         for _ in 0..3 {
             let before = sent(&near);
-            near.udp_send(socket, b"a datagram", None).expect("send");
-            assert_eq!(near.tcp_write(client, b"a segment"), Ok(9));
+            near.udp(socket).send(b"a datagram", None).expect("send");
+            assert_eq!(near.tcp(client).write(b"a segment"), Ok(9));
             settle(&mut near, &mut far);
             assert_eq!(heard(&mut far, sink).len(), 1);
-            assert_eq!(far.tcp_read(server, &mut [0; 20]), Ok(9));
+            assert_eq!(far.tcp(server).read(&mut [0; 20]), Ok(9));
             let now = sent(&near);
             assert!(now[is.index()] >= before[is.index()] + 2, "round {round}");
             assert_eq!(now[other.index()], before[other.index()], "round {round}");
@@ -351,10 +351,10 @@ fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
         settle(&mut near, &mut far);
     }
     // One whose link takes nothing goes by the other one as soon as it may.
-    while near.udp_send(socket, &[7; 32], None).is_ok() {
+    while near.udp(socket).send(&[7; 32], None).is_ok() {
         near.flush();
     }
-    assert_eq!(near.tcp_write(client, b"a segment"), Ok(9));
+    assert_eq!(near.tcp(client).write(b"a segment"), Ok(9));
     let turn = |near: &mut Engine| {
         let now = near.refresh_time();
         while near.turn(now).progress {}
@@ -370,10 +370,10 @@ fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
     // Without a route there is no way any more.
     table.remove(to, ways[1], via(ways[1], false).gateway).expect("it was there");
     turn(&mut near);
-    assert_eq!(near.udp_send(socket, b"a datagram", None), Err(Error::NetworkUnreachable));
+    assert_eq!(near.udp(socket).send(b"a datagram", None), Err(Error::NetworkUnreachable));
     table.insert(to, Route::rejecting(Reject::Prohibit)).expect("room");
     turn(&mut near);
-    assert_eq!(near.udp_send(socket, b"a datagram", None), Err(Error::Prohibited));
+    assert_eq!(near.udp(socket).send(b"a datagram", None), Err(Error::Prohibited));
 }
 
 #[test]
@@ -404,15 +404,15 @@ fn an_engine_changes_nothing_in_a_table_that_another_owns() {
     }
     let to = |host: &str| addr(&format!("{host}:9"));
     let socket = engine.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    assert_eq!(engine.udp_send(socket, b"x", Some(to("10.0.0.2"))), Ok(()));
-    let sent = engine.udp_send(socket, b"x", Some(to("10.1.0.2")));
+    assert_eq!(engine.udp(socket).send(b"x", Some(to("10.0.0.2"))), Ok(()));
+    let sent = engine.udp(socket).send(b"x", Some(to("10.1.0.2")));
     assert_eq!(sent, Err(Error::NetworkUnreachable));
     for own in ["10.0.0.1", "10.1.0.1"] {
         engine.remove_address(link, own.parse().expect("an address")).expect("removed");
     }
     engine.remove_link(link).expect("removed");
     assert_eq!(table.iter().collect::<Vec<_>>(), [(kept, Route::on_link(LinkId(0)))]);
-    let sent = engine.udp_send(socket, b"x", Some(to("10.0.0.2")));
+    let sent = engine.udp(socket).send(b"x", Some(to("10.0.0.2")));
     assert_eq!(sent, Err(Error::NetworkUnreachable));
 }
 
@@ -438,7 +438,7 @@ fn what_goes_by_a_link_that_an_engine_lacks_is_dropped_and_its_sender_told() {
             let (at, code) = if v6 { (54, [1, 0]) } else { (34, [3, 0]) };
             assert!(!told.is_empty() && told.iter().all(|told| told[at..at + 2] == code));
             let socket = router.engine.udp_bind(addr("[::]:9")).expect("bind");
-            let sent = router.engine.udp_send(socket, b"x", Some((lacks, 9).into()));
+            let sent = router.engine.udp(socket).send(b"x", Some((lacks, 9).into()));
             assert_eq!(sent, Err(Error::NetworkUnreachable));
             // The owner takes them out, and so another's way is found, or none.
             owner.table.remove_link(lost);

@@ -24,7 +24,7 @@ fn one(peer: &str) -> (Hub, SocketId) {
     let peer: SocketAddr = SocketAddr::new(peer.parse().unwrap(), 9);
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = hub.engines[0].udp_bind(any.parse().unwrap()).unwrap();
-    hub.engines[0].udp_connect(socket, peer).unwrap();
+    hub.engines[0].udp(socket).connect(peer).unwrap();
     send(&mut hub, socket);
     answer(&mut hub, peer.ip(), 9);
     send(&mut hub, socket);
@@ -34,7 +34,7 @@ fn one(peer: &str) -> (Hub, SocketId) {
 }
 
 fn send(hub: &mut Hub, socket: SocketId) {
-    hub.engines[0].udp_send(socket, b"to you", None).unwrap();
+    hub.engines[0].udp(socket).send(b"to you", None).unwrap();
     hub.settle();
 }
 
@@ -192,7 +192,7 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
             let listener = hub.engines[1].tcp_listen(to, 1).unwrap();
             let from = hub.engines[0].tcp_connect(to).unwrap();
             hub.pass(Duration::from_secs(2));
-            let far = hub.engines[1].tcp_accept(listener).unwrap().0;
+            let far = hub.engines[1].listener(listener).accept().unwrap().0;
             let (mut silent, mut longest, mut got) = (0, 0, 0);
             for ms in 0..5000 {
                 if ms == 1000 && moves {
@@ -207,9 +207,9 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
                 if ms == 1000 {
                     hub.say(&claim);
                 }
-                let _ = hub.engines[0].tcp_write(from, &[7; 1000]);
+                let _ = hub.engines[0].tcp(from).write(&[7; 1000]);
                 hub.pass(Duration::from_millis(1));
-                let read = hub.engines[1].tcp_read(far, &mut [0; 65_536]).unwrap_or(0);
+                let read = hub.engines[1].tcp(far).read(&mut [0; 65_536]).unwrap_or(0);
                 got += read;
                 silent = if read == 0 { silent + 1 } else { 0 };
                 longest = longest.max(silent);

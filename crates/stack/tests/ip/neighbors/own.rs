@@ -216,7 +216,7 @@ fn a_peer_finds_whoever_begins_again_at_a_new_station() {
         let socket = hub.engines[1].udp_bind(any.parse().unwrap()).unwrap();
         let send = |hub: &mut Hub| {
             hub.take_heard();
-            hub.engines[1].udp_send(socket, b"to you", Some(to.parse().unwrap())).unwrap();
+            hub.engines[1].udp(socket).send(b"to you", Some(to.parse().unwrap())).unwrap();
             hub.settle();
             let frames = hub.take_from(1).into_iter();
             frames.filter(|frame| matches!(frame.what, What::Ip(_))).map(|f| f.to).next_back()
@@ -332,7 +332,7 @@ fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
     let socket = engine.udp_bind("10.9.0.1:9".parse().unwrap()).unwrap();
     let send = |hub: &mut Hub| {
         let before = hub.engines[0].stats().neighbor_solicits;
-        hub.engines[0].udp_send(socket, b"x", Some((learnt, 9).into())).unwrap();
+        hub.engines[0].udp(socket).send(b"x", Some((learnt, 9).into())).unwrap();
         hub.pass(Duration::from_millis(50));
         hub.engines[0].stats().neighbor_solicits - before
     };
@@ -569,15 +569,15 @@ fn connections_of_an_address_that_is_another_s_are_reset() {
         hub.engines[0].tcp_connect("[fd09::2]:80".parse().unwrap()).unwrap(),
     );
     hub.pass(Duration::from_millis(10));
-    assert_eq!(hub.engines[0].tcp_connected(tcp), Ok(true));
-    let far = hub.engines[1].tcp_accept(listener).unwrap().0;
+    assert_eq!(hub.engines[0].tcp(tcp).connected(), Ok(true));
+    let far = hub.engines[1].listener(listener).accept().unwrap().0;
     hub.say(&to_all(9, V6, &told(V6, Some(mac(9)), false)));
     hub.settle();
-    let read = hub.engines[0].tcp_read(tcp, &mut [0]);
+    let read = hub.engines[0].tcp(tcp).read(&mut [0]);
     assert!(!matches!(read, Ok(_) | Err(Error::WouldBlock)), "{read:?}");
-    let sent = hub.engines[0].udp_send(udp, b"not mine", Some("[fd09::2]:9".parse().unwrap()));
+    let sent = hub.engines[0].udp(udp).send(b"not mine", Some("[fd09::2]:9".parse().unwrap()));
     assert_eq!(sent, Err(Error::AddrNotAvailable));
-    assert_eq!(hub.engines[1].tcp_read(far, &mut [0]), Err(Error::ConnectionReset));
+    assert_eq!(hub.engines[1].tcp(far).read(&mut [0]), Err(Error::ConnectionReset));
 }
 
 /// RFC 5227, 2.4 (c): it stays ours, which is said once in ten seconds, whatever others claim.
@@ -631,7 +631,7 @@ fn what_is_sent_from_an_optimistic_address_names_no_station() {
     let start = hub.now;
     hub.address(0, "fd09::1/64");
     let socket = hub.engines[0].udp_bind("[fd09::1]:0".parse().unwrap()).unwrap();
-    hub.engines[0].udp_send(socket, b"who", Some("[fd09::2]:9".parse().unwrap())).unwrap();
+    hub.engines[0].udp(socket).send(b"who", Some("[fd09::2]:9".parse().unwrap())).unwrap();
     hub.settle();
     let asks = NdpMessage::NeighborSolicitation(NeighborSolicitation {
         target: V6.parse().unwrap(),

@@ -75,7 +75,7 @@ impl Net {
     }
 
     fn heard(&mut self, socket: SocketId) -> u64 {
-        (0..).take_while(|_| self.hosts.udp_recv(socket, &mut [0; 9]).is_ok()).count() as u64
+        (0..).take_while(|_| self.hosts.udp(socket).recv(&mut [0; 9]).is_ok()).count() as u64
     }
 }
 

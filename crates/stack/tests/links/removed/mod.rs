@@ -109,18 +109,18 @@ fn what_waits_goes_as_far_as_the_link_takes_it() {
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
     let socket = engine.udp_bind(addr("10.0.0.1:7")).expect("bind");
     for _ in 0..5 {
-        engine.udp_send(socket, b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
+        engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     }
     let removed = engine.remove_link(link).expect("removed");
     assert_eq!((wire.take_sent().len(), removed.link.stats().tx_packets), (3, 3));
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
-    let refused = engine.udp_send(socket, b"datagram", Some(addr("10.0.0.2:7")));
+    let refused = engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7")));
     assert_eq!(refused, Err(Error::NetworkUnreachable));
 
     // It fails when it is offered what waits.
     let link = engine.add_link(Box::new(wire.clone())).expect("a link");
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
-    engine.udp_send(socket, b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
+    engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     wire.break_it();
     let removed = engine.remove_link(link).expect("removed");
     assert!(removed.error.is_some());
@@ -136,7 +136,7 @@ fn what_waits_for_neighbours_is_dropped() {
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
     let socket = engine.udp_bind(addr("10.0.0.1:7")).expect("bind");
     for _ in 0..2 {
-        engine.udp_send(socket, b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
+        engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     }
     engine.turn(engine.now());
     assert_eq!(engine.neighbors().count(), 1);
@@ -156,7 +156,7 @@ fn nothing_stays_in_the_queue_of_a_link_that_has_failed() {
     let to = Some(addr("10.0.0.2:7"));
     // Its headers are kept ready.
     for _ in 0..3 {
-        engine.udp_send(socket, b"datagram", to).expect("sent");
+        engine.udp(socket).send(b"datagram", to).expect("sent");
     }
     while engine.turn(engine.now()).progress {}
     let sent = wire.take_sent().len() as u64;
@@ -164,7 +164,7 @@ fn nothing_stays_in_the_queue_of_a_link_that_has_failed() {
     wire.break_writing();
     let list = [millstream::DatagramToSend { data: b"datagram", to }; 100];
     // 64 fill the queue, which fails when it is to make room.
-    let count = engine.udp_send_many(socket, &list).expect("sent");
+    let count = engine.udp(socket).send_many(&list).expect("sent");
     assert!(engine.link_error(link).is_some() && count > 64, "{count}");
     while engine.turn(engine.now()).progress {}
     assert_eq!(dropped(&engine, DropReason::LinkFailed), count as u64);
@@ -194,9 +194,9 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
             engine.turn(engine.now());
             engine.turn(engine.now());
             let mut buffer = [0; 9];
-            assert_eq!(engine.udp_recv(socket, &mut buffer), Ok((5, scoped.into())));
+            assert_eq!(engine.udp(socket).recv(&mut buffer), Ok((5, scoped.into())));
             for _ in 0..3 {
-                engine.udp_send(socket, b"back", Some(remote)).expect("sent");
+                engine.udp(socket).send(b"back", Some(remote)).expect("sent");
             }
             engine.turn(engine.now());
             // The SYN, the SYN's answer and the datagrams.
@@ -215,7 +215,7 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
             next.teach("fe80::2", "fe80::1");
             assert_eq!(engine.add_link(Box::new(next.clone())), Ok(link));
             engine.add_address(link, prefix("fe80::1/64")).expect("an address");
-            let refused = engine.udp_send(socket, b"back", Some(remote));
+            let refused = engine.udp(socket).send(b"back", Some(remote));
             assert_eq!(refused, Err(Error::NetworkUnreachable));
             run(&mut engine, Duration::from_secs(10));
             let talk = next.take_sent().into_iter().filter(|packet| is_talk(medium, packet));
@@ -225,8 +225,8 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
             // Who comes by the new one is answered by it.
             next.give(datagram(medium, MAC, remote, local, b"hello"));
             engine.turn(engine.now());
-            engine.udp_send(socket, b"back", Some(remote)).expect("sent");
-            engine.tcp_abort(client);
+            engine.udp(socket).send(b"back", Some(remote)).expect("sent");
+            engine.tcp(client).abort();
             engine.close(listener);
         }
     }
@@ -245,7 +245,7 @@ fn frames_are_not_taken_for_those_of_the_link_that_was_removed() {
         wire.give(frame);
         engine.turn(engine.now());
         let mut buffer = [0; 9];
-        engine.udp_recv(socket, &mut buffer).is_ok()
+        engine.udp(socket).recv(&mut buffer).is_ok()
     };
     assert!(give(&mut engine, &wire, MAC, "10.0.0.255:7"));
     for _ in 0..4 {
@@ -286,15 +286,15 @@ fn a_link_that_was_removed_may_be_added_again_and_connections_go_on() {
     let listener = far.tcp_listen(addr("10.0.0.2:7"), 4).expect("listen");
     let client = near.tcp_connect(addr("10.0.0.2:7")).expect("connect");
     common::settle(near, far);
-    let server = far.tcp_accept(listener).expect("accept").0;
+    let server = far.listener(listener).accept().expect("accept").0;
     let says = |near: &mut Engine, far: &mut Engine, client: SocketId| {
-        near.tcp_write(client, b"hello").expect("write");
+        near.tcp(client).write(b"hello").expect("write");
         for _ in 0..40 {
             let now = near.refresh_time() + Duration::from_millis(50);
             while near.turn(now).progress | far.turn(now).progress {}
         }
         let mut buffer = [0; 9];
-        far.tcp_read(server, &mut buffer)
+        far.tcp(server).read(&mut buffer)
     };
     assert_eq!(says(near, far, client), Ok(5));
 

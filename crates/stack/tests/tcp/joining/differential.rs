@@ -94,7 +94,7 @@ impl Two {
 
     fn write(&mut self, len: usize) {
         for host in &mut self.hosts {
-            assert_eq!(host.engine.tcp_write(host.socket, &vec![7; len]), Ok(len));
+            assert_eq!(host.engine.tcp(host.socket).write(&vec![7; len]), Ok(len));
         }
         self.written += len;
     }
@@ -124,7 +124,7 @@ fn turn(host: &mut Host, packets: &[Vec<u8>]) -> Vec<TcpHeader> {
 
 fn read_all(host: &mut Host) {
     let mut buffer = [0; 10_000];
-    while let Ok(n @ 1..) = host.engine.tcp_read(host.socket, &mut buffer) {
+    while let Ok(n @ 1..) = host.engine.tcp(host.socket).read(&mut buffer) {
         host.got.extend_from_slice(&buffer[..n]);
     }
 }
@@ -160,7 +160,7 @@ proptest! {
                 prop_assert_eq!(fast, slow);
             }
         }
-        let ends = two.each(|host| host.engine.tcp_info(host.socket).expect("open"));
+        let ends = two.each(|host| host.engine.tcp(host.socket).info().expect("open"));
         let [fast, slow] = two.hosts;
         prop_assert!(fast.got == slow.got && fast.got == bytes(0, fast.got.len()));
         prop_assert_eq!(ends[0].bytes_received, ends[1].bytes_received);

@@ -93,7 +93,7 @@ impl Host {
         host.begin = answers[0].seq + 1;
         let ack = host.segment(0, TcpFlags::ACK, &[]);
         host.turn(&[ack]);
-        host.socket = host.engine.tcp_accept(listener).expect("open").0;
+        host.socket = host.engine.listener(listener).accept().expect("open").0;
         host
     }
 
@@ -182,7 +182,7 @@ impl Host {
     pub fn step(&mut self, packets: &[Vec<u8>], reads: bool) -> [Vec<Answer>; 2] {
         let at_once = self.turn(packets);
         let mut buffer = [0; 10_000];
-        while reads && let Ok(n @ 1..) = self.engine.tcp_read(self.socket, &mut buffer) {
+        while reads && let Ok(n @ 1..) = self.engine.tcp(self.socket).read(&mut buffer) {
             self.got.extend_from_slice(&buffer[..n]);
         }
         let mut later = self.turn(&[]);

@@ -142,7 +142,7 @@ fn open(pool: &Pool, v6: bool) -> (Host, SocketId) {
     // The flow's headers are known from its first segment on.
     let first = host.segment(0, ACK, &bytes(0, MSS));
     host.step(&[first], true);
-    host.engine.tcp_write(host.socket, &[1; SENT]).expect("room");
+    host.engine.tcp(host.socket).write(&[1; SENT]).expect("room");
     host.turn(&[]);
     (host, datagrams)
 }
@@ -160,7 +160,7 @@ fn seen(pool: &Pool, v6: bool, between: Between, posted: usize) -> Seen {
     host.posted = 0;
     let mut buffer = [0; 10 * MSS];
     let end = loop {
-        match host.engine.tcp_read(host.socket, &mut buffer) {
+        match host.engine.tcp(host.socket).read(&mut buffer) {
             Ok(n @ 1..) => host.got.extend_from_slice(&buffer[..n]),
             end => break end,
         }
@@ -171,12 +171,12 @@ fn seen(pool: &Pool, v6: bool, between: Between, posted: usize) -> Seen {
         let blocks = header.options.sack.iter().map(|block| (offset(block.0), offset(block.1)));
         (offset(header.ack), blocks.collect())
     });
-    let state = host.engine.tcp_state(host.socket).expect("a socket");
-    let segment_bytes = host.engine.tcp_info(host.socket).expect("a socket").snd_mss_bytes;
-    let _ = host.engine.tcp_write(host.socket, &[2; 4 * MSS]);
+    let state = host.engine.tcp(host.socket).state().expect("a socket");
+    let segment_bytes = host.engine.tcp(host.socket).info().expect("a socket").snd_mss_bytes;
+    let _ = host.engine.tcp(host.socket).write(&[2; 4 * MSS]);
     let sent = host.turn(&[]);
     let sends = sent.iter().map(|header| header.seq.0.wrapping_sub(host.begin.0)).collect();
-    let datagrams = std::iter::from_fn(|| host.engine.udp_recv(socket, &mut buffer).ok()).count();
+    let datagrams = std::iter::from_fn(|| host.engine.udp(socket).recv(&mut buffer).ok()).count();
     let read = host.got.len();
     assert!(host.got == bytes(0, read), "{between:?}: other bytes");
     Seen { read, end, state, acked, segment_bytes, sends, datagrams, resets }

@@ -63,12 +63,12 @@ fn a_connection_is_counted_both_ways() {
     let question = format!("stages {} 1", Id(client));
     pages(&mut near, &question);
     for _ in 0..10 {
-        near.tcp_write(client, b"question").expect("room");
+        near.tcp(client).write(b"question").expect("room");
         settle(&mut near, &mut far);
-        far.tcp_read(server, &mut [0; 64]).expect("data");
-        far.tcp_write(server, b"answer").expect("room");
+        far.tcp(server).read(&mut [0; 64]).expect("data");
+        far.tcp(server).write(b"answer").expect("room");
         settle(&mut near, &mut far);
-        near.tcp_read(client, &mut [0; 64]).expect("data");
+        near.tcp(client).read(&mut [0; 64]).expect("data");
     }
     let all = pages(&mut near, &question);
     let mut counts = std::collections::BTreeMap::<String, u64>::new();

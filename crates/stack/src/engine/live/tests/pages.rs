@@ -166,9 +166,9 @@ fn the_pool_is_told_with_what_the_queues_hold() {
     let listener = far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 4).expect("room");
     let id = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
     settle(&mut near, &mut far);
-    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let (server, _) = far.listener(listener).accept().expect("a connection");
     let mut written = 0;
-    while let Ok(count @ 1..) = near.tcp_write(id, &[7; 60_000]) {
+    while let Ok(count @ 1..) = near.tcp(id).write(&[7; 60_000]) {
         written += count;
         settle(&mut near, &mut far);
     }
@@ -176,7 +176,7 @@ fn the_pool_is_told_with_what_the_queues_hold() {
     let from = far.udp_bind("10.9.0.2:9".parse().expect("an address")).expect("a socket");
     for _ in 0..5 {
         let to = "10.9.0.1:9".parse().expect("an address");
-        far.udp_send(from, &[7; 700], Some(to)).expect("room");
+        far.udp(from).send(&[7; 700], Some(to)).expect("room");
         settle(&mut near, &mut far);
     }
     let packet = Packet::from_slice(&near.cx.pool, 0, &[7; 100]).expect("frames");
@@ -188,8 +188,8 @@ fn the_pool_is_told_with_what_the_queues_hold() {
         found.find_map(|one| one.number(key).filter(|number| *number != 0)).unwrap_or(0)
     };
     let (sends, receives) = (
-        near.tcp_info(id).expect("open").send_queue_bytes,
-        far.tcp_info(server).expect("open").recv_queue_bytes,
+        near.tcp(id).info().expect("open").send_queue_bytes,
+        far.tcp(server).info().expect("open").recv_queue_bytes,
     );
     assert_eq!(held(&mut near, "tcp-send", "payload_bytes"), sends);
     assert_eq!(held(&mut far, "tcp-receive", "payload_bytes"), receives);
@@ -198,8 +198,8 @@ fn the_pool_is_told_with_what_the_queues_hold() {
     assert!(held(&mut far, "tcp-receive", "held_bytes") >= receives);
     assert!(held(&mut near, "datagrams", "held_bytes") >= 5 * 700);
     assert!(held(&mut near, "neighbours", "held_bytes") >= 100);
-    assert_eq!(near.tcp_state(id), Ok(millstream_tcp::State::Established));
-    assert!(near.udp_recv(talking, &mut [0; 999]).is_ok());
+    assert_eq!(near.tcp(id).state(), Ok(millstream_tcp::State::Established));
+    assert!(near.udp(talking).recv(&mut [0; 999]).is_ok());
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn groups_are_told_with_who_listens_to_which_sources() {
         let id = engine.udp_bind(local).expect("a socket");
         let filter = GroupFilter::Include(sources.clone());
         let group = "239.1.2.3".parse().expect("a group");
-        engine.udp_set_group_filter(id, group, Some(link), filter).expect("joined");
+        engine.udp(id).set_group_filter(group, Some(link), filter).expect("joined");
     }
     let all = pages_within_bounds(&mut engine, "groups");
     let groups = all_lines(&all, "group");
@@ -267,15 +267,15 @@ fn a_listener_tells_who_waits_and_whose_handshake_is_not_finished() {
 fn what_has_no_socket_is_told_where_all_are_asked_for() {
     let (mut near, mut far, listener) = crowded(6);
     // Of the connections that are open one is closed by both ends, first by this one.
-    let accepted = far.tcp_accept(listener).expect("a connection").0;
-    far.tcp_close(accepted);
+    let accepted = far.listener(listener).accept().expect("a connection").0;
+    far.tcp(accepted).close();
     settle(&mut near, &mut far);
     for slot in 0..6 {
         let id = SocketId::new(crate::SocketKind::Tcp, slot, 0);
         let is_it =
             near.tcp.table.by_id(id).is_some_and(|(_, one)| one.conn.state() == State::CloseWait);
         if is_it {
-            near.tcp_close(id);
+            near.tcp(id).close();
         }
     }
     settle(&mut near, &mut far);
@@ -348,12 +348,12 @@ fn no_page_costs_more_because_more_is_there() {
     let listener = far.tcp_listen(address, 4).expect("a listener");
     let id = near.tcp_connect(address).expect("a connection");
     settle(&mut near, &mut far);
-    let server = far.tcp_accept(listener).expect("a connection").0;
+    let server = far.listener(listener).accept().expect("a connection").0;
     for _ in 0..1000 {
         near.tcp_connect("10.9.0.3:7".parse().expect("an address")).expect("a connection");
     }
     for _ in 0..50 {
-        far.tcp_write(server, &[7; 1000]).expect("written");
+        far.tcp(server).write(&[7; 1000]).expect("written");
         settle(&mut near, &mut far);
     }
     let queue = format!("queue tcp{}.0", id.slot());

@@ -23,9 +23,9 @@ impl Talking {
     pub fn talk(&mut self, at: usize, count: usize) {
         let (engine, socket) = (&mut self.engine, self.sockets[at]);
         for _ in 0..count {
-            engine.udp_send(socket, b"hello", Some(address(at))).expect("sent");
+            engine.udp(socket).send(b"hello", Some(address(at))).expect("sent");
             while engine.turn(engine.now()).progress {}
-            engine.udp_recv(socket, &mut [0; 8]).expect("received");
+            engine.udp(socket).recv(&mut [0; 8]).expect("received");
         }
     }
 }
