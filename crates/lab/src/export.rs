@@ -17,7 +17,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
 use crate::own_folder::create_anew;
-use crate::record::RunRecord;
+use crate::record::{RunRecord, Table};
 
 /// The file with a row for each run.
 pub const RUNS: &str = "runs.parquet";
@@ -143,6 +143,9 @@ impl<W: Write + Send> Export<W> {
             for (name, value) in &run.results {
                 rows.number(&run.id, "result", name, *value);
             }
+            for (table, name, value) in run.probes.tables.iter().flat_map(cells) {
+                rows.number(&run.id, "table", &format!("{table}/{name}"), value);
+            }
             for (name, level) in &run.factors {
                 rows.level(&run.id, name, level);
             }
@@ -165,6 +168,17 @@ impl<W: Write + Send> Export<W> {
         self.values.close().map_err(failed)?;
         self.parts.map_or(Ok(()), |parts| parts.keep())
     }
+}
+
+/// Each value of a table, with the names of the table and of its row and column.
+fn cells<'a>(
+    (name, table): (&'a String, &'a Table),
+) -> impl Iterator<Item = (&'a str, String, f64)> {
+    table.rows.iter().flat_map(move |(key, values)| {
+        let columns = table.columns.iter().zip(values);
+        columns
+            .map(move |(column, value)| (name.as_str(), format!("{key}/{}", column.name), *value))
+    })
 }
 
 /// Rows of `values.parquet`, column by column. What a row has not is left out of its column, and its mark there is 0.

@@ -29,6 +29,7 @@ mod measured;
 mod others;
 mod profile;
 mod queue;
+mod tables;
 mod threads;
 
 #[cfg(test)]
@@ -57,7 +58,7 @@ fn of_run(run: &RunRecord) -> Values {
     if let Some(ns) = run.result(keys::CPU_DISTANCE) {
         values.insert("cpu_distance_ns".into(), (ns, distance::WHERE));
     }
-    let Some(span) = span(probes) else { return values };
+    let Some(span) = probes.length_s() else { return values };
     let mut seen = Seen { values, span, units: units(run, span) };
     placement(&mut seen, probes);
     others::others(&mut seen, probes);
@@ -69,14 +70,9 @@ fn of_run(run: &RunRecord) -> Values {
     kernel::kernel(&mut seen, probes);
     profile::profile(&mut seen, probes);
     measured::measured(&mut seen, probes);
+    tables::tables(&mut seen, probes);
     queue::queue(&mut seen, run);
     seen.values
-}
-
-/// From the first sample to the last, in seconds.
-fn span(probes: &Probes) -> Option<f64> {
-    let (first, last) = (probes.times_s.first()?, probes.times_s.last()?);
-    (last > first).then(|| last - first)
 }
 
 /// What a run moved from its first sample to its last, `span` seconds later. Counters are of that, what was moved is of the
@@ -146,20 +142,17 @@ fn placement(seen: &mut Seen, probes: &Probes) {
     if let Some(same) = same {
         seen.put("same_cpu_share", same, distance::PLACEMENT);
     }
-    if let Some(counts) = probes.softirqs.as_ref().and_then(|kinds| kinds.get("NET_RX")) {
-        let all = counts.iter().sum::<u64>() as f64;
+    if let Some(with) = received(probes) {
+        let all: f64 = with.iter().map(|(_, count)| count).sum();
         let no_end_on = |cpu: u32| -> f64 {
             on.iter().map(|shares| 1.0 - shares.get(&cpu).copied().unwrap_or(0.0)).product()
         };
-        let numbers = cpu_numbers(probes, counts.len());
-        let with = numbers.iter().zip(counts);
         if all > 0.0 && !on.is_empty() {
-            let share: f64 =
-                with.clone().map(|(&cpu, &n)| n as f64 / all * (1.0 - no_end_on(cpu))).sum();
+            let share: f64 = with.iter().map(|&(cpu, n)| n / all * (1.0 - no_end_on(cpu))).sum();
             seen.put("rx_on_application_cpu_share", share, distance::PLACEMENT);
         }
-        for (cpu, &count) in with.filter(|_| all > 0.0) {
-            seen.put(format!("cpu{cpu}.net_rx_share"), count as f64 / all, distance::WHERE);
+        for (cpu, count) in with.iter().filter(|_| all > 0.0) {
+            seen.put(format!("cpu{cpu}.net_rx_share"), count / all, distance::WHERE);
         }
     }
     let (mut moves, mut voluntary, mut involuntary, mut faults) = (0.0, 0.0, 0.0, 0.0);
@@ -196,11 +189,10 @@ fn placement(seen: &mut Seen, probes: &Probes) {
     }
 }
 
-fn cpu_numbers(probes: &Probes, count: usize) -> Vec<u32> {
-    match &probes.interrupts {
-        Some(interrupts) if interrupts.cpus.len() == count => interrupts.cpus.clone(),
-        _ => (0..count as u32).collect(),
-    }
+/// Soft interrupts of each CPU that take packets in.
+fn received(probes: &Probes) -> Option<Vec<(u32, f64)>> {
+    let counts = probes.tables.get("softirqs")?.column("NET_RX")?;
+    Some(counts.filter_map(|(cpu, count)| Some((cpu.parse().ok()?, count))).collect())
 }
 
 fn cpu_time(seen: &mut Seen, probes: &Probes) {
@@ -242,32 +234,8 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
     if let Some(halts) = probes.halts() {
         seen.per_unit("halts_per_unit", halts as f64);
     }
-    if let Some(softnet) = &probes.softnet {
-        let sum = |of: fn(&crate::record::SoftnetCpu) -> u64| softnet.iter().map(of).sum::<u64>();
-        seen.per_second("softnet_dropped_per_s", sum(|c| c.dropped) as f64, distance::PROTOCOL);
-        let squeezed = sum(|c| c.time_squeezed) as f64;
-        seen.per_second("softnet_squeezed_per_s", squeezed, distance::PROTOCOL);
-        let (taken, steered) = (sum(|c| c.processed) as f64, sum(|c| c.received_rps) as f64);
-        let dropped = sum(|c| c.dropped) as f64;
-        if taken + dropped > 0.0 {
-            // One wake-up may be for several packets, and packets that come while it is under way need none.
-            seen.put("rps_share", (steered / taken.max(1.0)).min(1.0), distance::PROTOCOL);
-            seen.put("softnet_dropped_share", dropped / (taken + dropped), distance::PROTOCOL);
-        }
-        seen.per_unit("rps_wake_ups_per_unit", steered);
-        seen.per_second("rps_wake_ups_per_s", steered, distance::PROTOCOL);
-    }
-    if let Some(disks) = &probes.disks {
-        let busiest = disks.values().map(|one| one.busy_ms).max().unwrap_or(0);
-        seen.per_second("disk_busy_share", busiest as f64 / 1e3, distance::MACHINE);
-        let written = disks.values().map(|one| one.written_bytes).max().unwrap_or(0);
-        seen.per_second("disk_written_bytes_per_s", written as f64, distance::MACHINE);
-    }
     if let Some(throttling) = &probes.throttling {
         seen.per_second("throttled_share", throttling.throttled_s, distance::MACHINE);
-    }
-    if let Some(io) = probes.pressure.as_ref().and_then(|kinds| kinds.get("io")) {
-        seen.put("io_pressure_share", io.some_us as f64 / 1e6 / seen.span, distance::MACHINE);
     }
 }
 
@@ -372,6 +340,14 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
 }
 
 #[cfg(test)]
+fn received_by(counts: &[f64]) -> crate::record::Tables {
+    use crate::record::{Column, Key, Kind, Table};
+    let columns = vec![Column::new("NET_RX", "", Kind::Counter, "")];
+    let rows = counts.iter().enumerate().map(|(cpu, count)| (cpu.to_string(), vec![*count]));
+    [("softirqs".to_owned(), Table { key: Key::Cpu, columns, rows: rows.collect() })].into()
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{CpuSeries, HostCounters, Window, WorkerActivity};
@@ -402,7 +378,7 @@ mod tests {
         run.probes = Probes {
             times_s: vec![0.0, 1.0, 2.0],
             workers: Some(workers.into()),
-            softirqs: Some([("NET_RX".to_owned(), vec![30, 10])].into()),
+            tables: received_by(&[30.0, 10.0]),
             cpu: Some(CpuActivity { cpus: vec![cpu(0, 0.9), cpu(1, 0.2)], resolution_s: 0.01 }),
             hosts: Some([("near".to_owned(), host)].into()),
             ..Probes::default()

@@ -6,11 +6,11 @@
 //! recorded with the rest.
 
 mod context;
+mod counters;
 mod cpu;
 mod disk;
 mod distance;
 mod drivers;
-mod ends;
 mod engines;
 mod flows;
 mod frequency;
@@ -26,6 +26,7 @@ mod queues;
 mod sampler;
 mod softirqs;
 mod softnet;
+mod vmstat;
 mod worker;
 
 use std::path::PathBuf;
@@ -116,7 +117,7 @@ pub(crate) struct Kind {
 }
 
 /// All that every run has, in the order in which they look. A further probe is a file with a `KIND`, and a line here.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     kernel::KIND,
     cpu::KIND,
     interrupts::KIND,
@@ -128,6 +129,7 @@ const KINDS: [Kind; 13] = [
     drivers::KIND,
     pressure::KIND,
     disk::KIND,
+    vmstat::KIND,
     frequency::KIND,
     distance::KIND,
 ];

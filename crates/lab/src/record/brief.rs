@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::run::numbers;
 use super::{
-    CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, Timestamp,
-    Validity, Window, WorkerActivity, keys,
+    CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, Tables,
+    Timestamp, Validity, Window, WorkerActivity, keys,
 };
 use crate::investigate::THREADS;
 
@@ -69,6 +69,7 @@ struct BriefProbes {
     cpu: Option<BriefCpus>,
     workers: Option<BTreeMap<String, WorkerActivity>>,
     idle_states: Option<Vec<IdleCpu>>,
+    tables: Tables,
     kernel: Option<IgnoredAny>,
 }
 
@@ -128,6 +129,7 @@ impl From<Brief> for RunRecord {
                 cpu,
                 workers: probes.workers,
                 idle_states: probes.idle_states,
+                tables: probes.tables,
                 ..Probes::default()
             },
             far_probes: None,

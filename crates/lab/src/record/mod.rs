@@ -13,6 +13,7 @@ mod kernel;
 mod over_time;
 mod probes;
 mod run;
+mod table;
 mod time;
 
 pub(crate) use brief::for_tables;
@@ -25,13 +26,14 @@ pub use kernel::{
 };
 pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
-    CpuActivity, CpuSeries, DiskCounters, EndsOnCpus, EngineRecord, HostCounters, IdleCpu,
-    IdleState, InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Measured, Pressure, Probes,
-    QdiscCounters, RUNNER, SoftnetCpu, StageRecord, Throttling, WorkerActivity, WrongBytes,
+    CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
+    InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Measured, Probes, QdiscCounters,
+    RUNNER, StageRecord, Throttling, WorkerActivity, WrongBytes,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,
 };
+pub use table::{Column, Key, Kind, Table, Tables};
 pub use time::Timestamp;
 
 /// Version of the JSON written here; a reader refuses a higher one.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
+use super::table::{Tables, before};
 use super::{EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window};
 
 /// Name of the runner among the workers, where a part of the run is a thread of its own.
@@ -11,6 +13,7 @@ pub const RUNNER: &str = "runner";
 
 /// All probes of one run, on one clock (seconds after the start of the run).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Probes {
     /// Intended distance of samples.
     #[serde(default)]
@@ -43,12 +46,6 @@ pub struct Probes {
     /// were not to be had together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_distance_ns: Option<Vec<Option<u64>>>,
-    /// Softirqs by kind (`NET_RX`), one count per CPU, over all samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub softirqs: Option<BTreeMap<String, Vec<u64>>>,
-    /// Receive backlog per CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub softnet: Option<Vec<SoftnetCpu>>,
     /// Interfaces and protocol counters of each host, by the host's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<BTreeMap<String, HostCounters>>,
@@ -58,12 +55,6 @@ pub struct Probes {
     /// Where both ends ran side by side, inside the window; filled in by who started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<EndsOnCpus>,
-    /// Pressure stall information by resource: `cpu`, `memory`, `io`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pressure: Option<BTreeMap<String, Pressure>>,
-    /// Disks that were busy, by name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disks: Option<BTreeMap<String, DiskCounters>>,
     /// Queueing disciplines of the hosts, by host, interface, kind and handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qdiscs: Option<BTreeMap<String, QdiscCounters>>,
@@ -73,7 +64,19 @@ pub struct Probes {
     /// Idle states of every CPU inside the window, filled in by the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_states: Option<Vec<IdleCpu>>,
-    /// What probes saw that have numbers alone: by probe, name → value over all samples.
+    /// The tables of probes, by the probe's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: Tables,
+    /// Forms of probes before they answered tables.
+    #[serde(default, skip_serializing)]
+    pub(crate) softirqs: Option<Value>,
+    #[serde(default, skip_serializing)]
+    pub(crate) softnet: Option<Value>,
+    #[serde(default, skip_serializing)]
+    pub(crate) pressure: Option<Value>,
+    #[serde(default, skip_serializing)]
+    pub(crate) disks: Option<Value>,
+    /// Numbers of probes that have nothing else: by probe, name → value over all samples.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, BTreeMap<String, Measured>>,
     /// What BPF programs counted in the kernel.
@@ -94,6 +97,29 @@ pub struct Probes {
     /// Queues of the kernel's TCP sockets over time, by host, where the run is one that is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeMap<String, QueueSeries>>,
+}
+
+impl Serialize for Probes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Probes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut probes = Self::deserialize(deserializer)?;
+        let Self { softirqs, softnet, pressure, disks, tables, .. } = &mut probes;
+        for (name, form) in [
+            ("softirqs", softirqs.take()),
+            ("softnet", softnet.take()),
+            ("pressure", pressure.take()),
+            ("disks", disks.take()),
+        ] {
+            let table = form.and_then(|form| before::table(name, &form));
+            tables.extend(table.map(|table| (name.to_owned(), table)));
+        }
+        Ok(probes)
+    }
 }
 
 /// Bytes of `soak` that were not those sent, which follow each other.
@@ -148,17 +174,6 @@ pub struct EndsOnCpus {
     pub shares: BTreeMap<String, BTreeMap<u32, f64>>,
     /// Times that either end went to another CPU.
     pub moves: u64,
-}
-
-/// A disk, over all samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskCounters {
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Milliseconds with a request outstanding.
-    pub busy_ms: u64,
 }
 
 /// A queueing discipline (tc(8)), over all samples.
@@ -366,6 +381,17 @@ impl Probes {
         at.zip(seen).filter_map(move |(at, seen)| seen.filter(|_| inside(at)))
     }
 
+    /// Returns the seconds between the first and the last sample.
+    pub fn length_s(&self) -> Option<f64> {
+        let length = self.times_s.last()? - self.times_s.first()?;
+        (length > 0.0).then_some(length)
+    }
+
+    /// Returns the sum of a counter over the rows of a table; `None` where it was not measured.
+    pub fn total(&self, table: &str, column: &str) -> Option<f64> {
+        Some(self.tables.get(table)?.column(column)?.map(|(_, value)| value).sum())
+    }
+
     /// Times that CPUs were halted inside the window. `None` where idle states were not seen.
     pub fn halts(&self) -> Option<u64> {
         let states = self.idle_states.as_ref()?.iter().flat_map(|cpu| &cpu.states);
@@ -416,23 +442,6 @@ pub struct InterruptRow {
     /// Count per CPU and step, kept for RES, CAL and TLB: outer index the CPU, inner the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Vec<u64>>,
-}
-
-/// One line of `/proc/net/softnet_stat`, as differences over all samples.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SoftnetCpu {
-    /// Number of the CPU.
-    pub cpu: u32,
-    /// Packets taken from the backlog or a device.
-    pub processed: u64,
-    /// Dropped because the backlog was full.
-    pub dropped: u64,
-    /// Times that the budget ended before the work did.
-    pub time_squeezed: u64,
-    /// Wake-ups asked for by other CPUs (RPS).
-    pub received_rps: u64,
-    /// Dropped by the flow limit.
-    pub flow_limited: u64,
 }
 
 /// Network counters of one host, read inside its namespace, as differences over all samples.
@@ -514,15 +523,6 @@ pub struct WorkerActivity {
     /// Memory of the process that was resident at the end of each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resident_bytes: Series,
-}
-
-/// Microseconds in which some (or all) tasks waited for a resource, over all samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pressure {
-    /// At least one task waited.
-    pub some_us: u64,
-    /// All tasks waited.
-    pub full_us: u64,
 }
 
 #[cfg(test)]

@@ -214,13 +214,9 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
             (0..STEPS).map(|step| [Some(112), Some(118), None][step % 3]).collect(),
         ),
         context_switches: Some(vec![if kernel { 3_000 } else { 900 }; STEPS]),
-        softirqs: Some(BTreeMap::from([
-            ("NET_RX".into(), vec![41_000, 39_000]),
-            ("TIMER".into(), vec![900, 870]),
-        ])),
+        tables: tables(),
         hosts: Some(BTreeMap::from([("near".into(), host(kernel))])),
         idle_states: Some(vec![idle(0, kernel), idle(1, kernel)]),
-        pressure: Some(BTreeMap::from([("cpu".into(), Pressure { some_us: 700_000, full_us: 0 })])),
         workers: Some(BTreeMap::from([
             ("near".into(), worker(8_000)),
             ("far".into(), worker(12_000)),
@@ -231,6 +227,25 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         ],
         ..Probes::default()
     }
+}
+
+fn tables() -> Tables {
+    let table = |key, columns: &[Column], rows: &[(&str, &[f64])]| {
+        let rows = rows.iter().map(|(key, values)| ((*key).to_owned(), values.to_vec()));
+        Table { key, columns: columns.to_vec(), rows: rows.collect() }
+    };
+    let kinds = ["NET_RX", "TIMER"].map(|kind| Column::new(kind, "", Kind::Counter, ""));
+    let waits = Column::new("some", "us", Kind::Counter, "Time in which a task at least waited.");
+    let faults =
+        Column::new("pgmajfault", "", Kind::Trouble, "Page faults that waited for a disk.");
+    BTreeMap::from([
+        (
+            "softirqs".into(),
+            table(Key::Cpu, &kinds, &[("0", &[41_000.0, 900.0]), ("1", &[39_000.0, 870.0])]),
+        ),
+        ("pressure".into(), table(Key::Resource, &[waits], &[("cpu", &[700_000.0])])),
+        ("vmstat".into(), table(Key::Machine, &[faults], &[("all", &[7.0])])),
+    ])
 }
 
 fn idle(cpu: u32, kernel: bool) -> IdleCpu {

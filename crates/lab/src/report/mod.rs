@@ -19,6 +19,7 @@ mod overruns;
 mod soak;
 mod stages;
 mod sweep;
+mod tables;
 mod text;
 mod threads;
 mod verdict;

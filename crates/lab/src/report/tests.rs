@@ -120,7 +120,12 @@ fn the_page_is_well_formed_and_can_be_heard() {
         "the environment is text"
     );
     assert!(!page.contains("NaN"));
-    assert!(page.contains("tasks waited for a CPU 20 % of the time"));
+    for cell in
+        ["<th scope=\"col\">resource</th>", "title=\"Time in which a task at least waited.\""]
+    {
+        assert!(page.contains(cell), "a table of the probe: {cell}");
+    }
+    assert!(page.contains("<td>cpu</td><td class=\"r\">20.0 %</td>"));
     assert!(page.contains("<b>softnet</b> was absent in 30 runs"));
 }
 

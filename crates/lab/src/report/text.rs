@@ -42,6 +42,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
     out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
     out.push_str(&listed("What more threads cost", super::threads::lines(model)));
     out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
+    out.push_str(&listed("Trouble that the machine counted", super::tables::lines(model)));
     out.push_str(&listed("Where idle CPUs were", super::idle::lines(model)));
     out.push_str(&super::soak::text(model));
     out.push_str(&invalid(model));

@@ -27,8 +27,7 @@ fn of(probes: &Probes) -> BTreeMap<String, u64> {
     add("router_kernel", counted(host(ROUTER), &["Ip.InDiscards", "Ip.OutDiscards"]));
     add("far_device", dropped(host("far"), FAR_INTERFACE));
     add("far_socket", counted(host("far"), &["Udp.RcvbufErrors", "Udp6RcvbufErrors"]));
-    let softnet = probes.softnet.iter().flatten().map(|cpu| cpu.dropped).sum();
-    add("cpu_backlog", softnet);
+    add("cpu_backlog", probes.total("softnet", "dropped").unwrap_or(0.0) as u64);
     for engine in probes.engines.iter().filter(|engine| engine.role == ROUTER) {
         for (link, side) in engine.links.iter().zip(["in", "out"]) {
             for (cause, &count) in &link.drops {

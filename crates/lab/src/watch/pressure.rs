@@ -5,7 +5,6 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::probe::{Absent, ProcFile, parse_pressure};
-use crate::record;
 
 /// Of all three resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -29,7 +28,7 @@ pub struct Shares {
 
 pub(super) struct Pressure {
     files: [ProcFile; 3],
-    last: (Instant, [record::Pressure; 3]),
+    last: (Instant, [[u64; 2]; 3]),
 }
 
 impl Pressure {
@@ -45,8 +44,8 @@ impl Pressure {
         let width_us = now.0.duration_since(self.last.0).as_secs_f64() * 1e6;
         let share = |before: u64, now: u64| now.saturating_sub(before) as f64 * 100.0 / width_us;
         let of = |at: usize| Shares {
-            some_percent: share(self.last.1[at].some_us, now.1[at].some_us),
-            full_percent: share(self.last.1[at].full_us, now.1[at].full_us),
+            some_percent: share(self.last.1[at][0], now.1[at][0]),
+            full_percent: share(self.last.1[at][1], now.1[at][1]),
         };
         let shares = PressureShares { cpu: of(0), memory: of(1), io: of(2) };
         self.last = now;
@@ -54,7 +53,7 @@ impl Pressure {
     }
 }
 
-fn read(files: &mut [ProcFile; 3]) -> Result<[record::Pressure; 3], Absent> {
+fn read(files: &mut [ProcFile; 3]) -> Result<[[u64; 2]; 3], Absent> {
     let [cpu, memory, io] = files;
     let one = |file: &mut ProcFile| file.parse(parse_pressure);
     Ok([one(cpu)?, one(memory)?, one(io)?])

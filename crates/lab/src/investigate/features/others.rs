@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::profile::{Whose, by_role};
-use super::{Seen, cpu_numbers, distance};
+use super::{Seen, distance, received};
 use crate::record::{Probes, RUNNER};
 
 pub(super) fn others(seen: &mut Seen, probes: &Probes) {
@@ -42,10 +42,8 @@ pub(super) fn others(seen: &mut Seen, probes: &Probes) {
         }
     }
     // The CPUs that take packets in, each by how often.
-    if let Some(counts) = probes.softirqs.as_ref().and_then(|kinds| kinds.get("NET_RX")) {
-        let numbers = cpu_numbers(probes, counts.len());
-        let received: BTreeMap<u32, f64> =
-            numbers.into_iter().zip(counts.iter().map(|&count| count as f64)).collect();
+    if let Some(counts) = received(probes) {
+        let received: BTreeMap<u32, f64> = counts.into_iter().collect();
         let receives = |cpu: u32| received.get(&cpu).copied().unwrap_or(0.0);
         if let Some(share) = weighted(&unrelated, &receives) {
             seen.put("unrelated_on_receiving_cpu_share", share, distance::PLACEMENT);
@@ -88,7 +86,7 @@ pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::features;
+    use super::super::{features, received_by};
     use crate::record::{
         CpuActivity, CpuSeries, EndsOnCpus, KernelActivity, Probes, RunRecord, StackRecord,
         WorkerActivity,
@@ -112,7 +110,7 @@ mod tests {
                     .into(),
             ),
             ends: Some(EndsOnCpus { shares: shares.into(), ..EndsOnCpus::default() }),
-            softirqs: Some([("NET_RX".to_owned(), vec![9])].into()),
+            tables: received_by(&[9.0]),
             ..Probes::default()
         };
         run

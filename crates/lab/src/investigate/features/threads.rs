@@ -4,7 +4,7 @@ use millstream_diagnose::scaling::{Scaling, ThreadedRun};
 
 use super::others::names_of_ends;
 use super::profile::{Whose, is_whole, roles};
-use super::{span, steal_share, units};
+use super::{steal_share, units};
 use crate::record::{RUNNER, RunRecord};
 
 /// The factor whose level is a number of threads.
@@ -34,7 +34,7 @@ pub(crate) fn by_threads<'a>(
 /// known by how often either was met.
 fn threaded(run: &RunRecord, threads: u32) -> Option<ThreadedRun<'_>> {
     let probes = &run.probes;
-    let wall_s = span(probes)?;
+    let wall_s = probes.length_s()?;
     let profile = &probes.kernel.as_ref()?.profile;
     if !is_whole(profile) {
         return None;

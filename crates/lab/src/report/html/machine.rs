@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::super::model::{Case, Row};
+use super::super::tables::Drawn;
 use super::room::Detailed;
 use crate::record::{Probes, RunRecord};
 use millstream_diagnose::stats::median;
@@ -26,6 +27,7 @@ pub(super) struct Machine {
     label: String,
     sides: Vec<Side>,
     interfaces: bool,
+    tables: Vec<Drawn>,
     tcp: Connections,
 }
 
@@ -57,7 +59,8 @@ pub(super) fn tables(case: &Case<'_>, detailed: &Detailed<'_>) -> Machine {
     let runs: Vec<Vec<&RunRecord>> = runs.collect();
     let sides: Vec<Side> = case.rows.iter().zip(&runs).map(|(row, runs)| side(row, runs)).collect();
     let interfaces = sides.iter().any(|side| !side.interfaces.is_empty());
-    Machine { label: case.label.clone(), sides, interfaces, tcp: connections(case, &runs) }
+    let tables = super::super::tables::drawn(case, &runs);
+    Machine { label: case.label.clone(), sides, interfaces, tables, tcp: connections(case, &runs) }
 }
 
 fn side(row: &Row<'_>, runs: &[&RunRecord]) -> Side {
@@ -71,12 +74,6 @@ fn side(row: &Row<'_>, runs: &[&RunRecord]) -> Side {
         protocols: protocols(runs),
         idle: super::super::idle::states(runs).into_iter().take(CPUS).collect(),
     }
-}
-
-/// Seconds between the first and the last sample.
-fn length_s(probes: &Probes) -> Option<f64> {
-    let length = probes.times_s.last()? - probes.times_s.first()?;
-    (length > 0.0).then_some(length)
 }
 
 /// Median over the runs in which `of` has a value.
@@ -121,13 +118,13 @@ fn cpu(runs: &[&RunRecord], cpu: u32) -> Vec<String> {
             let interrupts = probes.interrupts.as_ref()?;
             let column = interrupts.cpus.iter().position(|one| *one == cpu)?;
             let row = interrupts.rows.iter().find(|row| row.id == *id)?;
-            Some(*row.counts.get(column)? as f64 / length_s(probes)?)
+            Some(*row.counts.get(column)? as f64 / probes.length_s()?)
         });
         number(rate)
     });
     let net_rx = over(runs, |probes| {
-        let counts = probes.softirqs.as_ref()?.get("NET_RX")?;
-        Some(*counts.get(cpu as usize)? as f64 / length_s(probes)?)
+        let received = probes.tables.get("softirqs")?.value(&cpu.to_string(), "NET_RX")?;
+        Some(received / probes.length_s()?)
     });
     kinds.chain(ipis).chain([number(net_rx)]).collect()
 }
@@ -140,11 +137,11 @@ fn share(probes: &Probes, cpu: u32, kind: &str) -> Option<f64> {
     (all > 0.0).then(|| of_kind / all)
 }
 
-/// Context switches, device interrupts and softnet trouble in one line.
+/// Context switches and device interrupts in one line.
 fn remark(runs: &[&RunRecord]) -> String {
     let mut parts = Vec::new();
     let switches = over(runs, |probes| {
-        Some(probes.context_switches.as_ref()?.iter().sum::<u64>() as f64 / length_s(probes)?)
+        Some(probes.context_switches.as_ref()?.iter().sum::<u64>() as f64 / probes.length_s()?)
     });
     if let Some(switches) = switches {
         parts.push(format!("context switches {}/s", rate(switches)));
@@ -160,7 +157,10 @@ fn remark(runs: &[&RunRecord]) -> String {
         .filter_map(|(id, name)| {
             let rate = over(runs, |probes| {
                 let row = probes.interrupts.as_ref()?.rows.iter().find(|row| row.id == id);
-                Some(row.map_or(0, |row| row.counts.iter().sum::<u64>()) as f64 / length_s(probes)?)
+                Some(
+                    row.map_or(0, |row| row.counts.iter().sum::<u64>()) as f64
+                        / probes.length_s()?,
+                )
             })?;
             (rate >= 1.0).then_some((rate, name))
         })
@@ -169,26 +169,6 @@ fn remark(runs: &[&RunRecord]) -> String {
     parts.extend(
         devices.iter().take(DEVICES).map(|(events, name)| format!("{name} {}/s", rate(*events))),
     );
-    let lost = |pick: fn(&crate::record::SoftnetCpu) -> u64| {
-        over(runs, |probes| Some(probes.softnet.as_ref()?.iter().map(pick).sum::<u64>() as f64))
-            .unwrap_or(0.0)
-    };
-    for (name, count) in [
-        ("backlog drops", lost(|cpu| cpu.dropped)),
-        ("time squeezes", lost(|cpu| cpu.time_squeezed)),
-    ] {
-        if count > 0.0 {
-            parts.push(format!("{name} {}", rate(count)));
-        }
-    }
-    for (resource, waited) in [("a CPU", "cpu"), ("memory", "memory"), ("a disk", "io")] {
-        let share = over(runs, |probes| {
-            Some(probes.pressure.as_ref()?.get(waited)?.some_us as f64 / 1e6 / length_s(probes)?)
-        });
-        if let Some(share) = share.filter(|share| *share >= 0.01) {
-            parts.push(format!("tasks waited for {resource} {:.0} % of the time", share * 100.0));
-        }
-    }
     parts.join(" · ")
 }
 
@@ -201,7 +181,7 @@ fn workers(runs: &[&RunRecord]) -> Vec<[String; 7]> {
         };
         let per_s = |pick: fn(&crate::record::WorkerActivity) -> u64| {
             number(over(runs, |probes| {
-                Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / length_s(probes)?)
+                Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / probes.length_s()?)
             }))
         };
         let seconds =

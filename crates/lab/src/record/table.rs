@@ -1,0 +1,256 @@
+//! A table that a probe saw: its columns say what they mean, so that whoever draws it knows nothing of the probe.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Tables by name, which is the probe's.
+pub type Tables = BTreeMap<String, Table>;
+
+/// A table that a probe saw over all samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// The kind of thing that a row is of.
+    pub key: Key,
+    /// The meaning of each value of a row, in order.
+    pub columns: Vec<Column>,
+    /// Key and values of each row.
+    pub rows: Vec<(String, Vec<f64>)>,
+}
+
+/// The kind of thing that the rows of a table are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// A CPU, by its number.
+    Cpu,
+    /// A disk or a partition, by its name.
+    Disk,
+    /// `HOST/INTERFACE`.
+    Interface,
+    /// The whole machine: one row.
+    Machine,
+    /// A resource that tasks wait for, by the same name on every machine.
+    Resource,
+}
+
+impl Key {
+    /// Heading of the keys.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Disk => "disk",
+            Self::Interface => "interface",
+            Self::Machine => "",
+            Self::Resource => "resource",
+        }
+    }
+}
+
+/// The way in which the values of a column behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Grows with time and load: by how much it rose.
+    Counter,
+    /// A counter that rests where all is well: by how much it rose.
+    Trouble,
+    /// Does not grow with time.
+    Level,
+    /// A level from 0 to 1.
+    Share,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name in the record, in features and on the page.
+    pub name: Cow<'static, str>,
+    /// Unit of its values: `packets`, `bytes`, `ms`.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub unit: Cow<'static, str>,
+    /// The way in which they behave.
+    pub kind: Kind,
+    /// A column whose part this one is: of a counter all, of trouble what went well beside it.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub part_of: Cow<'static, str>,
+    /// A sentence on what it counts.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub help: Cow<'static, str>,
+}
+
+impl Column {
+    /// A column by itself.
+    pub const fn new(
+        name: &'static str,
+        unit: &'static str,
+        kind: Kind,
+        help: &'static str,
+    ) -> Self {
+        Self::part(name, unit, kind, "", help)
+    }
+
+    /// A column whose values are a part of those of another one.
+    pub const fn part(
+        name: &'static str,
+        unit: &'static str,
+        kind: Kind,
+        part_of: &'static str,
+        help: &'static str,
+    ) -> Self {
+        let [name, unit, part_of, help] =
+            [Cow::Borrowed(name), Cow::Borrowed(unit), Cow::Borrowed(part_of), Cow::Borrowed(help)];
+        Self { name, unit, kind, part_of, help }
+    }
+
+    /// Returns the seconds of one, where its unit is one of time.
+    pub fn seconds(&self) -> Option<f64> {
+        match &*self.unit {
+            "s" => Some(1.0),
+            "ms" => Some(1e-3),
+            "us" => Some(1e-6),
+            _ => None,
+        }
+    }
+
+    /// Returns true where it grows with time.
+    pub fn grows(&self) -> bool {
+        matches!(self.kind, Kind::Counter | Kind::Trouble)
+    }
+}
+
+impl Table {
+    /// Returns key and value of each row in the column of this name; `None` without such a column.
+    pub fn column(&self, name: &str) -> Option<impl Iterator<Item = (&str, f64)> + Clone> {
+        let at = self.columns.iter().position(|column| column.name == name)?;
+        let value = move |row: &'_ (String, Vec<f64>)| row.1.get(at).copied().unwrap_or(0.0);
+        Some(self.rows.iter().map(move |row| (row.0.as_str(), value(row))))
+    }
+
+    /// Returns the value of a row in a column; 0 where such a column has no such row, as rows without a count are left out.
+    pub fn value(&self, key: &str, column: &str) -> Option<f64> {
+        let found = self.column(column)?.find(|(one, _)| *one == key);
+        Some(found.map_or(0.0, |(_, value)| value))
+    }
+
+    /// Returns the values of a column as one: the sum of CPUs and interfaces, which do the same work together, and of a level or of
+    /// disks the most.
+    pub fn all_of(&self, column: &Column) -> f64 {
+        let values = self.column(&column.name).into_iter().flatten().map(|(_, value)| value);
+        match column.grows() && self.key != Key::Disk {
+            true => values.sum(),
+            false => values.fold(0.0, f64::max),
+        }
+    }
+}
+
+/// The probes of a record as it was before there were tables, in JSON: each had a form of its own.
+pub(super) mod before {
+    use serde_json::Value;
+
+    use super::{Column, Key, Kind, Table};
+
+    /// The kind of its rows, and each column under the name that it had.
+    type Form = (Key, &'static [(&'static str, Column)]);
+
+    const fn column(name: &'static str, unit: &'static str, kind: Kind) -> Column {
+        Column::new(name, unit, kind, "")
+    }
+
+    static SOFTNET: [(&str, Column); 5] = [
+        ("processed", column("processed", "packets", Kind::Counter)),
+        ("dropped", Column::part("dropped", "packets", Kind::Trouble, "processed", "")),
+        ("time_squeezed", column("squeezed", "", Kind::Trouble)),
+        ("received_rps", Column::part("received_rps", "", Kind::Counter, "processed", "")),
+        ("flow_limited", column("flow_limited", "packets", Kind::Trouble)),
+    ];
+    static PRESSURE: [(&str, Column); 2] = [
+        ("some_us", column("some", "us", Kind::Counter)),
+        ("full_us", column("full", "us", Kind::Counter)),
+    ];
+    static DISKS: [(&str, Column); 3] = [
+        ("read_bytes", column("read_bytes", "bytes", Kind::Counter)),
+        ("written_bytes", column("written_bytes", "bytes", Kind::Counter)),
+        ("busy_ms", column("busy", "ms", Kind::Counter)),
+    ];
+
+    /// Returns the table of the probe of this name.
+    pub fn table(name: &str, value: &Value) -> Option<Table> {
+        let (key, form): Form = match name {
+            "softirqs" => return softirqs(value),
+            "softnet" => (Key::Cpu, &SOFTNET),
+            "pressure" => (Key::Resource, &PRESSURE),
+            "disks" => (Key::Disk, &DISKS),
+            _ => return None,
+        };
+        let values = |row: &Value| -> Vec<f64> {
+            form.iter().map(|(field, _)| row[field].as_f64().unwrap_or(0.0)).collect()
+        };
+        let rows = match value {
+            Value::Array(rows) => {
+                rows.iter().map(|row| (row["cpu"].to_string(), values(row))).collect()
+            }
+            Value::Object(rows) => {
+                rows.iter().map(|(key, row)| (key.clone(), values(row))).collect()
+            }
+            _ => return None,
+        };
+        Some(Table { key, columns: form.iter().map(|(_, column)| column.clone()).collect(), rows })
+    }
+
+    /// Counts by kind, each with a number for each CPU.
+    fn softirqs(value: &Value) -> Option<Table> {
+        let kinds = value.as_object()?;
+        let counts: Vec<&Vec<Value>> = kinds.values().filter_map(Value::as_array).collect();
+        let cpus = counts.iter().map(|counts| counts.len()).max()?;
+        let of = |cpu: usize| -> Vec<f64> {
+            counts.iter().map(|all| all.get(cpu).and_then(Value::as_f64).unwrap_or(0.0)).collect()
+        };
+        let columns = kinds
+            .keys()
+            .map(|kind| Column { name: kind.clone().into(), ..column("", "", Kind::Counter) });
+        let rows = (0..cpus).map(|cpu| (cpu.to_string(), of(cpu)));
+        Some(Table { key: Key::Cpu, columns: columns.collect(), rows: rows.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Probes;
+
+    #[test]
+    fn probes_of_a_record_before_tables_become_tables() {
+        let probes: Probes = serde_json::from_str(
+            r#"{"times_s": [0.0, 1.0],
+            "softirqs": {"NET_RX": [30, 10], "TIMER": [1, 2]},
+            "softnet": [{"cpu": 0, "processed": 7, "dropped": 2, "time_squeezed": 1, "received_rps": 3,
+                         "flow_limited": 0}],
+            "pressure": {"io": {"some_us": 500000, "full_us": 1}},
+            "disks": {"vda": {"read_bytes": 1, "written_bytes": 4096, "busy_ms": 250}}}"#,
+        )
+        .unwrap();
+        let value = |table: &str, key: &str, column: &str| probes.tables[table].value(key, column);
+        assert_eq!(value("softirqs", "1", "NET_RX"), Some(10.0));
+        assert_eq!(value("softirqs", "0", "TIMER"), Some(1.0));
+        assert_eq!(value("softnet", "0", "squeezed"), Some(1.0));
+        assert_eq!(value("pressure", "io", "some"), Some(500_000.0));
+        assert_eq!(value("disks", "vda", "busy"), Some(250.0));
+        assert_eq!(value("disks", "vdb", "busy"), Some(0.0), "was not busy");
+        assert_eq!(value("disks", "vda", "seeks"), None);
+        let again = serde_json::to_string(&probes).unwrap();
+        assert!(!again.contains("busy_ms"), "is kept as tables from now on: {again}");
+        assert_eq!(serde_json::from_str::<Probes>(&again).unwrap(), probes);
+    }
+
+    #[test]
+    fn work_of_several_adds_up_and_of_disks_the_busiest_counts() {
+        let column = Column::new("busy", "ms", Kind::Counter, "");
+        let rows = vec![("a".to_owned(), vec![3.0]), ("b".to_owned(), vec![4.0])];
+        let mut table = Table { key: Key::Disk, columns: vec![column.clone()], rows };
+        assert_eq!(table.all_of(&column), 4.0);
+        table.key = Key::Cpu;
+        assert_eq!(table.all_of(&column), 7.0);
+    }
+}
