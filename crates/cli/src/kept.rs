@@ -9,7 +9,8 @@ use millstream_foreign::{command, shown};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
-use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, beside, pool};
+use millstream_lab::join::{Kept, beside, pool};
+use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::report;
 use millstream_lab::store::{Readable, Store, StoreError};
 

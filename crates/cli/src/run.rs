@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::{FACTORS, Overrides, ROUTERS, STACKS, builtins};
-use millstream_lab::journal::ELSEWHERE;
+use millstream_lab::journal::{ELSEWHERE, sweep};
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::RunRecord;
 use millstream_lab::remote::{FarHost, Token};
@@ -181,7 +181,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
 
 /// Puts right what killed runs have left, and says what that was.
 pub fn undo() -> Result<ExitCode, Error> {
-    let lines = StateDir::locate()?.sweep()?;
+    let lines = sweep(&StateDir::locate()?)?;
     match lines.is_empty() {
         true => out("nothing to undo\n")?,
         false => out(&(lines.join("\n") + "\n"))?,

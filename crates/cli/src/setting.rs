@@ -4,6 +4,7 @@ use std::fs;
 
 use millstream_lab::error::Error;
 use millstream_lab::experiment::{Definition, builtin, builtins};
+use millstream_lab::journal::sweep;
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::runner::{Access, Interrupt, Places, Setting, WorkerProgram};
@@ -32,7 +33,7 @@ pub fn setting() -> Result<Setting, Error> {
 /// The folder of this user's state, once what killed runs have left is put right.
 pub fn state() -> Result<StateDir, Error> {
     let state = StateDir::locate()?;
-    for line in state.sweep()? {
+    for line in sweep(&state)? {
         say(line);
     }
     Ok(state)

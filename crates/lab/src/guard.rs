@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use crate::error::Error;
 use crate::investigate::family;
 use crate::leftovers::ProcessIdentity;
-use crate::runner::WorkerProgram;
+use crate::remote::WorkerProgram;
 
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;

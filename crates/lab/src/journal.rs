@@ -242,6 +242,14 @@ impl Text {
     }
 }
 
+/// Ends what dead owners have left, puts back the settings that they have changed, and removes their markers. Returns one line
+/// for each thing.
+pub fn sweep(state: &StateDir) -> Result<Vec<String>, Error> {
+    let mut lines = state.sweep()?;
+    lines.extend(put_back_of_the_dead(state)?);
+    Ok(lines)
+}
+
 /// Puts back what killed owners have changed: a line for each thing. Journals of living owners are left alone.
 pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
     let folder = state.folder();

@@ -103,8 +103,7 @@ impl StateDir {
         &self.0
     }
 
-    /// Ends what dead owners have left, puts back the settings that they have changed, and removes their markers. Returns one
-    /// line for each thing removed. Owners that are alive are left alone.
+    /// Ends what dead owners have left and removes their markers. Returns one line for each thing removed. Owners that are alive are left alone.
     pub fn sweep(&self) -> Result<Vec<String>, Error> {
         let named = || self.0.path().display().to_string();
         let mut removed = Vec::new();
@@ -127,7 +126,6 @@ impl StateDir {
                 removed.push(format!("removed the marker of {label}, whose owner is gone"));
             }
         }
-        removed.extend(crate::journal::put_back_of_the_dead(self)?);
         Ok(removed)
     }
 

@@ -14,12 +14,15 @@ pub mod error;
 pub mod experiment;
 #[cfg(feature = "parquet")]
 pub mod export;
+pub mod features;
 pub mod groups;
 pub mod guard;
 pub mod hosts;
 pub mod impair;
 pub mod integrity;
+mod interrupt;
 pub mod investigate;
+pub mod join;
 pub mod journal;
 pub mod leftovers;
 pub mod limits;

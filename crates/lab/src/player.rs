@@ -11,7 +11,7 @@ use millstream::packet::{Instant, PacketBatch, Pool};
 use millstream::wire::ethernet::MacAddr;
 
 use crate::error::Error;
-use crate::runner::Interrupt;
+use crate::interrupt::Interrupt;
 
 /// Longest sleep, so that an interrupt between two looks is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);

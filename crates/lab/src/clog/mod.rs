@@ -28,8 +28,8 @@ use serde::Serialize;
 pub use diagnosis::{Diagnosis, Named};
 
 use crate::error::Error;
-use crate::investigate::THREADS;
 use crate::probe::{Config, Sampler};
+use crate::record::THREADS;
 use crate::record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
 
 /// Rounds that run every level, of a clog whose diagnosis is of one; in the others that level runs alone.

@@ -18,7 +18,7 @@ use super::picture::{bar, by_function, is_of, levels, middle, shares, table, wit
 use super::threads::{Stop, cpus, joined, pin};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
-use crate::investigate::THREADS;
+use crate::record::THREADS;
 use crate::record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {

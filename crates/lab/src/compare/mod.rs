@@ -20,8 +20,8 @@ pub use histograms::HistogramRow;
 pub(crate) use histograms::histograms_of;
 
 use crate::error::Error;
-use crate::investigate::{features, merged};
-use crate::record::{FORMAT_VERSION, RunRecord, configuration_label, keys};
+use crate::features::features;
+use crate::record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_label, keys};
 use crate::report::flame::flame_difference;
 use crate::workload::Workload;
 
@@ -119,7 +119,7 @@ pub fn flame(first: &[RunRecord], second: &[RunRecord]) -> Result<String, Error>
         return Err(Error::Refused(format!("{why} {}", all.join("; "))));
     }
     let profile = |runs: &[RunRecord]| {
-        merged(
+        StackRecord::merged(
             runs.iter()
                 .filter(|run| run.validity.valid)
                 .filter_map(|run| run.probes.kernel.as_ref()),

@@ -10,8 +10,8 @@ use millstream::link::{DropCause, Fault, FaultConfig, FaultStats, Faults, Link, 
 use millstream::packet::{Instant, PacketBatch, Pool};
 
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::limits;
-use crate::runner::Interrupt;
 
 /// What went one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

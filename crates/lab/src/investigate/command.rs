@@ -19,12 +19,13 @@ use super::running::{Running, bind, family, is_process, may_be_started};
 use super::settings::Setting;
 use super::subject::{KEEP, Subject};
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::journal::Journal;
 use crate::leftovers::StateDir;
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window};
-use crate::runner::{Interrupt, WorkerProgram};
+use crate::remote::WorkerProgram;
 use millstream_diagnose::stats::Rng;
 
 /// How often the command and its children are looked for.

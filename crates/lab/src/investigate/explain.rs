@@ -3,9 +3,10 @@
 use millstream_diagnose::causes::{Cause, Force};
 use millstream_diagnose::scaling::Scaling;
 
-use super::{Investigation, Options, Subject, THREADS, by_threads, look, threads_of};
+use super::{Investigation, Options, Subject, look};
 use crate::error::Error;
-use crate::record::{RunRecord, configuration_label};
+use crate::features::{by_threads, threads_of};
+use crate::record::{RunRecord, THREADS, configuration_label};
 use crate::workload::Workload;
 
 /// Runs that were kept, as what is investigated.
@@ -139,7 +140,7 @@ fn explain_as(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::investigate::made_up;
+    use crate::features::made_up;
     use crate::record::keys;
     use millstream_diagnose::causes::built_in;
 

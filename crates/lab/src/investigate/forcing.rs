@@ -4,8 +4,9 @@ use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
 
-use super::{Investigation, Options, Subject, features};
+use super::{Investigation, Options, Subject};
 use crate::error::Error;
+use crate::features::features;
 use crate::record::RunRecord;
 
 /// Forces the first suspects that can be forced here, and what the user has tried; judges each suspect that is forced so. An

@@ -15,8 +15,6 @@ use millstream_diagnose::units::significant;
 const SHOWN: usize = 5;
 /// Those that are kept.
 const KEPT: usize = 20;
-/// Stacks that are kept of a profile, those met most.
-const STACKS: usize = 500;
 
 static NO_WAY: Vec<String> = Vec::new();
 
@@ -89,7 +87,7 @@ impl Met {
             of.map(|one| (format!("{} ({})", one.caller, one.kind), one.total_s, &one.stack))
                 .collect()
         });
-        met.profile = merged(looked.iter().map(|(_, kernel, _)| *kernel));
+        met.profile = StackRecord::merged(looked.iter().map(|(_, kernel, _)| *kernel));
         if met.profile.is_empty() {
             for name in ["processes", "profile"] {
                 met.absent.insert(name.to_owned(), "no samples were taken".to_owned());
@@ -109,7 +107,7 @@ impl Met {
         if let ([lowest, .., highest], false) = (groups, met.profile.is_empty()) {
             let of = |group: &Mode| {
                 let of_group = looked.iter().filter(|(at, ..)| group.members.contains(at));
-                merged(of_group.map(|(_, kernel, _)| *kernel))
+                StackRecord::merged(of_group.map(|(_, kernel, _)| *kernel))
             };
             met.profile_ends = Some((of(lowest), of(highest)));
         }
@@ -219,23 +217,6 @@ fn rates<'a>(
         .collect();
     all.sort_by(|a, b| b.per_s.total_cmp(&a.per_s));
     all.truncate(KEPT);
-    all
-}
-
-/// Profiles of several runs in one, the stacks met most first.
-pub(crate) fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<StackRecord> {
-    let mut sums: BTreeMap<&[String], Vec<u64>> = BTreeMap::new();
-    for one in all.flat_map(|kernel| &kernel.profile) {
-        let sum = sums.entry(&one.stack).or_default();
-        if sum.len() < one.by_cpu.len() {
-            sum.resize(one.by_cpu.len(), 0);
-        }
-        sum.iter_mut().zip(&one.by_cpu).for_each(|(sum, count)| *sum += count);
-    }
-    let record =
-        |(stack, by_cpu): (&[String], Vec<u64>)| StackRecord { stack: stack.to_vec(), by_cpu };
-    let mut all: Vec<StackRecord> = sums.into_iter().map(record).collect();
-    StackRecord::keep_most(&mut all, STACKS);
     all
 }
 

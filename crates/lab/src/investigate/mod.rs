@@ -7,7 +7,6 @@
 mod command;
 mod drawings;
 mod explain;
-mod features;
 mod figure;
 mod forcing;
 mod html;
@@ -38,13 +37,8 @@ pub use command::{CommandRuns, CommandSubject};
 pub use explain::explain;
 #[cfg(feature = "clogs")]
 pub(crate) use explain::explain_by;
-pub use features::features;
-#[cfg(test)]
-pub(crate) use features::made_up;
-pub(crate) use features::{THREADS, by_threads, threads_of};
 pub use figure::{FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure};
 pub use limits::Limits;
-pub(crate) use met::merged;
 pub use met::{Met, Rate};
 pub(crate) use running::family;
 pub use seen::{Heat, Seen, TwoHistograms};
@@ -52,6 +46,7 @@ pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
 use crate::error::Error;
+use crate::features::features;
 use crate::record::{FORMAT_VERSION, RunRecord};
 
 /// Fewest runs that are observed: fewer form no groups.

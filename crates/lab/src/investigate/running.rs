@@ -21,7 +21,7 @@ use regex::Regex;
 use crate::error::Error;
 use crate::priority;
 use crate::probe::{Host, NetSource};
-use crate::runner::WorkerProgram;
+use crate::remote::WorkerProgram;
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);

@@ -9,10 +9,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::run::numbers;
 use super::{
-    CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, Tables,
-    Timestamp, Validity, Window, WorkerActivity, keys,
+    CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, THREADS,
+    Tables, Timestamp, Validity, Window, WorkerActivity, keys,
 };
-use crate::investigate::THREADS;
 
 /// Facts of a run that tables ask for: the wake-up times of idle CPUs, and levels of factors that the run does not name.
 const TOLD: [&str; 2] = ["idle_latency.", "setting."];

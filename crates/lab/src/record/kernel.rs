@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Stacks that are kept of a profile, those met most.
+const STACKS: usize = 500;
+
 /// Counts and times by CPU, and who made them. A key that is not measured is in `absent`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelActivity {
@@ -152,6 +155,21 @@ impl StackRecord {
     /// Whether it stands for [`lost`](Self::lost) samples.
     pub fn is_lost(&self) -> bool {
         self.process() == LOST
+    }
+
+    /// Returns the profiles of several runs in one, the stacks met most first.
+    pub fn merged<'a>(all: impl Iterator<Item = &'a KernelActivity>) -> Vec<Self> {
+        let mut sums: BTreeMap<&[String], Vec<u64>> = BTreeMap::new();
+        for one in all.flat_map(|kernel| &kernel.profile) {
+            let sum = sums.entry(&one.stack).or_default();
+            sum.resize(sum.len().max(one.by_cpu.len()), 0);
+            sum.iter_mut().zip(&one.by_cpu).for_each(|(sum, count)| *sum += count);
+        }
+        let record =
+            |(stack, by_cpu): (&[String], Vec<u64>)| Self { stack: stack.to_vec(), by_cpu };
+        let mut all: Vec<Self> = sums.into_iter().map(record).collect();
+        Self::keep_most(&mut all, STACKS);
+        all
     }
 
     /// Puts the stacks met most first and keeps `most` of them; the others of each process become one.

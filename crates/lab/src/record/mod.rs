@@ -8,7 +8,6 @@
 mod brief;
 mod environment;
 mod experiment;
-mod join;
 mod kernel;
 mod over_time;
 mod probes;
@@ -19,7 +18,6 @@ mod time;
 pub(crate) use brief::for_tables;
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
-pub use join::{EXPERIMENT, Kept, beside, pool};
 pub use kernel::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, SampledRecord,
     StackRecord,
@@ -38,6 +36,9 @@ pub use time::Timestamp;
 
 /// Version of the JSON written here; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// The factor whose level is a number of threads.
+pub(crate) const THREADS: &str = "threads";
 
 /// Keys of `RunRecord::results` that every workload uses in the same sense.
 pub mod keys {

@@ -8,6 +8,7 @@
 mod client;
 mod door;
 mod message;
+mod process;
 mod server;
 mod session;
 mod token;
@@ -16,6 +17,8 @@ mod wire;
 pub use client::FarHost;
 pub(crate) use client::{Clock, FarSeat};
 pub use message::{FarSide, InterfaceBytes};
+pub(crate) use process::WorkerProcess;
+pub use process::WorkerProgram;
 pub use server::serve;
 pub use token::Token;
 

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Token;
+use super::WorkerProgram;
 use super::door::Door;
 use super::session::session;
 use super::wire::{Receiver, Sender};
 use crate::error::Error;
-use crate::runner::{Interrupt, WorkerProgram};
+use crate::interrupt::Interrupt;
 use crate::worker::may_open_files;
 
 /// How often the end is looked for while nobody connects.

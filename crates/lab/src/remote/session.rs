@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::message::{Answer, FarJob, FarSide, InterfaceBytes, Request};
 use super::wire::{Receiver, Sender};
+use super::{WorkerProcess, WorkerProgram};
 use crate::environment;
+use crate::interrupt::Interrupt;
 use crate::netlink::{Interface, Netlink};
 use crate::probe::{Config, Host, NetSource, Sampler};
-use crate::runner::{Interrupt, WorkerProcess, WorkerProgram};
 use crate::worker::{Command, Job, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::WorkerProgram;
 use super::door::UNPROVED;
 use super::message::{Answer, FarJob, Request};
 use super::wire::{self, Receiver, Sender};
 use super::{FarHost, Token, serve};
-use crate::runner::{Interrupt, WorkerProgram};
+use crate::interrupt::Interrupt;
 use crate::worker::Reply;
 use crate::workload::{Task, Workload};
 

@@ -3,7 +3,7 @@
 mod many;
 
 use super::*;
-use crate::investigate::made_up;
+use crate::features::made_up;
 use crate::record::{ExperimentRecord, Timestamp, keys};
 
 fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {

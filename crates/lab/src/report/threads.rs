@@ -8,7 +8,8 @@ use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
 
 use super::model::{Model, Row};
-use crate::investigate::{THREADS, by_threads, threads_of};
+use crate::features::{by_threads, threads_of};
+use crate::record::THREADS;
 use crate::record::configuration_label;
 
 /// The cause whose evidence is told.

@@ -6,25 +6,22 @@ mod again;
 mod describe;
 mod distance;
 mod given_back;
-mod interrupt;
 mod machine;
 mod one;
 mod overruns;
 mod places;
-mod process;
 mod results;
 mod soak;
 mod still;
 
 use std::time::Duration;
 
+pub use crate::interrupt::{Interrupt, survive_file_limit};
+pub use crate::remote::WorkerProgram;
 pub use access::Access;
 use distance::Distances;
-pub use interrupt::{Interrupt, survive_file_limit};
 use machine::MachineTime;
 pub use places::{Addresses, Places};
-pub(crate) use process::WorkerProcess;
-pub use process::WorkerProgram;
 
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun, plan, shuffle_seed};

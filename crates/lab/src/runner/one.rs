@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
-use super::process::WorkerProcess;
 use super::{Interrupt, Setting, given_back, results, still};
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun};
@@ -22,6 +21,7 @@ use crate::limits;
 use crate::netlink::Interface;
 use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
+use crate::remote::WorkerProcess;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 pub(super) use asked::two_cpus;

@@ -7,8 +7,8 @@ use millstream::tcp::{Config, TcpInfo};
 use millstream::{EngineStats, LinkInfo};
 
 use super::ConnInfo;
+use super::LinkBytes;
 use crate::record::{EngineRecord, LinkRecord, StageRecord};
-use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {

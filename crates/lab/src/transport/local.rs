@@ -10,6 +10,7 @@ use millstream::local::{Event, Received, Stack, TcpListener, TcpStream, UdpSocke
 use millstream::route::LinkId;
 use millstream::{DatagramToSend, Engine, ReceivedDatagram, SocketId};
 
+use super::LinkBytes;
 use super::datagrams::{DATAGRAMS, datagram_calls};
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::message::Message;
@@ -18,7 +19,6 @@ use super::{
     Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
 };
 use crate::record::EngineRecord;
-use crate::worker::LinkBytes;
 
 /// See the module's promise.
 pub struct LocalNetwork {

@@ -15,13 +15,27 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use info::{bare_link_record, engine_record};
 pub use kernel::KernelNetwork;
 pub use local::LocalNetwork;
 pub use threaded::ThreadedNetwork;
 
 use crate::record::EngineRecord;
-use crate::worker::LinkBytes;
+
+/// Bytes that a link of Millstream carried, link headers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkBytes {
+    /// Received by this end.
+    pub rx_bytes: u64,
+    /// Frames received; a super-segment counts as one.
+    pub rx_packets: u64,
+    /// Sent by this end.
+    pub tx_bytes: u64,
+    /// Frames sent; a super-segment counts as one.
+    pub tx_packets: u64,
+}
 
 /// A connection of a [`Network`].
 pub type ConnId = usize;

@@ -9,6 +9,7 @@ use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocke
 use millstream::route::LinkId;
 use millstream::{DatagramToSend, Engine, Readiness, ReceivedDatagram};
 
+use super::LinkBytes;
 use super::datagrams::{DATAGRAMS, datagram_calls};
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::message::Message;
@@ -17,7 +18,6 @@ use super::{
     Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
 };
 use crate::record::EngineRecord;
-use crate::worker::LinkBytes;
 
 /// See the module's promise.
 pub struct ThreadedNetwork {

@@ -11,10 +11,11 @@ use nix::unistd::Pid;
 
 use millstream::link::{Link, PairEnd};
 
-use super::protocol::{Job, LinkBytes, StackJob};
+use super::protocol::{Job, StackJob};
 use super::stack::{self, SocketOptions};
 use crate::limits;
 use crate::record::EngineRecord;
+use crate::transport::LinkBytes;
 use crate::transport::Network;
 use crate::workload::{End, Outcome, Ports, Progress, Task};
 

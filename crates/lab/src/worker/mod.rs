@@ -23,8 +23,8 @@ use nix::unistd::getppid;
 use data::DataThread;
 pub(crate) use data::pin;
 pub use protocol::{
-    Command, EndReport, Engine, Job, Latency, LinkBytes, MillstreamJob, MillstreamLink, Reply,
-    Report, RouterJob, RouterReport, Sample, StackJob,
+    Command, EndReport, Engine, Job, Latency, MillstreamJob, MillstreamLink, Reply, Report,
+    RouterJob, RouterReport, Sample, StackJob,
 };
 use router::RouterThread;
 

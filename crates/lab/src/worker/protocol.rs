@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{EngineRecord, TcpInfoRecord};
+use crate::transport::LinkBytes;
 use crate::workload::{Counts, End, Ports, Task, Whereabouts, Wrong};
 
 /// Everything a worker needs to know before it starts.
@@ -228,19 +229,6 @@ impl Latency {
             max_us: histogram.max() as f64 / 1e3,
         }
     }
-}
-
-/// Bytes that a link of Millstream carried, link headers included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkBytes {
-    /// Received by this end.
-    pub rx_bytes: u64,
-    /// Frames received; a super-segment counts as one.
-    pub rx_packets: u64,
-    /// Sent by this end.
-    pub tx_bytes: u64,
-    /// Frames sent; a super-segment counts as one.
-    pub tx_packets: u64,
 }
 
 /// What one end has to report.

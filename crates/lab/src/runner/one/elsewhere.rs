@@ -8,8 +8,9 @@ use crate::namespace::current_inode;
 use crate::netlink::Netlink;
 use crate::probe::{self, NetSource, Sampler};
 use crate::record::{Probes, RunRecord};
+use crate::remote::WorkerProcess;
 use crate::remote::{Clock, FarSide};
-use crate::runner::{Places, WorkerProcess};
+use crate::runner::Places;
 use crate::worker::{Reply, StackJob};
 use crate::workload::End;
 

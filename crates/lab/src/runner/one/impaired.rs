@@ -13,7 +13,7 @@ use crate::impair::{EndConfig, Forwarder, Way, describe};
 use crate::integrity::{self, Claim};
 use crate::limits;
 use crate::record::{RUNNER, RunRecord, keys};
-use crate::runner::process::WorkerProcess;
+use crate::remote::WorkerProcess;
 use crate::runner::results;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Ports};

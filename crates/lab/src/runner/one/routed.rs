@@ -16,7 +16,7 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::probe::Sampler;
 use crate::record::RunRecord;
-use crate::runner::process::WorkerProcess;
+use crate::remote::WorkerProcess;
 use crate::runner::{overruns, results};
 use crate::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
 use crate::workload::End;

@@ -34,7 +34,7 @@ mod threads;
 
 #[cfg(test)]
 pub(crate) use threads::made_up;
-pub(crate) use threads::{THREADS, by_threads, threads_of};
+pub(crate) use threads::{by_threads, threads_of};
 
 type Values = BTreeMap<String, (f64, u8)>;
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{ExperimentRecord, RunRecord};
 use crate::experiment::Factor;
+use crate::record::{ExperimentRecord, RunRecord};
 use crate::workload::Workload;
 
 /// An experiment with its runs in the order of execution.

@@ -5,10 +5,7 @@ use millstream_diagnose::scaling::{Scaling, ThreadedRun};
 use super::others::names_of_ends;
 use super::profile::{Whose, is_whole, roles};
 use super::{steal_share, units};
-use crate::record::{RUNNER, RunRecord};
-
-/// The factor whose level is a number of threads.
-pub(crate) const THREADS: &str = "threads";
+use crate::record::{RUNNER, RunRecord, THREADS};
 
 /// The number of threads of a run, where that is a factor of it.
 pub(crate) fn threads_of(run: &RunRecord) -> Option<u32> {

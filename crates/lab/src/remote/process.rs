@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Interrupt;
+use super::{Clock, FarHost, FarSeat, FarSide};
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::remote::{Clock, FarHost, FarSeat, FarSide};
 use crate::worker::{Command, Reply};
 use millstream_foreign::{lines, to_parse};
 
