@@ -1,10 +1,8 @@
 //! Trouble that the kernel had with memory, from `/proc/vmstat`: pages fetched from a disk, on the wrong node, or not to be had
 //! in one piece.
 
-use std::fs::read_to_string;
-
 use super::counters::{Counters, Rows};
-use super::{Absent, Kind, ProcFile, rise};
+use super::{Kind, ProcFile, rise};
 use crate::record::Kind::Trouble;
 use crate::record::{Column, Key};
 
@@ -24,11 +22,12 @@ pub(super) const KIND: Kind = Kind {
     name: "vmstat",
     open: |_| {
         // A kernel lacks those of what was not built into it.
-        let text = read_to_string(PATH).map_err(|error| Absent(format!("{PATH}: {error}")))?;
-        let is_there = |column: &&Column| parse(&text, &column.name).is_ok();
-        let columns: Vec<Column> = COLUMNS.iter().filter(is_there).cloned().collect();
-        let names: Vec<_> = columns.iter().map(|column| column.name.clone()).collect();
         let mut file = ProcFile::open(PATH)?;
+        let columns: Vec<Column> = file.parse(|text| {
+            let is_there = |column: &&Column| parse(text, &column.name).is_ok();
+            Ok(COLUMNS.iter().filter(is_there).cloned().collect())
+        })?;
+        let names: Vec<_> = columns.iter().map(|column| column.name.clone()).collect();
         let read = move || {
             let row = |text: &str| names.iter().map(|name| parse(text, name)).collect();
             Ok(Rows::from([("all".to_owned(), file.parse::<Vec<u64>>(row)?)]))
