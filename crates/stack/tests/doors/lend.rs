@@ -162,10 +162,6 @@ struct Prompt {
     listener: SocketId,
     conn: Option<SocketId>,
     read: usize,
-    /// Bytes that it is to write to another connection.
-    talk: Arc<AtomicUsize>,
-    others: Vec<SocketId>,
-    more: Arc<AtomicBool>,
     /// Looks that find nothing before each that has the far end read.
     late: usize,
     looks: usize,
@@ -181,24 +177,9 @@ impl Prompt {
     fn new(end: PairEnd, far: PairEnd, pool: &Pool) -> Self {
         let mut far = engine(config(pool, 2), far, &FAR);
         let listener = far.tcp_listen(addr(0), 1).expect("listen");
-        let (talk, others, more, conn) = Default::default();
         let inner = Placing::new(end);
         let (read, late, looks, ends_at, greets_at) = (0, 0, 0, usize::MAX, usize::MAX);
-        Self {
-            inner,
-            far,
-            listener,
-            conn,
-            read,
-            talk,
-            others,
-            more,
-            late,
-            looks,
-            ends_at,
-            greets_at,
-            full: None,
-        }
+        Self { inner, far, listener, conn: None, read, late, looks, ends_at, greets_at, full: None }
     }
 
     fn serve(&mut self, now: Instant, pool: &Pool) {
@@ -231,13 +212,6 @@ impl Prompt {
                 assert_ne!(taken.expect("packets"), 0);
                 self.full = None;
             }
-            self.others
-                .extend(self.far.listener(self.listener).accept().ok().map(|(conn, _)| conn));
-            let left = self.talk.swap(0, Ordering::Relaxed);
-            if let Some(&conn) = self.others.first().filter(|_| left != 0) {
-                let written = self.far.tcp(conn).send(&vec![7; left]).unwrap_or(0);
-                self.talk.store(left - written, Ordering::Relaxed);
-            }
         }
     }
 }
@@ -266,10 +240,6 @@ impl Link for Prompt {
             }
             received => received,
         }
-    }
-
-    fn has_more(&self) -> bool {
-        self.more.load(Ordering::Relaxed)
     }
 }
 
@@ -405,49 +375,6 @@ fn a_write_that_lends_ends_whatever_arrives() {
     assert_ne!(near.stats().tcp_tx_zero_copy_bytes, lent, "it lent");
     let looked = looks.load(Ordering::Relaxed) - before;
     assert!(looked < 100_000, "{looked} looks");
-}
-
-/// Nothing but links is looked at while a write lends, and that stands for turns: others' ACKs do not wait for its end.
-#[test]
-fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
-    let pool = pool();
-    let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let link = Prompt::new(near, far, &pool);
-    let (talk, more) = (Arc::clone(&link.talk), Arc::clone(&link.more));
-    let mut near = engine(config(&pool, 1), link, &NEAR);
-    let [writes, hears] = [(); 2].map(|()| {
-        let conn = near.tcp_connect(addr(0)).expect("connect");
-        while !near.tcp(conn).connected().expect("open") {
-            turn(&mut near);
-        }
-        conn
-    });
-    let mut buffer = [0; 40_000];
-    let mut hear = |near: &mut Engine, len: usize| {
-        talk.store(len, Ordering::Relaxed);
-        let mut left = len;
-        while left != 0 {
-            turn(near);
-            left -= near.tcp(hears).read(&mut buffer).unwrap_or(0);
-        }
-    };
-    let data = &*DATA;
-    let written = near.tcp(writes).send(&data[..1 << 20]).expect("room");
-    // Its first segments are acknowledged at once.
-    (0..64).for_each(|_| hear(&mut near, 40_000));
-    more.store(true, Ordering::Relaxed);
-    let acks = loop {
-        let before = near.stats().tcp_tx_pure;
-        hear(&mut near, 40_000);
-        // Where the machine takes this thread's core away for long, it goes all the same.
-        if near.stats().tcp_tx_pure == before {
-            break before;
-        }
-    };
-    more.store(false, Ordering::Relaxed);
-    assert_ne!(near.tcp(writes).send(&data[written..]), Ok(0));
-    near.flush();
-    assert_eq!(near.stats().tcp_tx_pure - acks, 1);
 }
 
 /// Of a socket that had none.

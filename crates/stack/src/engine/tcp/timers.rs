@@ -38,7 +38,7 @@ impl TcpLayer {
                 cx.watch.look(socket, cx.now);
             }
             if socket.conn.take_delivery_problem() {
-                socket.doubt_next_hop(&cx, ip);
+                socket.doubt_next_hop(cx, ip);
             }
             socket.settle_memory(&mut cx.account);
             self.table.collect_events(slot, &mut cx.events);

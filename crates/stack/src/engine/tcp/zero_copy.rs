@@ -116,7 +116,7 @@ impl Engine {
 
     /// Writes from the start of `data` what can be sent from there, behind what fills up a segment that was begun; how much.
     fn write_borrowed(&mut self, id: SocketId, data: &[u8]) -> usize {
-        let Some(terms) = self.tcp.terms(&mut self.ip, id) else { return 0 };
+        let Some(terms) = self.tcp.terms(&self.ip, id) else { return 0 };
         let mut begun = 0;
         if terms.unsent != 0 {
             let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());

@@ -32,8 +32,8 @@ fn all(frames: &Pool) -> Vec<Packet> {
 
 #[test]
 fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
-    let writes: [fn(TcpHandle<'_>, &[u8]) -> Result<usize, Error>; 2] =
-        [|mut of, data| of.write(data), |mut of, data| of.write_urgent(data)];
+    type Write = fn(TcpHandle<'_>, &[u8]) -> Result<usize, Error>;
+    let writes: [Write; 2] = [|mut of, data| of.write(data), |mut of, data| of.write_urgent(data)];
     for write in writes {
         let (frames, mut near, mut far, ours, theirs) = poor(256);
         let held = all(&frames);
