@@ -2,7 +2,7 @@
 //!
 //! 1. a link gives a batch ([`Link::receive`](millstream_link::Link::receive)), or puts the payload of what it has where
 //!    a read waits (`receive_into`);
-//! 2. each packet is classified: by the flow cache, else by `wire` (`ingress`). Where the engine hands on what is for
+//! 2. each packet is classified: by the flow cache, else by `wire` (`ip/input`). Where the engine hands on what is for
 //!    others, those at the front are asked for that first, many at a time (`ip/forward/run`);
 //! 3. a segment goes to its connection, or to what stands for one (`segment_input`), with what follows from it.
 //!

@@ -230,7 +230,9 @@ fn peers_that_never_read() {
             // those that hold most, and no more than it takes
             let evicted = world.far.stats().tcp_evicted;
             assert!((1..1500).contains(&evicted), "{evicted} evicted");
-            assert_eq!((world.resets, world.told), (evicted, evicted));
+            assert_eq!(world.told, evicted);
+            // The reset of the last turn is still on its way.
+            assert!((evicted - 1..=evicted).contains(&world.resets), "{} resets", world.resets);
             assert_eq!(world.lost(), 0, "of those that behave");
         },
     );
