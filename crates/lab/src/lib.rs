@@ -8,7 +8,6 @@ pub mod record;
 #[cfg(feature = "clogs")]
 pub mod clog;
 pub mod compare;
-mod cpu_distance;
 pub mod environment;
 pub mod error;
 pub mod experiment;

@@ -4,7 +4,8 @@ use millstream_diagnose::causes::{BY_THREADS, built_in};
 use serde::Serialize;
 
 use super::{CLOGS, Clog};
-use crate::investigate::{Options, by_threads, explain_by};
+use crate::features::by_threads;
+use crate::investigate::{Options, explain_by};
 use crate::record::RunRecord;
 
 /// What is said of the runs of one variant.

@@ -1,6 +1,6 @@
 //! How far apart the hosts' CPUs are while both are at work.
 
-use crate::cpu_distance::DistanceWatch;
+use millstream_distance::DistanceWatch;
 
 use super::{Absent, Kind, Probe, Turn};
 use crate::record::Probes;

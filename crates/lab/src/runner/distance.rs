@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::Interrupt;
 use super::again::{Again, CPUS_APART};
-use crate::cpu_distance::cpu_distance;
 use crate::error::Error;
 use crate::limits;
 use crate::record::{RunRecord, keys};
+use millstream_distance::cpu_distance;
 
 /// Two CPUs.
 pub(super) type Cpus = (usize, usize);

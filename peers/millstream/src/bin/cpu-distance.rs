@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use millstream::link::sys::{DistanceWatch, cpu_distance};
+use millstream_distance::{DistanceWatch, cpu_distance};
 use peers_common::{Deadline, monotonic_seconds};
 
 /// Between two looks while CPUs are at work.

@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited for it is dropped and
-    /// counted ([`DropReason::NeighborUnreachable`]).
+    /// counted ([`DropReason::NeighborUnreachable`](crate::DropReason::NeighborUnreachable)).
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when it is not known.

@@ -171,7 +171,7 @@ impl TcpHandle<'_> {
         self.engine.tcp.connected(self.id)
     }
 
-    /// Why the connection ended, if not in order and no call has told yet ([`Connection::take_error`]).
+    /// Why the connection ended, if not in order and no call has told yet ([`millstream_tcp::Connection::take_error`]).
     pub fn take_error(&mut self) -> Result<Option<Error>, Error> {
         self.engine.tcp.take_error(self.id)
     }

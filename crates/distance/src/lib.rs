@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::pin_current_thread;
+use millstream_link::sys::pin_current_thread;
 
 pub use watch::DistanceWatch;
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use millstream::link::sys::{pin_current_thread, run_before_others};
+use millstream_link::sys::{pin_current_thread, run_before_others};
 
 use super::Line;
 
