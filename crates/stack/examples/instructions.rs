@@ -47,8 +47,8 @@ fn engine(pool: &Pool) -> Result<Engine> {
     Ok(Engine::new(EngineConfig::new(pool.clone()).seed([7; 32]))?)
 }
 
-fn attach(engine: &mut Engine, link: impl Link + 'static, address: &str) -> Result<()> {
-    let link = engine.add_link(Box::new(link))?;
+fn attach(engine: &mut Engine, link: Box<dyn Link>, address: &str) -> Result<()> {
+    let link = engine.add_link(link)?;
     engine.add_address(link, address.parse()?)?;
     Ok(())
 }
@@ -64,8 +64,12 @@ impl World {
         let (mut near, mut far) = (engine(&pool)?, engine(&pool)?);
         let receive = Faults { loss, ..Faults::default() };
         let config = FaultConfig { seed: 1, receive, ..FaultConfig::default() };
-        attach(&mut near, one, "10.0.0.1/24")?;
-        attach(&mut far, Fault::new(other, config), "10.0.0.2/24")?;
+        let other: Box<dyn Link> = match loss {
+            0.0 => Box::new(other),
+            _ => Box::new(Fault::new(other, config)),
+        };
+        attach(&mut near, Box::new(one), "10.0.0.1/24")?;
+        attach(&mut far, other, "10.0.0.2/24")?;
         let now = near.now().max(far.now());
         let mut world = Self { near, far, now, open: Vec::new() };
         let address = "10.0.0.2:9".parse()?;
@@ -131,10 +135,10 @@ fn router(rounds: u64) -> Result<u64> {
     let pool = Pool::new(PoolConfig::default())?;
     let ((near_end, left), (right, far_end)) = (pair(pair_config())?, pair(pair_config())?);
     let (mut near, mut router, mut far) = (engine(&pool)?, engine(&pool)?, engine(&pool)?);
-    attach(&mut near, near_end, "10.0.0.1/24")?;
-    attach(&mut router, left, "10.0.0.9/24")?;
-    attach(&mut router, right, "10.0.1.9/24")?;
-    attach(&mut far, far_end, "10.0.1.2/24")?;
+    attach(&mut near, Box::new(near_end), "10.0.0.1/24")?;
+    attach(&mut router, Box::new(left), "10.0.0.9/24")?;
+    attach(&mut router, Box::new(right), "10.0.1.9/24")?;
+    attach(&mut far, Box::new(far_end), "10.0.1.2/24")?;
     router.set_forwarding(true);
     for (host, gateway) in [(&mut near, "10.0.0.9"), (&mut far, "10.0.1.9")] {
         let link = host.links().next().ok_or("no link")?.id;
