@@ -231,7 +231,7 @@ fn peers_that_never_read() {
             let evicted = world.far.stats().tcp_evicted;
             assert!((1..1500).contains(&evicted), "{evicted} evicted");
             assert_eq!(world.told, evicted);
-            // The reset of the last turn is still on its way.
+            // A fault that is open: one of the evicted connections, and no more, sends no reset.
             assert!((evicted - 1..=evicted).contains(&world.resets), "{} resets", world.resets);
             assert_eq!(world.lost(), 0, "of those that behave");
         },
