@@ -47,6 +47,26 @@ impl PackedKey {
     }
 }
 
+/// An address as the tables keep it: without scope, flow label, or IPv4 in IPv6's clothes.
+pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+/// How well a socket bound to `bound` fits a packet for `local` with the same port.
+pub(crate) fn match_rank(bound: SocketAddr, local: SocketAddr) -> Option<u8> {
+    match (bound.ip(), local.ip()) {
+        (bound, local) if bound == local => Some(3),
+        (bound, local) if bound.is_unspecified() && bound.is_ipv4() == local.is_ipv4() => Some(2),
+        (bound, _) if bound.is_unspecified() && bound.is_ipv6() => Some(1),
+        _ => None,
+    }
+}
+
+/// Whether two addresses with one port take the same packets with the same right.
+pub(crate) fn overlaps(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && a.ip() == b.ip()
+}
+
 /// A secret for hashing flows.
 #[derive(Clone, Copy)]
 pub struct HashKey(pub u64, pub u64);

@@ -3,9 +3,9 @@
 use millstream_link::Share;
 use millstream_packet::{Instant, Pool};
 
-use crate::engine::connection_events::ConnectionEvents;
+use crate::engine::events::EventSink;
+use crate::engine::events::packet_trace::LEASE;
 use crate::engine::memory::account::Account;
-use crate::engine::packet_trace::PacketTraces;
 use crate::engine::random::Random;
 use crate::engine::words;
 use crate::error::Error;
@@ -27,9 +27,8 @@ pub(in crate::engine) struct Context {
     pub random: Random,
     /// Its part of the flows, when the engine shares its links' devices.
     pub share: Share,
-    pub traces: PacketTraces,
-    /// Connections that are watched.
-    pub watch: ConnectionEvents,
+    /// Tells who watches packets and connections.
+    pub sink: EventSink,
 }
 
 /// What a port or identifier of another engine is refused with.
@@ -55,9 +54,36 @@ impl Context {
             events: EventQueue::default(),
             random: Random::new((key0, key1)),
             share: Share::ALL,
-            traces: PacketTraces::default(),
-            watch: ConnectionEvents::default(),
+            sink: EventSink::default(),
         }
+    }
+
+    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
+    pub fn sample_packets(&mut self, every: u32) {
+        let seed = (self.random.next(), self.random.next());
+        self.sink.packets.set(every, self.stats.stages.clock(), seed);
+    }
+
+    /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord. Where others have asked for
+    /// more packets, they go on to get them: to change how many are sampled is to forget those that were.
+    pub fn lease_packets(&mut self, every: u32) {
+        let now = self.sink.packets.every();
+        if now != 0 && self.sink.packets.until.is_none() {
+            return;
+        }
+        if now == 0 || every < now {
+            self.sample_packets(every);
+        }
+        self.sink.packets.until = Some(self.now + LEASE);
+    }
+
+    /// Ends sampling, and watching flows and connections, for those who have asked, once nobody asks any more.
+    pub fn end_leases(&mut self, now: Instant) {
+        if self.sink.packets.until.is_some_and(|until| until <= now) {
+            self.sample_packets(0);
+        }
+        self.sink.packets.end_leases(now);
+        self.sink.connections.end_leases(now);
     }
 
     /// Refuses a local port that another engine's packets come to.

@@ -1,15 +1,15 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
 mod api;
-mod connection_events;
 mod context;
 mod datagram;
+mod events;
 mod ip;
 mod links;
 mod live;
 mod memory;
-mod packet_trace;
 mod random;
+pub(crate) mod reader;
 mod rx;
 mod show;
 mod sleep;
@@ -38,10 +38,10 @@ use crate::stats::EngineStats;
 use crate::tuning::{self};
 pub use api::{EchoHandle, ListenerHandle, TcpHandle, UdpHandle};
 use context::Context;
-pub(crate) use datagram::copy_many;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
-pub use datagram::{DatagramInfo, DatagramToSend, ReceivedDatagram, SendOptions};
+pub use datagram::{DatagramInfo, DatagramToSend, SendOptions};
+pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use ip::GroupFilter;
 pub(crate) use ip::NextHop;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
@@ -52,10 +52,9 @@ pub use links::{RemovedLink, ReversePath};
 pub use live::{LiveConfig, published};
 pub(crate) use memory::account::{Account, Held};
 pub(crate) use memory::pace::Passed;
-pub use packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub(crate) use random::Random;
-pub(crate) use rx::reader::Reader;
-pub use rx::reader::Received;
+pub(crate) use reader::{Reader, copy_many};
+pub use reader::{Received, ReceivedDatagram};
 
 pub use tcp::options::TcpSocketOptions;
 pub use turn::Turn;
@@ -283,7 +282,7 @@ impl Engine {
             cx: Context::new(now, pool, limits, EngineStats::new(clock, stage_sample), &seed),
         };
         engine.ip.settle_neighbors(&mut engine.cx);
-        engine.set_packet_sample(packet_sample);
+        engine.cx.sample_packets(packet_sample);
         Ok(engine)
     }
 

@@ -6,7 +6,7 @@ use millstream_link::{LinkError, LinkStats};
 use millstream_route::{LinkId, Neighbor, Prefix};
 use millstream_tcp::State;
 
-use super::{AddressInfo, Engine};
+use super::{AddressInfo, Engine, PacketTrace};
 use crate::socket::{SocketId, SocketInfo, SocketKind};
 use crate::stats::{EngineStats, LinkInfo};
 
@@ -18,6 +18,17 @@ impl Engine {
     /// The neighbours known on all links.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
         self.ip.neighbors.iter()
+    }
+
+    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
+    pub fn set_packet_sample(&mut self, every: u32) {
+        self.cx.sample_packets(every);
+    }
+
+    /// Sampled packets whose traces have ended, from this number on; numbers begin with 1. Of more than 1,024 the oldest
+    /// are gone.
+    pub fn packet_traces(&self, from: u64) -> impl Iterator<Item = &PacketTrace> {
+        self.cx.sink.packets.tracer().into_iter().flat_map(move |tracer| tracer.kept_from(from))
     }
 
     /// Counters so far.

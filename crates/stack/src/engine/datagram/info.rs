@@ -103,7 +103,7 @@ impl UdpLayer {
         let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
             udp.send_owned(cx, ip, id, packet, to, options)
         };
-        let sent = self.trace_send(cx, ip, id, (len, to), send);
+        let sent = self.send_watched(cx, ip, id, (len, to), send);
         self.heed(ip, id, sent)
     }
 

@@ -21,6 +21,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::links::Serial;
+use crate::demux::plain;
 use crate::engine::context::Context;
 use crate::engine::datagram::route::with_udp_header;
 use crate::engine::datagram::super_datagrams::datagram_size;
@@ -28,14 +29,11 @@ use crate::engine::datagram::udp_table::DatagramRoute;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::ip::addresses::TO_ITSELF;
 use crate::engine::ip::{IpLayer, NextHop, is_scoped};
-use crate::engine::tcp::table::plain;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LONGEST_PACKET};
 pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
-pub use receive::ReceivedDatagram;
-pub(crate) use receive::copy_many;
 pub(super) use receive::on_link;
 
 /// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP have room for (RFC 768,
@@ -136,6 +134,34 @@ impl UdpLayer {
         self.connect(id, local, remote)
     }
 
+    /// Sends a datagram of so many bytes by `send`, and tells who watches.
+    #[inline]
+    pub(super) fn send_watched(
+        &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        id: SocketId,
+        (bytes, to): (usize, Option<SocketAddr>),
+        send: impl FnOnce(&mut Self, &mut Context, &mut IpLayer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if !cx.sink.packets.is_on() {
+            return send(self, cx, ip);
+        }
+        let (begun, queued_before) = (cx.sink.datagram_out(), cx.stats.tx_packets);
+        let sent = send(self, cx, ip);
+        if let (Some(begun), Ok(()), Ok(socket)) = (begun, &sent, self.by_id(id)) {
+            let remote = to.map(plain).or(socket.remote);
+            let route = socket.route.as_ref().filter(|route| Some(route.remote) == remote);
+            let is_queued = cx.stats.tx_packets > queued_before;
+            let link = route.map(|route| route.hop.link).filter(|_| is_queued);
+            let queued = link.and_then(|link| Some((link, ip.links.queued(link)?)));
+            let ends = remote.map(|remote| (socket.local, remote));
+            cx.sink.datagram_queued(begun, id, (ends, bytes), queued);
+            cx.sink.transmitted(|link| ip.links.taken(link));
+        }
+        sent
+    }
+
     /// See [`UdpHandle::send`](crate::UdpHandle::send).
     pub(in crate::engine) fn send(
         &mut self,
@@ -148,7 +174,7 @@ impl UdpLayer {
         let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
             udp.send_copy(cx, ip, id, data, to)
         };
-        let sent = self.trace_send(cx, ip, id, (data.len(), to), send);
+        let sent = self.send_watched(cx, ip, id, (data.len(), to), send);
         self.heed(ip, id, sent)
     }
 
@@ -195,7 +221,7 @@ impl UdpLayer {
         let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
             udp.send_owned(cx, ip, id, packet, to, &SendOptions::default())
         };
-        let sent = self.trace_send(cx, ip, id, (len, to), send);
+        let sent = self.send_watched(cx, ip, id, (len, to), send);
         self.heed(ip, id, sent)
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, SocketAddrV6};
 
-use millstream_packet::{Checksum, Packet, PacketBatch};
+use millstream_packet::{BATCH_LIMIT, Checksum, Packet, PacketBatch};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
@@ -17,18 +17,10 @@ use crate::engine::datagram::udp_table::{Datagram, UdpLayer};
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::is_link_local;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
+use crate::engine::reader::{ReceivedDatagram, copy_many, copy_out};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
-
-/// A datagram that [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) has copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceivedDatagram {
-    /// Who sent it.
-    pub from: SocketAddr,
-    /// Bytes of it in the buffer.
-    pub len: usize,
-}
 
 /// A peer's address as the application has it: a link-local one names the link that the peer is on.
 pub(in crate::engine) fn on_link(peer: SocketAddr, link: LinkId) -> SocketAddr {
@@ -152,6 +144,21 @@ impl UdpLayer {
         }
     }
 
+    /// Returns the socket of a datagram of the last batch whose payload lies at this address, and its number there.
+    #[cold]
+    pub(in crate::engine) fn find_datagram(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        payload_at: usize,
+    ) -> Option<(SocketId, u64)> {
+        let socket = self.sockets.get(self.find(local, remote)?)?;
+        let mut last = socket.queue.iter().enumerate().rev().take(BATCH_LIMIT);
+        let (at, _) =
+            last.find(|(_, datagram)| datagram.packet.head().as_ptr() as usize == payload_at)?;
+        Some((socket.id, socket.taken + at as u64 + 1))
+    }
+
     /// See [`UdpHandle::recv`](crate::UdpHandle::recv).
     pub(in crate::engine) fn recv(
         &mut self,
@@ -180,7 +187,7 @@ impl UdpLayer {
             socket.queue.front().filter(|next| next.packet.len() <= room)?;
             socket.take(&mut cx.account).map(|Datagram { from, packet, .. }| (packet, from))
         });
-        self.trace_datagrams_read(cx, id);
+        cx.sink.datagrams_read(id, socket.taken);
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
 
@@ -200,37 +207,7 @@ impl UdpLayer {
             return Err(error);
         }
         let taken = socket.take(&mut cx.account);
-        self.trace_datagrams_read(cx, id);
+        cx.sink.datagrams_read(id, socket.taken);
         taken.ok_or(Error::WouldBlock)
-    }
-}
-
-/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has
-/// one of at most so many bytes. The first may have any number, and is cut to `buffer`.
-#[inline]
-pub(crate) fn copy_many(
-    mut buffer: &mut [u8],
-    list: &mut Vec<ReceivedDatagram>,
-    mut next: impl FnMut(usize) -> Option<(Packet, SocketAddr)>,
-) {
-    let mut room = usize::MAX;
-    while let Some((packet, from)) = next(room) {
-        let len = copy_out(&packet, buffer);
-        list.push(ReceivedDatagram { from, len });
-        buffer = &mut buffer[len..];
-        room = buffer.len();
-    }
-}
-
-/// Copies the packet, or as much of it as there is room for; how many bytes that was.
-#[inline]
-fn copy_out(packet: &Packet, buffer: &mut [u8]) -> usize {
-    let head = packet.head();
-    match buffer.get_mut(..head.len()) {
-        Some(room) if head.len() == packet.len() => {
-            room.copy_from_slice(head);
-            head.len()
-        }
-        _ => packet.copy_to(0, buffer),
     }
 }

@@ -10,12 +10,11 @@ use millstream_link::Shown;
 use millstream_packet::BATCH_LIMIT;
 use millstream_route::LinkId;
 
-use super::ReceivedDatagram;
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_flows::{Flow, Place};
 use crate::engine::datagram::udp_table::{UdpLayer, UdpSocket};
 use crate::engine::ip::IpLayer;
-use crate::engine::rx::reader::DatagramRead;
+use crate::engine::reader::{DatagramRead, ReceivedDatagram};
 use crate::stages::Stage;
 
 impl UdpLayer {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::engine::tcp::listener::{match_rank, overlaps};
+use crate::demux::{match_rank, overlaps};
 use crate::tuning::SHARED_UDP_SOCKETS;
 
 /// A connected socket's own address, and its peer's.

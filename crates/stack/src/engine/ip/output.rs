@@ -265,7 +265,7 @@ impl IpLayer {
     #[inline]
     pub fn flush(&mut self, cx: &mut Context) -> bool {
         let progress = self.waiting && self.flush_links(cx);
-        cx.traces.transmitted(&self.links);
+        cx.sink.transmitted(|link| self.links.taken(link));
         progress
     }
 

@@ -193,6 +193,16 @@ impl Links {
         self.in_use.iter().map(|link| &self.slots[link.index()])
     }
 
+    /// Returns how many packets a link has taken; of one that is not in use all.
+    pub fn taken(&self, link: LinkId) -> u64 {
+        self.used_slot(link).map_or(u64::MAX, |slot| slot.taken)
+    }
+
+    /// Returns how many packets a link in use is going to have taken with the last that waits for it.
+    pub fn queued(&self, link: LinkId) -> Option<u64> {
+        self.used_slot(link).map(|slot| slot.taken + slot.queue.len() as u64)
+    }
+
     /// One in use by its place among them, for walks during which some may fail.
     #[inline]
     pub fn at(&self, place: usize) -> Option<LinkId> {

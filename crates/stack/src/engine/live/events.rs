@@ -5,7 +5,7 @@ use millstream_live::Fields;
 
 use super::answers::{Id, parse_id};
 use crate::engine::Engine;
-use crate::engine::connection_events::{Event, What};
+use crate::engine::events::connections::{Event, What};
 use crate::socket::{SocketId, SocketKind};
 
 /// Events of one page.
@@ -35,10 +35,10 @@ impl ConnectionAnswer {
     pub fn fill(&mut self, engine: &mut Engine, page: &mut String) -> Result<bool, &'static str> {
         let now = engine.cx.now;
         let Self { id, next, is_begun, lost } = self;
-        let (watch, tcp) = (&mut engine.cx.watch, &mut engine.tcp);
+        let (watch, tcp) = (&mut engine.cx.sink.connections, &mut engine.tcp);
         let socket = tcp.table.by_id(*id).map(|(_, socket)| socket);
         if let (false, Some(socket)) = (std::mem::replace(is_begun, true), &socket)
-            && !watch.watch(socket, now)
+            && !watch.watch(socket.observed(), now)
         {
             return Err("as many connections are watched as may be");
         }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn what_happens_to_a_connection_is_told_while_somebody_asks() {
         let mut world = World::new();
-        assert!(!world.near.cx.watch.is_on());
+        assert!(!world.near.cx.sink.connections.is_on());
         let first = world.ask(1);
         assert_eq!(names(&first), ["recovery:metrics_updated"], "where it stands");
         assert!(first[0].number("congestion_window").is_some_and(|bytes| bytes >= 1460));
@@ -196,8 +196,8 @@ mod tests {
         let states: Vec<_> = all.iter().filter_map(|line| line.get("new")).collect();
         assert!(states.ends_with(&["FIN-WAIT-2"]), "{all:?}");
         // Nobody asks any more.
-        world.near.end_lease(world.now + Duration::from_secs(3));
-        assert!(!world.near.cx.watch.is_on());
+        world.near.cx.end_leases(world.now + Duration::from_secs(3));
+        assert!(!world.near.cx.sink.connections.is_on());
     }
 
     #[test]

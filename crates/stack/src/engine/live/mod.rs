@@ -12,7 +12,7 @@ mod control;
 mod declared;
 mod events;
 mod states;
-mod traces;
+pub(in crate::engine) mod traces;
 mod values;
 
 use std::fmt;
@@ -42,9 +42,6 @@ pub(super) struct Live {
     /// When to look here next, to publish or to answer; `None`: never.
     due: Option<Instant>,
     publisher: Option<Box<Publisher>>,
-    /// Until when packets are sampled for who has asked by the control socket; `None` while they are not, or as the
-    /// engine's own application wants it.
-    pub(super) sample_until: Option<Instant>,
     /// What could not be begun, to be tried again.
     wanted: Option<Box<LiveConfig>>,
     /// Why nothing is published, or was not at last.
@@ -155,7 +152,7 @@ impl Publisher {
     /// and once connections are counted.
     fn describe(&mut self, engine: &Engine) {
         let links = || engine.ip.links.used_slots().map(|slot| slot.serial).take(LINKS);
-        let has = [engine.cx.traces.is_on(), self.states.counted().is_some()];
+        let has = [engine.cx.sink.packets.is_on(), self.states.counted().is_some()];
         let is_same = self.has == has && links().eq(self.links.iter().copied());
         if self.writer.sequence() != 0 && is_same {
             return;
@@ -176,8 +173,8 @@ impl Engine {
     pub fn set_live(&mut self, config: Option<&LiveConfig>) {
         // What was there is removed first.
         let before = std::mem::take(&mut self.live);
-        if before.sample_until.is_some() {
-            self.set_packet_sample(0);
+        if self.cx.sink.packets.until.is_some() {
+            self.cx.sample_packets(0);
         }
         let clients = before.clients;
         drop(before);
@@ -198,7 +195,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_live(&mut self, now: Instant) {
-        self.end_lease(now);
+        self.cx.end_leases(now);
         if let Some(wanted) = self.live.wanted.take() {
             let clients = self.live.clients;
             self.live = Live { clients, ..Live::new(Some(&wanted), now) };

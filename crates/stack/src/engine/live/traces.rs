@@ -1,14 +1,14 @@
 //! `traces FROM [N]`: sampled packets whose traces have ended, from this number on (docs/trace.md).
 //!
-//! With N one packet in N is sampled while somebody asks so: for [`LEASE`] from the question on. Of several N the smallest
+//! With N one packet in N is sampled while somebody asks so: for a while from the question on. Of several N the smallest
 //! holds. An engine that samples of its own accord goes on as it does.
 
 use millstream_live::Fields;
-use millstream_packet::Instant;
 
 use super::answers::Id;
 use crate::engine::Engine;
-use crate::engine::packet_trace::{LEASE, PacketTrace};
+use crate::engine::events::packet_trace::{PacketTrace, Way};
+use crate::socket::SocketKind;
 
 /// Traces of one page.
 const TRACES: usize = 16;
@@ -35,9 +35,9 @@ impl Traces {
     /// Makes the next page; whether it is the last.
     pub fn fill(&mut self, engine: &mut Engine, page: &mut String) -> bool {
         if let Some(every) = self.every.take() {
-            engine.sample_for_a_while(every);
+            engine.cx.lease_packets(every);
         }
-        engine.end_traces_of_closed();
+        end_closed(engine);
         let mut left = TRACES;
         for trace in engine.packet_traces(self.next).take(TRACES) {
             self.lost += trace.number.saturating_sub(self.next);
@@ -48,7 +48,7 @@ impl Traces {
         if left == 0 {
             return false;
         }
-        let traces = &engine.cx.traces;
+        let traces = &engine.cx.sink.packets;
         let mut line = Fields::begin(page, "traces");
         line.put("next", traces.ended() + 1).put("lost", self.lost);
         line.put("sample", traces.every());
@@ -79,38 +79,22 @@ fn show(trace: &PacketTrace, page: &mut String) {
     line.end();
 }
 
-impl Engine {
-    /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord. Where others have asked for
-    /// more packets, they go on to get them: to change how many are sampled is to forget those that were.
-    pub(super) fn sample_for_a_while(&mut self, every: u32) {
-        let now = self.cx.traces.every();
-        if now != 0 && self.live.sample_until.is_none() {
-            return;
-        }
-        if now == 0 || every < now {
-            self.set_packet_sample(every);
-        }
-        self.live.sample_until = Some(self.cx.now + LEASE);
-    }
-
-    /// Ends sampling, and watching flows and connections, for those who have asked, once nobody asks any more.
-    pub(super) fn end_lease(&mut self, now: Instant) {
-        if self.live.sample_until.is_some_and(|until| until <= now) {
-            self.set_packet_sample(0);
-        }
-        self.cx.traces.end_leases(now);
-        if self.cx.watch.is_on() {
-            self.cx.watch.end_leases(now);
-        }
-    }
+/// Ends what was sampled of sockets that are gone, or that nobody reads any more.
+pub(in crate::engine) fn end_closed(engine: &mut Engine) {
+    let Engine { cx, tcp, udp, .. } = engine;
+    cx.sink.packets.end_closed(|id, way| match (id.kind(), way) {
+        (SocketKind::Udp, _) => udp.by_id(id).is_ok(),
+        (_, Way::In) => tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.detached),
+        (_, Way::Out) => tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.conn.is_closed()),
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::events::packet_trace::{KEPT, LEASE};
     use crate::engine::live::answers::Answer;
     use crate::engine::live::tests::talking::Talking;
-    use crate::engine::packet_trace::KEPT;
     use millstream_live::Record;
 
     impl Talking {
@@ -148,8 +132,8 @@ mod tests {
         let (first, last) = (&late[0], late.last().expect("a line"));
         assert_eq!(first.number("number"), last.number("lost").map(|lost| next + lost));
         let engine = &mut talking.engine;
-        engine.end_lease(engine.cx.now + LEASE);
-        assert!(!engine.cx.traces.is_on(), "nobody has asked for long");
+        engine.cx.end_leases(engine.cx.now + LEASE);
+        assert!(!engine.cx.sink.packets.is_on(), "nobody has asked for long");
         // Numbers go on.
         let again = talking.ask(&format!("traces {} 1", u64::MAX));
         assert_eq!(again[0].number("next"), last.number("next"));
@@ -162,8 +146,8 @@ mod tests {
         let said = talking.ask("traces 1 1");
         assert_eq!(said[0].number("sample"), Some(7));
         let later = talking.engine.cx.now + 2 * LEASE;
-        talking.engine.end_lease(later);
-        assert_eq!(talking.engine.cx.traces.every(), 7);
+        talking.engine.cx.end_leases(later);
+        assert_eq!(talking.engine.cx.sink.packets.every(), 7);
     }
 
     #[test]
@@ -174,6 +158,6 @@ mod tests {
             Answer::to(question).fill(&mut talking.engine, &mut page);
             assert!(page.starts_with("error "), "{question}: {page}");
         }
-        assert!(!talking.engine.cx.traces.is_on());
+        assert!(!talking.engine.cx.sink.packets.is_on());
     }
 }

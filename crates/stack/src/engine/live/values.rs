@@ -186,9 +186,9 @@ fn stages(engine: &Engine, to: &mut impl Visit) {
 
 /// What is known of sampled packets, while some are.
 fn packet_traces(engine: &Engine, to: &mut impl Visit) {
-    let Some(tracer) = engine.cx.traces.tracer() else { return };
-    to.of(&PACKET_SAMPLE, &[], u64::from(engine.cx.traces.every()));
-    to.of(&PACKET_TRACES, &[], engine.cx.traces.ended());
+    let Some(tracer) = engine.cx.sink.packets.tracer() else { return };
+    to.of(&PACKET_SAMPLE, &[], u64::from(engine.cx.sink.packets.every()));
+    to.of(&PACKET_TRACES, &[], engine.cx.sink.packets.ended());
     to.of(&PACKET_TRACES_DISPLACED, &[], tracer.displaced());
     for (point, times) in tracer.residence.stages() {
         let labels: Labels<'_> = &[("way", &point.way().name()), ("stage", &point.stage())];

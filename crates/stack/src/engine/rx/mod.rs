@@ -10,7 +10,6 @@
 //! one before it looks at the next.
 
 pub(in crate::engine) mod flow_cache;
-pub(in crate::engine) mod reader;
 
 use std::net::SocketAddr;
 
@@ -26,11 +25,10 @@ use crate::engine::ip::Changes;
 use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
 use crate::engine::ip::icmp_meaning;
-use crate::engine::packet_trace::TraceEnd;
+use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
-use crate::engine::rx::reader::Reader;
 use crate::engine::tcp::api::conn_error;
-use crate::engine::tcp::input::{PlacedAt, Segment};
+use crate::engine::tcp::input::Segment;
 use crate::headers::is_trusted;
 use crate::stages::Stage;
 use crate::stats::DropReason;
@@ -146,7 +144,7 @@ impl Engine {
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
         let medium = self.ip.links[link.index()].capabilities.medium;
-        self.cx.traces.received(&self.rx.batch, medium);
+        self.cx.sink.received(&self.rx.batch, medium);
         let mut bytes = 0;
         self.rx.batch.look_ahead();
         loop {
@@ -159,12 +157,9 @@ impl Engine {
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
         stats.stages.mark(Stage::Ingress, count);
-        if self.cx.traces.has_arrived() {
-            self.trace_headers_read();
-        }
-        if self.cx.traces.has_arrived() {
-            self.cx.traces.end_arrived(TraceEnd::NotFollowed);
-        }
+        let Self { cx, udp, .. } = self;
+        cx.sink
+            .batch_read(|local, remote, payload_at| udp.find_datagram(local, remote, payload_at));
     }
 
     /// Finds out whose a packet is, and hands it on.
@@ -306,14 +301,15 @@ impl Engine {
         reader: Option<&mut Reader<'_>>,
     ) -> usize {
         self.cx.stats.stages.mark(Stage::Ingress, 1);
-        let is_traced = self.cx.traces.is_on() || self.cx.watch.is_on();
-        if is_traced {
-            self.find_traced(segment);
+        let is_watched = self.cx.sink.is_on();
+        if is_watched {
+            let found = (&segment.tuple, &segment.header, segment.len());
+            self.cx.sink.segment_in(found, self.tcp.table.observed(segment.socket));
         }
         self.note_bulk(segment);
         let taken = self.tcp.input(&mut self.cx, &mut self.ip, segment, reader);
-        if is_traced {
-            self.trace_segment(self.cx.now, segment);
+        if is_watched {
+            self.cx.sink.segment_taken(self.tcp.table.observed(segment.socket), self.cx.now);
         }
         self.cx.stats.stages.mark(Stage::Tcp, 1);
         taken
@@ -355,7 +351,7 @@ impl Engine {
             };
             self.cx.stats.stages.mark(Stage::Receive, 1);
             let medium = self.ip.links[link.index()].capabilities.medium;
-            self.cx.traces.placed(&placed.head, placed.total_len(), medium);
+            self.cx.sink.placed(&placed.head, placed.total_len(), medium);
             if let Err(placed) = self.take_placed(link, head_len, placed, start, reader) {
                 self.not_expected(placed, reader.memory_from(start));
                 break;
@@ -373,7 +369,12 @@ impl Engine {
     /// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
     /// connection in `slot`, or one like it.
     fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
-        let socket = self.tcp.table.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
+        let socket = self
+            .tcp
+            .table
+            .sockets
+            .get(slot)
+            .filter(|socket| reader.may_take(socket.id, socket.may_wait_read()))?;
         let target = self.ip.links.used_slot(link)?;
         let is_its = socket.route.next_hop(self.ip.generations())?.link == link;
         if !is_its || !target.link.places() || !socket.conn.awaits_data() {
@@ -408,7 +409,7 @@ impl Engine {
         let Some(socket) = socket else { return Err(placed) };
         let is_next = socket.id == flow.socket
             && socket.in_flows
-            && reader.may_take(socket)
+            && reader.may_take(socket.id, socket.may_wait_read())
             && socket.conn.awaits_data()
             && socket.conn.next_seq() == hit.header.seq
             && hit.len() as u64 <= socket.conn.window_left_bytes();

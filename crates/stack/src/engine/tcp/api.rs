@@ -7,12 +7,13 @@ use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
 use super::input::with_mss;
 use super::writes::Room;
+use crate::demux::plain;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::{Destination, TO_ITSELF};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot};
-use crate::engine::tcp::table::{TcpSocket, plain};
+use crate::engine::tcp::table::TcpSocket;
 use crate::error::Error;
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stages::Stage;
@@ -263,6 +264,7 @@ impl TcpLayer {
         let (slot, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = call(socket, &cx.pool);
         socket.settle_memory(&mut cx.account);
+        socket.tell(&mut cx.sink, cx.now);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output() {
             socket.dirty = true;
@@ -283,13 +285,13 @@ impl TcpLayer {
         let (slot, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = socket.conn.read(buffer);
         socket.settle_memory(&mut cx.account);
+        socket.tell(&mut cx.sink, cx.now);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output_after_read() {
             socket.dirty = true;
             self.table.dirty.push_back(slot);
         }
         cx.stats.stages.mark(Stage::Read, 1);
-        self.trace_progress(cx, id);
         result.map_err(read_error)
     }
 
@@ -312,7 +314,6 @@ impl TcpLayer {
         max: usize,
     ) -> Result<Option<Packet>, Error> {
         let result = self.with_conn(cx, id, |socket, pool| socket.conn.read_packet(max, pool))?;
-        self.trace_progress(cx, id);
         result.map_err(read_error)
     }
 
@@ -345,7 +346,9 @@ impl TcpLayer {
         }
         let result = write(&mut socket.conn, &cx.pool, &data[..admitted]);
         socket.settle_memory(&mut cx.account);
-        self.writes.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
+        let written = *result.as_ref().unwrap_or(&0);
+        self.writes.charge(socket, written, data.len());
+        cx.sink.written(socket.observed(), written);
         if matches!(result, Err(ConnError::NoMemory)) {
             self.writes.wait_for_frames(socket, &mut cx.stats);
         }
@@ -355,7 +358,6 @@ impl TcpLayer {
             self.table.dirty.push_back(slot);
         }
         cx.stats.stages.mark(Stage::Write, 1);
-        self.trace_written(cx, id, *result.as_ref().unwrap_or(&0));
         result.map_err(write_error)
     }
 
@@ -377,16 +379,16 @@ impl TcpLayer {
         let result = socket.conn.write_packet(packet);
         socket.settle_memory(&mut cx.account);
         match &result {
-            Ok(()) => self.writes.charge(socket, len, len),
+            Ok(()) => {
+                self.writes.charge(socket, len, len);
+                cx.sink.written(socket.observed(), len);
+            }
             Err(refused) if refused.why == ConnError::NoMemory => {
                 self.writes.wait_for_frames(socket, &mut cx.stats);
             }
             Err(_) => {}
         }
         self.table.touch(slot);
-        if result.is_ok() {
-            self.trace_written(cx, id, len);
-        }
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 

@@ -16,7 +16,7 @@ use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::icmp_meaning::{self, Meaning};
-use crate::engine::rx::reader::Reader;
+use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::admit::send_bare;
 use crate::socket::{Readiness, SocketId};
@@ -36,20 +36,6 @@ pub(in crate::engine) struct Segment {
     pub link: LinkId,
     /// Its connection, as it was found.
     pub socket: Option<SocketId>,
-}
-
-/// A place in the memory of the reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct PlacedAt {
-    pub start: usize,
-    pub len: usize,
-    /// Bytes of each of the segments that were merged; 0: one was.
-    pub part: u16,
-}
-
-impl PlacedAt {
-    /// Nothing is placed.
-    pub const NOWHERE: Self = Self { start: 0, len: 0, part: 0 };
 }
 
 impl Segment {
@@ -150,11 +136,13 @@ impl TcpLayer {
         // What was found may be gone since.
         let found = segment.socket.and_then(|id| self.table.by_id(id));
         let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
-            if let Some(reader) = reader.filter(|_| segment.placed.len != 0)
-                && !reader.take_back(segment, &cx.pool)
-            {
-                cx.stats.drop(DropReason::PoolExhausted);
-                return 0;
+            if let Some(reader) = reader.filter(|_| segment.placed.len != 0) {
+                let placed = std::mem::replace(&mut segment.placed, PlacedAt::NOWHERE);
+                segment.payload = reader.take_back(placed, segment.payload.take(), &cx.pool);
+                if segment.payload.is_none() {
+                    cx.stats.drop(DropReason::PoolExhausted);
+                    return 0;
+                }
             }
             self.no_connection(cx, ip, segment.take());
             return 0;

@@ -15,6 +15,7 @@ use std::num::NonZeroU32;
 use millstream_packet::Instant;
 use millstream_tcp::HalfOpen;
 
+use crate::demux::{match_rank, overlaps};
 use crate::engine::Serial;
 use crate::slab::Slab;
 use crate::socket::{Readiness, SocketId};
@@ -137,21 +138,6 @@ impl Listeners {
         let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));
         slots.iter().filter_map(rank).max().map(|(_, slot)| slot)
     }
-}
-
-/// How well a socket bound to `bound` fits a packet for `local` with the same port.
-pub(crate) fn match_rank(bound: SocketAddr, local: SocketAddr) -> Option<u8> {
-    match (bound.ip(), local.ip()) {
-        (bound, local) if bound == local => Some(3),
-        (bound, local) if bound.is_unspecified() && bound.is_ipv4() == local.is_ipv4() => Some(2),
-        (bound, _) if bound.is_unspecified() && bound.is_ipv6() => Some(1),
-        _ => None,
-    }
-}
-
-/// Whether two addresses with one port take the same packets with the same right.
-pub(crate) fn overlaps(a: SocketAddr, b: SocketAddr) -> bool {
-    a.port() == b.port() && a.ip() == b.ip()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::sources::{Counted, Sources};
 use super::time_wait::may_connect;
 use super::writes::WriteShare;
 use crate::demux::{FlowTable, HashKey, PackedKey};
+use crate::engine::events::{EventSink, Observed};
 use crate::engine::tcp::fast_open::FastOpen;
 use crate::engine::tcp::transmit::TransmitShare;
 use crate::engine::{Account, Held, Passed, Serial};
@@ -62,6 +63,24 @@ pub(in crate::engine) struct TcpSocket {
 }
 
 impl TcpSocket {
+    /// Returns it as subscribers of events see it.
+    pub fn observed(&self) -> Observed<'_> {
+        Observed { id: self.id, conn: &self.conn, is_read: !self.detached }
+    }
+
+    /// Tells subscribers that it may have changed.
+    #[inline]
+    pub fn tell(&self, sink: &mut EventSink, now: Instant) {
+        if sink.follows(self.id.slot()) {
+            sink.connection_changed(self.observed(), now);
+        }
+    }
+
+    /// Returns whether its data may go into the buffer of who waits for many.
+    pub fn may_wait_read(&self) -> bool {
+        self.wait_read && !self.detached && self.listener.is_none()
+    }
+
     /// A segment is to follow: how many connections are busy, and how much memory it may take.
     #[inline(always)]
     pub fn brief(&mut self, sharers: u32, account: &mut Account, now: Instant) {
@@ -325,6 +344,12 @@ impl TcpTable {
     pub fn by_id(&mut self, id: SocketId) -> Option<(u32, &mut TcpSocket)> {
         let socket = self.sockets.get_mut(id.slot())?;
         (socket.id == id).then_some((id.slot(), socket))
+    }
+
+    /// Returns the connection that `id` names, if there is one yet, as subscribers of events see it.
+    #[cold]
+    pub fn observed(&mut self, id: Option<SocketId>) -> Option<Observed<'_>> {
+        id.and_then(|id| self.by_id(id)).map(|(_, socket)| socket.observed())
     }
 
     /// Has the connection's output looked at, in its turn.
@@ -630,9 +655,4 @@ fn key_of(low: u64, high: u64) -> [u8; 16] {
     key[..8].copy_from_slice(&low.to_ne_bytes());
     key[8..].copy_from_slice(&high.to_ne_bytes());
     key
-}
-
-/// An address as the tables keep it: without scope, flow label, or IPv4 in IPv6's clothes.
-pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
-    SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

@@ -34,9 +34,7 @@ impl TcpLayer {
         if socket.conn.next_deadline().is_some_and(|due| due <= cx.now) {
             socket.conn.on_timer(cx.now);
             socket.conn.add_counted(&mut cx.stats.tcp);
-            if cx.watch.watches(slot) {
-                cx.watch.look(socket, cx.now);
-            }
+            socket.tell(&mut cx.sink, cx.now);
             if socket.conn.take_delivery_problem() {
                 socket.doubt_next_hop(cx, ip);
             }

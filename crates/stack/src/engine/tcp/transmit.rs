@@ -339,9 +339,7 @@ impl TcpLayer {
     ) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         socket.settle_memory(&mut cx.account);
-        if cx.watch.watches(slot) {
-            cx.watch.look(socket, cx.now);
-        }
+        socket.tell(&mut cx.sink, cx.now);
         let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
             self.queue_again(ip, slot, served, is_next);
@@ -388,6 +386,17 @@ impl TcpLayer {
         let displaced = self.table.settle(slot);
         cx.stats.tcp_time_wait_displaced += u64::from(displaced);
         self.table.arm(slot);
+    }
+}
+
+/// Tells subscribers that the segments of a connection are in the queue of a link, or were taken by it.
+#[cold]
+fn tell_queued(cx: &mut Context, ip: &IpLayer, socket: &TcpSocket, link: LinkId) {
+    // One whose neighbour is asked for its address waits elsewhere, and its trace has no such point.
+    let is_resolved = socket.route.template().is_some_and(|(_, is_resolved, _)| is_resolved);
+    if is_resolved && let Some(queued) = ip.links.queued(link) {
+        cx.sink.segments_queued(socket.id, (link, queued));
+        cx.sink.transmitted(|link| ip.links.taken(link));
     }
 }
 
@@ -443,16 +452,13 @@ fn serve(
         let cost = SEGMENT_COST_BYTES * batch.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
-        let is_traced = cx.traces.follows(socket.id.slot());
-        if is_traced {
-            cx.traces.segment_made(socket);
-        }
+        socket.tell(&mut cx.sink, cx.now);
         match &mut borrowed {
             None => socket.route.send_segments(cx, ip, link, segment, batch),
             Some(borrowed) => socket.route.send_borrowed(cx, ip, segment, borrowed),
         }
-        if is_traced {
-            cx.traces.segments_queued(&ip.links, socket, link);
+        if cx.sink.follows(socket.id.slot()) {
+            tell_queued(cx, ip, socket, link);
         }
         if !socket.conn.has_output() {
             socket.transmit.unflushed = 0;

@@ -199,7 +199,7 @@ impl BorrowedWrite<'_> {
         engine.tcp.writes.charge(socket, given, wanted);
         ack_wait.reserved(given);
         *reserved += given;
-        engine.tcp.trace_written(&mut engine.cx, *id, given);
+        engine.cx.sink.written(socket.observed(), given);
     }
 
     /// Whether what is not acknowledged had better be copied.

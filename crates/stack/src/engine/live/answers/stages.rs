@@ -5,8 +5,8 @@ use millstream_live::bucket_least;
 
 use super::{Done, Id, NO_SUCH_SOCKET, Page, Pages, Refused, Written, parse_id, us};
 use crate::engine::Engine;
-use crate::engine::live::traces::sample;
-use crate::engine::packet_trace::{Flow, TracePoint};
+use crate::engine::events::packet_trace::{Flow, TracePoint};
+use crate::engine::live::traces::{end_closed, sample};
 use crate::socket::{SocketId, SocketKind};
 
 /// See the module text.
@@ -34,18 +34,18 @@ impl FlowStages {
     fn begin(&self, engine: &mut Engine, page: &mut Page) -> Result<(), &'static str> {
         let (id, now) = (self.id, engine.cx.now);
         // Of one that is gone it is told for a while what was counted.
-        if !is_open(engine, id) && engine.cx.traces.flow(id).is_none() {
+        if !is_open(engine, id) && engine.cx.sink.packets.flow(id).is_none() {
             return Err(NO_SUCH_SOCKET);
         }
         if let Some(every) = self.every {
-            engine.sample_for_a_while(every);
+            engine.cx.lease_packets(every);
         }
-        let traces = &mut engine.cx.traces;
+        let traces = &mut engine.cx.sink.packets;
         if traces.is_on() && !traces.ask_for_flow(id, now) {
             return Err("as many flows are counted as may be");
         }
-        engine.end_traces_of_closed();
-        let traces = &engine.cx.traces;
+        end_closed(engine);
+        let traces = &engine.cx.sink.packets;
         let mut line = page.line("flow");
         line.put("id", Id(id)).put("sample", traces.every());
         if let Some(flow) = traces.flow(id) {
@@ -61,7 +61,7 @@ impl Pages for FlowStages {
         if !std::mem::replace(&mut self.is_begun, true) {
             self.begin(engine, page)?;
         }
-        let Some(flow) = engine.cx.traces.flow(self.id) else { return Ok(Done::Last) };
+        let Some(flow) = engine.cx.sink.packets.flow(self.id) else { return Ok(Done::Last) };
         for (at, (point, bucket, count)) in buckets(flow).enumerate().skip(self.next) {
             if !page.is_left() {
                 self.next = at;

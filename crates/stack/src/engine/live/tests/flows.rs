@@ -5,8 +5,8 @@ use millstream_live::Record;
 use super::talking::{Talking, address};
 use super::*;
 use crate::SocketId;
+use crate::engine::events::packet_trace::FLOWS;
 use crate::engine::live::answers::Id;
-use crate::engine::packet_trace::FLOWS;
 
 /// The answer about a flow.
 struct Told {
@@ -34,7 +34,7 @@ fn ask(talking: &mut Talking, id: SocketId, sample: &str) -> Option<Told> {
 fn later(talking: &mut Talking, time: Duration) {
     talking.engine.cx.now += time;
     let now = talking.engine.cx.now;
-    talking.engine.end_lease(now);
+    talking.engine.cx.end_leases(now);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_packets_of_one_flow_alone_are_counted_since_somebody_asks() {
     talking.talk(1, 5);
     assert_eq!(ask(&mut talking, other, "1").expect("told").counted("receive_queue"), 5);
     // That of all has both.
-    let all = talking.engine.cx.traces.tracer().expect("on").residence.stages();
+    let all = talking.engine.cx.sink.packets.tracer().expect("on").residence.stages();
     let most = all.map(|(_, times)| times.total()).max();
     assert_eq!(most, Some(55));
 }
@@ -94,7 +94,7 @@ fn few_flows_are_counted_at_once_and_each_while_somebody_asks() {
     later(&mut talking, Duration::from_millis(1900));
     ask(&mut talking, others[0], "1");
     later(&mut talking, Duration::from_millis(200));
-    let is_counted = |id| talking.engine.cx.traces.flow(id).is_some();
+    let is_counted = |id| talking.engine.cx.sink.packets.flow(id).is_some();
     assert_eq!((is_counted(others[0]), is_counted(others[1])), (true, false));
     assert!(ask(&mut talking, *last, "1").is_some());
 }
@@ -119,7 +119,7 @@ fn nothing_is_sampled_for_what_is_no_flow() {
         let all = pages(&mut talking.engine, &format!("stages {wrong}"));
         assert!(all[0].starts_with("error "), "{wrong}: {all:?}");
     }
-    assert!(!talking.engine.cx.traces.is_on());
+    assert!(!talking.engine.cx.sink.packets.is_on());
     let told = ask(&mut talking, id, "").expect("told");
     assert_eq!((told.flow.number("sample"), told.flow.get("traces")), (Some(0), None));
 }

@@ -16,7 +16,7 @@ use millstream_wire::tcp::{
 };
 
 use super::*;
-use crate::engine::tcp::input::PlacedAt;
+use crate::engine::reader::PlacedAt;
 use crate::headers::ETHERNET_BYTES;
 use crate::socket::{SocketId, SocketKind};
 

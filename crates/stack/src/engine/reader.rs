@@ -9,15 +9,13 @@
 //! A thread that waits for many connections gives one buffer for the data of any of them
 //! ([`Stack::wait_read`](crate::local::Stack::wait_read)); into that one links put what they read, as pieces.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use millstream_link::limits::SUPER_SEGMENT_BYTES;
 use millstream_packet::{FRAME_SIZE_BYTES, Packet, Pool};
 use millstream_tcp::{Payload, Placed};
 
-use crate::engine::ReceivedDatagram;
-use crate::engine::tcp::input::{PlacedAt, Segment};
-use crate::engine::tcp::table::TcpSocket;
 use crate::limits::Limits;
 use crate::socket::SocketId;
 use crate::tuning::DIRECT_ALIGNMENT_BYTES;
@@ -30,6 +28,29 @@ pub struct Received {
     pub id: SocketId,
     /// Where they lie in the memory; never empty.
     pub range: Range<usize>,
+}
+
+/// A place in the memory of the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct PlacedAt {
+    pub start: usize,
+    pub len: usize,
+    /// Bytes of each of the segments that were merged; 0: one was.
+    pub part: u16,
+}
+
+impl PlacedAt {
+    /// Nothing is placed.
+    pub const NOWHERE: Self = Self { start: 0, len: 0, part: 0 };
+}
+
+/// A datagram that [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedDatagram {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Bytes of it in the buffer.
+    pub len: usize,
 }
 
 /// Whose data may go into a buffer.
@@ -98,11 +119,11 @@ impl<'a> Reader<'a> {
         matches!(self.whose, Whose::Any(_))
     }
 
-    /// Whether the connection's next data may go there.
-    pub(in crate::engine) fn may_take(&self, socket: &TcpSocket) -> bool {
+    /// Returns whether the next data of a connection, which has `agreed` or not, may go there.
+    pub(in crate::engine) fn may_take(&self, connection: SocketId, agreed: bool) -> bool {
         match self.whose {
-            Whose::One(id) => socket.id == id,
-            Whose::Any(_) => socket.wait_read && !socket.detached && socket.listener.is_none(),
+            Whose::One(id) => connection == id,
+            Whose::Any(_) => agreed,
             Whose::Datagrams(..) => false,
         }
     }
@@ -160,13 +181,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies what is placed of a segment that reaches no connection into frames; false where there is none for it.
+    /// Copies what is placed of a segment that reaches no connection into frames, with its `rest` behind it; `None` where
+    /// there is none for it.
     #[cold]
-    pub(in crate::engine) fn take_back(&self, segment: &mut Segment, pool: &Pool) -> bool {
-        let PlacedAt { start, len, .. } = std::mem::replace(&mut segment.placed, PlacedAt::NOWHERE);
-        let bytes = self.buffer.get(start..start + len).unwrap_or_default();
-        segment.payload = copied(bytes, segment.payload.take(), pool);
-        segment.payload.is_some()
+    pub(in crate::engine) fn take_back(
+        &self,
+        PlacedAt { start, len, .. }: PlacedAt,
+        rest: Option<Packet>,
+        pool: &Pool,
+    ) -> Option<Packet> {
+        copied(self.buffer.get(start..start + len).unwrap_or_default(), rest, pool)
     }
 }
 
@@ -188,12 +212,39 @@ pub(in crate::engine) struct DatagramRead<'a> {
     pub list: &'a mut Vec<ReceivedDatagram>,
 }
 
+/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has
+/// one of at most so many bytes. The first may have any number, and is cut to `buffer`.
+#[inline]
+pub(crate) fn copy_many(
+    mut buffer: &mut [u8],
+    list: &mut Vec<ReceivedDatagram>,
+    mut next: impl FnMut(usize) -> Option<(Packet, SocketAddr)>,
+) {
+    let mut room = usize::MAX;
+    while let Some((packet, from)) = next(room) {
+        let len = copy_out(&packet, buffer);
+        list.push(ReceivedDatagram { from, len });
+        buffer = &mut buffer[len..];
+        room = buffer.len();
+    }
+}
+
+/// Copies the packet, or as much of it as there is room for; how many bytes that was.
+#[inline]
+pub(crate) fn copy_out(packet: &Packet, buffer: &mut [u8]) -> usize {
+    let head = packet.head();
+    match buffer.get_mut(..head.len()) {
+        Some(room) if head.len() == packet.len() => {
+            room.copy_from_slice(head);
+            head.len()
+        }
+        _ => packet.copy_to(0, buffer),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use millstream_packet::PoolConfig;
-    use millstream_route::LinkId;
-    use millstream_tcp::FourTuple;
-    use millstream_wire::tcp::TcpHeader;
 
     use super::*;
     use crate::socket::SocketKind;
@@ -209,20 +260,9 @@ mod tests {
         assert_eq!(data(reader.payload(behind, None, &pool)), Some(1000));
         let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
         assert_eq!(data(reader.payload(behind, None, &pool)), None);
-        let nowhere = "0.0.0.0:0".parse().expect("an address");
-        let mut segment = Segment {
-            tuple: FourTuple { local: nowhere, remote: nowhere },
-            header: TcpHeader::default(),
-            placed: behind,
-            payload: None,
-            ecn: 0,
-            link: LinkId(0),
-            socket: None,
-        };
-        assert!(!reader.take_back(&mut segment, &pool));
+        assert!(reader.take_back(behind, None, &pool).is_none());
         drop(frames);
-        segment.placed = behind;
-        assert!(reader.take_back(&mut segment, &pool) && segment.len() == 1000);
+        assert_eq!(reader.take_back(behind, None, &pool).map(|packet| packet.len()), Some(1000));
         // What is next stays where it is.
         let next = PlacedAt { start: 0, len: 1000, part: 0 };
         assert!(matches!(reader.payload(next, None, &pool), Some(Payload::Placed(_))));

@@ -1,6 +1,6 @@
 //! Events of single connections, for who asks by the control socket (docs/trace.md).
 //!
-//! Nothing in a connection knows of it: the engine compares what the connection says of itself ([`TcpInfo`]) before and
+//! Nothing in a connection knows of it: the sink compares what the connection says of itself ([`TcpInfo`]) before and
 //! after each segment, timer and transmission. What changes and changes back within one of them is not seen. Few
 //! connections are watched at once, each for as long as somebody asks, and of each the last events are kept. While none
 //! is watched a batch costs one comparison.
@@ -11,8 +11,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 use millstream_tcp::TcpInfo;
 
-use super::Engine;
-use crate::engine::tcp::table::TcpSocket;
+use super::Observed;
 use crate::socket::SocketId;
 
 /// Connections that are watched at once.
@@ -143,8 +142,7 @@ impl ConnectionEvents {
     }
 
     /// Compares what a connection says with what it said before.
-    #[cold]
-    pub fn look(&mut self, socket: &TcpSocket, now: Instant) {
+    pub fn look(&mut self, socket: Observed<'_>, now: Instant) {
         if let Some(watched) = self.watched.iter_mut().find(|watched| watched.id == socket.id) {
             let error = socket.conn.error().map(millstream_tcp::ConnError::name);
             watched.look(&socket.conn.info(), error, now);
@@ -152,7 +150,7 @@ impl ConnectionEvents {
     }
 
     /// Watches a connection from now on, or goes on; false where too many others are watched.
-    pub fn watch(&mut self, socket: &TcpSocket, now: Instant) -> bool {
+    pub fn watch(&mut self, socket: Observed<'_>, now: Instant) -> bool {
         self.end_leases(now);
         let until = now + LEASE;
         if let Some(watched) = self.watched.iter_mut().find(|watched| watched.id == socket.id) {
@@ -234,17 +232,5 @@ impl Watched {
         }
         self.count += 1;
         self.events.push_back(Event { number: self.count, at, name, what });
-    }
-}
-
-impl Engine {
-    /// A connection may have changed.
-    #[inline]
-    pub(in crate::engine) fn note_events(&mut self, id: SocketId, now: Instant) {
-        if self.cx.watch.watches(id.slot())
-            && let Some((_, socket)) = self.tcp.table.by_id(id)
-        {
-            self.cx.watch.look(socket, now);
-        }
     }
 }

@@ -9,7 +9,7 @@
 //! [`FOLLOWED`] packets under way, and for [`KEPT`] that have come to an end. The longest under way gives its place to
 //! a new one.
 
-mod hooks;
+mod arrived;
 mod record;
 mod residence;
 mod sent;
@@ -23,11 +23,10 @@ use millstream_packet::{Instant, Packet, PacketBatch};
 use millstream_tcp::{Progress, State};
 
 use crate::clock::Clock;
-use crate::engine::datagram::udp_table::UdpSocket;
+use crate::engine::events::Observed;
 use crate::engine::random::Random;
-use crate::engine::tcp::table::TcpSocket;
 use crate::socket::SocketId;
-use hooks::Arrived;
+use arrived::Arrived;
 pub use record::{PacketTrace, TraceEnd, TracePoint, Way};
 #[cfg(test)]
 pub(in crate::engine) use residence::FLOWS;
@@ -46,6 +45,9 @@ pub(in crate::engine) struct PacketTraces {
     slots: u64,
     /// Something that is followed waits for a link.
     awaits_link: bool,
+    /// Until when packets are sampled for who has asked by the control socket; `None` while they are not, or as the
+    /// engine's own application wants it.
+    pub until: Option<Instant>,
     /// Traces that had ended when sampling began: numbers go on.
     ended_before: u64,
     tracer: Option<Box<Tracer>>,
@@ -81,6 +83,7 @@ impl PacketTraces {
         *self = Self {
             slots: 0,
             awaits_link: false,
+            until: None,
             ended_before: ended,
             tracer: (every != 0).then(|| Box::new(tracer())),
         };
@@ -117,22 +120,6 @@ impl PacketTraces {
         1 << (slot % u64::BITS)
     }
 
-    /// A link has given this batch.
-    #[inline]
-    pub fn received(&mut self, batch: &PacketBatch, medium: Medium) {
-        if let Some(tracer) = &mut self.tracer {
-            tracer.received(batch, medium);
-        }
-    }
-
-    /// A link has given a packet of `len` bytes that begins with `head`; it has put the rest where it is read.
-    #[inline]
-    pub fn placed(&mut self, head: &Packet, len: usize, medium: Medium) {
-        if let Some(tracer) = &mut self.tracer {
-            tracer.placed(head, len, medium);
-        }
-    }
-
     /// Counts the sampled packets of a flow for who asks; false where as many others are counted as may be, or nothing is
     /// sampled.
     pub fn ask_for_flow(&mut self, id: SocketId, now: Instant) -> bool {
@@ -159,7 +146,6 @@ impl PacketTraces {
     }
 
     /// A socket stands so.
-    #[cold]
     pub fn progress(&mut self, socket: SocketId, standing: &Standing) {
         let Some(tracer) = &mut self.tracer else { return };
         let now = tracer.clock.now();
@@ -296,15 +282,17 @@ pub(in crate::engine) struct Standing {
     pub sends: bool,
 }
 
-impl Standing {
-    pub fn of_connection(socket: &TcpSocket) -> Self {
-        let sends = !matches!(socket.conn.state(), State::Closed);
-        Self { progress: socket.conn.progress(), is_read: !socket.detached, sends }
+impl From<Observed<'_>> for Standing {
+    fn from(socket: Observed<'_>) -> Self {
+        let Observed { conn, is_read, .. } = socket;
+        Self { progress: conn.progress(), is_read, sends: !matches!(conn.state(), State::Closed) }
     }
+}
 
-    /// A datagram is read by its number; what is sent is not followed by it.
-    pub fn of_datagrams(socket: &UdpSocket) -> Self {
-        let progress = Progress { read: socket.taken, ..Progress::default() };
+impl Standing {
+    /// Of `read` datagrams read: one is read by its number; what is sent is not followed by it.
+    fn of_datagrams(read: u64) -> Self {
+        let progress = Progress { read, ..Progress::default() };
         Self { progress, is_read: true, sends: true }
     }
 }

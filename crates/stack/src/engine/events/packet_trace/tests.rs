@@ -43,7 +43,7 @@ impl Two {
     }
 
     fn ended(&self) -> u64 {
-        self.far.cx.traces.ended()
+        self.far.cx.sink.packets.ended()
     }
 }
 
@@ -123,13 +123,13 @@ fn what_waits_for_longest_gives_its_place_to_what_comes() {
     let gone = two.traces(1);
     assert_eq!(gone.len(), 5);
     assert!(gone.iter().all(|trace| trace.end == TraceEnd::Displaced && !trace.has(WAY_IN[5])));
-    assert_eq!(two.far.cx.traces.tracer().map(Tracer::displaced), Some(5));
+    assert_eq!(two.far.cx.sink.packets.tracer().map(Tracer::displaced), Some(5));
     // One read takes all the others.
     two.far.tcp(server).read(&mut [0; 4096]).expect("data");
     let read = two.traces(1).split_off(5);
     assert!(read.iter().all(|trace| trace.end == TraceEnd::Complete));
     assert_eq!(read.len(), FOLLOWED);
-    assert_eq!(two.far.cx.traces.slots, 0, "nothing is followed");
+    assert_eq!(two.far.cx.sink.packets.slots, 0, "nothing is followed");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_was_not_read_when_its_socket_was_closed_ends_so() {
     two.near.tcp(client).write(b"unread").expect("room");
     two.settle();
     two.far.tcp(server).close();
-    two.far.end_traces_of_closed();
+    crate::engine::live::traces::end_closed(&mut two.far);
     let trace = two.traces(1).pop().expect("it has ended");
     assert_eq!((trace.end, points(&trace)), (TraceEnd::Closed, WAY_IN[..5].into()));
 }
@@ -184,7 +184,7 @@ fn a_write_is_followed_until_its_peer_acknowledges_it() {
     let trace = out(&two).pop().expect("it is acknowledged");
     assert_eq!((points(&trace), trace.end), (WAY_OUT.into(), TraceEnd::Complete));
     assert_eq!((trace.position, trace.bytes), (1448, 1448), "the first segment of one write");
-    let transmitted = two.far.cx.traces.tracer().expect("on").residence.stages();
+    let transmitted = two.far.cx.sink.packets.tracer().expect("on").residence.stages();
     let counted = transmitted.filter(|(point, _)| point.way() == Way::Out);
     assert!(counted.into_iter().all(|(_, times)| times.total() == 1));
 }
