@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 /// For `clog --help`.
 pub const HELP: &str = "\

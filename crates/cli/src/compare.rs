@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream_lab::compare::{compare_sets, flame};
-use millstream_lab::error::Error;
 use millstream_lab::investigate::{Options, explain};
-use millstream_lab::record::RunRecord;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 use serde_json::to_string;
 
 use crate::investigate;

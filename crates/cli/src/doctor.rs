@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::error::Error;
 use millstream_observe::doctor::{Root, examine};
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use crate::output::{out, out_json};

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 /// Something failed; of `gate`: the second set is worse.
 pub const FAILED: u8 = 1;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::error::Error;
-use millstream_lab::export::{Export, RUNS, VALUES};
-use millstream_lab::own_folder::behind_no_link_of_another;
-use millstream_lab::store::Store;
+use millstream_record::error::Error;
+use millstream_record::export::{Export, RUNS, VALUES};
+use millstream_record::own_folder::behind_no_link_of_another;
+use millstream_record::store::Store;
 
 use crate::output::{out, say};
 use crate::values::{Database, database};

@@ -1,11 +1,11 @@
 //! Keeps the runs of an experiment, and says how far it is.
 
-use millstream_lab::error::Error;
 use millstream_lab::experiment::PlannedRun;
 use millstream_lab::investigate::{CommandRuns, RUNS_LEAST};
-use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::runner::Observer;
-use millstream_lab::store::{Location, Store};
+use millstream_record::error::Error;
+use millstream_record::store::{Location, Store};
+use millstream_record::{ExperimentRecord, RunRecord};
 
 use crate::output::say;
 use crate::prepare::{Made, new_store};

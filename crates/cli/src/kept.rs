@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream_foreign::{command, shown};
-use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
 use millstream_lab::join::{Kept, beside, pool};
-use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::report;
-use millstream_lab::store::{Readable, Store, StoreError};
+use millstream_record::error::Error;
+use millstream_record::store::{Readable, Store, StoreError};
+use millstream_record::{ExperimentRecord, RunRecord};
 
 use crate::output::{full_path, out, say, write_json, write_page};
 use crate::values::{Database, Which, database};

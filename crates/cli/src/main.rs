@@ -37,7 +37,7 @@ mod values;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use arguments::{Arguments, Command};
 

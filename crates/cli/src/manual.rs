@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Command;
 use clap_complete::{Shell, generate};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use crate::help;
 use crate::output::write_whole;

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use millstream_lab::error::Error;
-use millstream_lab::own_folder::{behind_no_link_of_another, create_anew};
-use millstream_lab::store::{Location, Store};
+use millstream_record::error::Error;
+use millstream_record::own_folder::{behind_no_link_of_another, create_anew};
+use millstream_record::store::{Location, Store};
 
 /// Folders that were made to try them out, the outermost first. They go again with this unless something is to be kept
 /// in them: what is refused before it is begun leaves nothing behind.

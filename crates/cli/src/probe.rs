@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millstream_foreign::shown;
-use millstream_lab::error::Error;
 use millstream_lab::guard::Watchdog;
 use millstream_lab::probe::{
     Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
@@ -21,6 +20,7 @@ use millstream_lab::report::kernel::text;
 use millstream_lab::runner::Interrupt;
 use millstream_lab::watch::{cpu_json, cpu_sheet};
 use millstream_observe::table::{CpuTable, Row};
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use crate::exits;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::error::Error;
 use millstream_lab::remote::{Token, serve as serve_runs};
 use millstream_lab::runner::Interrupt;
+use millstream_record::error::Error;
 
 use crate::output::say;
 use crate::setting::worker_program;

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use millstream_lab::error::Error;
 use millstream_lab::experiment::is_name;
-use millstream_lab::own_folder::of_another;
-use millstream_lab::store::Location;
+use millstream_record::error::Error;
+use millstream_record::own_folder::of_another;
+use millstream_record::store::Location;
 
 /// Which kept experiments.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::separate::Feature;
 
-use crate::record::{CpuActivity, Probes, QdiscCounters, RUNNER, RunRecord, keys};
+use millstream_record::{CpuActivity, Probes, QdiscCounters, RUNNER, RunRecord, keys};
 
 /// How near features of a kind are to a cause ([`Feature::distance`]).
 mod distance {
@@ -340,8 +340,8 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
 }
 
 #[cfg(test)]
-fn received_by(counts: &[f64]) -> crate::record::Tables {
-    use crate::record::{Column, Key, Kind, Table};
+fn received_by(counts: &[f64]) -> millstream_record::Tables {
+    use millstream_record::{Column, Key, Kind, Table};
     let columns = vec![Column::new("NET_RX", "", Kind::Counter, "")];
     let rows = counts.iter().enumerate().map(|(cpu, count)| (cpu.to_string(), vec![*count]));
     [("softirqs".to_owned(), Table { key: Key::Cpu, columns, rows: rows.collect() })].into()
@@ -350,7 +350,7 @@ fn received_by(counts: &[f64]) -> crate::record::Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CpuSeries, HostCounters, Window, WorkerActivity};
+    use millstream_record::{CpuSeries, HostCounters, Window, WorkerActivity};
 
     fn run(near: &[(u32, u64)], far: &[(u32, u64)]) -> RunRecord {
         let worker = |seen: &[(u32, u64)]| WorkerActivity {

@@ -16,10 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::error::Error;
 use crate::investigate::family;
 use crate::leftovers::ProcessIdentity;
 use crate::remote::WorkerProgram;
+use millstream_record::error::Error;
 
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;

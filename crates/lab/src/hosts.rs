@@ -24,9 +24,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use millstream::link::netdev;
 
-use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::netlink::{Interface, MaxSizes, Netlink, OFFLOAD_FEATURES, set_features};
+use millstream_record::error::Error;
 pub use routed::{Router, steer_from};
 use settings::Settings;
 

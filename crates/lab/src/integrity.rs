@@ -4,7 +4,7 @@
 use crate::hosts::Counters;
 use crate::limits;
 use crate::netlink::Interface;
-use crate::record::PathProof;
+use millstream_record::PathProof;
 
 /// What the applications say they moved, over the whole life of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use crate::error::Error;
+use millstream_record::error::Error;
 
 /// From now on a file that would grow beyond the limit of this process (`ulimit -f`) is an error of its writing, which
 /// can be told; SIGXFSZ would end the process without a word. The workers are not concerned: they write no file.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::experiment::Factor;
-use crate::record::{ExperimentRecord, RunRecord};
 use crate::workload::Workload;
+use millstream_record::{ExperimentRecord, RunRecord};
 
 /// An experiment with its runs in the order of execution.
 pub type Kept = (ExperimentRecord, Vec<RunRecord>);
@@ -164,7 +164,7 @@ fn unite(all: &mut Vec<String>, others: Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Timestamp;
+    use millstream_record::Timestamp;
 
     fn part(seed: u64, loss: &str, kernel: &str) -> Kept {
         let mut experiment = ExperimentRecord::new("judge", seed, Timestamp::from_unix_ms(1_000));

@@ -25,11 +25,11 @@ use nix::sys::statfs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::leftovers::{ProcessIdentity, StateDir};
 use crate::namespace;
 use crate::netlink::set_features;
-use crate::own_folder::OwnFolder;
+use millstream_record::error::Error;
+use millstream_record::own_folder::OwnFolder;
 
 /// End of a journal's name.
 const ENDING: &str = "undo";

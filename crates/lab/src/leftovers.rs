@@ -17,9 +17,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::limits;
-use crate::own_folder::{Found, OwnFolder, file_name};
+use millstream_record::error::Error;
+use millstream_record::own_folder::{Found, OwnFolder, file_name};
 
 /// A process, distinguishable from a later one with the same number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

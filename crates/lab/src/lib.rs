@@ -3,16 +3,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod record;
-
 #[cfg(feature = "clogs")]
 pub mod clog;
 pub mod compare;
 pub mod environment;
-pub mod error;
 pub mod experiment;
-#[cfg(feature = "parquet")]
-pub mod export;
 pub mod features;
 pub mod groups;
 pub mod guard;
@@ -26,7 +21,6 @@ pub mod journal;
 pub mod leftovers;
 pub mod limits;
 pub mod namespace;
-pub mod own_folder;
 pub mod player;
 mod priority;
 pub mod privilege;
@@ -34,7 +28,6 @@ pub mod probe;
 pub mod remote;
 pub mod report;
 pub mod runner;
-pub mod store;
 pub mod transport;
 pub mod watch;
 pub mod worker;

@@ -13,7 +13,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 
-use crate::error::Error;
+use millstream_record::error::Error;
 
 type Job = Box<dyn FnOnce() + Send>;
 

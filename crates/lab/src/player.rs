@@ -10,8 +10,8 @@ use millstream::link::{Link, LinkError, Replay};
 use millstream::packet::{Instant, PacketBatch, Pool};
 use millstream::wire::ethernet::MacAddr;
 
-use crate::error::Error;
 use crate::interrupt::Interrupt;
+use millstream_record::error::Error;
 
 /// Longest sleep, so that an interrupt between two looks is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);

@@ -1,8 +1,8 @@
 //! The command of `gate`: run so many times, and kept as an experiment.
 
-use millstream_lab::error::Error;
 use millstream_lab::investigate::{Figure, Subject};
-use millstream_lab::record::RunRecord;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 
 use super::Arguments;
 use crate::investigate::{figure_of, subject};

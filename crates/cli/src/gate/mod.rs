@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
-use millstream_lab::error::Error;
 use millstream_lab::experiment::is_name;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
-use millstream_lab::record::{RunRecord, keys};
+use millstream_record::error::Error;
+use millstream_record::{RunRecord, keys};
 
 use measure::{Measured, measure};
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use millstream::live::{AskError, Record, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Map, Value};
 
 use super::engines;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use millstream::link::sys::effective_uid;
 use millstream::live::{Directory, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use crate::output::{out, say};
 

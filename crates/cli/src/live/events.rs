@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millstream::live::{Record, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Map, Value, json};
 
 use super::ask::{ask, has_socket};

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use millstream::live::{Record, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use super::ask::{ask_all, shown};

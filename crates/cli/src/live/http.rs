@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 /// Bytes of a request, and time for it and for its answer.
 const REQUEST_BYTES: usize = 4096;

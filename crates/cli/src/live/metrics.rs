@@ -11,7 +11,7 @@ use millstream::live::{Entry, Kind, Segment, Snapshot};
 use millstream::packet::Counter;
 use millstream::published;
 use millstream_foreign::label;
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use super::{engines, http};
 use crate::output::{out, say};

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream::live::{Damage, Segment, Snapshot};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use crate::values::{seconds, whole};
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::{Segment, Snapshot};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use super::columns::Side::{Left, Right};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::{Record, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use super::ask::{ask, ask_all, object, shown};
 use super::columns::Side::{Left, Right};

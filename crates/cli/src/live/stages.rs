@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream::live::{Kind, Snapshot};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use super::ask::has_socket;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream::Way;
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 use serde_json::{Value, json};
 
 use super::traced::{Collected, Sampling, Traced};

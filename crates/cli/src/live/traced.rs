@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use millstream::TracePoint;
 use millstream::live::{Record, Segment};
-use millstream_lab::error::Error;
+use millstream_record::error::Error;
 
 use super::ask::ask;
 use crate::values::{seconds, whole};

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use millstream_lab::error::Error;
 use millstream_lab::probe::{Absent, Want, kernel, watch_kernel};
 use millstream_lab::runner::Interrupt;
 use millstream_lab::watch::{Choice, Moment, Subject, Watch, moment_json, sheet, summary};
+use millstream_record::error::Error;
 
 use crate::exits;
 use crate::output::{out, out_json, say};

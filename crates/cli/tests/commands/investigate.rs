@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use millstream_lab::store::Store;
+use millstream_record::store::Store;
 
 use crate::common::{self, Place, words};
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use millstream_lab::leftovers::ProcessIdentity;
-use millstream_lab::record::{ExperimentRecord, Timestamp};
-use millstream_lab::store::Store;
+use millstream_record::store::Store;
+use millstream_record::{ExperimentRecord, Timestamp};
 
 use crate::common::{Place, isolated, words};
 

@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use millstream_lab::netlink::Netlink;
-use millstream_lab::record::RunRecord;
-use millstream_lab::store::Store;
+use millstream_record::RunRecord;
+use millstream_record::store::Store;
 
 /// A folder that is gone at the end of the test.
 pub struct Place {

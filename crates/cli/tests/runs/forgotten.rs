@@ -1,12 +1,12 @@
 //! `millstream forget`: experiments that were kept, one that runs, and what cannot be meant.
 
-#[path = "../../../lab/src/store/tests/test_server.rs"]
+#[path = "../../../record/src/store/tests/test_server.rs"]
 mod test_server;
 
 use std::fs;
 
-use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
-use millstream_lab::store::{Location, Store};
+use millstream_record::store::{Location, Store};
+use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_server::TestServer;

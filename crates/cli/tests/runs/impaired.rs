@@ -2,7 +2,7 @@
 //! matter how late a busy machine's path is; what is checked is that transfers complete, that the path carried them,
 //! and that repairs are accounted for.
 
-use millstream_lab::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 use crate::common::{Place, hosts_possible, words};
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use millstream_lab::store::Store;
+use millstream_record::store::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use millstream_lab::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, keys};
-use millstream_lab::store::Store;
+use millstream_record::store::Store;
+use millstream_record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, keys};
 
 use crate::common::{Place, hosts_possible, words};
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
-use millstream_lab::store::Store;
+use millstream_record::store::Store;
+use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

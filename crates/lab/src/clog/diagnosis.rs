@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{CLOGS, Clog};
 use crate::features::by_threads;
 use crate::investigate::{Options, explain_by};
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
 
 /// What is said of the runs of one variant.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -19,7 +19,7 @@ use super::picture::{bar, by_function, levels, middle, shares, table, with_unit}
 use super::threads::{joined, pin};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
-use crate::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "heap-per-packet",

@@ -27,10 +27,10 @@ use serde::Serialize;
 
 pub use diagnosis::{Diagnosis, Named};
 
-use crate::error::Error;
 use crate::probe::{Config, Sampler};
-use crate::record::THREADS;
-use crate::record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
+use millstream_record::THREADS;
+use millstream_record::error::Error;
+use millstream_record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
 
 /// Rounds that run every level, of a clog whose diagnosis is of one; in the others that level runs alone.
 const ROUNDS_OF_ALL: u32 = 2;

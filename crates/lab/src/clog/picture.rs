@@ -6,8 +6,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use millstream_diagnose::stats::median;
 
-use crate::record::RunRecord;
 use millstream_diagnose::units::Scale;
+use millstream_record::RunRecord;
 
 /// Key of the interrupts that CPUs sent each other.
 pub(super) const CROSS_CALLS: &str = "cross_calls_per_s";

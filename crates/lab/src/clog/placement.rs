@@ -21,7 +21,7 @@ use super::picture::{bar, table, with_unit};
 use super::threads::{cpus, joined};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
-use crate::record::{EndsOnCpus, RunRecord, keys};
+use millstream_record::{EndsOnCpus, RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "colliding-placement",

@@ -16,8 +16,8 @@ use super::picture::{self, binary, levels, middle, table, with_unit};
 use super::threads::{Stop, joined, pin};
 use super::two_hosts::{accepting, connecting, failed};
 use super::{Clog, Seen, Setup};
-use crate::record::{RunRecord, keys};
 use millstream_diagnose::units::significant;
+use millstream_record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "pullup",

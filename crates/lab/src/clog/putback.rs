@@ -15,7 +15,7 @@ use super::picture::{bar, is_of, levels, table, with_unit};
 use super::threads::{Stop, joined, pin, rest};
 use super::two_hosts::{accepting, connecting, failed};
 use super::{Clog, Seen, Setup};
-use crate::record::{IntervalSeries, RunRecord, keys};
+use millstream_record::{IntervalSeries, RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "putback-walk",

@@ -18,8 +18,8 @@ use super::picture::{bar, by_function, is_of, levels, middle, shares, table, wit
 use super::threads::{Stop, cpus, joined, pin};
 use super::two_hosts::failed;
 use super::{Clog, Seen, Setup};
-use crate::record::THREADS;
-use crate::record::{RunRecord, keys};
+use millstream_record::THREADS;
+use millstream_record::{RunRecord, keys};
 
 pub(super) const CLOG: Clog = Clog {
     name: "route-lock",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{EngineRecord, RunRecord, keys};
+use millstream_record::{EngineRecord, RunRecord, keys};
 
 /// Bytes of a unit where a run counts bytes.
 const UNIT_BYTES: f64 = 1e6;
@@ -51,7 +51,7 @@ fn divisor(run: &RunRecord) -> Option<(f64, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{LinkRecord, StageRecord, Window};
+    use millstream_record::{LinkRecord, StageRecord, Window};
 
     #[test]
     fn counters_are_by_what_was_moved_in_the_whole_run() {

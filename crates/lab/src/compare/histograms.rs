@@ -7,7 +7,7 @@ use millstream_diagnose::compare::P_CHANGE;
 use millstream_diagnose::histogram::{Shift, shift};
 use serde::{Deserialize, Serialize};
 
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
 
 /// A histogram in both sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ pub(super) fn text(rows: &[HistogramRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{EngineRecord, HistogramRecord, KernelActivity};
+    use millstream_record::{EngineRecord, HistogramRecord, KernelActivity};
 
     fn set(least_ns: u64, count: usize) -> Vec<RunRecord> {
         let one = |at: usize| {

@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 pub use histograms::HistogramRow;
 pub(crate) use histograms::histograms_of;
 
-use crate::error::Error;
 use crate::features::features;
-use crate::record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_label, keys};
 use crate::report::flame::flame_difference;
 use crate::workload::Workload;
+use millstream_record::error::Error;
+use millstream_record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_label, keys};
 
 /// Fewest runs of each set of which a difference is told.
 const RUNS_LEAST: usize = 4;
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn profiles_of_two_sets_are_one_flame_graph() {
-        use crate::record::{KernelActivity, StackRecord};
+        use millstream_record::{KernelActivity, StackRecord};
         let profiled = |seed, function: &str| {
             let mut runs = set(100.0, 4, 0, seed);
             let stack = ["iperf3".to_owned(), function.to_owned()].to_vec();
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn what_an_engine_counted_is_compared() {
-        use crate::record::EngineRecord;
+        use millstream_record::EngineRecord;
         let counted = |seed, drops| {
             let mut runs = set(100.0, 8, 0, seed);
             for run in &mut runs {

@@ -20,7 +20,7 @@ use millstream::link::sys::pin_current_thread;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::{text, value_of};
-use crate::record::Environment;
+use millstream_record::Environment;
 
 /// Name of the fact.
 pub const GIVEN_BACK: &str = "cpus.packets_given_back";

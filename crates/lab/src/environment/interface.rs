@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::probe::NetSource;
-use crate::record::Environment;
 use millstream_foreign::shown;
+use millstream_record::Environment;
 
 /// Records `interface.HOST.NAME.*` for the named interfaces of a host. What the namespace's
 /// counters and netlink do not show (offloads) the caller may add with [`Environment::set`].

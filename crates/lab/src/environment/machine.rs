@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::{text, value_of};
-use crate::record::Environment;
 use millstream_foreign::shown;
+use millstream_record::Environment;
 
 /// Settings of the kernel that change network results.
 const SYSCTLS: &[&str] = &[

@@ -12,7 +12,7 @@ pub use interface::capture_interfaces;
 pub(crate) use machine::network_settings;
 pub(crate) use process::open_files_limit;
 
-use crate::record::Environment;
+use millstream_record::Environment;
 
 /// The machine, its settings and this program, without the interfaces of hosts.
 pub fn capture() -> Environment {

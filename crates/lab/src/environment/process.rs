@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 
 use super::{text, value_of};
-use crate::record::Environment;
-use crate::store::without_password;
 use millstream_foreign::shown;
+use millstream_record::Environment;
+use millstream_record::store::without_password;
 
 pub(super) fn capture(env: &mut Environment) {
     env.set("millstream.version", env!("CARGO_PKG_VERSION"));

@@ -25,9 +25,9 @@ use millstream_foreign::shown;
 use toml::{Table, Value};
 
 use super::factor::{FACTORS, Factor, ROUTERS, STACKS};
-use crate::error::Error;
 use crate::limits;
 use crate::workload::{ALL, Workload};
+use millstream_record::error::Error;
 
 /// Levels by the name of their factor.
 pub type Choices = BTreeMap<String, Vec<String>>;

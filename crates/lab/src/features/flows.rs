@@ -1,7 +1,7 @@
 //! Features from the TCP connections of a run: what the sender waited for, and what lay in the queues.
 
 use super::{Seen, distance};
-use crate::record::{Probes, TcpInfoRecord};
+use millstream_record::{Probes, TcpInfoRecord};
 
 /// Share of the bytes in one direction from which on there are no answers to speak of.
 const ONE_WAY: f64 = 0.9;
@@ -117,7 +117,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{HostCounters, RunRecord, TcpInfoRecord};
+    use millstream_record::{HostCounters, RunRecord, TcpInfoRecord};
 
     fn of(connections: &[&[(&str, f64)]], name: &str) -> Option<f64> {
         let mut run = RunRecord::new("x");

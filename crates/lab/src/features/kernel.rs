@@ -1,7 +1,7 @@
 //! Features from what BPF programs counted.
 
 use super::{Seen, distance};
-use crate::record::Probes;
+use millstream_record::Probes;
 
 /// Counts that grow with what is moved, by their names in the record.
 const PER_UNIT: [(&str, &str); 9] = [
@@ -69,7 +69,9 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{CrossCallRecord, KernelActivity, RunRecord, TcpInfoRecord, Window, keys};
+    use millstream_record::{
+        CrossCallRecord, KernelActivity, RunRecord, TcpInfoRecord, Window, keys,
+    };
 
     #[test]
     fn counts_are_by_unit_and_times_are_shares() {

@@ -1,7 +1,7 @@
 //! Features from probes that have numbers alone.
 
 use super::{Seen, distance};
-use crate::record::{Measured, Probes};
+use millstream_record::{Measured, Probes};
 
 /// Parts of the names that drivers give to what goes wrong. What else they count, often hundreds of numbers, is what every interface
 /// counts, by queue.
@@ -30,7 +30,7 @@ pub(super) fn measured(seen: &mut Seen, probes: &Probes) {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{Measured, RunRecord, Window, keys};
+    use millstream_record::{Measured, RunRecord, Window, keys};
 
     #[test]
     fn levels_are_as_they_are_and_counts_by_unit_of_drivers_only_trouble() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::profile::{Whose, by_role};
 use super::{Seen, distance, received};
-use crate::record::{Probes, RUNNER};
+use millstream_record::{Probes, RUNNER};
 
 pub(super) fn others(seen: &mut Seen, probes: &Probes) {
     let Some(by_cpu) = by_cpu(probes, seen.span) else { return };
@@ -61,7 +61,7 @@ fn by_cpu(probes: &Probes, span: f64) -> Option<BTreeMap<u32, f64>> {
         workers.iter().filter(|(role, _)| of_end(role)).map(|(_, one)| one.usr_s + one.sys_s).sum()
     };
     let steps = probes.times_s.len().saturating_sub(1);
-    let of_cpu = |series: &crate::record::CpuSeries| {
+    let of_cpu = |series: &millstream_record::CpuSeries| {
         let on = |shares: &BTreeMap<u32, f64>| shares.get(&series.cpu).copied().unwrap_or(0.0);
         let ends: f64 = known.shares.iter().map(|(end, shares)| used(end) * on(shares)).sum();
         let busy: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
@@ -87,7 +87,7 @@ pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::super::{features, received_by};
-    use crate::record::{
+    use millstream_record::{
         CpuActivity, CpuSeries, EndsOnCpus, KernelActivity, Probes, RunRecord, StackRecord,
         WorkerActivity,
     };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Seen, distance};
-use crate::record::{Probes, StackRecord};
+use millstream_record::{Probes, StackRecord};
 
 /// Functions of those that carry packets of others: whoever is in them for a good part of its time is on the path.
 const CARRYING: &[&str] = &[
@@ -225,7 +225,7 @@ pub(super) fn by_role(
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{KernelActivity, RunRecord, StackRecord};
+    use millstream_record::{KernelActivity, RunRecord, StackRecord};
 
     #[test]
     fn parts_of_the_kernel_have_their_share_of_the_work() {

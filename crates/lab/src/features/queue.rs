@@ -1,7 +1,7 @@
 //! Features from a queue that was looked at over time: does the rate fall as it grows, and is its limit kept?
 
 use super::{Seen, distance};
-use crate::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 /// A shorter queue counts as one of so many entries.
 const SHORT: f64 = 10.0;

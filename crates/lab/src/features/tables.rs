@@ -4,7 +4,7 @@
 //! whole; levels stay as they are. Rows of a key that has other names on other machines count together.
 
 use super::{Seen, distance};
-use crate::record::{Column, Key, Kind, Probes, Table};
+use millstream_record::{Column, Key, Kind, Probes, Table};
 
 /// Features that causes ask for by a shorter name, and those that are nearer to a cause than what a machine counts is in
 /// general. Of these alone counters are given by second too.
@@ -72,7 +72,7 @@ fn share(table: &Table, column: &Column, value: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::features;
-    use crate::record::{RunRecord, Window, keys};
+    use millstream_record::{RunRecord, Window, keys};
 
     #[test]
     fn columns_are_features_by_their_kind_under_the_names_that_causes_know() {

@@ -5,7 +5,7 @@ use millstream_diagnose::scaling::{Scaling, ThreadedRun};
 use super::others::names_of_ends;
 use super::profile::{Whose, is_whole, roles};
 use super::{steal_share, units};
-use crate::record::{RUNNER, RunRecord, THREADS};
+use millstream_record::{RUNNER, RunRecord, THREADS};
 
 /// The number of threads of a run, where that is a factor of it.
 pub(crate) fn threads_of(run: &RunRecord) -> Option<u32> {
@@ -65,7 +65,7 @@ fn threaded(run: &RunRecord, threads: u32) -> Option<ThreadedRun<'_>> {
 /// Runs that are made up for tests.
 #[cfg(test)]
 pub(crate) mod made_up {
-    use crate::record::{KernelActivity, Probes, RunRecord, StackRecord, WorkerActivity, keys};
+    use millstream_record::{KernelActivity, Probes, RunRecord, StackRecord, WorkerActivity, keys};
 
     /// A run of a second on two CPUs. Of `stacks`, the process first and then the outermost function, each was met so often,
     /// a hundred times in a second of CPU time; those of the process `end` are the end's.

@@ -2,7 +2,7 @@
 
 use super::Group;
 use crate::limits;
-use crate::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 /// Runs are set aside only where every group keeps so many.
 pub const RUNS_KEPT: usize = 3;

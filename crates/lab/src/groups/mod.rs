@@ -8,7 +8,7 @@ use millstream_diagnose::stats::{Bootstrap, Comparison, Summary};
 
 pub use excluded::{Apart, RUNS_KEPT};
 
-use crate::record::{RunRecord, configuration_label};
+use millstream_record::{RunRecord, configuration_label};
 
 /// The workload, factors and stack that the runs of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

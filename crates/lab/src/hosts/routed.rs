@@ -9,9 +9,9 @@ use super::{
     FAR_INTERFACE, Hosts, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE, PREFIX_V4, PREFIX_V6, Path,
     join_by_veth,
 };
-use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::netlink::{OFFLOAD_FEATURES, set_features};
+use millstream_record::error::Error;
 
 /// Who hands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use millstream::link::sys::{PollEntry, poll};
 use millstream::link::{DropCause, Fault, FaultConfig, FaultStats, Faults, Link, LinkStats};
 use millstream::packet::{Instant, PacketBatch, Pool};
 
-use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::limits;
+use millstream_record::error::Error;
 
 /// What went one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

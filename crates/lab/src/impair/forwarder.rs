@@ -11,7 +11,7 @@ use millstream::clock::Clock;
 use millstream::link::{Faults, Link};
 
 use super::{Bridge, Way};
-use crate::error::Error;
+use millstream_record::error::Error;
 
 /// The thread that forwards between two links. Dropping it ends the thread, and with it the devices.
 pub struct Forwarder {

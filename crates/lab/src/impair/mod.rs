@@ -23,9 +23,9 @@ pub use change::{Change, KEYS, describe};
 pub use forwarder::Forwarder;
 pub use units::{duration, prefix};
 
-use crate::error::Error;
 use crate::limits;
 use crate::netlink::Netlink;
+use millstream_record::error::Error;
 
 /// One of the two devices.
 #[derive(Clone, Debug, Default)]

@@ -18,15 +18,15 @@ use super::quota::Quotas;
 use super::running::{Running, bind, family, is_process, may_be_started};
 use super::settings::Setting;
 use super::subject::{KEEP, Subject};
-use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::journal::Journal;
 use crate::leftovers::StateDir;
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
-use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use crate::remote::WorkerProgram;
 use millstream_diagnose::stats::Rng;
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);

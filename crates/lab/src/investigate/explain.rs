@@ -4,10 +4,10 @@ use millstream_diagnose::causes::{Cause, Force};
 use millstream_diagnose::scaling::Scaling;
 
 use super::{Investigation, Options, Subject, look};
-use crate::error::Error;
 use crate::features::{by_threads, threads_of};
-use crate::record::{RunRecord, THREADS, configuration_label};
 use crate::workload::Workload;
+use millstream_record::error::Error;
+use millstream_record::{RunRecord, THREADS, configuration_label};
 
 /// Runs that were kept, as what is investigated.
 struct Stored {
@@ -141,8 +141,8 @@ fn explain_as(
 mod tests {
     use super::*;
     use crate::features::made_up;
-    use crate::record::keys;
     use millstream_diagnose::causes::built_in;
+    use millstream_record::keys;
 
     fn runs(stack: &str, count: usize) -> Vec<RunRecord> {
         let one = |at: usize| {

@@ -10,8 +10,8 @@ use regex::{Captures, Regex};
 
 pub use known::known_figure;
 
-use crate::error::Error;
 use known::Known;
+use millstream_record::error::Error;
 
 /// The fact of an experiment that is the word behind the figure of its command.
 pub const FIGURE_UNIT: &str = "command.figure_unit";

@@ -5,9 +5,9 @@ use millstream_diagnose::separate::Separation;
 use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
 
 use super::{Investigation, Options, Subject};
-use crate::error::Error;
 use crate::features::features;
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 
 /// Forces the first suspects that can be forced here, and what the user has tried; judges each suspect that is forced so. An
 /// error or an interrupt leaves the verdict open.

@@ -292,7 +292,7 @@ fn drawing(
 mod tests {
     use super::super::Heat;
     use super::super::tests::investigated;
-    use crate::record::StackRecord;
+    use millstream_record::StackRecord;
 
     /// Everything that there may be much of at once: runs, deep stacks that all differ, features of one family, CPUs.
     #[test]

@@ -8,8 +8,8 @@ use millstream_diagnose::resources::{
 use millstream_diagnose::separate::Feature;
 use serde::{Deserialize, Serialize};
 
-use crate::record::RunRecord;
 use millstream_diagnose::units::significant;
+use millstream_record::RunRecord;
 
 /// Utilisation, saturation and errors of the resources on the path, over all observed runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

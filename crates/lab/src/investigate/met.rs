@@ -7,9 +7,9 @@ use millstream_diagnose::modes::Mode;
 use millstream_foreign::shown;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{KernelActivity, RunRecord, StackRecord};
 use crate::report::flame::{flame_difference_within, flame_graph_within};
 use millstream_diagnose::units::significant;
+use millstream_record::{KernelActivity, RunRecord, StackRecord};
 
 /// Senders and waiters that are told.
 const SHOWN: usize = 5;
@@ -223,7 +223,7 @@ fn rates<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CrossCallRecord, LockWaitRecord};
+    use millstream_record::{CrossCallRecord, LockWaitRecord};
 
     fn run(sent: u64, waited_s: f64, function: &str) -> RunRecord {
         let mut run = RunRecord::new("run");

@@ -45,9 +45,9 @@ pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
-use crate::error::Error;
 use crate::features::features;
-use crate::record::{FORMAT_VERSION, RunRecord};
+use millstream_record::error::Error;
+use millstream_record::{FORMAT_VERSION, RunRecord};
 
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
@@ -316,8 +316,8 @@ mod tests {
     use millstream_diagnose::causes::built_in;
 
     use super::*;
-    use crate::record::{Probes, WorkerActivity, keys};
     use millstream_diagnose::stats::Rng;
+    use millstream_record::{Probes, WorkerActivity, keys};
 
     /// A machine on which sharing a CPU makes transactions five times as fast, or does not, whatever goes with it.
     struct Machine {
@@ -477,7 +477,7 @@ mod tests {
             let fields = fields.map(|(name, value)| (name.to_owned(), value));
             run.probes = Probes {
                 times_s: vec![0.0, 1.0],
-                tcp_info: vec![crate::record::TcpInfoRecord {
+                tcp_info: vec![millstream_record::TcpInfoRecord {
                     fields: fields.into(),
                     ..Default::default()
                 }],

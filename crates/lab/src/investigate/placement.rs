@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::record::EndsOnCpus;
+use millstream_record::EndsOnCpus;
 
 /// Threads that are looked at; of more the first ones stand for all.
 const THREADS_LIMIT: usize = 64;

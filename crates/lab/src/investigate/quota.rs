@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::record::Throttling;
+use millstream_record::Throttling;
 
 /// Looks between two reads: what is counted only rises.
 const EVERY: u32 = 10;

@@ -18,10 +18,10 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use regex::Regex;
 
-use crate::error::Error;
 use crate::priority;
 use crate::probe::{Host, NetSource};
 use crate::remote::WorkerProgram;
+use millstream_record::error::Error;
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);

@@ -9,8 +9,8 @@ use millstream_diagnose::stats::median;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::histograms_of;
-use crate::record::{Probes, RunRecord};
 use crate::report::cost::costs;
+use millstream_record::{Probes, RunRecord};
 
 /// Steps of a run over time at most; of a longer one several are one.
 const STEPS: usize = 120;
@@ -149,7 +149,7 @@ pub(super) fn shares_of(both: &TwoHistograms) -> Vec<(u64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CpuActivity, CpuSeries, HistogramRecord, KernelActivity};
+    use millstream_record::{CpuActivity, CpuSeries, HistogramRecord, KernelActivity};
 
     fn probes(busy: f64) -> Probes {
         let cpu = |cpu, usr_s| CpuSeries { cpu, usr_s, ..CpuSeries::default() };

@@ -2,10 +2,10 @@
 
 use millstream_diagnose::causes::Force;
 
-use crate::error::Error;
 use crate::experiment::{Definition, FACTORS, Factor, Overrides};
 use crate::priority;
-use crate::record::{ExperimentRecord, RunRecord};
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, RunRecord};
 
 /// The level of a factor that leaves it as it was in the observed runs.
 pub const KEEP: &str = "keep";

@@ -4,7 +4,7 @@ use millstream_diagnose::causes::{Cause, Force, Kind, Proof};
 
 use super::Suspect;
 use super::subject::KEEP;
-use crate::error::Error;
+use millstream_record::error::Error;
 
 /// Reads `FACTOR=LEVEL[,LEVEL…]`. The level at which things are as they are is the first, whether or not it is named.
 pub fn tried(text: &str) -> Result<Force, Error> {

@@ -3,7 +3,7 @@
 use millstream_observe::proc::stat::switches;
 
 use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
-use crate::record::Probes;
+use millstream_record::Probes;
 
 pub(super) const KIND: Kind =
     Kind { name: "context_switches", open: |_| Ok(Box::new(Context::open()?)) };

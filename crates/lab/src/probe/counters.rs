@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Absent, Probe, ProcFile, Turn};
-use crate::record::{Column, Key, Probes, Table};
+use millstream_record::{Column, Key, Probes, Table};
 
 /// Key and values of each row, as read.
 pub(super) type Rows = Vec<(String, Vec<u64>)>;
@@ -84,7 +84,7 @@ impl Probe for Counters {
 mod tests {
     use super::*;
     use crate::probe::rise32;
-    use crate::record::Kind;
+    use millstream_record::Kind;
 
     #[test]
     fn counters_rise_levels_stay_and_rows_without_a_count_go() {

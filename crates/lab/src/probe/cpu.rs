@@ -4,7 +4,7 @@ use millstream_observe::proc::stat::{Ticks, parse};
 
 use super::sampler::tick_s;
 use super::{Absent, Kind, Probe, ProcFile, Turn, rise};
-use crate::record::{CpuActivity, CpuSeries, Probes};
+use millstream_record::{CpuActivity, CpuSeries, Probes};
 
 pub(super) const KIND: Kind = Kind { name: "cpu", open: |_| Ok(Box::new(Cpu::open(tick_s())?)) };
 

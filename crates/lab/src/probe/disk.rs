@@ -2,8 +2,8 @@
 
 use super::counters::{Counters, Rows, file};
 use super::{Kind, rise};
-use crate::record::Kind::Counter;
-use crate::record::{Column, Key};
+use millstream_record::Kind::Counter;
+use millstream_record::{Column, Key};
 
 static COLUMNS: [Column; 3] = [
     Column::new("read_bytes", "bytes", Counter, "Bytes read."),

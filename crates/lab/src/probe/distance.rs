@@ -3,7 +3,7 @@
 use millstream_distance::DistanceWatch;
 
 use super::{Absent, Kind, Probe, Turn};
-use crate::record::Probes;
+use millstream_record::Probes;
 
 pub(super) const KIND: Kind =
     Kind { name: "cpu_distance", open: |config| Ok(Box::new(Distance::open(&config.distance)?)) };

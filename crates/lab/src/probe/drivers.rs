@@ -7,7 +7,7 @@ use millstream::link::netdev::DriverStatistics;
 use super::host::inside;
 use super::{Absent, Config, Host, Kind, Probe, Turn, rise};
 use crate::netlink::Netlink;
-use crate::record::{Measured, Probes};
+use millstream_record::{Measured, Probes};
 
 const NAME: &str = "drivers";
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use millstream::live::{Directory, Entry, Kind, Segment, Snapshot, bucket_least};
 
 use super::{Turn, limits};
-use crate::record::{EngineSeries, EngineStretch, Probes, QueueSeries, Series, StageRecord};
+use millstream_record::{EngineSeries, EngineStretch, Probes, QueueSeries, Series, StageRecord};
 
 /// All engines of the workers that are watched.
 #[derive(Default)]

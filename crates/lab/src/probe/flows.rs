@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn, limits};
 use crate::netlink::{TcpSocket, tcp_sockets};
-use crate::record::{Probes, TcpInfoRecord};
+use millstream_record::{Probes, TcpInfoRecord};
 
 /// A connection of a host: its ports.
 type Key = (String, u16, u16);

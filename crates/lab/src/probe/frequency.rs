@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Absent, Kind, Probe, ProcFile, Turn, limits, rise};
-use crate::record::{Measured, Probes};
+use millstream_record::{Measured, Probes};
 
 const NAME: &str = "frequency";
 const CPUS: &str = "/sys/devices/system/cpu";

@@ -7,7 +7,7 @@ use millstream_observe::proc::net_dev::{self, Counters};
 
 use super::{Absent, Host, Kind, NetSource, Probe, ProcFile, Turn};
 use crate::netlink::Netlink;
-use crate::record::{HostCounters, InterfaceCounters, Probes};
+use millstream_record::{HostCounters, InterfaceCounters, Probes};
 
 type Interfaces = BTreeMap<String, Counters>;
 type Protocols = BTreeMap<String, i64>;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Absent, limits, rise};
-use crate::record::{IdleCpu, IdleState};
+use millstream_record::{IdleCpu, IdleState};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use millstream_observe::proc::interrupts::{Table, parse};
 
 use super::{Absent, Kind, Probe, ProcFile, Turn, rise32};
-use crate::record::{self, InterruptRow, Probes};
+use millstream_record::{self as record, InterruptRow, Probes};
 
 /// Inter-processor rows, kept over time: rescheduling, function calls, TLB shootdowns.
 const SERIES: [&str; 3] = ["RES", "CAL", "TLB"];

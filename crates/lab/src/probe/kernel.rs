@@ -18,7 +18,7 @@ use millstream_observe::proc::stat;
 
 use super::profile::Profile;
 use super::{Absent, Kind, Probe, ProcFile, Turn, limits, rise};
-use crate::record::{
+use millstream_record::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, Probes,
     SampledRecord,
 };

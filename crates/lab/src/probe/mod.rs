@@ -41,7 +41,7 @@ use millstream_observe::proc::{rise, rise32};
 pub(crate) use pressure::parse as parse_pressure;
 pub use sampler::{Sampler, thread_cpu_s};
 
-use crate::record::Probes;
+use millstream_record::Probes;
 
 /// How and where to look.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use super::counters::{Counters, Read};
 use super::{Absent, Kind, ProcFile, rise};
-use crate::record::Kind::Counter;
-use crate::record::{Column, Key};
+use millstream_record::Kind::Counter;
+use millstream_record::{Column, Key};
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
 

@@ -10,7 +10,7 @@ use millstream_observe::bpf::{Kernel, Sample};
 use millstream_observe::names::{Named, kernel_stacks, process_stacks};
 
 use super::{limits, rise};
-use crate::record::StackRecord;
+use millstream_record::StackRecord;
 
 /// Identity of a stack: process, kernel's part, program's part.
 type Key = (u32, Vec<u64>, Vec<u64>);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn, rise32};
 use crate::netlink::{Netlink, Qdisc};
-use crate::record::{Probes, QdiscCounters};
+use millstream_record::{Probes, QdiscCounters};
 
 pub(super) const KIND: Kind =
     Kind { name: "qdiscs", open: |config| Ok(Box::new(Qdiscs::open(&config.hosts)?)) };

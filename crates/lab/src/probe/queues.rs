@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn};
 use crate::netlink::{Protocol, State, each_inet_socket};
-use crate::record::{Probes, QueueSeries};
+use millstream_record::{Probes, QueueSeries};
 
 pub(super) const KIND: Kind =
     Kind { name: "queues", open: |config| Ok(Box::new(Queues::open(&config.hosts)?)) };

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 use super::engines::Engines;
 use super::worker::Workers;
 use super::{Absent, Config, FLOWS, KINDS, Probe, QUEUES, Turn, limits};
-use crate::record::Probes;
+use millstream_record::Probes;
 
 /// Samples from `start` to `stop` in a thread of its own.
 ///

@@ -4,8 +4,8 @@ use millstream_observe::proc::softirqs;
 
 use super::counters::{Counters, Rows, file};
 use super::{Kind, rise32};
-use crate::record::Kind::Counter;
-use crate::record::{Column, Key};
+use millstream_record::Kind::Counter;
+use millstream_record::{Column, Key};
 
 static COLUMNS: [Column; 10] = [
     Column::new("HI", "", Counter, "Tasklets of high priority."),

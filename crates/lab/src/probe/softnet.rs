@@ -2,8 +2,8 @@
 
 use super::counters::{Counters, Rows, file};
 use super::{Kind, rise32};
-use crate::record::Kind::{Counter, Trouble};
-use crate::record::{Column, Key};
+use millstream_record::Kind::{Counter, Trouble};
+use millstream_record::{Column, Key};
 
 static COLUMNS: [Column; 5] = [
     Column::new("processed", "packets", Counter, "Packets taken from the backlog or a device."),

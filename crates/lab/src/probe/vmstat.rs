@@ -3,8 +3,8 @@
 
 use super::counters::{Counters, Rows};
 use super::{Kind, ProcFile, rise};
-use crate::record::Kind::Trouble;
-use crate::record::{Column, Key};
+use millstream_record::Kind::Trouble;
+use millstream_record::{Column, Key};
 
 const PATH: &str = "/proc/vmstat";
 

@@ -6,7 +6,7 @@ use std::fs;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::{Absent, Probe, ProcFile, Turn, limits, rise};
-use crate::record::{Probes, WorkerActivity};
+use millstream_record::{Probes, WorkerActivity};
 
 /// All workers; new ones may be added between samples. A worker that ended keeps what was seen last.
 pub(super) struct Workers {

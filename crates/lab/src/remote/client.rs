@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::Token;
 use super::message::{Answer, FarJob, FarSide, Request, longest_s};
 use super::wire::{self, Receiver, Sender};
-use crate::error::Error;
 use crate::worker::{Command, Job, Reply};
 use crate::workload::monotonic_ns;
+use millstream_record::error::Error;
 
 /// Times that the clocks of both hosts are compared; the quickest answer counts.
 const CLOCK_LOOKS: usize = 16;

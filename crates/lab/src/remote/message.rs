@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Factor;
 use crate::limits;
-use crate::record::{Environment, Probes};
 use crate::worker::Reply;
 use crate::workload::Task;
+use millstream_record::{Environment, Probes};
 
 /// From the runner to the far side. There is nothing else that it does.
 #[derive(Clone, Debug, Serialize, Deserialize)]

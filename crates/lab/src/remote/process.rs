@@ -10,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Clock, FarHost, FarSeat, FarSide};
-use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::worker::{Command, Reply};
 use millstream_foreign::{lines, to_parse};
+use millstream_record::error::Error;
 
 /// How a worker is started: this program with these arguments, followed by
 /// the number of the starting process.

@@ -11,9 +11,9 @@ use super::WorkerProgram;
 use super::door::Door;
 use super::session::session;
 use super::wire::{Receiver, Sender};
-use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::worker::may_open_files;
+use millstream_record::error::Error;
 
 /// How often the end is looked for while nobody connects.
 const LOOK: Duration = Duration::from_millis(50);

@@ -118,7 +118,7 @@ fn told(load: &mut Load, command: &Command) -> Result<(), String> {
 
 fn begin(job: FarJob, program: &WorkerProgram) -> Result<Load, String> {
     job.check()?;
-    let because = |error: crate::error::Error| error.to_string();
+    let because = |error: millstream_record::error::Error| error.to_string();
     let (begun, origin_ns) = (Instant::now(), monotonic_ns());
     let mut config = Config::new(begun);
     config.hosts = vec![Host { name: "far".to_owned(), net: NetSource::Own }];

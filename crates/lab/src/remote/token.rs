@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::error::Error;
+use millstream_record::error::Error;
 
 /// Shortest and longest token, in bytes without the blanks around it.
 const BYTES: std::ops::RangeInclusive<usize> = 16..=1024;

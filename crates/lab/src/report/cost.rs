@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::Probes;
+use millstream_record::Probes;
 
 /// Shares of the machine's time that looking may cost.
 const LIMITS_PERCENT: [f64; 2] = [1.0, 3.0];
@@ -84,7 +84,7 @@ pub fn text(costs: &[Cost], cpus: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CostRecord, KernelActivity};
+    use millstream_record::{CostRecord, KernelActivity};
 
     fn probes() -> Probes {
         let mut kernel = KernelActivity::default();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::metric;
 use crate::groups::groups;
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
 
 /// Runs that a page looks at one by one: beyond it these are chosen.
 const RUNS: usize = 600;
@@ -86,7 +86,7 @@ pub(crate) fn first_of(mut lines: Vec<String>, most: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::keys;
+    use millstream_record::keys;
 
     #[test]
     fn what_is_short_leaves_room_to_what_is_long() {

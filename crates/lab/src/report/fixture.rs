@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::*;
 use millstream_diagnose::stats::Rng;
+use millstream_record::*;
 
 /// Experiment and runs; the run of order 7 is invalid.
 pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use millstream_foreign::markup;
 
-use crate::record::StackRecord;
+use millstream_record::StackRecord;
 
 const WIDTH: f64 = 1200.0;
 const LINE: f64 = 16.0;

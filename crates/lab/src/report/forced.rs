@@ -5,8 +5,8 @@ use super::metric::Better;
 use super::model::{Case, Model, Row, Table};
 use super::verdict::ratio_with_interval;
 use crate::groups::compare;
-use crate::record::{RunRecord, keys};
 use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM};
+use millstream_record::{RunRecord, keys};
 
 const FACTOR: &str = "idle_latency_us";
 /// The level that lets CPUs sleep as ever.

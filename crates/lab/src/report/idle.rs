@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::model::{Case, Model, Row};
-use crate::record::RunRecord;
 use millstream_diagnose::stats::median;
 use millstream_diagnose::units::grouped;
+use millstream_record::RunRecord;
 
 /// States below this share of the time are not worth a word.
 const SHARE_LEAST: f64 = 0.005;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::record::{CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord};
+use millstream_record::{CrossCallRecord, KernelActivity, LockWaitRecord, SampledRecord};
 
 /// Lines of a list.
 const TOP: usize = 10;
@@ -167,7 +167,7 @@ fn time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::HistogramRecord;
+    use millstream_record::HistogramRecord;
 
     #[test]
     fn senders_waits_and_histograms_are_told() {

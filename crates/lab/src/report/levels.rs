@@ -75,7 +75,7 @@ fn line(
     };
     let mut rest = case.factors.clone();
     let level = rest.remove(factor)?;
-    let rest = crate::record::configuration_label(&case.workload, &rest);
+    let rest = millstream_record::configuration_label(&case.workload, &rest);
     let first = base.factors.get(factor)?;
     compared.then(|| format!("{rest}, {factor}={level} against {first}, {}: {told}", row.label))
 }

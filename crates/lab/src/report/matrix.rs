@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::metric::{Better, Metric};
 use super::model::{Case, Model, Table};
-use crate::record::configuration_label;
 use millstream_diagnose::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
 use millstream_diagnose::units::{Scale, ratio};
+use millstream_record::configuration_label;
 
 /// A ratio of medians holds when it is no more than this share away from the base on the worse side.
 const WITHIN: f64 = 0.95;
@@ -336,7 +336,7 @@ fn table(head: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {
 mod tests {
     use super::super::fixture;
     use super::*;
-    use crate::record::{RunRecord, keys};
+    use millstream_record::{RunRecord, keys};
 
     /// A made-up sweep: Millstream has `share` of the kernel's throughput at each loss.
     fn runs(shares: &[(&str, f64)]) -> Vec<RunRecord> {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::record::RunRecord;
-use crate::record::keys;
+use millstream_record::RunRecord;
+use millstream_record::keys;
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

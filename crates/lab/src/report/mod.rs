@@ -29,9 +29,9 @@ mod fixture;
 
 use std::fmt;
 
-use crate::record::{ExperimentRecord, RunRecord};
 pub use detail::in_detail;
 pub(crate) use html::STYLE;
+use millstream_record::{ExperimentRecord, RunRecord};
 use model::Model;
 
 /// The summary of an experiment.

@@ -8,9 +8,9 @@ use std::thread;
 
 use super::metric::{self, Metric};
 use crate::groups::{Apart, Group, groups};
-use crate::record::{ExperimentRecord, RunRecord, configuration_label};
 use millstream_diagnose::stats::{Bootstrap, Comparison, Summary, median};
 use millstream_diagnose::units::Scale;
+use millstream_record::{ExperimentRecord, RunRecord, configuration_label};
 
 /// An experiment by cases.
 #[derive(Debug)]

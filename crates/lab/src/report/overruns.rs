@@ -1,8 +1,8 @@
 //! Where datagrams were lost on their way by a router, one line for each case and stack.
 
 use super::model::{Case, Model, Row};
-use crate::record::{RunRecord, keys};
 use millstream_diagnose::stats::median;
+use millstream_record::{RunRecord, keys};
 
 /// `forward router_link=tap, millstream (5 runs): near queue 92 %, far socket 8 %`; medians over valid runs of the shares
 /// of all that were dropped at a known place.

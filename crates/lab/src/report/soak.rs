@@ -9,8 +9,8 @@ use millstream_diagnose::histogram::{Buckets, quantile};
 use millstream_diagnose::stats::poisson_bound;
 
 use super::model::Model;
-use crate::record::{EngineStretch, QueueSeries, RunRecord, Series, keys};
 use millstream_diagnose::units::{Scale, duration, significant};
+use millstream_record::{EngineStretch, QueueSeries, RunRecord, Series, keys};
 
 /// A stack in a case.
 pub(super) struct Soak<'a> {
@@ -235,7 +235,7 @@ impl Twice<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{EngineSeries, ExperimentRecord, StageRecord, Timestamp, Window};
+    use millstream_record::{EngineSeries, ExperimentRecord, StageRecord, Timestamp, Window};
 
     fn stretch(ns: u64, least: u64) -> EngineStretch {
         let stage = |ns| StageRecord { ns, max_ns: ns, visits: 10, units: 20 };

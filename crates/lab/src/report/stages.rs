@@ -1,8 +1,8 @@
 //! Where the time of Millstream's engine went, one line for each case and stack.
 
 use super::model::{Model, Row};
-use crate::record::keys;
 use millstream_diagnose::stats::median;
+use millstream_record::keys;
 
 /// Stages below this share are not worth a word.
 pub(super) const SHARE_LEAST: f64 = 0.005;

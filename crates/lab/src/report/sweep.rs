@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Case, Model};
 use crate::groups::{Group, compare};
-use crate::record::keys;
 use millstream_diagnose::stats::{
     Bootstrap, Comparison, Interval, Lowest, RUNS_FOR_A_CLAIM, Sweep,
 };
 use millstream_diagnose::units::{Scale, significant};
+use millstream_record::keys;
 
 /// A factor is a sweep from this many numeric levels on.
 const LEVELS_LEAST: usize = 4;

@@ -7,7 +7,7 @@ use millstream_diagnose::units::significant;
 use serde::Serialize;
 
 use super::model::{Case, Model};
-use crate::record::{Column, Kind, RunRecord, Table};
+use millstream_record::{Column, Kind, RunRecord, Table};
 
 /// Rows of a stack: the first ones.
 const ROWS: usize = 16;

@@ -4,7 +4,7 @@ mod many;
 
 use super::*;
 use crate::features::made_up;
-use crate::record::{ExperimentRecord, Timestamp, keys};
+use millstream_record::{ExperimentRecord, Timestamp, keys};
 
 fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
     let page = Report::new(experiment, runs).html().unwrap();

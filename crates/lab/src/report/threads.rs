@@ -9,8 +9,8 @@ use millstream_diagnose::separate::Separation;
 
 use super::model::{Model, Row};
 use crate::features::{by_threads, threads_of};
-use crate::record::THREADS;
-use crate::record::configuration_label;
+use millstream_record::THREADS;
+use millstream_record::configuration_label;
 
 /// The cause whose evidence is told.
 const CAUSE: &str = "shared-between-threads";

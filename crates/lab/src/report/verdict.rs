@@ -2,9 +2,9 @@
 
 use super::metric::Better;
 use super::model::{Case, Model, Table};
-use crate::record::{Probes, RUNNER};
 use millstream_diagnose::stats::{Comparison, Interval, RUNS_FOR_A_CLAIM, median};
 use millstream_diagnose::units::ratio;
+use millstream_record::{Probes, RUNNER};
 
 /// Share of the CPUs from which other programs are worth a word.
 const OTHERS_SHARE: f64 = 0.05;
@@ -266,7 +266,7 @@ mod tests {
             let cpu = run.probes.cpu.as_mut().unwrap();
             cpu.cpus[1].nice_s.fill(0.05);
             let usr_s = cpu.cpus[1].total_s("nice");
-            let runner = crate::record::WorkerActivity { usr_s, ..Default::default() };
+            let runner = millstream_record::WorkerActivity { usr_s, ..Default::default() };
             run.probes.workers.as_mut().unwrap().insert(RUNNER.into(), runner);
         }
         let text = sentence(&Model::new(&experiment, &runs));
@@ -280,7 +280,7 @@ mod tests {
         for run in &mut runs {
             let percent = if run.stack == "kernel" { 2.0 } else { 0.5 };
             let percent = if run.stack == "kernel" && run.block == 0 { 0.0 } else { percent };
-            run.results.insert(crate::record::keys::RETRANSMITTED.into(), percent);
+            run.results.insert(millstream_record::keys::RETRANSMITTED.into(), percent);
         }
         let model = Model::new(&experiment, &runs);
         let mut tables =

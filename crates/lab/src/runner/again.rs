@@ -1,8 +1,8 @@
 //! Doing a run again that shows something else than what was to be measured.
 
-use crate::error::Error;
 use crate::limits;
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 
 /// Why a run is to be done again: always something that was seen beside its results, never these.
 #[derive(Clone, Debug, PartialEq, Eq)]

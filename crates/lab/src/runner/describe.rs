@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Setting;
 use crate::environment;
 use crate::experiment::{Definition, FACTORS, Factor};
-use crate::record::{Difference, ExperimentRecord};
+use millstream_record::{Difference, ExperimentRecord};
 
 /// Fills in everything that is known beforehand.
 pub(super) fn fill(

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::Interrupt;
 use super::again::{Again, CPUS_APART};
-use crate::error::Error;
 use crate::limits;
-use crate::record::{RunRecord, keys};
 use millstream_distance::cpu_distance;
+use millstream_record::error::Error;
+use millstream_record::{RunRecord, keys};
 
 /// Two CPUs.
 pub(super) type Cpus = (usize, usize);
@@ -133,7 +133,7 @@ impl<'a> Around<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Window;
+    use millstream_record::Window;
 
     const fn ns(ns: u64) -> Duration {
         Duration::from_nanos(ns)

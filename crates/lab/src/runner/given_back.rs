@@ -2,7 +2,7 @@
 
 use super::distance::Cpus;
 use crate::environment::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
-use crate::record::{Environment, RunRecord};
+use millstream_record::{Environment, RunRecord};
 
 /// Before the first run.
 pub(super) fn at_start(environment: &mut Environment, cpus: Option<Cpus>) {

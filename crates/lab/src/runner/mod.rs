@@ -23,11 +23,11 @@ use distance::Distances;
 use machine::MachineTime;
 pub use places::{Addresses, Places};
 
-use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun, plan, shuffle_seed};
 use crate::leftovers::StateDir;
 use crate::limits;
-use crate::record::{ExperimentRecord, RunRecord, Timestamp};
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
 
 /// Who hears of the progress and keeps the records.
 pub trait Observer {

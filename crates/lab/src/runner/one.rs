@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
 use super::{Interrupt, Setting, given_back, results, still};
-use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun};
 use crate::hosts::{Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
 use crate::integrity;
@@ -20,13 +19,14 @@ use crate::leftovers::Claim;
 use crate::limits;
 use crate::netlink::Interface;
 use crate::probe::{self, NetSource, Sampler};
-use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::remote::WorkerProcess;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 pub(super) use asked::two_cpus;
 use asked::{Link, on_this_host, overridden_control, path_seed, placement};
 use idle::IdleLimit;
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use steps::Measured;
 
 /// A run that is to be done, and where.

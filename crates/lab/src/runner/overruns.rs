@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::hosts::{FAR_INTERFACE, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE};
-use crate::record::{HostCounters, Probes, RunRecord, keys};
+use millstream_record::{HostCounters, Probes, RunRecord, keys};
 
 /// The role of the router, and the name of its host.
 const ROUTER: &str = "router";
@@ -58,7 +58,7 @@ fn counted(host: Option<&HostCounters>, names: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{EngineRecord, InterfaceCounters, LinkRecord};
+    use millstream_record::{EngineRecord, InterfaceCounters, LinkRecord};
 
     #[test]
     fn each_place_has_its_own_number() {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use crate::error::Error;
 use crate::experiment::{Factor, PlannedRun};
 use crate::netlink::Interface;
 use crate::remote::FarHost;
 use crate::workload::Workload;
+use millstream_record::error::Error;
 
 /// Where the two ends are.
 #[derive(Clone, Debug, Default)]

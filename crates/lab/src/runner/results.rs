@@ -4,10 +4,10 @@ use super::machine::MachineUse;
 use super::soak;
 use crate::integrity::Claim;
 use crate::limits;
-use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Joined, Measure, Plan};
 use millstream_diagnose::stats::median;
+use millstream_record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
@@ -418,7 +418,7 @@ pub(super) mod tests {
         let mut near = end(End::Near, &[0, 0]);
         near.sending = 64;
         for _ in 0..16 {
-            let mut info = crate::record::TcpInfoRecord::default();
+            let mut info = millstream_record::TcpInfoRecord::default();
             info.fields.insert("bytes_retransmitted".into(), 1000.0);
             info.fields.insert("data_segments_sent".into(), 50.0);
             near.tcp_info.push(info);
@@ -436,7 +436,7 @@ pub(super) mod tests {
         let mut ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[0, 500_000, 1_000_000])];
         assert_eq!(Recovery::of(task, &ends), None);
         for (end, sent) in ends.iter_mut().zip([1000.0, 3.0]) {
-            let mut info = crate::record::TcpInfoRecord::default();
+            let mut info = millstream_record::TcpInfoRecord::default();
             let fields = [("data_segments_sent", sent), ("retransmits", 20.0), ("dsack_dups", 5.0)];
             info.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
             end.tcp_info = vec![info.clone(), info];
@@ -506,7 +506,7 @@ pub(super) mod tests {
 
     #[test]
     fn cross_calls_and_stages_come_from_the_probes() {
-        use crate::record::{EngineRecord, InterruptRow, Interrupts, StageRecord};
+        use millstream_record::{EngineRecord, InterruptRow, Interrupts, StageRecord};
         let row = |id: &str, series: Vec<Vec<u64>>| InterruptRow {
             id: id.into(),
             series,
@@ -524,14 +524,14 @@ pub(super) mod tests {
                 row("38", vec![vec![9, 9, 9], vec![9, 9, 9]]),
             ],
         });
-        let idle = |name: &str, exit_latency_us, entries| crate::record::IdleState {
+        let idle = |name: &str, exit_latency_us, entries| millstream_record::IdleState {
             name: name.into(),
             exit_latency_us,
             entries,
             time_us: 1,
         };
         let states = vec![idle("POLL", 0, 99), idle("C1", 1, 12), idle("C2", 50, 3)];
-        let cpus = (0..2).map(|cpu| crate::record::IdleCpu { cpu, states: states.clone() });
+        let cpus = (0..2).map(|cpu| millstream_record::IdleCpu { cpu, states: states.clone() });
         record.probes.idle_states = Some(cpus.collect());
         let stage = |ns| StageRecord { ns, ..StageRecord::default() };
         record.probes.engines.push(EngineRecord {

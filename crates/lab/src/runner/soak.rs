@@ -3,9 +3,9 @@
 use millstream_diagnose::stats::{Bootstrap, Interval, poisson_bound};
 
 use super::results::set;
-use crate::record::{IntervalSeries, RunRecord, WrongBytes, keys};
 use crate::worker::EndReport;
 use crate::workload::{End, Wrong};
+use millstream_record::{IntervalSeries, RunRecord, WrongBytes, keys};
 
 /// Fills in both. Times are of a clock that showed `origin_ns` when the run began.
 pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {

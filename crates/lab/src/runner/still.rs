@@ -2,8 +2,8 @@
 //! no CPU, takes its readings late; what was measured meanwhile is what happened to it, and not what its stack does.
 
 use crate::limits;
-use crate::record::{Probes, RunRecord};
 use crate::worker::Sample;
+use millstream_record::{Probes, RunRecord};
 
 /// Of an interval, in nanoseconds: a reading that is later has missed another.
 const INTERVAL_NS: u64 = limits::INTERVAL_MS * 1_000_000;

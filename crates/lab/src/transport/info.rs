@@ -8,7 +8,7 @@ use millstream::{EngineStats, LinkInfo};
 
 use super::ConnInfo;
 use super::LinkBytes;
-use crate::record::{EngineRecord, LinkRecord, StageRecord};
+use millstream_record::{EngineRecord, LinkRecord, StageRecord};
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {

@@ -18,7 +18,7 @@ use super::slots::Slots;
 use super::{
     Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
 };
-use crate::record::EngineRecord;
+use millstream_record::EngineRecord;
 
 /// See the module's promise.
 pub struct LocalNetwork {

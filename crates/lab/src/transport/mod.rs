@@ -22,7 +22,7 @@ pub use kernel::KernelNetwork;
 pub use local::LocalNetwork;
 pub use threaded::ThreadedNetwork;
 
-use crate::record::EngineRecord;
+use millstream_record::EngineRecord;
 
 /// Bytes that a link of Millstream carried, link headers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,10 +14,10 @@ use millstream::link::{Link, PairEnd};
 use super::protocol::{Job, StackJob};
 use super::stack::{self, SocketOptions};
 use crate::limits;
-use crate::record::EngineRecord;
 use crate::transport::LinkBytes;
 use crate::transport::Network;
 use crate::workload::{End, Outcome, Ports, Progress, Task};
+use millstream_record::EngineRecord;
 
 /// What the main thread tells a data thread.
 enum Step {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{EngineRecord, TcpInfoRecord};
 use crate::transport::LinkBytes;
 use crate::workload::{Counts, End, Ports, Task, Whereabouts, Wrong};
+use millstream_record::{EngineRecord, TcpInfoRecord};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -16,8 +16,8 @@ use super::protocol::{RouterJob, RouterReport};
 use super::stack::{self, LinkOptions};
 use crate::impair;
 use crate::limits;
-use crate::record::EngineRecord;
 use crate::transport::{bare_link_record, engine_record};
+use millstream_record::EngineRecord;
 
 /// How long it sleeps at most before it looks whether it is to end.
 const SLEEP: Duration = Duration::from_millis(limits::ROUTER_SLEEP_MS);

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
 use super::{Calls, Joined, Measure, Outcome, Progress, monotonic_ns};
-use crate::record::keys;
 use crate::transport::{ListenerId, Network, read_exact, write_all};
+use millstream_record::keys;
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {

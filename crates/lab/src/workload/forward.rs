@@ -15,8 +15,8 @@ use super::kind::{Kind, Plan};
 use super::transactions::latencies;
 use super::{End, Joined, Measure, Outcome, Part, Progress, Tracker, monotonic_ns};
 use crate::experiment::{Factor, Levels};
-use crate::record::keys;
 use crate::transport::{DatagramId, Network};
+use millstream_record::keys;
 
 /// Bytes of the moment that a datagram begins with.
 const STAMP_BYTES: usize = 8;

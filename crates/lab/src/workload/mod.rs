@@ -24,8 +24,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::record::TcpInfoRecord;
 use crate::transport::{ConnId, ConnInfo, DatagramId, ListenerId, Network};
+use millstream_record::TcpInfoRecord;
 
 pub use admission::Ticket;
 use admission::{Admission, BACKLOG};

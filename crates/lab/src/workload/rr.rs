@@ -5,8 +5,8 @@ use std::io;
 use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
 use super::{End, Joined, Lane, Measure, Outcome, Progress, describe, monotonic_ns};
-use crate::record::keys;
 use crate::transport::{ConnId, Network, read_exact, write_all};
+use millstream_record::keys;
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::kind::{Kind, Plan};
 use super::{End, Lane, Outcome, Progress, Tracker, Wrong, describe, monotonic_ns};
 use crate::experiment::{Factor, Levels};
-use crate::record::keys;
 use crate::transport::Network;
+use millstream_record::keys;
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {

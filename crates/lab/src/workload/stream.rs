@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::kind::{Kind, Plan};
 use super::{End, Lane, Outcome, Progress, Tracker, describe};
 use crate::experiment::{Factor, Levels};
-use crate::record::TcpInfoRecord;
-use crate::record::keys;
 use crate::transport::{ConnId, Network};
+use millstream_record::TcpInfoRecord;
+use millstream_record::keys;
 
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;

@@ -4,7 +4,7 @@ use super::datagrams::{Flow, run};
 use super::kind::{Kind, Plan};
 use super::{Joined, Measure};
 use crate::experiment::{Factor, Levels};
-use crate::record::keys;
+use millstream_record::keys;
 
 const DATAGRAM_BYTES: usize = 1;
 

@@ -8,8 +8,8 @@ use super::admission::{GREETING_BYTES, is_greeting};
 use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
 use super::{End, Joined, Measure, Outcome, Progress, monotonic_ns};
-use crate::record::keys;
 use crate::transport::{DatagramId, Network};
+use millstream_record::keys;
 
 /// See the module's promise.
 pub(super) const KIND: Kind = Kind {

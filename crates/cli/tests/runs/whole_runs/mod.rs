@@ -5,7 +5,7 @@ mod exported;
 mod places;
 mod routed;
 
-use millstream_lab::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 use crate::common::{Place, hosts_possible, words};
 

@@ -2,7 +2,7 @@
 //! nothing has come for a while.
 
 use crate::common::{Place, hosts_possible, words};
-use millstream_lab::record::{RunRecord, keys};
+use millstream_record::{RunRecord, keys};
 
 /// Runs the built-in experiment for a moment.
 fn forward(name: &str, arguments: &[&str]) -> Option<(Vec<RunRecord>, String)> {

@@ -7,7 +7,7 @@ use millstream_foreign::to_parse;
 use regex::Regex;
 
 use super::{Figure, Place, Prefixes};
-use crate::record::keys;
+use millstream_record::keys;
 
 /// How the figure of a known program is read.
 pub(super) struct Known {

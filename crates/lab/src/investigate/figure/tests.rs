@@ -2,7 +2,7 @@
 
 use super::known::known_figure;
 use super::*;
-use crate::record::keys;
+use millstream_record::keys;
 
 /// As a shell parts them, where quotes do not lie in each other.
 fn words(text: &str) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 use super::super::metric;
 use super::svg::{escape, n};
-use crate::record::{CpuSeries, RunRecord, keys};
 use millstream_diagnose::units::Scale;
+use millstream_record::{CpuSeries, RunRecord, keys};
 
 const WIDTH: f64 = 212.0;
 const LEFT: f64 = 33.0;

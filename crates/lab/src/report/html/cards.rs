@@ -6,8 +6,8 @@ use super::super::detail::spread;
 use super::super::model::{Case, Row};
 use super::activity;
 use super::room::Detailed;
-use crate::record::RunRecord;
 use millstream_diagnose::units::Scale;
+use millstream_record::RunRecord;
 
 #[derive(Serialize)]
 pub(super) struct CaseCards {

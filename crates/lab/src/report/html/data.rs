@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::super::model::Model;
 use super::room::Detailed;
-use crate::record::{Environment, ExperimentRecord, RunRecord};
+use millstream_record::{Environment, ExperimentRecord, RunRecord};
 
 /// Largest JSON put into a page; what goes beyond is left out by kind and named.
 pub(super) const SIZE_BYTES: usize = 900_000;

@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::super::model::{Case, Row};
 use super::super::tables::Drawn;
 use super::room::Detailed;
-use crate::record::{Probes, RunRecord};
 use millstream_diagnose::stats::median;
 use millstream_diagnose::units::{Scale, grouped, significant};
+use millstream_record::{Probes, RunRecord};
 
 /// CPUs listed per stack: the busiest.
 const CPUS: usize = 16;
@@ -176,10 +176,10 @@ fn workers(runs: &[&RunRecord]) -> Vec<[String; 7]> {
     let all = runs.iter().filter_map(|run| run.probes.workers.as_ref());
     let roles: BTreeSet<&String> = all.flat_map(|workers| workers.keys()).collect();
     let rows = roles.into_iter().map(|role| {
-        let of = |pick: fn(&crate::record::WorkerActivity) -> f64| {
+        let of = |pick: fn(&millstream_record::WorkerActivity) -> f64| {
             over(runs, |probes| Some(pick(probes.workers.as_ref()?.get(role)?)))
         };
-        let per_s = |pick: fn(&crate::record::WorkerActivity) -> u64| {
+        let per_s = |pick: fn(&millstream_record::WorkerActivity) -> u64| {
             number(over(runs, |probes| {
                 Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / probes.length_s()?)
             }))
@@ -226,7 +226,7 @@ fn interfaces(runs: &[&RunRecord]) -> Vec<[String; 8]> {
         })
         .collect();
     let rows = names.into_iter().filter_map(|(host, name)| {
-        let of = |pick: fn(&crate::record::InterfaceCounters) -> u64| {
+        let of = |pick: fn(&millstream_record::InterfaceCounters) -> u64| {
             over(runs, |probes| {
                 Some(pick(probes.hosts.as_ref()?.get(host)?.interfaces.get(name)?) as f64)
             })

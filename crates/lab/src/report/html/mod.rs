@@ -21,7 +21,7 @@ use super::metric::Better;
 use super::model::{Case, Model};
 use super::text::{extent, interval_text};
 use super::verdict;
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
 use room::{Detailed, PAGE_BYTES, Room};
 
 const PAGE: &str = include_str!("page.html");

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::super::detail::{each, in_detail};
 use super::super::model::{Case, Model};
-use crate::record::RunRecord;
 use millstream_diagnose::units::grouped;
+use millstream_record::RunRecord;
 
 /// Bytes of a page at most.
 pub(super) const PAGE_BYTES: usize = 1_990_000;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::record::for_tables;
+use millstream_record::for_tables;
 
 /// So many runs of one configuration on two stacks, each of another throughput and with its own records.
 fn many(count: u32) -> (ExperimentRecord, Vec<RunRecord>) {

@@ -1,18 +1,18 @@
 //! A run between addresses that are there already, of this host or with a far one.
 
 use super::{Run, results};
-use crate::error::Error;
 use crate::integrity;
 use crate::limits;
 use crate::namespace::current_inode;
 use crate::netlink::Netlink;
 use crate::probe::{self, NetSource, Sampler};
-use crate::record::{Probes, RunRecord};
 use crate::remote::WorkerProcess;
 use crate::remote::{Clock, FarSide};
 use crate::runner::Places;
 use crate::worker::{Reply, StackJob};
 use crate::workload::End;
+use millstream_record::error::Error;
+use millstream_record::{Probes, RunRecord};
 
 impl Run<'_> {
     /// The kernel's sockets at both ends; nothing of either host is made or set.

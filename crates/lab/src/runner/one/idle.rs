@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream::link::sys::{IdleLatency, IdleLatencyState};
 
-use crate::record::RunRecord;
+use millstream_record::RunRecord;
 
 /// What the kernel answers where nobody has asked for anything.
 const NO_LIMIT: Duration = Duration::from_secs(2_000);

@@ -6,17 +6,17 @@ use millstream::link::{Burst, Faults, Link, Reorder};
 
 use super::Run;
 use super::steps::Measured;
-use crate::error::Error;
 use crate::experiment::Configuration;
 use crate::hosts::{Between, Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
 use crate::impair::{EndConfig, Forwarder, Way, describe};
 use crate::integrity::{self, Claim};
 use crate::limits;
-use crate::record::{RUNNER, RunRecord, keys};
 use crate::remote::WorkerProcess;
 use crate::runner::results;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Ports};
+use millstream_record::error::Error;
+use millstream_record::{RUNNER, RunRecord, keys};
 
 /// What Ethernet adds to a packet on the path.
 const LINK_HEADER_BYTES: u64 = 14;

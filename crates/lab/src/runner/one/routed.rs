@@ -6,7 +6,6 @@ use millstream::link::netdev::ReceiveSteering;
 
 use super::Run;
 use super::asked::Routed;
-use crate::error::Error;
 use crate::hosts::{
     Between, FAR_INTERFACE, Hosts, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE, PREFIX_V4,
     PREFIX_V6, Path, Router, steer_from,
@@ -15,11 +14,12 @@ use crate::integrity;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::probe::Sampler;
-use crate::record::RunRecord;
 use crate::remote::WorkerProcess;
 use crate::runner::{overruns, results};
 use crate::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
 use crate::workload::End;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 
 impl Run<'_> {
     /// The near host sends to the far one by way of the router.

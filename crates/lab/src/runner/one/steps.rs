@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::Run;
 use crate::environment;
-use crate::error::Error;
 use crate::limits;
 use crate::probe::{Absent, IdleReading};
-use crate::record::{IdleCpu, RunRecord};
 use crate::remote::WorkerProcess;
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::still;
 use crate::worker::{Command, EndReport, Job, Reply, Report};
 use crate::workload::{Ports, monotonic_ns};
+use millstream_record::error::Error;
+use millstream_record::{IdleCpu, RunRecord};
 
 /// What was measured over the window.
 #[derive(Default)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Environment, FORMAT_VERSION, Probes, Timestamp};
+use super::ends::numbers;
+use super::{Environment, FORMAT_VERSION, Probes, Timestamp, Window};
 
 /// Everything that is kept of one finished run.
 ///
@@ -65,15 +66,6 @@ pub struct RunRecord {
     pub notes: Vec<String>,
 }
 
-/// A stretch of a run, in seconds after its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
-    /// First second measured.
-    pub start_s: f64,
-    /// End of the measured part.
-    pub end_s: f64,
-}
-
 /// Whether a run counts, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
@@ -127,24 +119,6 @@ pub struct IntervalSeries {
     pub series: BTreeMap<String, Vec<f64>>,
 }
 
-/// `TCP_INFO` of one connection at the end of a run (or the stack's own equivalent).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TcpInfoRecord {
-    /// Which worker: `client`, `server`.
-    pub role: String,
-    /// Number of the connection in its worker.
-    pub connection: u32,
-    /// `kernel` or `millstream`: whose numbers they are.
-    #[serde(default)]
-    pub stack: String,
-    /// Congestion control, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub congestion: Option<String>,
-    /// Names as in Linux's `tcp_info`, the unit at the end: `srtt_us`, `cwnd_bytes`, `retransmits`.
-    #[serde(deserialize_with = "numbers")]
-    pub fields: BTreeMap<String, f64>,
-}
-
 impl IntervalSeries {
     /// Beginning and end of every interval, of `n` of them, in seconds after the start of the run.
     pub fn spans(&self, n: usize) -> Vec<(f64, f64)> {
@@ -181,14 +155,6 @@ impl RunRecord {
     }
 }
 
-/// JSON knows no infinity: such a number was written as `null` and is no number on reading.
-pub(super) fn numbers<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, f64>, D::Error> {
-    let all = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
-    Ok(all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
-}
-
 fn number_lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<f64>>, D::Error> {
@@ -216,7 +182,7 @@ mod tests {
         let mut run = RunRecord::new("a-r0001");
         run.workload = "tcp_stream".into();
         run.factors.insert("streams".into(), "4".into());
-        run.results.insert(crate::record::keys::THROUGHPUT.into(), 1.25e10);
+        run.results.insert(crate::keys::THROUGHPUT.into(), 1.25e10);
         run.validity.reject("the interface counted 3 % of the bytes");
         let text = serde_json::to_string(&run).unwrap();
         assert_eq!(serde_json::from_str::<RunRecord>(&text).unwrap(), run);

@@ -17,7 +17,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
 use crate::own_folder::create_anew;
-use crate::record::{RunRecord, Table};
+use crate::{RunRecord, Table};
 
 /// The file with a row for each run.
 pub const RUNS: &str = "runs.parquet";

@@ -22,7 +22,7 @@ use postgres::{Client, Config, Error, Row};
 
 use super::schema::VERSION;
 use super::{Backend, Location, StoreError, Summary, Take, statements, summary};
-use crate::record::{ExperimentRecord, RunRecord};
+use crate::{ExperimentRecord, RunRecord};
 pub use address::Server;
 pub(super) use tls::Dialer;
 

@@ -5,17 +5,27 @@
 //! latencies, which end in `_us`. Unknown keys are ignored on reading, missing optional parts
 //! take their defaults, so that a record of another minor version still loads.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
+
 mod brief;
+mod ends;
 mod environment;
+pub mod error;
 mod experiment;
+#[cfg(feature = "parquet")]
+pub mod export;
 mod kernel;
 mod over_time;
+pub mod own_folder;
 mod probes;
 mod run;
+pub mod store;
 mod table;
 mod time;
 
-pub(crate) use brief::for_tables;
+pub use brief::for_tables;
+pub use ends::{EngineRecord, LinkRecord, StageRecord, TcpInfoRecord, WrongBytes};
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use kernel::{
@@ -24,21 +34,18 @@ pub use kernel::{
 };
 pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
-    CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
-    InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Measured, Probes, QdiscCounters,
-    RUNNER, StageRecord, Throttling, WorkerActivity, WrongBytes,
+    CpuActivity, CpuSeries, EndsOnCpus, HostCounters, IdleCpu, IdleState, InterfaceCounters,
+    InterruptRow, Interrupts, Measured, Probes, QdiscCounters, RUNNER, Throttling, WorkerActivity,
 };
-pub use run::{
-    IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,
-};
+pub use run::{IntervalSeries, PathProof, RunRecord, Validity, configuration_label};
 pub use table::{Column, Key, Kind, Table, Tables};
-pub use time::Timestamp;
+pub use time::{Timestamp, Window};
 
 /// Version of the JSON written here; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The factor whose level is a number of threads.
-pub(crate) const THREADS: &str = "threads";
+pub const THREADS: &str = "threads";
 
 /// Keys of `RunRecord::results` that every workload uses in the same sense.
 pub mod keys {

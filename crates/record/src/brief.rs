@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::run::numbers;
+use super::ends::numbers;
 use super::{
     CpuActivity, CpuSeries, Environment, IdleCpu, IntervalSeries, Probes, RunRecord, THREADS,
     Tables, Timestamp, Validity, Window, WorkerActivity, keys,
@@ -19,7 +19,7 @@ const TOLD: [&str; 2] = ["idle_latency.", "setting."];
 /// Reads the JSON of a run. All of it has to be JSON, but what no table tells of is not looked at and stays empty.
 ///
 /// Of a soak and of a profiled run with a number of threads all is read, for text tells of nearly all of either.
-pub(crate) fn for_tables(text: &str) -> serde_json::Result<RunRecord> {
+pub fn for_tables(text: &str) -> serde_json::Result<RunRecord> {
     let brief: Brief = serde_json::from_str(text)?;
     let is_soak = brief.results.contains_key(keys::CHECKED_BYTES);
     let is_threaded = brief.factors.contains_key(THREADS)

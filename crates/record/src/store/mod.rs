@@ -25,7 +25,7 @@ pub use error::StoreError;
 pub use location::{Location, without_password};
 pub use server::Server;
 
-use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, for_tables};
+use crate::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, for_tables};
 use sqlite::Sqlite;
 
 /// Takes the id and the record of a run.
@@ -210,7 +210,7 @@ impl Store {
         readable(self.read(&mut |take| self.backend.each_run(experiment_id, take))?)
     }
 
-    /// The same for tables ([`Report::text`](crate::report::Report::text) and `matrix`): what these do not tell of is
+    /// The same for tables (the text report and `matrix`): what these do not tell of is
     /// not read of a run, and is empty in it. A record that is no JSON is not readable here either.
     pub fn readable_runs_for_tables(&self, experiment_id: &str) -> Result<Readable, StoreError> {
         let runs = self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter();

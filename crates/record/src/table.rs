@@ -218,7 +218,7 @@ pub(super) mod before {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Probes;
+    use crate::Probes;
 
     #[test]
     fn probes_of_a_record_before_tables_become_tables() {

@@ -147,6 +147,15 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// A stretch of a run, in seconds after its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// First second measured.
+    pub start_s: f64,
+    /// End of the measured part.
+    pub end_s: f64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use rusqlite::{
 };
 
 use super::{Backend, StoreError, Summary, Take, schema, statements, summary};
-use crate::record::{ExperimentRecord, RunRecord};
+use crate::{ExperimentRecord, RunRecord};
 
 /// How long another process that is writing is waited for.
 const BUSY_TIMEOUT_MS: u64 = 10_000;

@@ -6,7 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::table::{Tables, before};
-use super::{EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window};
+use super::{
+    EngineRecord, EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window,
+    WrongBytes,
+};
 
 /// Name of the runner among the workers, where a part of the run is a thread of its own.
 pub const RUNNER: &str = "runner";
@@ -67,15 +70,19 @@ pub struct Probes {
     /// The tables of probes, by the probe's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tables: Tables,
-    /// Forms of probes before they answered tables.
+    /// Forms of probes before they answered tables; what is read leaves them empty.
+    #[doc(hidden)]
     #[serde(default, skip_serializing)]
-    pub(crate) softirqs: Option<Value>,
+    pub softirqs: Option<Value>,
+    #[doc(hidden)]
     #[serde(default, skip_serializing)]
-    pub(crate) softnet: Option<Value>,
+    pub softnet: Option<Value>,
+    #[doc(hidden)]
     #[serde(default, skip_serializing)]
-    pub(crate) pressure: Option<Value>,
+    pub pressure: Option<Value>,
+    #[doc(hidden)]
     #[serde(default, skip_serializing)]
-    pub(crate) disks: Option<Value>,
+    pub disks: Option<Value>,
     /// Numbers of probes that have nothing else: by probe, name → value over all samples.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, BTreeMap<String, Measured>>,
@@ -119,38 +126,6 @@ impl<'de> Deserialize<'de> for Probes {
             tables.extend(table.map(|table| (name.to_owned(), table)));
         }
         Ok(probes)
-    }
-}
-
-/// Bytes of `soak` that were not those sent, which follow each other.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WrongBytes {
-    /// Its number, from 1; another one of each direction.
-    pub connection: u64,
-    /// `near to far`, or `far to near`.
-    pub direction: String,
-    /// Bytes of the direction before the first wrong one.
-    pub offset: u64,
-    /// When it was read: seconds, as those of the window.
-    pub at_s: f64,
-    /// The bytes from there on that were to come, a few.
-    pub expected: Vec<u8>,
-    /// As many that came.
-    pub seen: Vec<u8>,
-}
-
-impl std::fmt::Display for WrongBytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connection, direction, offset, at_s, expected, seen } = self;
-        let hex = |bytes: &[u8]| {
-            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
-        };
-        write!(
-            f,
-            "connection {connection} {direction}, offset {offset}, at {at_s:.3} s: expected {}, seen {}",
-            hex(expected),
-            hex(seen)
-        )
     }
 }
 
@@ -227,76 +202,6 @@ impl IdleState {
     /// Whether the processor stops in it; in the state without an exit latency it polls.
     pub fn halts(&self) -> bool {
         self.exit_latency_us > 0
-    }
-}
-
-/// What an engine of Millstream counted and timed from its start to the end of the traffic.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineRecord {
-    /// Which worker: `near`, `far`.
-    pub role: String,
-    /// Its counters.
-    pub counters: BTreeMap<String, u64>,
-    /// Turns whose stages were timed.
-    pub timed_turns: u64,
-    /// What was seen of each stage in them.
-    pub stages: BTreeMap<String, StageRecord>,
-    /// Histograms by powers of two: least value of a bucket, and how many values lay in it.
-    pub batches: BTreeMap<String, Vec<(u64, u64)>>,
-    /// What its links say of themselves.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkRecord>,
-}
-
-/// A link of an engine at the end of the traffic.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkRecord {
-    /// The interface, or what stands for one.
-    pub name: String,
-    /// `up`, `down`, `failed`.
-    pub state: String,
-    /// The largest IP packet that it carried then.
-    pub mtu_bytes: u64,
-    /// Its counters from its start on, those that are not zero.
-    pub counters: BTreeMap<String, u64>,
-    /// What it dropped, by cause.
-    pub drops: BTreeMap<String, u64>,
-    /// What was asked for and not had, and what its interface has become since.
-    pub notes: Vec<String>,
-}
-
-/// One stage in all timed turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageRecord {
-    /// Nanoseconds.
-    pub ns: u64,
-    /// Longest visit.
-    pub max_ns: u64,
-    /// Visits.
-    pub visits: u64,
-    /// Packets or calls dealt with in them.
-    pub units: u64,
-}
-
-impl EngineRecord {
-    /// Share of the timed turns that each stage took.
-    pub fn shares(&self) -> impl Iterator<Item = (&str, f64)> {
-        let total: u64 = self.stages.values().map(|stage| stage.ns).sum();
-        let share = move |stage: &StageRecord| stage.ns as f64 / total.max(1) as f64;
-        self.stages.iter().map(move |(name, stage)| (name.as_str(), share(stage)))
-    }
-
-    /// What is to be kept in mind of its links: why they dropped packets, that they are not up, and what they note.
-    /// Without numbers, which are others in every run.
-    pub fn remarks(&self) -> Vec<String> {
-        let of = |link: &LinkRecord| {
-            let LinkRecord { name, state, drops, notes, .. } = link;
-            let said = |what: String| format!("{}: Millstream's link {name} {what}", self.role);
-            let down = (state != "up").then(|| said(format!("was {state} at the end")));
-            let dropped = drops.keys().map(|cause| said(format!("dropped packets ({cause})")));
-            down.into_iter().chain(dropped).chain(notes.clone()).collect::<Vec<_>>()
-        };
-        self.links.iter().flat_map(of).collect()
     }
 }
 
