@@ -129,13 +129,52 @@ fn the_queue_of_a_device_that_engines_share_does_so_too() {
     moved_over(two_queues, PairConfig::default(), 3, 4 << 20, 10_000, 8192);
 }
 
+/// Another stream's data lie in the link before those of the read that begins: they are copied out, and both are whole.
 #[test]
 fn what_is_not_for_the_reader_takes_the_long_way() {
-    for chunk in [128 << 10, 10_000] {
-        // A reader that is always behind never waits, and nothing is guessed.
-        let missed = || moved(PairConfig::default(), 3, 4 << 20, chunk, 8192).tcp_rx_direct_missed;
-        assert!((0..5).any(|_| missed() > 0), "chunks of {chunk}: no wrong guess");
-    }
+    // a window of which the last segments are bulk
+    const FIRST: usize = 512 << 10;
+    const THEN: usize = 64 << 10;
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let data = |of, len| -> Vec<u8> { (0..len).map(|at| pattern(of, at)).collect() };
+    let stats = std::thread::scope(|scope| {
+        let far_pool = pool.clone();
+        let (has_read, reads) = std::sync::mpsc::channel();
+        let (has_sent, sent) = std::sync::mpsc::channel();
+        let reader = scope.spawn(move || {
+            let mut with: EngineConfig = config(&far_pool, 2);
+            with.limits.tuning.direct_read_bytes = 8192;
+            let stack = Stack::new(engine(with, Box::new(Placing::new(far)), &FAR));
+            let listener = TcpListener::bind(&stack, addr(PORT), 8).expect("listen");
+            has_read.send(()).expect("somebody waits");
+            let mut all = [(); 2].map(|()| listener.accept().expect("a connection").0);
+            let mut buffer = vec![0; FIRST];
+            all[0].read_exact(&mut buffer).expect("the first");
+            has_read.send(()).expect("somebody waits");
+            sent.recv().expect("somebody writes");
+            for of in [0, 1] {
+                all[of].read_exact(&mut buffer[..THEN]).expect("all");
+                assert!(buffer[..THEN] == data(of, THEN), "stream {of}");
+            }
+            stack.engine().stats().clone()
+        });
+        let stack = Stack::new(engine(config(&pool, 1), near, &NEAR));
+        reads.recv().expect("a listener");
+        let mut all = [(); 2].map(|()| TcpStream::connect(&stack, addr(PORT)).expect("connect"));
+        all[0].write_all(&data(0, FIRST)).expect("write");
+        while reads.try_recv().is_err() {
+            stack.run_once(Some(std::time::Duration::from_millis(1))).expect("a turn");
+        }
+        for of in [1, 0] {
+            all[of].write_all(&data(of, THEN)).expect("write");
+        }
+        has_sent.send(()).expect("somebody waits");
+        drop(all);
+        stack.finish(std::time::Duration::from_secs(20)).expect("an end");
+        reader.join().expect("the reader")
+    });
+    assert!(stats.tcp_rx_direct_missed > 0, "no wrong guess");
 }
 
 #[test]
