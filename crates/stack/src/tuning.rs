@@ -290,6 +290,8 @@ pub const RESERVE_PART: usize = 32;
 /// Under memory pressure a connection moves if what it holds would have gone, to the peer or to the application, within
 /// so many seconds at the pace of the last one. Slower ones have their minimum, and are the first to be reset.
 pub const MOVING_SECONDS: usize = 32;
+/// See [`MOVING_SECONDS`]: the shortest time, where memory stays scarce. A sender's queue holds two windows.
+pub const LEAST_MOVING_SECONDS: usize = 2;
 
 /// Where memory is scarce half as much time is left after each of these.
 pub const DEMAND_PAUSE: Duration = Duration::from_millis(250);

@@ -5,8 +5,9 @@
 //! It is in *excess* when its peer does not empty the send queue within the demand; then the receive queue counts, too,
 //! because an application whose writes wait, as an echo server's, does not read for that reason. How fast it reads is no
 //! excuse for what its peer does not take: an echo server moves it from one queue to the other. While memory stays
-//! scarce the demand is halved again and again, down to a second: an attacker who moves as little as each demand asks for
-//! has to move all it holds in each second in the end, as users do.
+//! scarce the demand is halved again and again, down to two seconds: an attacker who moves as little as each demand asks
+//! for has to move all it holds in two seconds in the end, as users do. (A user whose path has just become narrow holds
+//! two windows, and is not in excess by them.)
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use crate::socket::SocketId;
-use crate::tuning::{DEMAND_PAUSE, MOVING_SECONDS};
+use crate::tuning::{DEMAND_PAUSE, LEAST_MOVING_SECONDS, MOVING_SECONDS};
 
 /// For so long after it was first seen it is not known of a connection whether it moves.
 const UNKNOWN_WITHIN: Duration = Duration::from_millis(250);
@@ -129,7 +130,7 @@ impl Paces {
         }
         if self.change.replace(now + DEMAND_PAUSE).is_some() {
             self.demand = match (is_critical, is_scarce) {
-                (_, true) => (self.demand / 2).max(1),
+                (_, true) => (self.demand / 2).max(LEAST_MOVING_SECONDS),
                 (true, false) => self.demand,
                 (false, false) => (self.demand * 2).min(MOVING_SECONDS),
             };

@@ -93,9 +93,10 @@ pub struct World {
     pub pongs: u64,
     /// The host's answers to who asks for its link address.
     pub answers: u64,
-    /// Resets for the attacker, and sockets that were told of an eviction.
+    /// Resets for the attacker, its sockets that were told of an eviction, and those of others that were.
     pub resets: u64,
     pub told: u64,
+    pub told_users: u64,
     /// The attacker opens nothing any more.
     has_left: bool,
     v6: bool,
@@ -173,6 +174,7 @@ impl World {
             answers: 0,
             resets: 0,
             told: 0,
+            told_users: 0,
             has_left: false,
             v6,
             macs: (medium == Medium::Ethernet).then_some([macs[0], far_mac]),
@@ -384,7 +386,11 @@ impl World {
                 while written == Ok(data.len()) {
                     written = self.far.tcp(id).write(&data);
                 }
-                self.told += u64::from(written == Err(millstream::Error::Evicted));
+                if written == Err(millstream::Error::Evicted) {
+                    let remote = self.far.tcp(id).addresses().expect("a connection").remote;
+                    let is_user = remote.ip() == addr(self.v6, 1, 0).ip();
+                    *(if is_user { &mut self.told_users } else { &mut self.told }) += 1;
+                }
             }
             if readiness.closed {
                 self.far.tcp(id).close();
