@@ -326,15 +326,15 @@ mod tests {
         assert_eq!(tune(true, true, 1), MOVING_SECONDS, "not at once");
         assert_eq!(tune(true, true, 2), MOVING_SECONDS / 4);
         assert_eq!(tune(true, false, 5), MOVING_SECONDS / 4);
-        assert_eq!(tune(true, true, 20), 1);
-        assert_eq!(tune(false, false, 2), 4);
+        assert_eq!(tune(true, true, 20), LEAST_MOVING_SECONDS);
+        assert_eq!(tune(false, false, 2), 4 * LEAST_MOVING_SECONDS);
         assert_eq!(tune(false, false, 20), MOVING_SECONDS);
         // an even pace that did is in excess by the new demand
         let paced = |second: u32| passed(second * ENOUGH, 0);
-        for demand in [MOVING_SECONDS, 1] {
+        for demand in [MOVING_SECONDS, LEAST_MOVING_SECONDS] {
             paces.demand = demand;
             let last = (0..5).map(|s| paces.look(id(0), paced(s), at(u64::from(s) * 1000))).last();
-            assert_eq!(last.is_some_and(|moving| moving.excess != 0), demand == 1);
+            assert_eq!(last.is_some_and(|moving| moving.excess != 0), demand != MOVING_SECONDS);
         }
     }
 }
