@@ -55,7 +55,7 @@ fn pairs() -> impl Iterator<Item = (usize, usize)> {
     NUMBERS.iter().flat_map(|&a| BESIDE.iter().map(move |&b| (a, b)))
 }
 
-/// What may panic, as its documentation says. Nothing else does.
+/// Calls that may panic, as their documentation says. No other call may.
 const PANICS: [&str; 3] = ["commit", "write_at", "fill"];
 
 thread_local! {

@@ -1,5 +1,5 @@
-//! A run as far as tables tell of it: what `show` reads of ten thousand runs. Most of a record is series and counters for the
-//! page alone.
+//! The part of a run that tables show: `show` reads no more of ten thousand runs. Most of a record
+//! is series and counters for the page alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,9 +16,11 @@ use super::{
 /// Facts of a run that tables ask for: the wake-up times of idle CPUs, and levels of factors that the run does not name.
 const TOLD: [&str; 2] = ["idle_latency.", "setting."];
 
-/// Reads the JSON of a run. All of it has to be JSON, but what no table tells of is not looked at and stays empty.
+/// Reads the JSON of a run. All of it has to be JSON, but parts that no table shows are skipped and
+/// stay empty.
 ///
-/// Of a soak and of a profiled run with a number of threads all is read, for text tells of nearly all of either.
+/// A soak, and a profiled run with a number of threads, are read whole, because their text shows
+/// nearly all of them.
 pub fn for_tables(text: &str) -> serde_json::Result<RunRecord> {
     let brief: Brief = serde_json::from_str(text)?;
     let is_soak = brief.results.contains_key(keys::CHECKED_BYTES);
@@ -59,7 +61,7 @@ struct Brief {
     notes: Vec<String>,
 }
 
-/// What other programs had of the CPUs, and where idle ones were.
+/// The probes that tables show; `kernel` tells only that the run was profiled.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct BriefProbes {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What an engine of Millstream counted and timed from its start to the end of the traffic.
+/// Counters and times of an engine of Millstream, from its start to the end of the traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineRecord {
     /// Which worker: `near`, `far`.
@@ -13,11 +13,11 @@ pub struct EngineRecord {
     pub counters: BTreeMap<String, u64>,
     /// Turns whose stages were timed.
     pub timed_turns: u64,
-    /// What was seen of each stage in them.
+    /// Time and visits of each stage in them.
     pub stages: BTreeMap<String, StageRecord>,
     /// Histograms by powers of two: least value of a bucket, and how many values lay in it.
     pub batches: BTreeMap<String, Vec<(u64, u64)>>,
-    /// What its links say of themselves.
+    /// Its links, with their counters and notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkRecord>,
 }
@@ -33,9 +33,10 @@ pub struct LinkRecord {
     pub mtu_bytes: u64,
     /// Its counters from its start on, those that are not zero.
     pub counters: BTreeMap<String, u64>,
-    /// What it dropped, by cause.
+    /// Packets that it dropped, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// What was asked for and not had, and what its interface has become since.
+    /// Features that were asked for and not granted, and changes of its interface since it was
+    /// opened.
     pub notes: Vec<String>,
 }
 
@@ -60,8 +61,8 @@ impl EngineRecord {
         self.stages.iter().map(move |(name, stage)| (name.as_str(), share(stage)))
     }
 
-    /// What is to be kept in mind of its links: why they dropped packets, that they are not up, and what they note.
-    /// Without numbers, which are others in every run.
+    /// Returns remarks about its links: causes of dropped packets, links that are not up, and their
+    /// notes. They have no numbers, since these differ from run to run.
     pub fn remarks(&self) -> Vec<String> {
         let of = |link: &LinkRecord| {
             let LinkRecord { name, state, drops, notes, .. } = link;

@@ -1,5 +1,4 @@
-//! What can go wrong in the laboratory, each as one line that says what was
-//! refused and what to do.
+//! Errors of the laboratory, each as one line that says what was refused and what to do.
 
 use std::fmt;
 use std::io;
@@ -7,12 +6,13 @@ use std::io;
 /// An error of the laboratory; its `Display` form is a single line.
 #[derive(Debug)]
 pub enum Error {
-    /// What was asked for and is not begun: an experiment, factor, level or option that is not accepted, a file or
-    /// an interface that is not there. The text names the key, the value and what is allowed.
+    /// The request is refused before it begins: an experiment, factor, level or option that is not
+    /// accepted, a file or an interface that is not there. The text names the key, the value and
+    /// what is allowed.
     Refused(String),
     /// A host, link or kernel setting could not be made.
     Host {
-        /// What was being done.
+        /// The step that failed, as it stands after “cannot”.
         doing: String,
         /// The kernel's answer.
         source: io::Error,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Environment, FORMAT_VERSION, Timestamp};
 
-/// What was asked, how it was to be answered, and where.
+/// The question, the design and the surroundings of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentRecord {
     /// [`FORMAT_VERSION`] of the program that wrote it.
@@ -39,10 +39,10 @@ pub struct ExperimentRecord {
     /// Factors with their levels, other than workload and stack.
     #[serde(default)]
     pub factors: BTreeMap<String, Vec<String>>,
-    /// What is not the same on the two sides, for the reader to weigh.
+    /// Differences between the two sides, for the reader to weigh.
     #[serde(default)]
     pub differences: Vec<Difference>,
-    /// Whether its runs were to have CPUs that are near each other: those that had not may be set aside.
+    /// True where CPUs near each other were asked for: runs that had others may be set aside.
     #[serde(default)]
     pub steady_cpus: bool,
     /// The definition as run (TOML), overrides applied.
@@ -90,9 +90,10 @@ impl ExperimentRecord {
     }
 }
 
-/// What tells experiments of one name and second apart: those of one seed by their processes, those of seeds and
-/// processes that both follow each other, as slices of a design have, because a seed is scattered first (Fibonacci
-/// hashing); and those of one process, whose runs may all end within the second, by their number.
+/// Returns the end of an id, which tells experiments of one name and second apart. The process
+/// number separates those of one seed. The seed is scattered first (Fibonacci hashing), so that
+/// seeds and processes that both follow each other, as slices of a design have, differ too. The
+/// number separates those of one process, whose runs may all end within the second.
 fn tail(seed: u64, process: u32, number: u32) -> u16 {
     let of_number = (number as u16).wrapping_mul(0x9e37);
     (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 ^ process as u16 ^ of_number

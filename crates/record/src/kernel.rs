@@ -1,4 +1,4 @@
-//! What BPF programs counted in the kernel during a run.
+//! Counts that BPF programs made in the kernel during a run.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,14 @@ pub struct KernelActivity {
     /// Name → why it is not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,
-    /// Who sent interrupts to other CPUs, the most first.
+    /// Functions that sent interrupts to other CPUs, the most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cross_calls: Vec<CrossCallRecord>,
-    /// Who asked other CPUs to run a function, the most first: what an interrupt was sent for.
+    /// Functions that asked other CPUs to run a function (a reason to send an interrupt), the most
+    /// frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_requests: Vec<CrossCallRecord>,
-    /// Who waited for locks, the longest time first.
+    /// Callers that waited for locks, the longest time first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lock_waits: Vec<LockWaitRecord>,
     /// Latencies by powers of two.
@@ -38,7 +39,7 @@ pub struct KernelActivity {
     /// Where the CPUs were found by the CPU clock, the most first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<StackRecord>,
-    /// What each program cost, where that was counted.
+    /// Cost of each BPF program, where that was counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, CostRecord>,
 }
@@ -70,7 +71,7 @@ pub struct CrossCallRecord {
     pub count: u64,
     /// By the CPU that sent.
     pub by_cpu: Vec<u64>,
-    /// Of the ways that led there the one met most, the innermost function first.
+    /// The most frequent call stack of the sender, the innermost function first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stack: Vec<String>,
 }
@@ -100,13 +101,13 @@ pub struct HistogramRecord {
     pub what: String,
     /// The CPU.
     pub cpu: u32,
-    /// How many.
+    /// Number of times recorded.
     pub count: u64,
     /// Their sum.
     pub total_s: f64,
     /// Pairs of the least nanoseconds of a bucket, a power of two, and how many lay in it.
     pub buckets_ns: Vec<(u64, u64)>,
-    /// How many more lasted longer than could be timed, beyond the last bucket.
+    /// Further ones that lasted longer than the probe can time; not in `count`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub longer: u64,
 }
@@ -140,7 +141,7 @@ impl StackRecord {
         self.stack.first().map_or("", String::as_str)
     }
 
-    /// Whether it is an idle CPU: nothing but the idle loop, and no interrupt in it.
+    /// Returns true for an idle CPU: nothing but the idle loop, and no interrupt in it.
     pub fn is_idle(&self) -> bool {
         let last = self.stack.last().map_or("", |name| name.trim_end_matches("_[k]"));
         self.process() == "idle"
@@ -152,7 +153,7 @@ impl StackRecord {
         Self { stack: vec![LOST.to_owned()], by_cpu }
     }
 
-    /// Whether it stands for [`lost`](Self::lost) samples.
+    /// Returns true where it stands for [`lost`](Self::lost) samples.
     pub fn is_lost(&self) -> bool {
         self.process() == LOST
     }
@@ -190,7 +191,7 @@ impl StackRecord {
     }
 }
 
-/// What a program of the probe cost.
+/// Cost of one BPF program of the probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostRecord {
     /// Times that it ran while costs were counted.

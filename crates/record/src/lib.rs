@@ -1,4 +1,5 @@
-//! What the laboratory keeps: one [`ExperimentRecord`] per experiment and one [`RunRecord`] per run.
+//! The records that the laboratory keeps: one [`ExperimentRecord`] per experiment and one
+//! [`RunRecord`] per run.
 //!
 //! The JSON of these types is the run format of `docs/run-format.md`. Numbers are in base units
 //! (seconds, bytes, bits per second) and the unit is the end of the key; the exceptions are
@@ -104,7 +105,7 @@ pub mod keys {
     pub const QUEUE_PAYLOAD: &str = "queue_payload_bytes";
     /// Series: bytes of memory that it holds.
     pub const QUEUE_HELD: &str = "queue_held_bytes";
-    /// What it may hold.
+    /// Capacity of that queue, in bytes.
     pub const QUEUE_LIMIT: &str = "queue_limit_bytes";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";
@@ -119,7 +120,7 @@ pub mod keys {
     pub const CPU_SECONDS: &str = "cpu_s";
     /// Segments sent again, in percent of the segments with data sent (impaired path).
     pub const RETRANSMITTED: &str = "retransmitted_percent";
-    /// Of the segments with data sent, those that the receiver says by D-SACK it had already.
+    /// Segments with data that the receiver already had (by its D-SACKs), in percent of those sent.
     pub const SPURIOUS: &str = "spurious_percent";
     /// Share of the near host in the goodput of near host and rival.
     pub const SHARE: &str = "share_percent";

@@ -9,7 +9,7 @@ use super::StageRecord;
 /// One value for each step between samples; `None` where it was not asked for, or not to be had.
 pub type Series = Vec<Option<u64>>;
 
-/// What the TCP sockets of a host or an engine had in their queues, all together.
+/// Queues of all TCP sockets of a host or an engine, summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSeries {
     /// Bytes that were received and that nobody has read.
@@ -28,7 +28,7 @@ impl QueueSeries {
         self.held_bytes.push(seen.map(|seen| seen[2]));
     }
 
-    /// Whether there ever was something in them.
+    /// Returns true if any of the queues ever held something.
     pub fn is_of_something(&self) -> bool {
         let Self { received_bytes, sent_bytes, held_bytes } = self;
         [received_bytes, sent_bytes, held_bytes].into_iter().flatten().flatten().any(|&n| n > 0)
@@ -47,15 +47,16 @@ pub struct EngineSeries {
     pub constant: BTreeMap<String, u64>,
     /// Its sockets' queues.
     pub queues: QueueSeries,
-    /// What was added to its stages and histograms in the first and in the last quarter of the time it was seen.
+    /// Additions to its stages and histograms in the first and in the last quarter of the time it
+    /// was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarters: Option<[EngineStretch; 2]>,
 }
 
-/// What an engine added to its stages and histograms in a stretch of time.
+/// Additions to an engine's stages and histograms in a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineStretch {
-    /// How long it was, by the engine's clock.
+    /// Length of the stretch by the engine's clock, in nanoseconds.
     pub ns: u64,
     /// Its timed turns, by stage; the longest visit is that of the whole time until then.
     pub stages: BTreeMap<String, StageRecord>,

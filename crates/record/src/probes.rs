@@ -1,4 +1,4 @@
-//! What the probes saw during a run. A probe that could not look is `None` and named in `absent`.
+//! Results of the probes of a run. A probe that could not look is `None` and named in `absent`.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,11 @@ pub struct Probes {
     /// True where more samples were due than are kept: the last step is all the rest of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_out: bool,
-    /// What sampling itself cost: CPU time of the sampler.
+    /// CPU time of the sampler itself.
     #[serde(default)]
     pub own_cpu_s: f64,
-    /// CPU time of each probe over all samples but the first and the last, which have work of their own.
+    /// CPU time of each probe over all samples but the first and the last, which have work of their
+    /// own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probe_cpu_s: BTreeMap<String, f64>,
     /// Probes that saw nothing, with the reason.
@@ -55,13 +56,14 @@ pub struct Probes {
     /// The worker processes, by role; with the runner where the path is a thread of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<BTreeMap<String, WorkerActivity>>,
-    /// Where both ends ran side by side, inside the window; filled in by who started them.
+    /// CPUs of the two ends while both ran, inside the window; filled in by the process that
+    /// started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<EndsOnCpus>,
     /// Queueing disciplines of the hosts, by host, interface, kind and handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qdiscs: Option<BTreeMap<String, QdiscCounters>>,
-    /// How long a CPU quota held the ends back; filled in by who started them.
+    /// Time for which a CPU quota held the ends back; filled in by the process that started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttling: Option<Throttling>,
     /// Idle states of every CPU inside the window, filled in by the runner.
@@ -86,7 +88,7 @@ pub struct Probes {
     /// Numbers of probes that have nothing else: by probe, name → value over all samples.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, BTreeMap<String, Measured>>,
-    /// What BPF programs counted in the kernel.
+    /// Counts that BPF programs made in the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelActivity>,
     /// State of the connections at the end, filled in from what the workers report.
@@ -139,7 +141,8 @@ pub enum Measured {
     Level(f64),
 }
 
-/// On which CPUs the two ends ran, looked at together: of two that move, each alone says nothing of the other.
+/// The CPUs of the two ends, looked at together: where both move, each alone says nothing of the
+/// other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndsOnCpus {
     /// Share of the time in which both ends were on one CPU.
@@ -166,7 +169,7 @@ pub struct QdiscCounters {
     pub waiting_share: f64,
 }
 
-/// What a CPU quota took from the ends of a run.
+/// Time that a CPU quota took from the ends of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throttling {
     /// Time that the group which was held back longest had to wait, of all its CPUs together.
@@ -190,7 +193,8 @@ pub struct IdleCpu {
 pub struct IdleState {
     /// The driver's name for it: `POLL`, `C1`, `haltpoll idle`.
     pub name: String,
-    /// How long it takes to leave by the driver's word, which a virtual machine's knows nothing of.
+    /// Time to leave it, as the driver states it; the driver in a virtual machine does not know the
+    /// host's.
     pub exit_latency_us: u64,
     /// Times that it was entered.
     pub entries: u64,
@@ -199,7 +203,8 @@ pub struct IdleState {
 }
 
 impl IdleState {
-    /// Whether the processor stops in it; in the state without an exit latency it polls.
+    /// Returns true where the processor stops in this state. In one without an exit latency it
+    /// polls.
     pub fn halts(&self) -> bool {
         self.exit_latency_us > 0
     }
@@ -398,7 +403,7 @@ pub struct InterfaceCounters {
 pub struct WorkerActivity {
     /// Process number, for matching with traces.
     pub pid: u32,
-    /// What the kernel calls it, as profiles do.
+    /// The kernel's name of the process, as profiles show it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Threads seen at most.
@@ -410,7 +415,8 @@ pub struct WorkerActivity {
     /// CPU time of the thread that used most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread_s: Option<f64>,
-    /// How long the thread that waited longest was ready and had no CPU; `None` where the kernel does not count it.
+    /// Time for which the thread that waited longest was ready and had no CPU; `None` where the
+    /// kernel does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_cpu_wait_s: Option<f64>,
     /// Went to sleep by itself.

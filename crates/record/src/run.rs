@@ -52,10 +52,11 @@ pub struct RunRecord {
     /// The outcome over time. Intervals of a run depend on each other: they are for plots, not for n.
     #[serde(default)]
     pub intervals: IntervalSeries,
-    /// What the machine did meanwhile.
+    /// Probes of this machine during the run.
     #[serde(default)]
     pub probes: Probes,
-    /// What another machine did meanwhile that had the far end, in the times of this one.
+    /// Probes of the machine with the far end, where it is another one; their times are by this
+    /// one's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_probes: Option<Box<Probes>>,
     /// The facts of this run, such as settings of its hosts; the machine's are in the experiment.
@@ -66,7 +67,7 @@ pub struct RunRecord {
     pub notes: Vec<String>,
 }
 
-/// Whether a run counts, and if not, why.
+/// Says if the run counts, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
     /// False: the run is listed and drawn but enters no summary.
@@ -99,7 +100,7 @@ pub struct PathProof {
     pub reported_bytes: u64,
     /// Bytes that the interface counted in the same stretch (headers included).
     pub counted_bytes: u64,
-    /// Whether the two agree within the limits of the workload.
+    /// True where the two agree within the limits of the workload.
     pub agrees: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What needs no contender: a flood of small segments, packets that must all arrive, checksums
+//! Rows without a contender: a flood of small segments, packets that must all arrive, checksums
 //! while copying.
 
 use crate::Options;

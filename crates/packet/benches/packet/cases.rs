@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What malloc is asked for: a frame and its descriptor.
+/// Size of one malloc request: a frame and its descriptor.
 const BUFFER_BYTES: usize = 2048 + 64;
 const MESSAGE_BYTES: usize = 460_000;
 const BURST: usize = 32;
@@ -160,12 +160,12 @@ fn cross<B: Buffers>(operations: usize, other: &Other, buffers: &mut B) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// What the other core works in one go, and what it takes longer for than anything that
-/// interrupts it would: then it was not running.
+/// Reads that the other core's work does between two looks at the clock. Where these took longer
+/// than `AWAY`, which no interrupt takes, the thread was not running, and they are left out.
 const WORK_READS: u64 = 1000;
 const AWAY: Duration = Duration::from_micros(200);
 
-/// How long messages go on in one round, and the work without them before.
+/// Duration of the messages in one round, and of the work alone before them.
 const STRETCH: Duration = Duration::from_millis(20);
 
 /// The work on the other core so far: nanoseconds it has taken, and reads.

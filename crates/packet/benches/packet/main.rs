@@ -1,12 +1,13 @@
-//! What the packet layer costs, beside its peers, and whether that is what it is held to:
+//! Measures the cost of the packet layer beside its peers, and checks each figure against its bound:
 //! `cargo bench -p millstream-packet`, or with
 //! `-- [part of a row's name]… [--rounds N] [--packets N]`.
 //!
 //! Every contender is a process that answers the same cases: this crate's pool; malloc of glibc,
 //! jemalloc and mimalloc (this program with the library preloaded); DPDK's mempool, mbuf and ring
-//! (compiled from `dpdk.c`). What is not installed is left out, and said so. Rounds of all
-//! contenders alternate, so that a slow moment of the machine hits all of them; shown are medians,
-//! the median of the rounds' ratios, and the tenth and ninetieth of a hundred of those.
+//! (compiled from `dpdk.c`). A contender that is not installed is left out, and the table says so.
+//! Rounds of all contenders alternate, so that a slow moment of the machine hits all of them. The
+//! table shows medians, the median of the rounds' ratios, and the tenth and ninetieth of a hundred
+//! of those.
 //!
 //! `--packets 1000000000` hands that many packets from one core to the other and checks that each
 //! arrives once and in order.
@@ -20,7 +21,7 @@ mod table;
 
 use table::Table;
 
-/// What to run.
+/// The command line: how many rounds, how many packets, and which rows to run.
 struct Options {
     rounds: usize,
     packets: u64,

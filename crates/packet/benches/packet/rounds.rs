@@ -36,7 +36,7 @@ const CASES: [Case; 7] = [
     case("message", "460 KB taken, touched, freed", 10, None, None),
 ];
 
-/// What the numbers of a message's answer are, after the time.
+/// Names, units and bounds of the figures that a message's answer has after the time.
 const MESSAGE_COLUMNS: [(&str, &str, Option<Held>); 3] = [
     ("  page faults of a message", "", Some(Held::Zero)),
     ("  TLB shoot-downs of the machine", "/s", Some(Held::Zero)),

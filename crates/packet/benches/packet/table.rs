@@ -14,12 +14,12 @@ pub struct Row {
     pub held_to: Option<Held>,
 }
 
-/// What the ratio is held to.
+/// The bound that a row is held to.
 #[derive(Clone, Copy)]
 pub enum Held {
     AtMost(f64),
     Same,
-    /// Not the ratio: ours itself is to be nothing.
+    /// Ours itself, not the ratio, has to be zero.
     Zero,
 }
 
@@ -54,7 +54,7 @@ impl Row {
 #[derive(Default)]
 pub struct Table {
     pub rows: Vec<Row>,
-    /// What was left out and why, and facts that are no figures.
+    /// Rows left out, with the reason, and facts that are not figures.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a store, each in one line that says what to do.
+//! Errors of a store, each in one line that says what to do.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub enum StoreError {
     BadUrl {
         /// It, without its password.
         url: String,
-        /// What is wrong.
+        /// The fault of the URL.
         why: String,
     },
     /// An option of a URL that has no such value, or not beside another.
@@ -29,9 +29,9 @@ pub enum StoreError {
     Unreachable {
         /// Where.
         at: Location,
-        /// What was said.
+        /// The system's or the server's message.
         why: String,
-        /// What to do.
+        /// Advice to the user.
         remedy: &'static str,
     },
     /// There is no such file, an empty one, or a database without our tables.
@@ -39,11 +39,11 @@ pub enum StoreError {
         /// Where.
         at: Location,
     },
-    /// What is there is no store of this program.
+    /// The file or database is not a store of this program.
     NotAStore {
         /// Where.
         at: Location,
-        /// What it is instead, as far as known.
+        /// Its actual kind, as far as known.
         why: String,
     },
     /// A later version of this program wrote it.
@@ -64,7 +64,7 @@ pub enum StoreError {
     Io {
         /// Where.
         at: Location,
-        /// What the system said.
+        /// The system's message.
         why: String,
     },
     /// A record is not readable or not writable.
@@ -73,16 +73,16 @@ pub enum StoreError {
         at: Location,
         /// Id of the record.
         id: String,
-        /// What was wrong.
+        /// The reason.
         why: String,
     },
     /// No experiment has that id or name.
     NoExperiment {
         /// Where.
         at: Location,
-        /// What was asked for.
+        /// The id or name that was asked for.
         wanted: String,
-        /// How many experiments it holds.
+        /// Number of experiments in the store.
         kept: usize,
     },
     /// The experiment of a run was removed while it went on.
@@ -94,7 +94,7 @@ pub enum StoreError {
     },
     /// Several ids begin like that.
     Ambiguous {
-        /// What was asked for.
+        /// The beginning of an id that was asked for.
         wanted: String,
         /// The ids.
         ids: Vec<String>,

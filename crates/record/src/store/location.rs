@@ -20,11 +20,13 @@ pub enum Location {
 }
 
 impl Location {
-    /// A URL that begins with `postgres://` or `postgresql://` is of a server, anything else a file.
+    /// Reads a URL that begins with `postgres://` or `postgresql://` as that of a server, and
+    /// anything else as the path of a file.
     ///
-    /// What the URL does not say: the host is the local socket, the user that of this process (so call it before a user
-    /// namespace is entered), the database is named like the user, and the password is `PGPASSWORD` of the environment.
-    /// Options of TLS are those of the server's library (`sslmode`, `sslnegotiation`).
+    /// Parts that the URL leaves out have defaults: the host is the local socket, the user that of
+    /// this process (so call it before a user namespace is entered), the database is named like the
+    /// user, and the password is `PGPASSWORD` of the environment. Options of TLS are those of the
+    /// server's library (`sslmode`, `sslnegotiation`).
     pub fn parse(text: &OsStr) -> Result<Self, StoreError> {
         Self::parse_in(text, &|name| std::env::var_os(name))
     }

@@ -31,7 +31,7 @@ use sqlite::Sqlite;
 /// Takes the id and the record of a run.
 type Take<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// What keeps the rows.
+/// A database that keeps the rows.
 trait Backend: Debug {
     fn save_experiment(&self, experiment: &ExperimentRecord, json: &str) -> Result<(), StoreError>;
     fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError>;
@@ -70,7 +70,7 @@ pub struct Summary {
     pub planned_runs: u32,
     /// Runs that are kept.
     pub runs: u32,
-    /// Those of them that count.
+    /// Kept runs that are valid.
     pub valid_runs: u32,
 }
 
@@ -91,7 +91,8 @@ impl Store {
         Ok(Self { at, backend })
     }
 
-    /// Whether nothing is kept there yet: no such file, one that is empty, or a database without our tables.
+    /// Returns true where nothing is kept there yet: no such file, one that is empty, or a database
+    /// without our tables.
     ///
     /// Errors: a server that does not answer, or tables that are not ours.
     pub fn is_missing<L: ?Sized>(at: &L) -> Result<bool, StoreError>
@@ -205,13 +206,14 @@ impl Store {
         self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter().collect()
     }
 
-    /// Those that can be read, and what is wrong with the others. Where none can, that is the error.
+    /// Returns the runs that can be read, and one error for each other. Fails with the first error
+    /// where no run can be read.
     pub fn readable_runs(&self, experiment_id: &str) -> Result<Readable, StoreError> {
         readable(self.read(&mut |take| self.backend.each_run(experiment_id, take))?)
     }
 
-    /// The same for tables (the text report and `matrix`): what these do not tell of is
-    /// not read of a run, and is empty in it. A record that is no JSON is not readable here either.
+    /// Returns the same for tables (the text report and `matrix`): parts of a run that these do not
+    /// show are not read, and stay empty. A record that is not JSON is an error here, too.
     pub fn readable_runs_for_tables(&self, experiment_id: &str) -> Result<Readable, StoreError> {
         let runs = self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter();
         readable(runs.map(|run| run.map(|ForTables(run)| run)).collect())
@@ -223,7 +225,8 @@ impl Store {
         Ok(apart(self.read(&mut |take| self.backend.each_of(ids, take))?))
     }
 
-    /// What `each` hands over, in its order. Many are read by as many threads as there are CPUs.
+    /// Returns the records that `each` hands over, in its order. Many are read by as many threads
+    /// as there are CPUs.
     fn read<T: Record + Send>(
         &self,
         each: &mut dyn FnMut(Take<'_>) -> Result<(), StoreError>,
@@ -296,7 +299,7 @@ impl Batch {
     }
 }
 
-/// What is kept as JSON.
+/// A record that is kept as JSON.
 trait Record: Sized {
     fn read(text: &str) -> serde_json::Result<Self>;
     fn format(&self) -> u32;
@@ -338,7 +341,8 @@ impl Record for ForTables {
 /// Runs that can be read, and what is wrong with the others.
 pub type Readable = (Vec<RunRecord>, Vec<StoreError>);
 
-/// Those that can be read, and what is wrong with the others. Where none can, that is the error.
+/// Returns the runs that can be read, and one error for each other. Fails with the first error
+/// where no run can be read.
 fn readable(all: Vec<Result<RunRecord, StoreError>>) -> Result<Readable, StoreError> {
     let (runs, mut bad) = apart(all);
     if runs.is_empty() && !bad.is_empty() {

@@ -1,6 +1,7 @@
-//! What is asked of a database, in words that SQLite and PostgreSQL both know.
+//! SQL statements in words that SQLite and PostgreSQL both know.
 //!
-//! SQLite numbers rows by itself, in the order of keeping; the tables of a server have a column of that name.
+//! SQLite numbers rows by itself, in the order of keeping; the tables of a server have a column of
+//! that name.
 
 /// Parameters: id, name, begin, end, planned runs, record. One with the same id is replaced and keeps its place.
 pub(super) const SAVE_EXPERIMENT: &str =

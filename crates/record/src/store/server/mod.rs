@@ -26,10 +26,12 @@ use crate::{ExperimentRecord, RunRecord};
 pub use address::Server;
 pub(super) use tls::Dialer;
 
-/// How long an answer to the first words is waited for, and how long a server that has gone is looked for.
+/// Time within which a server has to answer when a session begins, and for which one that has gone
+/// is tried again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What TCP is told where the URL does not say it: who is asked nothing is looked for after so long, and again so often.
+/// TCP keepalive where the URL does not set it: idle time before the first probe, time between
+/// probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (TIMEOUT, Duration::from_secs(5), 3);
 
 /// How soon a server that has gone is looked for again.
@@ -121,9 +123,9 @@ impl Postgres {
 
 /// Why something was not done.
 enum Failure {
-    /// What was said.
+    /// The server's or the library's error.
     Said(Error),
-    /// Nothing was, for too long.
+    /// The server was silent for too long.
     Silent,
 }
 

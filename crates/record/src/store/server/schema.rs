@@ -63,7 +63,7 @@ pub(super) fn migrate(at: &Location, client: &mut Client) -> Result<(), StoreErr
     }
 }
 
-/// What brings a store of this version up to date on a server.
+/// Returns the SQL that brings a server's store of this version up to date.
 fn missing_steps(version: Option<u32>) -> String {
     let mut text = String::new();
     if version.is_none() {

@@ -18,7 +18,7 @@ use rusqlite::{
 use super::{Backend, StoreError, Summary, Take, schema, statements, summary};
 use crate::{ExperimentRecord, RunRecord};
 
-/// How long another process that is writing is waited for.
+/// Time for which another process that is writing is waited for.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
 
 /// How soon a store that is busy while it is opened is tried again.
@@ -38,7 +38,7 @@ impl Sqlite {
         Self::open_with(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
     }
 
-    /// Whether nothing is kept there yet: no such file, or one that is empty.
+    /// Returns true where nothing is kept there yet: no such file, or one that is empty.
     pub(super) fn is_missing(path: &Path) -> bool {
         path.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0)
     }

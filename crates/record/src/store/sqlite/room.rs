@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::{Sqlite, StoreError};
 
-/// Pages of the file that are given back under one lock: 16 MB, and whoever keeps a run is let in between.
+/// Pages of the file that are given back under one lock: 16 MB. Other processes may write in
+/// between.
 const PIECE_PAGES: u32 = 4096;
 
-/// How long others are let in.
+/// Pause between two pieces, in which other processes may write.
 const PIECE_PAUSE: Duration = Duration::from_millis(5);
 
 /// `auto_vacuum` of a file that gives room back piece by piece; [`Sqlite::open`] makes new ones so.

@@ -1,4 +1,4 @@
-//! What a store does wherever it is: in a file, and on a server.
+//! Tests that a store has to pass wherever it is: in a file, and on a server.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
