@@ -19,8 +19,8 @@ impl Counter {
     }
 }
 
-/// Declares a struct of counters: each line is a `u64` field with its help and its unit. Fields that
-/// are no counters follow after `and`, with the value they begin with.
+/// Declares a struct of counters: each line is a `u64` field with its help and its unit. Fields
+/// that are no counters follow after `and`, with the value they begin with.
 ///
 /// The struct has [`Default`], `COUNTERS` (each [`Counter`] in order) and `counters()` (names with
 /// values). What shows counters walks these lists, so a new one is one line here.

@@ -13,7 +13,8 @@ use super::{
     Tables, Timestamp, Validity, Window, WorkerActivity, keys,
 };
 
-/// Facts of a run that tables ask for: the wake-up times of idle CPUs, and levels of factors that the run does not name.
+/// Facts of a run that tables ask for: the wake-up times of idle CPUs, and levels of factors that
+/// the run does not name.
 const TOLD: [&str; 2] = ["idle_latency.", "setting."];
 
 /// Reads the JSON of a run. All of it has to be JSON, but parts that no table shows are skipped and

@@ -42,7 +42,8 @@ impl Environment {
         }
     }
 
-    /// Facts whose values are not the same in both, as (name, here, there); an unknown one is `None`.
+    /// Facts whose values are not the same in both, as (name, here, there); an unknown one is
+    /// `None`.
     pub fn changes<'a>(
         &'a self,
         other: &'a Self,

@@ -69,8 +69,8 @@ pub struct Difference {
 }
 
 impl ExperimentRecord {
-    /// A record with name, seed, a fresh id and the format filled in. The id is made of the name, the second, the seed, the
-    /// process, and how many records this process has made.
+    /// A record with name, seed, a fresh id and the format filled in. The id is made of the name,
+    /// the second, the seed, the process, and how many records this process has made.
     pub fn new(name: &str, seed: u64, started_at: Timestamp) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let tail = tail(seed, std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));

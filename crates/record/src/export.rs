@@ -1,8 +1,9 @@
 //! Kept runs as Parquet files, for engines that read columns.
 //!
-//! `runs.parquet` has a row for each run, with its whole record as JSON; `values.parquet` a row for each number and level of a run, so
-//! that a query needs to know no column beforehand. Both are compressed by Zstandard. They are read by rows of an experiment at a time:
-//! no more than that is in memory.
+//! `runs.parquet` has a row for each run, with its whole record as JSON; `values.parquet` a row for
+//! each number and level of a run, so that a query needs to know no column beforehand. Both are
+//! compressed by Zstandard. They are read by rows of an experiment at a time: no more than that is
+//! in memory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -81,7 +82,8 @@ impl Drop for Parts {
 }
 
 impl Export<File> {
-    /// Creates `folder` and writes both files into it. They replace files of the same names only once they are whole.
+    /// Creates `folder` and writes both files into it. They replace files of the same names only
+    /// once they are whole.
     pub fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let parts = Parts { folder: folder.to_owned() };
@@ -181,7 +183,8 @@ fn cells<'a>(
     })
 }
 
-/// Rows of `values.parquet`, column by column. What a row has not is left out of its column, and its mark there is 0.
+/// Rows of `values.parquet`, column by column. What a row has not is left out of its column, and
+/// its mark there is 0.
 #[derive(Default)]
 struct Rows {
     runs: Vec<ByteArray>,

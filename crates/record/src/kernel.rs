@@ -54,8 +54,8 @@ pub struct SampledRecord {
     /// Two standard errors of the count over all CPUs, as a share of it, by how the windows differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// The share by which it may be too low on the CPU with most, where that has no idle time: counting slows down what is
-    /// counted.
+    /// The share by which it may be too low on the CPU with most, where that has no idle time:
+    /// counting slows down what is counted.
     pub low_by: f64,
 }
 
@@ -97,7 +97,8 @@ pub struct LockWaitRecord {
 /// Times of one kind on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistogramRecord {
-    /// `softirq_net_rx`, `interrupt_38`, `system_call_0`, `scheduling_delay`, `lock_wait`, `function`.
+    /// `softirq_net_rx`, `interrupt_38`, `system_call_0`, `scheduling_delay`, `lock_wait`,
+    /// `function`.
     pub what: String,
     /// The CPU.
     pub cpu: u32,
@@ -119,13 +120,15 @@ fn is_zero(count: &u64) -> bool {
 /// A stack that the CPU clock met.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StackRecord {
-    /// Name of the process, the program's functions, those of the kernel (with `_[k]`): the outermost first.
+    /// Name of the process, the program's functions, those of the kernel (with `_[k]`): the
+    /// outermost first.
     pub stack: Vec<String>,
     /// How often, by CPU.
     pub by_cpu: Vec<u64>,
 }
 
-/// In the place of the functions where many stacks of a process were met so rarely that none is kept by itself.
+/// In the place of the functions where many stacks of a process were met so rarely that none is
+/// kept by itself.
 const RARER: &str = "(rarer stacks)";
 /// In the place of a process: samples that were taken, and for which the kernel's map had no room.
 const LOST: &str = "(lost samples)";
@@ -173,7 +176,8 @@ impl StackRecord {
         all
     }
 
-    /// Puts the stacks met most first and keeps `most` of them; the others of each process become one.
+    /// Puts the stacks met most first and keeps `most` of them; the others of each process become
+    /// one.
     pub fn keep_most(all: &mut Vec<Self>, most: usize) {
         all.sort_by_cached_key(|one| std::cmp::Reverse(one.count()));
         let mut rarer: BTreeMap<String, Vec<u64>> = BTreeMap::new();

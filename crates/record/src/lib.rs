@@ -58,7 +58,8 @@ pub mod keys {
     pub const CPU_PER_TRANSACTION: &str = "cpu_us_per_transaction";
     /// Datagrams that reached the receiving application, per second of the measured window.
     pub const PACKETS: &str = "packets_per_s";
-    /// CPU-microseconds of the whole machine (both ends and the router) per datagram that came through the router.
+    /// CPU-microseconds of the whole machine (both ends and the router) per datagram that came
+    /// through the router.
     pub const CPU_PER_PACKET: &str = "cpu_us_per_packet";
     /// Datagrams sent that did not arrive, in percent of those sent, over the whole run.
     pub const LOST: &str = "lost_percent";
@@ -86,7 +87,8 @@ pub mod keys {
     pub const LATENCY_P999: &str = "latency_p999_us";
     /// Largest latency, microseconds.
     pub const LATENCY_MAX: &str = "latency_max_us";
-    /// The least of the shares that the connections of a direction had of its payload; 1 is the fair one.
+    /// The least of the shares that the connections of a direction had of its payload; 1 is the
+    /// fair one.
     pub const LEAST_SHARE: &str = "stream_share_least";
     /// The median of those shares.
     pub const MEDIAN_SHARE: &str = "stream_share_median";
@@ -96,10 +98,11 @@ pub mod keys {
     pub const XCAL_PER_GB: &str = "xcal_per_gb";
     /// Times per second that CPUs of the machine entered an idle state in which they stop.
     pub const HALTS: &str = "halts_per_s";
-    /// Round trip of a cache line between the hosts' CPUs, the longest seen before, inside and after the run,
-    /// nanoseconds.
+    /// Round trip of a cache line between the hosts' CPUs, the longest seen before, inside and
+    /// after the run, nanoseconds.
     pub const CPU_DISTANCE: &str = "cpu_distance_ns";
-    /// Series: entries (frames, datagrams) in the queue that is looked at, at the end of each interval.
+    /// Series: entries (frames, datagrams) in the queue that is looked at, at the end of each
+    /// interval.
     pub const QUEUE_ENTRIES: &str = "queue_entries";
     /// Series: bytes of payload in it.
     pub const QUEUE_PAYLOAD: &str = "queue_payload_bytes";
@@ -109,8 +112,8 @@ pub mod keys {
     pub const QUEUE_LIMIT: &str = "queue_limit_bytes";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";
-    /// Followed by a place, perhaps a cause, and `_packets`: datagrams that were dropped there on their way by a router, over the
-    /// whole run.
+    /// Followed by a place, perhaps a cause, and `_packets`: datagrams that were dropped there on
+    /// their way by a router, over the whole run.
     pub const OVERRUN: &str = "overrun_";
     /// Payload bytes received in the measured window.
     pub const PAYLOAD: &str = "payload_bytes";

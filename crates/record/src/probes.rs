@@ -46,8 +46,8 @@ pub struct Probes {
     /// Context switches of the machine per step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_switches: Option<Vec<u64>>,
-    /// Round trip of a cache line between the hosts' CPUs at the end of each step, in nanoseconds; `None` where the two
-    /// were not to be had together.
+    /// Round trip of a cache line between the hosts' CPUs at the end of each step, in nanoseconds;
+    /// `None` where the two were not to be had together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_distance_ns: Option<Vec<Option<u64>>>,
     /// Interfaces and protocol counters of each host, by the host's name.
@@ -94,7 +94,8 @@ pub struct Probes {
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// The first places where `soak` found wrong bytes, of each end, filled in from what the workers report.
+    /// The first places where `soak` found wrong bytes, of each end, filled in from what the
+    /// workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrong_bytes: Vec<WrongBytes>,
     /// Engines of Millstream, filled in from what the workers report.
@@ -272,8 +273,9 @@ impl CpuSeries {
 }
 
 impl Probes {
-    /// Interrupts that CPUs sent each other (RES, CAL and TLB) inside `window`; steps that lie across its
-    /// edge count by their share. `None` without the probe or when no sample falls into the window.
+    /// Interrupts that CPUs sent each other (RES, CAL and TLB) inside `window`; steps that lie
+    /// across its edge count by their share. `None` without the probe or when no sample falls into
+    /// the window.
     pub fn cross_calls(&self, window: Window) -> Option<f64> {
         let rows = &self.interrupts.as_ref()?.rows;
         let ours = || rows.iter().filter(|row| ["RES", "CAL", "TLB"].contains(&row.id.as_str()));
@@ -315,7 +317,8 @@ impl Probes {
         self.inside(window, |step| cpus.iter().map(|one| one.busy_s(step)).sum())
     }
 
-    /// The sum of what the steps between samples had, each by the share of it that lies in `window`.
+    /// The sum of what the steps between samples had, each by the share of it that lies in
+    /// `window`.
     fn inside(&self, window: Window, of_step: impl Fn(usize) -> f64) -> Option<f64> {
         let mut total = 0.0;
         let mut covered = 0.0;

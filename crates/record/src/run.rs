@@ -49,7 +49,8 @@ pub struct RunRecord {
     /// The evidence that the traffic took the path under test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathProof>,
-    /// The outcome over time. Intervals of a run depend on each other: they are for plots, not for n.
+    /// The outcome over time. Intervals of a run depend on each other: they are for plots, not for
+    /// n.
     #[serde(default)]
     pub intervals: IntervalSeries,
     /// Probes of this machine during the run.
@@ -111,8 +112,8 @@ pub struct IntervalSeries {
     pub start_s: f64,
     /// Intended width of an interval.
     pub width_s: f64,
-    /// Width that each really had: where a worker stood still one is much longer. Empty in records of earlier versions,
-    /// whose intervals are taken for as wide as intended.
+    /// Width that each really had: where a worker stood still one is much longer. Empty in records
+    /// of earlier versions, whose intervals are taken for as wide as intended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub widths_s: Vec<f64>,
     /// One value per interval; one that is unknown is NaN (`null` in JSON).
@@ -138,8 +139,8 @@ impl RunRecord {
         Self { format: FORMAT_VERSION, id: id.into(), ..Self::default() }
     }
 
-    /// Takes over all of `full`, the same run read in full, but what reading several experiments together changes of a
-    /// run: its factors, and its place among the others.
+    /// Takes over all of `full`, the same run read in full, but what reading several experiments
+    /// together changes of a run: its factors, and its place among the others.
     pub fn complete(&mut self, full: Self) {
         let part = std::mem::replace(self, full);
         (self.factors, self.block, self.order) = (part.factors, part.block, part.order);

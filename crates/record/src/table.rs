@@ -1,4 +1,5 @@
-//! A table that a probe saw: its columns say what they mean, so that whoever draws it knows nothing of the probe.
+//! A table that a probe saw: its columns say what they mean, so that whoever draws it knows nothing
+//! of the probe.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -128,14 +129,15 @@ impl Table {
         Some(self.rows.iter().map(move |row| (row.0.as_str(), value(row))))
     }
 
-    /// Returns the value of a row in a column; 0 where such a column has no such row, as rows without a count are left out.
+    /// Returns the value of a row in a column; 0 where such a column has no such row, as rows
+    /// without a count are left out.
     pub fn value(&self, key: &str, column: &str) -> Option<f64> {
         let found = self.column(column)?.find(|(one, _)| *one == key);
         Some(found.map_or(0.0, |(_, value)| value))
     }
 
-    /// Returns the values of a column as one: the sum of CPUs and interfaces, which do the same work together, and of a level or of
-    /// disks the most.
+    /// Returns the values of a column as one: the sum of CPUs and interfaces, which do the same
+    /// work together, and of a level or of disks the most.
     pub fn all_of(&self, column: &Column) -> f64 {
         let values = self.column(&column.name).into_iter().flatten().map(|(_, value)| value);
         match column.grows() && self.key != Key::Disk {

@@ -1,4 +1,4 @@
-//! Measures the cost of the packet layer beside its peers, and checks each figure against its bound:
+//! Measures the cost of the packet layer beside its peers, and holds each figure to its bound:
 //! `cargo bench -p millstream-packet`, or with
 //! `-- [part of a row's name]… [--rounds N] [--packets N]`.
 //!

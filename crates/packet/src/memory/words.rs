@@ -18,8 +18,8 @@ struct Aligned(Line);
 /// Fewer lines than these are allocated as usual: a huge page would be larger.
 const MAPPED_FROM_LINES: usize = CHUNK_SIZE_BYTES / size_of::<Line>() / 2;
 
-/// Words by lines of the cache, zero at first: on huge pages where there are many and the system has
-/// those.
+/// Words by lines of the cache, zero at first: on huge pages where there are many and the system
+/// has those.
 pub struct Words {
     first: NonNull<Line>,
     lines: usize,

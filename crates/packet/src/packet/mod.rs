@@ -200,8 +200,8 @@ impl Packet {
     }
 
     /// The bytes in the first frame, to be written; copies just that frame if others refer to it.
-    /// Where a block has more than a frame's bytes, it copies as many as a frame has room for, which
-    /// are the first frame then.
+    /// Where a block has more than a frame's bytes, it copies as many as a frame has room for,
+    /// which are the first frame then.
     ///
     /// # Errors
     /// When the copy finds no free frame, or the packet would hold more memory than one may: 128

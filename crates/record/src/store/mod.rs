@@ -1,7 +1,8 @@
-//! The store, which holds experiments and runs: an SQLite file, or a database of a PostgreSQL server.
+//! The store, which holds experiments and runs: an SQLite file, or a database of a PostgreSQL
+//! server.
 //!
-//! Records are kept as the JSON of `docs/run-format.md`, with the columns that are searched beside it. A run that
-//! `save_run` has returned for is there after `kill -9` or a loss of power.
+//! Records are kept as the JSON of `docs/run-format.md`, with the columns that are searched beside
+//! it. A run that `save_run` has returned for is there after `kill -9` or a loss of power.
 
 mod error;
 mod location;
@@ -41,7 +42,8 @@ trait Backend: Debug {
     fn experiment(&self, id: &str) -> Result<Option<String>, StoreError>;
     /// Hands over id and record of each run of an experiment, in the order of execution.
     fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
-    /// The same of these runs, in the order of their ids here; one that is not there is passed over.
+    /// The same of these runs, in the order of their ids here; one that is not there is passed
+    /// over.
     fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError>;
     /// All or none.
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError>;
@@ -77,8 +79,8 @@ pub struct Summary {
 impl Store {
     /// Opens the store, makes it when it is missing, and brings an older schema up to date.
     ///
-    /// Errors: no permission, not a store, a server that does not answer, or a store of a newer version of this
-    /// program, which is left untouched.
+    /// Errors: no permission, not a store, a server that does not answer, or a store of a newer
+    /// version of this program, which is left untouched.
     pub fn open<L: ?Sized>(at: &L) -> Result<Self, StoreError>
     where
         for<'a> Location: From<&'a L>,
@@ -105,8 +107,8 @@ impl Store {
         }
     }
 
-    /// Opens a store that must be there already: for commands that only show, and are to make none. One that may not
-    /// be written is read.
+    /// Opens a store that must be there already: for commands that only show, and are to make none.
+    /// One that may not be written is read.
     pub fn open_existing<L: ?Sized>(at: &L) -> Result<Self, StoreError>
     where
         for<'a> Location: From<&'a L>,
@@ -134,8 +136,8 @@ impl Store {
         self.backend.save_run(run, &self.json(run)?)
     }
 
-    /// All experiments, the one that was kept last first. Rows are numbered in the order of keeping, which no clock
-    /// that is set changes; saving an experiment again leaves its number.
+    /// All experiments, the one that was kept last first. Rows are numbered in the order of
+    /// keeping, which no clock that is set changes; saving an experiment again leaves its number.
     pub fn experiments(&self) -> Result<Vec<Summary>, StoreError> {
         self.backend.experiments()
     }
@@ -145,15 +147,16 @@ impl Store {
         self.backend.experiment(id)?.map(|text| parse(&self.at, &text, id)).transpose()
     }
 
-    /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an id that is not there
-    /// is passed over.
+    /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an
+    /// id that is not there is passed over.
     pub fn forget(&mut self, ids: &[&str]) -> Result<(), StoreError> {
         self.backend.forget(ids)
     }
 
-    /// Gives room of a file that nothing uses back to the file system, a piece at a time, so that nobody who keeps a run
-    /// waits long. A file of an earlier version has to be written anew for that, under one lock and into as much room
-    /// again: only where `alone`. False where the file was left as large as it is. A server does that by itself.
+    /// Gives room of a file that nothing uses back to the file system, a piece at a time, so that
+    /// nobody who keeps a run waits long. A file of an earlier version has to be written anew for
+    /// that, under one lock and into as much room again: only where `alone`. False where the file
+    /// was left as large as it is. A server does that by itself.
     pub fn give_back_room(&mut self, alone: bool) -> Result<bool, StoreError> {
         self.backend.give_back_room(alone)
     }
@@ -165,7 +168,8 @@ impl Store {
         newest.map_or(Ok(None), |one| self.experiment(&one.id))
     }
 
-    /// The experiment that `text` means: an id, the beginning of exactly one id, or a name (its newest).
+    /// The experiment that `text` means: an id, the beginning of exactly one id, or a name (its
+    /// newest).
     pub fn find(&self, text: &str) -> Result<ExperimentRecord, StoreError> {
         if let Some(exact) = self.experiment(text)? {
             return Ok(exact);
@@ -178,8 +182,8 @@ impl Store {
         found.ok_or_else(|| self.none(text, 0))
     }
 
-    /// The experiment that `text` means without doubt: an id, or the beginning of exactly one. A name that several
-    /// have had means none of them.
+    /// The experiment that `text` means without doubt: an id, or the beginning of exactly one. A
+    /// name that several have had means none of them.
     pub fn find_one(&self, text: &str) -> Result<Summary, StoreError> {
         let mut all = self.experiments()?;
         let kept = all.len();
@@ -219,8 +223,8 @@ impl Store {
         readable(runs.map(|run| run.map(|ForTables(run)| run)).collect())
     }
 
-    /// The runs with these ids that can be read, in the order of the ids, and what is wrong with the others. One that is
-    /// not there is passed over.
+    /// The runs with these ids that can be read, in the order of the ids, and what is wrong with
+    /// the others. One that is not there is passed over.
     pub fn runs_of(&self, ids: &[&str]) -> Result<Readable, StoreError> {
         Ok(apart(self.read(&mut |take| self.backend.each_of(ids, take))?))
     }

@@ -11,8 +11,8 @@ use super::StoreError;
 /// "MSTR" in ASCII.
 pub(super) const APPLICATION_ID: u32 = 0x4d53_5452;
 
-/// One step each, as SQLite has it; the schema's version is the number of steps applied. Never change a step that
-/// was released, add one.
+/// One step each, as SQLite has it; the schema's version is the number of steps applied. Never
+/// change a step that was released, add one.
 pub(super) const MIGRATIONS: &[&str] = &["
     CREATE TABLE experiment (
         id TEXT PRIMARY KEY,

@@ -3,7 +3,8 @@
 //! SQLite numbers rows by itself, in the order of keeping; the tables of a server have a column of
 //! that name.
 
-/// Parameters: id, name, begin, end, planned runs, record. One with the same id is replaced and keeps its place.
+/// Parameters: id, name, begin, end, planned runs, record. One with the same id is replaced and
+/// keeps its place.
 pub(super) const SAVE_EXPERIMENT: &str =
     "INSERT INTO experiment (id, name, started_at, finished_at, planned_runs, record)
      VALUES ($1, $2, $3, $4, $5, $6)
@@ -29,7 +30,8 @@ pub(super) const EXPERIMENT: &str = "SELECT record FROM experiment WHERE id = $1
 pub(super) const RUNS: &str =
     "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, id";
 
-/// The same for SQLite, whose index has them in this order: by another it copies every record to sort it.
+/// The same for SQLite, whose index has them in this order: by another it copies every record to
+/// sort it.
 pub(super) const RUNS_BY_ROWID: &str =
     "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, rowid";
 

@@ -1,8 +1,9 @@
 //! A store in a database of a PostgreSQL server.
 //!
-//! Its tables are in a schema `millstream` of their own, so what else the database holds is not touched. Every finished
-//! run is one statement, and so one transaction: the server has it on its disk when it answers. A connection that was
-//! lost, as when the server is started anew, is made again once for what is being written.
+//! Its tables are in a schema `millstream` of their own, so what else the database holds is not
+//! touched. Every finished run is one statement, and so one transaction: the server has it on its
+//! disk when it answers. A connection that was lost, as when the server is started anew, is made
+//! again once for what is being written.
 
 mod address;
 mod error;
@@ -90,8 +91,8 @@ impl Postgres {
         Ok(Self { at, dialer, client: RefCell::new(client) })
     }
 
-    /// Carries something out. Where the connection turns out to be lost it is made again, and `act` is told that it is
-    /// asked for the second time: the first may have been done.
+    /// Carries something out. Where the connection turns out to be lost it is made again, and `act`
+    /// is told that it is asked for the second time: the first may have been done.
     fn write<T>(
         &self,
         mut act: impl FnMut(&mut Client, bool) -> Result<T, Error>,
@@ -169,7 +170,8 @@ fn is_not_waited_for(config: &mut Config) {
     }
 }
 
-/// The library waits for a connection only so long, and for the first words of who takes it for ever.
+/// The library waits for a connection only so long, and for the first words of who takes it for
+/// ever.
 fn session(dialer: &Arc<Dialer>) -> Result<Client, Failure> {
     let (dialing, (tell, told)) = (dialer.clone(), channel());
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The tables on a server, and how older ones come up to date: a schema of its own has them, and its table `store` the
-//! number of the steps that they have had.
+//! The tables on a server, and how older ones come up to date: a schema of its own has them, and
+//! its table `store` the number of the steps that they have had.
 
 use postgres::Client;
 
@@ -10,11 +10,12 @@ use super::super::{Location, StoreError};
 const NUMBERED: &str =
     "ALTER TABLE experiment ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY";
 
-/// The schema's version of a store on a server, `None` where there is none yet. Refuses tables of other programs and of
-/// newer versions of this one; changes nothing.
+/// The schema's version of a store on a server, `None` where there is none yet. Refuses tables of
+/// other programs and of newer versions of this one; changes nothing.
 pub(super) fn version(at: &Location, client: &mut Client) -> Result<Option<u32>, StoreError> {
     let failed = |error| StoreError::from_postgres(at, &error);
-    // The tables themselves are read: what `to_regclass` says may be of before another process made them.
+    // The tables themselves are read: what `to_regclass` says may be of before another process made
+    // them.
     let found = client.query_one(
         "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'millstream'),
             EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,5 +1,6 @@
-//! TLS to a PostgreSQL server. Its library's options say whether there is any (`sslmode`, `sslnegotiation`); the server
-//! then has to prove its name by an authority that this machine trusts.
+//! TLS to a PostgreSQL server. Its library's options say whether there is any (`sslmode`,
+//! `sslnegotiation`); the server then has to prove its name by an authority that this machine
+//! trusts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +20,14 @@ const PROTOCOL: &[u8] = b"postgresql";
 /// Makes sessions with a server.
 pub(in crate::store) struct Dialer {
     config: Config,
-    /// `None` where there is to be no TLS, and over sockets of this machine, where no server has it.
+    /// `None` where there is to be no TLS, and over sockets of this machine, where no server has
+    /// it.
     tls: Option<MakeRustlsConnect>,
 }
 
 impl Dialer {
-    /// Reads the authorities that this machine trusts, where they are needed; nobody is connected to.
+    /// Reads the authorities that this machine trusts, where they are needed; nobody is connected
+    /// to.
     pub(in crate::store) fn new(server: &Server) -> Self {
         let config = server.config.clone();
         let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
@@ -49,7 +52,8 @@ impl Dialer {
 
 fn connector() -> MakeRustlsConnect {
     let mut roots = RootCertStore::empty();
-    // Without any, nobody is trusted: a server that has TLS is refused, and others are not concerned.
+    // Without any, nobody is trusted: a server that has TLS is refused, and others are not
+    // concerned.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let mut client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

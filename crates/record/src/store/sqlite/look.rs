@@ -1,4 +1,5 @@
-//! Opening a store where nothing may be written: an archive, a read-only mount, the file of another user.
+//! Opening a store where nothing may be written: an archive, a read-only mount, the file of another
+//! user.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,8 +9,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::store::{StoreError, schema};
 
-/// A connection that only reads. A file in write-ahead mode wants two others beside it. Where a writer has them open
-/// they are there; else nobody writes, and the file is read as it stands.
+/// A connection that only reads. A file in write-ahead mode wants two others beside it. Where a
+/// writer has them open they are there; else nobody writes, and the file is read as it stands.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error| StoreError::from_sqlite(path, error);
     let mut log = path.as_os_str().to_owned();

@@ -1,7 +1,7 @@
 //! A store in an SQLite file.
 //!
-//! Every finished run is one transaction in write-ahead mode, synchronised: after `kill -9` or a loss of power the file
-//! opens and holds the runs that were kept.
+//! Every finished run is one transaction in write-ahead mode, synchronised: after `kill -9` or a
+//! loss of power the file opens and holds the runs that were kept.
 
 mod look;
 mod room;
@@ -58,7 +58,8 @@ impl Sqlite {
         }
     }
 
-    /// Where another process creates the file, or closes it as the last, SQLite answers at once that it is busy.
+    /// Where another process creates the file, or closes it as the last, SQLite answers at once
+    /// that it is busy.
     fn open_with(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(BUSY_TIMEOUT_MS);
         loop {
@@ -75,7 +76,8 @@ impl Sqlite {
         let named = Path::new(".").join(path);
         let mut connection = Connection::open_with_flags(named, flags).map_err(failed)?;
         connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS)).map_err(failed)?;
-        // The version is looked at before anything is written, so that a newer store stays as it is.
+        // The version is looked at before anything is written, so that a newer store stays as it
+        // is.
         if schema::check_version(path, &connection)? == 0 {
             // Before the first page is written.
             connection.pragma_update(None, "auto_vacuum", room::INCREMENTAL).map_err(failed)?;

@@ -16,9 +16,10 @@ const PIECE_PAUSE: Duration = Duration::from_millis(5);
 pub(super) const INCREMENTAL: u32 = 2;
 
 impl Sqlite {
-    /// Gives room that nothing uses back to the file system, a piece at a time, so that nobody who keeps a run waits
-    /// long. A file of an earlier version has to be written anew for that, under one lock and into as much room again:
-    /// only where `alone`. False where the file was left as large as it is.
+    /// Gives room that nothing uses back to the file system, a piece at a time, so that nobody who
+    /// keeps a run waits long. A file of an earlier version has to be written anew for that, under
+    /// one lock and into as much room again: only where `alone`. False where the file was left as
+    /// large as it is.
     pub(super) fn give_back(&self, alone: bool) -> Result<bool, StoreError> {
         let rewritten = self.number("PRAGMA auto_vacuum")? != INCREMENTAL;
         if rewritten && !alone {

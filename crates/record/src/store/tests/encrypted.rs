@@ -142,7 +142,8 @@ fn child_that_trusts_whom_the_machine_does() {
     }
 }
 
-/// Servers are started anew here, which takes longer than other tests: four seconds on a quiet machine.
+/// Servers are started anew here, which takes longer than other tests: four seconds on a quiet
+/// machine.
 #[test]
 fn a_server_proves_its_name_or_there_is_no_session() {
     let Some(mut scene) = Scene::new() else { return };

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of a test's own, on a socket in a folder of its own, gone with the test. Tests of the command have
-//! this file, too.
+//! A PostgreSQL server of a test's own, on a socket in a folder of its own, gone with the test.
+//! Tests of the command have this file, too.
 #![allow(dead_code, reason = "not every test needs everything")]
 
 use std::fs;
