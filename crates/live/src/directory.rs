@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::error::{Damage, LiveError};
 use crate::segment::Segment;
 
-/// What the names of segments, of control sockets and of files that are not finished end or begin with.
+/// Ends of the names of segments and of control sockets, and the beginning of unfinished files'
+/// names.
 pub(crate) const SEGMENT: &str = "live";
 pub(crate) const SOCKET: &str = "sock";
 pub(crate) const UNFINISHED: &str = ".new-";
@@ -39,7 +40,7 @@ pub struct Found {
     pub segment: Result<Segment, Damage>,
 }
 
-/// What was removed: segments of engines that have ended without removing them.
+/// Segments that were removed because their engines ended without removing them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Their files.
@@ -252,7 +253,7 @@ fn age(path: &Path) -> Option<Duration> {
     fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok()
 }
 
-/// Whether what is in `path` is in memory, as far as the list of mounts tells.
+/// Returns true if `path` is in memory, as far as the list of mounts tells.
 fn is_in_memory(path: &Path) -> bool {
     let Ok(meta) = fs::metadata(path) else { return false };
     let device = meta.dev();
@@ -264,7 +265,8 @@ fn is_in_memory(path: &Path) -> bool {
     mounts.lines().any(|line| is_memory_mount(line, &device))
 }
 
-/// Whether a line of `mountinfo` is that of this device, in memory (proc_pid_mountinfo(5)).
+/// Returns true if a line of `mountinfo` describes this device, and it is memory
+/// (proc_pid_mountinfo(5)).
 fn is_memory_mount(line: &str, device: &str) -> bool {
     let (before, after) = line.split_once(" - ").unwrap_or_default();
     let kind = after.split(' ').next().unwrap_or_default();

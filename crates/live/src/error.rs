@@ -16,7 +16,7 @@ pub enum LiveError {
     Unsafe {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason: its owner, its mode, or a directory above it that others may exchange.
         why: String,
     },
     /// A file could not be made or written.

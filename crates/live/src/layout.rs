@@ -18,10 +18,10 @@ use crate::error::Damage;
 
 /// The first eight bytes.
 pub(crate) const MAGIC: [u8; 8] = *b"millstrm";
-/// Of the layout. Values and schema entries may be added without another one.
+/// Version of the layout. Values and schema entries may be added without a new one.
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 4096;
-/// What of the header is written.
+/// Bytes of the header that are written.
 pub(crate) const HEADER_USED_BYTES: usize = 128;
 pub(crate) const NAME_BYTES: usize = 32;
 pub(crate) const SLOT_BYTES: usize = 256 * 1024;
@@ -31,11 +31,11 @@ pub(crate) const CAPACITY: usize = 4096;
 /// Room for the schema behind them.
 pub(crate) const SCHEMA_BYTES: usize = SLOT_BYTES - SLOT_HEAD_BYTES - 8 * CAPACITY;
 
-/// What a reader believes at most of a segment that another version has written.
+/// Largest slot that a reader accepts of a segment that another version has written.
 const SLOT_BYTES_MOST: u64 = 4 << 20;
 
-/// The sum by which a reader sees that what it has read was written at once: of words, each rotated in and multiplied, so
-/// that a difference in any one word is a difference of the sum.
+/// Returns the sum by which a reader sees that all it has read was written at once. Each word is
+/// rotated in and multiplied, so that a difference in any one word is a difference of the sum.
 pub(crate) fn sum(begin: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut sum = words.iter().fold(begin, |sum, word| mix(sum, u64::from_le_bytes(*word)));
@@ -66,7 +66,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// What stands once at the beginning of a segment.
+/// The header, which stands once at the beginning of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The name that the engine was given.
@@ -77,7 +77,7 @@ pub struct Header {
     pub number: u32,
     /// When it began to publish, in ns since 1970.
     pub began_ns: u64,
-    /// How often it publishes while it works, in ns.
+    /// Interval at which it publishes while it works, in ns.
     pub every_ns: u64,
     /// Bytes of a slot.
     pub(crate) slot_bytes: usize,
@@ -143,7 +143,7 @@ impl Header {
     }
 }
 
-/// What stands before the values of a snapshot.
+/// The head of a slot, which stands before the values of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotHead {
     pub sequence: u64,
@@ -154,7 +154,7 @@ pub(crate) struct SlotHead {
     pub schema_sum: u64,
 }
 
-/// How much of the head its sum is of.
+/// Bytes of the head that its sum covers.
 const SUMMED_BYTES: usize = 40;
 
 impl SlotHead {
@@ -188,7 +188,7 @@ impl SlotHead {
         }
     }
 
-    /// Whether `slot`, a head with all of its values, was written at once.
+    /// Returns true if `slot`, a head with all of its values, was written at once.
     pub fn is_whole(slot: &[u8]) -> bool {
         slot.len() >= SLOT_HEAD_BYTES
             && u64_at(slot, SUMMED_BYTES)

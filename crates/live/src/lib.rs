@@ -1,4 +1,4 @@
-//! What an engine publishes while it runs, and how other processes read it.
+//! Publishes an engine's counters while it runs, for other processes to read.
 //!
 //! An engine writes its counters into a *segment*: a file in memory that its owner alone may read
 //! (docs/live.md describes it byte by byte). [`Writer`] is the engine's end, [`Segment`] the

@@ -1,4 +1,4 @@
-//! What the values of a snapshot are: one line each, in their order.
+//! The schema, which names the values of a snapshot: one line each, in their order.
 //!
 //! A line is `KIND UNIT WIDTH NAME`, and labels as `key=value`. A histogram has `WIDTH` values, one for each power of
 //! two; everything else has one. A reader leaves out lines whose kind it does not know, with their values.
@@ -14,7 +14,7 @@ use crate::record::{Fields, Record};
 const LINES_MOST: usize = 65_536;
 const WIDTH_MOST: usize = 64;
 
-/// What kind of number a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -41,8 +41,8 @@ impl Kind {
     }
 }
 
-/// The least number that the bucket of a histogram counts: 0, 1, 2, 4, 8 and so on. The last bucket has everything
-/// above, too.
+/// Returns the least number that the bucket of a histogram counts: 0, 1, 2, 4, 8 and so on. The
+/// last bucket has everything above, too.
 pub fn bucket_least(bucket: usize) -> u64 {
     match bucket {
         0 => 0,
@@ -81,13 +81,13 @@ impl SchemaText {
 /// One line of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What kind of number it is.
+    /// The kind of the value.
     pub kind: Kind,
     /// `count`, `bytes`, `ns`, `us`, or another that a newer engine has.
     pub unit: String,
     /// Its name; together with the labels it is unique.
     pub name: String,
-    /// What of the name's kind it is, as `reason=martian_source`.
+    /// Labels that tell values of one name apart, as `reason=martian_source`.
     pub labels: Vec<(String, String)>,
     /// Where its values are.
     pub(crate) at: usize,

@@ -66,7 +66,7 @@ impl Segment {
         Ok(Self { file, path: path.to_owned(), header, schema: None, slot: Vec::new() })
     }
 
-    /// What stands at its beginning.
+    /// Returns its header.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -81,8 +81,8 @@ impl Segment {
         self.path.with_extension(SOCKET)
     }
 
-    /// Whether its engine lives: it holds the file's lock as long as it does. (A child that the engine's process has
-    /// forked, and that has not called `exec`, holds it, too.)
+    /// Returns true while its engine lives, which holds the file's lock as long as it does. (A
+    /// child that the engine's process has forked, and that has not called `exec`, holds it, too.)
     pub fn is_running(&self) -> bool {
         match self.file.try_lock_shared() {
             Ok(()) => {
@@ -157,7 +157,8 @@ impl Segment {
         Ok((is_whole && SlotHead::is_whole(&self.slot)).then_some(head))
     }
 
-    /// What was read, with its schema; `None` when that is another one's by now.
+    /// Returns the snapshot that was read, with its schema; `None` when the schema was replaced
+    /// meanwhile.
     fn snapshot(&mut self, slot: u64, head: SlotHead) -> Result<Option<Snapshot>, Damage> {
         let is_known =
             |known: &&Known| (known.bytes, known.sum) == (head.schema_bytes, head.schema_sum);
@@ -221,7 +222,7 @@ impl Snapshot {
         found.map(|(_, values)| values[0]).reduce(u64::wrapping_add)
     }
 
-    /// What has the name, and this label.
+    /// Returns the value of this name with this label; `None` when there is none.
     pub fn labelled(&self, name: &str, key: &str, value: &str) -> Option<u64> {
         let mut found = self.named(name).filter(|(entry, _)| entry.label(key) == Some(value));
         found.next().map(|(_, values)| values[0])

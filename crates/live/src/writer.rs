@@ -18,7 +18,7 @@ use crate::schema::SchemaText;
 /// Numbers of this process's engines.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// How many names are tried that others have taken.
+/// Number of file names that are tried while others have taken them.
 const NAMES_TRIED: usize = 64;
 
 /// Writes snapshots into a segment. The segment is there under its name from the first one on, and is removed when the
@@ -43,11 +43,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A segment of this name in `directory`, which publishes every `every` while there is something new. What engines
-    /// have left there that are gone is removed.
+    /// Creates a segment of this name in `directory`, which publishes every `every` while there is
+    /// something new. Segments of engines that are gone are removed.
     ///
     /// # Errors
-    /// For a name that is none, and when the file cannot be made.
+    /// Fails for a name that is not allowed, and when the file cannot be made.
     pub fn create(directory: &Directory, name: &str, every: Duration) -> Result<Self, LiveError> {
         check_name(name)?;
         let _ = directory.sweep();
@@ -89,10 +89,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// What the values of the snapshots that follow are.
+    /// Sets the schema of the snapshots that follow.
     ///
     /// # Errors
-    /// When they are more than a segment has room for; then the schema is what it was.
+    /// Returns `schema` when a segment has no room for it or for its values; the schema before
+    /// stays.
     pub fn set_schema(&mut self, schema: SchemaText) -> Result<(), SchemaText> {
         if schema.values > CAPACITY || schema.text.len() > SCHEMA_BYTES {
             return Err(schema);
@@ -210,7 +211,7 @@ impl Drop for Writer {
     }
 }
 
-/// What an engine may be called: it is part of a file's name.
+/// Refuses a name that cannot be part of a file's name.
 fn check_name(name: &str) -> Result<(), LiveError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric();
     let fits = (1..=NAME_BYTES).contains(&name.len())

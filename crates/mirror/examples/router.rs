@@ -17,7 +17,7 @@ use millstream_mirror::{Mirror, MirrorConfig};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How long an idle router does not look for changes.
+/// Longest time for which an idle router waits before it looks for changes.
 const IDLE: Duration = Duration::from_millis(50);
 
 fn main() -> Result<()> {

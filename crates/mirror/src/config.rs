@@ -1,4 +1,4 @@
-//! What is mirrored, and how much of it.
+//! Settings of a mirror: the parts of the host's tables that it follows, and its limits.
 
 use std::io;
 
@@ -6,18 +6,19 @@ use millstream::route::LinkId;
 
 use crate::limits;
 
-/// What becomes of a prefix that the host reaches by interfaces of which none is mapped to a link.
+/// Treatment of a prefix that the host reaches only by interfaces that are mapped to no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmapped {
-    /// It is unreachable for the engine. So its packets do not take a shorter prefix's way, as those that the host sends
-    /// through a tunnel would.
+    /// The engine rejects packets to it as unreachable, so that they do not take the way of a
+    /// shorter prefix: those that the host sends through a tunnel, for example.
     #[default]
     Unreachable,
     /// The engine hears nothing of it.
     LeftOut,
 }
 
-/// What a [`Mirror`](crate::Mirror) follows, for which links, and how much it holds at most.
+/// Settings of a [`Mirror`](crate::Mirror): the tables that it follows, the links that it follows
+/// them for, and its limits.
 #[derive(Clone, Debug)]
 pub struct MirrorConfig {
     pub(crate) links: Vec<(u32, LinkId)>,
@@ -55,7 +56,8 @@ impl MirrorConfig {
         Self::default()
     }
 
-    /// What the host has on the interface of this index is the engine's on `link`.
+    /// Maps the host's interface of this index to a link of the engine: routes, addresses and
+    /// neighbours of the interface become those of `link`.
     pub fn link(mut self, interface: u32, link: LinkId) -> Self {
         self.links.push((interface, link));
         self
@@ -72,33 +74,35 @@ impl MirrorConfig {
         Ok(self.link(index, link))
     }
 
-    /// Which of the host's route tables is followed, and no other: main (254) at first. Rules (ip-rule(8)) are not.
+    /// Sets the number of the one route table of the host that is followed: main (254) by default.
+    /// Rules (ip-rule(8)) are not followed.
     pub fn table(mut self, table: u32) -> Self {
         self.table = table;
         self
     }
 
-    /// What becomes of routes by interfaces that are not mapped.
+    /// Sets the treatment of routes by interfaces that are not mapped.
     pub fn unmapped(mut self, unmapped: Unmapped) -> Self {
         self.unmapped = unmapped;
         self
     }
 
-    /// Whether routes are mirrored. Not to an engine that goes by a table of another's
-    /// ([`EngineConfig::routes`](millstream::EngineConfig::routes)).
+    /// Turns the mirroring of routes on or off. It has to be off for an engine that uses a route
+    /// table of another owner ([`EngineConfig::routes`](millstream::EngineConfig::routes)).
     pub fn routes(mut self, on: bool) -> Self {
         self.routes = on;
         self
     }
 
-    /// Whether addresses are mirrored: for links by which the engine is the host's station, as AF_PACKET and AF_XDP. The
-    /// engine's end of a TAP device is another station than the host's.
+    /// Turns the mirroring of addresses on or off. It is for links by which the engine is the
+    /// host's station, as AF_PACKET and AF_XDP. The engine's end of a TAP device is another station
+    /// than the host's.
     pub fn addresses(mut self, on: bool) -> Self {
         self.addresses = on;
         self
     }
 
-    /// Whether neighbours are mirrored.
+    /// Turns the mirroring of neighbours on or off.
     pub fn neighbors(mut self, on: bool) -> Self {
         self.neighbors = on;
         self

@@ -1,4 +1,4 @@
-//! What has changed is given to the engine.
+//! Gives the engine the addresses, routes and neighbours that have changed.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

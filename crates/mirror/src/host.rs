@@ -1,4 +1,4 @@
-//! What the kernel says of routes, addresses and neighbours, in the words of this crate.
+//! Messages of the kernel about routes, addresses and neighbours, in the types of this crate.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub(crate) struct Hop {
 }
 
 impl Hop {
-    /// Whether both lead the same way, be it with another weight.
+    /// Returns true if both lead the same way; their weights may differ.
     pub fn is_same_way(&self, other: &Self) -> bool {
         (self.interface, self.gateway) == (other.interface, other.gateway)
     }
@@ -63,7 +63,7 @@ impl HostRoute {
     }
 }
 
-/// What a route message is about.
+/// The content of a message about a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RouteNews {
     Route(HostRoute),
@@ -75,7 +75,7 @@ pub(crate) enum RouteNews {
     None,
 }
 
-/// What the message says of a route of `table`.
+/// Returns the content of a message about a route; only those of `table` are read.
 pub(crate) fn route(message: &RouteMessage, table: u32) -> RouteNews {
     let RouteMessage { header, attributes, .. } = message;
     let mut parts = Parts { table: header.table.into(), ..Parts::default() };

@@ -1,13 +1,13 @@
-//! What is known of one kind of thing, and what has changed since the engine was told.
+//! Entries of one kind (addresses, or neighbours), and changes that the engine has not been told.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Things by what names them.
+/// Entries by their keys, each with the generation in which it was heard of.
 pub(crate) struct Known<K, V> {
     by_key: HashMap<K, (V, u32)>,
     limit: usize,
-    /// Those that changed, each with what the engine was told last.
+    /// Keys that changed, each with the value that the engine was told last.
     changed: HashMap<K, Option<V>>,
 }
 
@@ -73,7 +73,8 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         });
     }
 
-    /// Those for which it holds are told anew, as if nothing had been told of them.
+    /// Marks the entries that `is_one` accepts as changed, as if the engine had never been told of
+    /// them.
     pub fn tell_again(&mut self, is_one: impl Fn(&K) -> bool) {
         for key in self.by_key.keys().filter(|key| is_one(key)) {
             self.changed.insert(*key, None);
@@ -85,7 +86,8 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         self.by_key.iter().map(|(key, (value, _))| (*key, *value))
     }
 
-    /// What changed since this was last asked: what the engine was told, and what is so now.
+    /// Returns the changes since the last call: the key, the value that the engine was told, and
+    /// the value now.
     pub fn take_changed(&mut self) -> impl Iterator<Item = (K, Option<V>, Option<V>)> + '_ {
         let changed = std::mem::take(&mut self.changed);
         let now = |key: &K| self.by_key.get(key).map(|(value, _)| *value);

@@ -20,7 +20,7 @@ pub const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// Messages of the kernel that one poll takes, and those of one more datagram: a millisecond's work.
 pub const MESSAGES_A_POLL: usize = 512;
 
-/// What is remembered of what went while all was read; where it is more, all is read once more.
+/// Prefixes remembered as changed while all is read; beyond that, all is read once more.
 pub const GONE_LIMIT: usize = 4096;
 
 /// When all is read once more after something that the kernel announces before it is done.

@@ -42,7 +42,7 @@ const GROUP_NEXT_HOPS: u32 = 32;
 const NEW_NEXT_HOP: u16 = 104;
 const DEL_NEXT_HOP: u16 = 105;
 
-/// What a mirror holds and has counted.
+/// Numbers of entries that a mirror holds, and its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorStats {
     /// Routes held now, each hop for itself.
@@ -73,7 +73,7 @@ pub struct MirrorStats {
     pub neighbors_refused: u64,
 }
 
-/// What a poll came to.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
     /// There may be more to read already: the next poll need not wait.
@@ -109,10 +109,11 @@ impl fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// Begins to follow the calling thread's namespace. Nobody has anything of it yet. It takes no privilege.
+    /// Opens a mirror of the calling thread's namespace. It takes no privilege. No target gets
+    /// anything before the first poll.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// Fails with the system's error.
     pub fn open(config: &MirrorConfig) -> io::Result<Self> {
         let MirrorConfig { routes, addresses, neighbors, .. } = *config;
         let groups = [
@@ -203,7 +204,7 @@ impl Mirror {
     /// Waits until the kernel has told something, for `timeout` at most.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// Fails with the system's error.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
         // What is missing is read later, or stands still, without a sign.
@@ -256,7 +257,7 @@ impl Mirror {
         self.give_neighbors(to);
     }
 
-    /// What it holds and has counted.
+    /// Returns the numbers of entries that it holds, and its counters.
     pub fn stats(&self) -> MirrorStats {
         MirrorStats {
             routes: self.routes.len(),
@@ -330,7 +331,7 @@ impl Mirror {
         }
     }
 
-    /// What was asked for has been told: what was not told of is gone, and the next is asked for.
+    /// Ends a dump: removes the entries that were not in it, and requests the next dump.
     fn end_dump(&mut self, now: Instant) -> io::Result<()> {
         let generation = self.reading.generation();
         let (ended, next) = self.reading.end(now);
@@ -388,7 +389,7 @@ impl AsFd for Mirror {
     }
 }
 
-/// What takes one message in.
+/// The parts of a mirror that a message of the kernel changes.
 struct Taker<'a> {
     now: Instant,
     reading: &'a mut Reading,
@@ -401,7 +402,7 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Takes a message; whether it ends what is being read.
+    /// Takes a message. Returns true if it ends the dump that is being read.
     fn take(&mut self, message: &Message<'_>) -> bool {
         if let Some(control) = message.control() {
             return self.take_control(control, message.is_answer);
@@ -574,7 +575,8 @@ impl Taker<'_> {
     }
 }
 
-/// Whether an interface has come up, or gone down: with that routes go that nobody is told of.
+/// Returns true if an interface has come up or gone down: the kernel then removes routes without
+/// telling anyone.
 fn is_up_or_down(link: &LinkMessage) -> bool {
     link.header.interface_family != AddressFamily::Bridge
         && link.header.change_mask.contains(LinkFlags::Up)

@@ -1,4 +1,5 @@
-//! What is read as a whole at the moment, and when it is to be read again.
+//! Progress of reading the kernel's tables as a whole, dump by dump, and the time to read them
+//! again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use crate::limits::{DOUBT_PAUSE_READS, GONE_LIMIT, PRODS, SETTLE_TIME, STALL_TIM
 
 /// See the module text.
 pub(crate) struct Reading {
-    /// What is to be read, in this order.
+    /// The dumps of a round, in their order.
     dumps: Vec<Dump>,
-    /// What is being read.
+    /// Index of the dump that is being read.
     now: Option<usize>,
     /// When it began to be read, and when the kernel was last heard of it, or prodded.
     began: Instant,
@@ -28,7 +29,7 @@ pub(crate) struct Reading {
     has_ended: bool,
     /// Counts how often all was read.
     generation: u32,
-    /// What is being read is not whole: nothing is taken back for not being in it.
+    /// The dump that is being read is incomplete: entries that it lacks are kept.
     is_partial: bool,
     /// All is to be read once more.
     is_wanted: bool,
@@ -69,12 +70,12 @@ impl Reading {
         self.generation
     }
 
-    /// Whether something is being read.
+    /// Returns true while a dump is being read.
     pub fn is_under_way(&self) -> bool {
         self.now.is_some()
     }
 
-    /// Whether all was read, and nothing was missed since.
+    /// Returns true if all was read, and nothing was missed since.
     pub fn is_whole(&self) -> bool {
         !(self.now.is_some() || self.is_wanted || self.is_behind || self.is_losing)
     }
@@ -113,7 +114,7 @@ impl Reading {
         self.is_wanted |= std::mem::take(&mut self.is_losing);
     }
 
-    /// What is being read is not whole.
+    /// Marks the dump that is being read as incomplete.
     pub fn spoil(&mut self) {
         self.is_partial = true;
     }
@@ -173,7 +174,7 @@ impl Reading {
         std::mem::take(&mut self.has_ended)
     }
 
-    /// What is to be asked for now, if a round is due and none is under way.
+    /// Begins a round, if one is due and none is under way. Returns the dump to request.
     pub fn begin(&mut self, now: Instant) -> Option<Dump> {
         if self.settles_at.is_some_and(|at| at <= now) {
             self.is_wanted = true;
@@ -192,12 +193,13 @@ impl Reading {
         self.current()
     }
 
-    /// What is being read.
+    /// Returns the dump that is being read.
     pub fn current(&self) -> Option<Dump> {
         self.now.map(|at| self.dumps[at])
     }
 
-    /// One is at its end: which, if it was whole, and what is to be asked for next.
+    /// Ends the dump that is being read. Returns which it was, if it was complete, and the one to
+    /// request next.
     pub fn end(&mut self, now: Instant) -> (Option<Dump>, Option<Dump>) {
         let ended = self.current().filter(|_| !self.is_partial);
         self.is_partial = false;

@@ -24,7 +24,7 @@ pub(crate) enum How {
     Replace,
 }
 
-/// What a change came to.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -37,7 +37,7 @@ pub(crate) enum Outcome {
     Uncovered,
 }
 
-/// What the engine has of a prefix that has changed.
+/// The routes that the engine has of a prefix that has changed.
 struct Changed {
     has: Vec<Route>,
     /// It may have others than it was given.
@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl Held {
-    /// What it counts as against the limit.
+    /// Returns its share of the limit: one for each next hop, at least 1.
     fn size(&self) -> usize {
         self.route.hops.len().max(1)
     }
@@ -219,7 +219,7 @@ impl HostRoutes {
         }
     }
 
-    /// What the engine is to have of a prefix: the best first.
+    /// Returns the routes that the engine should have of a prefix, the best first.
     fn wanted(&self, prefix: Prefix) -> Vec<Route> {
         let mut wanted: Vec<Route> = Vec::new();
         let held = self.by_prefix.get(&prefix).map_or(&[][..], |held| &held[..]);
@@ -247,7 +247,7 @@ impl HostRoutes {
         wanted
     }
 
-    /// Its hops by interfaces that are mapped.
+    /// Returns a route for each usable hop by an interface that is mapped.
     fn by_links(&self, route: &HostRoute, mtu: Option<u16>) -> impl Iterator<Item = Route> {
         let HostRoute { metric, ref hops, reject, .. } = *route;
         let alive = hops.iter().filter(move |hop| reject.is_none() && !hop.is_dead);
@@ -263,7 +263,8 @@ impl HostRoutes {
         })
     }
 
-    /// What it is where none of its interfaces is mapped.
+    /// Returns the rejecting route for one of whose interfaces none is mapped; `None` where such
+    /// routes are left out.
     fn leads_nowhere(&self, route: &HostRoute) -> Option<Route> {
         let reject = match route.reject {
             None if self.unmapped == Unmapped::LeftOut => return None,

@@ -1,10 +1,10 @@
-//! Who gets what the host has.
+//! Targets of a mirror: an engine, or a route table.
 
 use millstream::Engine;
 use millstream::packet::Instant;
 use millstream::route::RouteTable;
 
-/// What a [`Mirror`](crate::Mirror) gives to, the same at each call.
+/// The receiver of all that a [`Mirror`](crate::Mirror) follows, the same at each call.
 ///
 /// - An [`Engine`] gets all that the mirror follows. It needs a route table of its own, unless no routes are followed.
 /// - A [`RouteTable`] gets routes alone, and so do all engines that go by it
@@ -14,7 +14,8 @@ pub trait Target: Gets {}
 impl Target for Engine {}
 impl Target for RouteTable {}
 
-/// What a target can be given. Nobody else has targets.
+/// The parts of a target that a mirror changes. It is not exported, so other crates make no
+/// targets.
 pub trait Gets {
     /// For addresses and neighbours.
     fn engine(&mut self) -> Option<&mut Engine>;

@@ -18,7 +18,7 @@ use crate::common::{hosts_possible, wait_for};
 const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 
-/// How long what certainly comes is waited for.
+/// Longest wait for events that are certain to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two namespaces and the command that joins them.

@@ -214,7 +214,7 @@ impl Namespace {
         entered
     }
 
-    /// What a line of a shell says.
+    /// Runs a line of a shell in the namespaces. Returns its output, or `None` if it failed.
     fn shell(&self, line: &str) -> Option<String> {
         let output = self.inside(std::process::Command::new("sh").args(["-c", line])).output();
         let output = output.unwrap();

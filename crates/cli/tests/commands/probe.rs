@@ -67,7 +67,7 @@ fn it_ends_with_the_command_and_with_its_status() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// Of what is left of a process nothing runs.
+/// Returns true while the process runs: it is neither gone nor a zombie.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

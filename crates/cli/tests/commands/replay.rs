@@ -157,7 +157,7 @@ fn an_interface_that_is_down_and_takes_nothing_is_a_failure() {
     assert!(text.contains("millstream: 'ms0' took none of the 1 packets"), "{text}");
 }
 
-/// What went before it is counted, and the damage is said last.
+/// Packets before the damage are counted, and the last line names the damage.
 #[test]
 fn a_capture_that_is_damaged_in_the_middle_is_replayed_up_to_there() {
     if !hosts_possible() {

@@ -88,7 +88,7 @@ fn a_second_interrupt_ends_it_at_once_and_the_next_start_tidies_up() {
     nothing_is_left(pid, &place);
 }
 
-/// Whether a process still has SIGINT ignored, as a shell's background job hands it on.
+/// Returns true if a process still ignores SIGINT, as a shell's background job inherits it.
 fn ignores_interrupts(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -18,7 +18,7 @@ fn experiment(planned_runs: u32) -> ExperimentRecord {
     experiment
 }
 
-/// What a command that has to succeed wrote to its standard output and error.
+/// Runs a command that has to succeed. Returns its standard output and error.
 fn said(place: &Place, arguments: &[&str]) -> (String, String) {
     let output = place.command(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", words(&output));

@@ -1,4 +1,4 @@
-//! What goes wrong from outside: places that cannot be written, a full disk, workers that die, two
+//! Failures from outside: places that cannot be written, a full disk, workers that die, two
 //! experiments at once.
 
 use std::fs;

@@ -15,7 +15,7 @@ pub struct Table {
     pub addrs: Vec<IpAddr>,
 }
 
-/// How many of a thousand prefixes have which length.
+/// Lengths of prefixes, each with how many of a thousand prefixes have it.
 const LENGTHS_V4: [(u8, u32); 12] = [
     (24, 590),
     (23, 100),
@@ -142,7 +142,8 @@ impl Table {
         self.addrs[0].is_ipv4()
     }
 
-    /// What `dpdk.c` reads: how many prefixes and addresses, then both, native byte order.
+    /// Writes the input of `dpdk.c`: the numbers of prefixes and of addresses, then both, in native
+    /// byte order.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let bytes = |addr: &IpAddr| match addr {
             IpAddr::V4(addr) => {
