@@ -1,12 +1,13 @@
-//! The command line: which commands there are, and what is said of one that is not understood. The arguments of each are
-//! in its own file.
+//! The command line: which commands there are, and what is said of one that is not understood. The
+//! arguments of each are in its own file.
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Finds out why network results are low or erratic, and measures TCP over the kernel and over Millstream.
+/// Finds out why network results are low or erratic, and measures TCP over the kernel and over
+/// Millstream.
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, max_term_width = 100)]
 pub struct Arguments {
@@ -31,16 +32,19 @@ pub enum Command {
     #[command(after_long_help = crate::serve::HELP)]
     Serve(crate::serve::Arguments),
     #[cfg(feature = "top")]
-    /// Watch this machine on the terminal: CPUs, interfaces, interrupts, sockets and their queues, with keys as in top
+    /// Watch this machine on the terminal: CPUs, interfaces, interrupts, sockets and their queues,
+    /// with keys as in top
     #[command(after_long_help = crate::top::HELP)]
     Top(crate::top::Arguments),
     /// Is this host set up for the network load it has? Reads only, with a remedy for what it finds
     #[command(after_long_help = crate::doctor::HELP)]
     Doctor(crate::doctor::Arguments),
-    /// Run a historical clog of network stacks beside its cure, with its picture and diagnosis; without a name, list them
+    /// Run a historical clog of network stacks beside its cure, with its picture and diagnosis;
+    /// without a name, list them
     #[command(after_long_help = crate::clog::HELP)]
     Clog(crate::clog::Arguments),
-    /// Say by the exit status whether one kept set of runs, or a command, is worse than another set, for CI and `git bisect run`
+    /// Say by the exit status whether one kept set of runs, or a command, is worse than another
+    /// set, for CI and `git bisect run`
     #[command(after_long_help = crate::gate::HELP)]
     Gate(crate::gate::Arguments),
     /// Compare two kept sets of runs: results and every counter, with what could have been seen
@@ -51,7 +55,8 @@ pub enum Command {
     Explain(crate::compare::Explain),
     /// List the built-in experiments, and the experiments that are kept
     List(crate::kept::List),
-    /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases
+    /// Show a kept experiment, the last one if none is named, or several beside each other, as a
+    /// table or as a matrix of its cases
     Show(crate::kept::Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(crate::kept::Report),
@@ -89,12 +94,12 @@ pub enum Command {
     /// Everything that engines publish, for Prometheus
     #[command(after_long_help = crate::live::METRICS_HELP)]
     Metrics(crate::live::Metrics),
-    /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of TCP_INFO, with -a handshakes and
-    /// TIME-WAIT
+    /// The sockets of an engine that runs: state, ends, queues, memory held; with -i all of
+    /// TCP_INFO, with -a handshakes and TIME-WAIT
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Ss(crate::live::Ss),
-    /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment, of a listener each
-    /// connection that waits
+    /// The queues of one socket: payload, memory held, limits, who waits; with -v each segment, of
+    /// a listener each connection that waits
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Queue(crate::live::Queue),
     /// The sizes of all that is queued in an engine, by powers of two: payload, and memory held
@@ -118,9 +123,11 @@ pub enum Command {
     /// The timers of an engine by kind, and how soon they are due; with -v each of them
     #[command(after_long_help = crate::live::SOCKETS_HELP)]
     Timers(crate::live::Timers),
-    /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
+    /// Put back what a killed `investigate --force` has changed on this machine, and end what it
+    /// has left
     Undo,
-    /// End a command when the laboratory is gone (started by `investigate` and `probe`, not by hand)
+    /// End a command when the laboratory is gone (started by `investigate` and `probe`, not by
+    /// hand)
     #[command(hide = true)]
     Guard {
         /// A process that is there, in place of a command.

@@ -22,7 +22,8 @@ what was measured; it wants root, or CAP_BPF and CAP_PERFMON, for the CPU clock'
 pub struct Arguments {
     /// Which; without it they are listed
     name: Option<String>,
-    /// Rounds, in each of which clogged and cured runs take turns [default: as many as it wants; the diagnosis needs 8]
+    /// Rounds, in each of which clogged and cured runs take turns [default: as many as it wants;
+    /// the diagnosis needs 8]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = crate::values::whole::<u32>)]
     rounds: Option<u32>,
     /// Seconds of each run

@@ -39,14 +39,15 @@ pub struct Compare {
     first: String,
     /// The same of the one that is compared with it
     second: String,
-    /// Write the comparison to this file as JSON, with every value that was looked at ('-': standard output, alone)
+    /// Write the comparison to this file as JSON, with every value that was looked at ('-':
+    /// standard output, alone)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Only runs of which a word of the configuration is this, as of `explain`
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Write the flame graph of the second set, coloured by what differs from the first, to this file (SVG); of sets that were
-    /// profiled (`run --profile`, `investigate`)
+    /// Write the flame graph of the second set, coloured by what differs from the first, to this
+    /// file (SVG); of sets that were profiled (`run --profile`, `investigate`)
     #[arg(long, value_name = "FILE")]
     flame: Option<PathBuf>,
     #[command(flatten)]
@@ -56,10 +57,11 @@ pub struct Compare {
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Id, beginning of an id, or name of the experiment, several if they are of one thing [default: the last one]
+    /// Id, beginning of an id, or name of the experiment, several if they are of one thing
+    /// [default: the last one]
     which: Vec<String>,
-    /// Only runs of which a word of the configuration is this: the workload, the stack, or FACTOR=LEVEL; each one given
-    /// has to be there
+    /// Only runs of which a word of the configuration is this: the workload, the stack, or
+    /// FACTOR=LEVEL; each one given has to be there
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Write the page of what was found into this folder

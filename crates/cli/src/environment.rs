@@ -1,5 +1,5 @@
-//! The variables of the environment that the command and the library read, in one table. `--help` and
-//! docs/interfaces.md take them from here.
+//! The variables of the environment that the command and the library read, in one table. `--help`
+//! and docs/interfaces.md take them from here.
 
 /// Name and meaning of each.
 pub const VARIABLES: [(&str, &str); 11] = [
@@ -43,8 +43,8 @@ mod tests {
         }
     }
 
-    /// Returns the names in quotation marks that are read from the environment: behind `var`, `var_os` and the functions that
-    /// hand on to them, and those of constants that are.
+    /// Returns the names in quotation marks that are read from the environment: behind `var`,
+    /// `var_os` and the functions that hand on to them, and those of constants that are.
     fn read_in(text: &str) -> BTreeSet<String> {
         let product = text.split("#[cfg(test)]").next().unwrap_or_default();
         let mut found = BTreeSet::new();

@@ -11,7 +11,8 @@ pub const FAILED: u8 = 1;
 pub const REFUSED: u8 = 2;
 /// The status of `gate` where it cannot be told, which `git bisect run` takes as a commit to skip.
 pub const CANNOT_TELL: u8 = 125;
-/// The status of `gate` where it is refused: `git bisect run` takes 1 to 127 as a bad commit, and ends at this.
+/// The status of `gate` where it is refused: `git bisect run` takes 1 to 127 as a bad commit, and
+/// ends at this.
 pub const GATE_REFUSED: u8 = 128;
 /// The command was interrupted.
 pub const INTERRUPTED: u8 = 130;

@@ -20,7 +20,8 @@ a factor). docs/export.md has what to ask of them with DuckDB.";
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Id of an experiment, its beginning, or a name (then the one that was kept last of that name) [default: all]
+    /// Id of an experiment, its beginning, or a name (then the one that was kept last of that name)
+    /// [default: all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     /// Folder of the files; what it has of their names goes

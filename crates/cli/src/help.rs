@@ -33,7 +33,8 @@ const NAMES: usize = 15;
 const CODES: usize = 7;
 const VARIABLE: usize = 21;
 
-/// Returns the command line. Its help shows its commands in groups, and that of each its exit codes.
+/// Returns the command line. Its help shows its commands in groups, and that of each its exit
+/// codes.
 pub fn command() -> Command {
     let command = Arguments::command().mut_subcommands(|one| {
         let text = one.get_after_long_help().map_or(String::new(), |text| format!("{text}\n\n"));

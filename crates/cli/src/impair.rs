@@ -50,7 +50,8 @@ pub struct Impair {
     /// Bits per second that pass, link headers included
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("rate", v))]
     pub rate: Option<Change>,
-    /// Memory or number of the packets that wait for --rate; what comes then is dropped [default: 1MiB]
+    /// Memory or number of the packets that wait for --rate; what comes then is dropped [default:
+    /// 1MiB]
     #[arg(long, value_name = "SIZE|PACKETS", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("queue", v))]
     pub queue: Option<Change>,
     /// Faults from A to B that differ, for example delay=5ms,loss=2%
@@ -112,7 +113,8 @@ Example, with two namespaces:
     --delay 20ms --loss 1% --rate 100mbit
   ip netns exec red ping 10.9.0.2    (in another terminal: 40 ms, 2 % lost)";
 
-/// A fault that only says how another is to be, whether that is there, and what to do where it is not.
+/// A fault that only says how another is to be, whether that is there, and what to do where it is
+/// not.
 type Companion = (&'static str, fn(&Faults) -> bool, &'static str);
 
 const COMPANIONS: &[Companion] = &[
@@ -149,8 +151,8 @@ impl Impair {
         (of(&self.a_to_b), of(&self.b_to_a))
     }
 
-    /// Faults that only say how another is to be are of no use without that: in their own direction, or in both where
-    /// they hold in both.
+    /// Faults that only say how another is to be are of no use without that: in their own
+    /// direction, or in both where they hold in both.
     fn each_of_use(&self, forth: &Faults, back: &Faults) -> Result<(), Error> {
         let shared = self.shared();
         for (key, is_on, why) in COMPANIONS {

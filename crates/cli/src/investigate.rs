@@ -63,7 +63,8 @@ pub struct Arguments {
     /// Look by /proc alone: no BPF programs count in the kernel
     #[arg(long)]
     no_bpf: bool,
-    /// Keep with each run latencies by powers of two: of soft interrupts, system calls, scheduling delays, lock waits
+    /// Keep with each run latencies by powers of two: of soft interrupts, system calls, scheduling
+    /// delays, lock waits
     #[arg(long, conflicts_with = "no_bpf")]
     histograms: bool,
     /// Folder with further causes, files ending in .toml
@@ -75,8 +76,8 @@ pub struct Arguments {
     /// Seed of the order of runs and of the analysis; drawn when not given
     #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     seed: Option<u64>,
-    /// Where the command's figure is: json:PATH (end.sum.bits_per_second), a regular expression with one group, or the name of a
-    /// program whose output it is (iperf3)
+    /// Where the command's figure is: json:PATH (end.sum.bits_per_second), a regular expression
+    /// with one group, or the name of a program whose output it is (iperf3)
     #[arg(long, value_name = "WHERE", requires = "command")]
     figure: Option<String>,
     /// Less of the figure is better (a time)
@@ -91,17 +92,20 @@ pub struct Arguments {
     /// Seconds after which a run of the command is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
-    /// Force causes of an outside command: bind what is started here to CPUs, raise it, set sysctls and put them back
+    /// Force causes of an outside command: bind what is started here to CPUs, raise it, set sysctls
+    /// and put them back
     #[arg(long, requires = "command")]
     force: bool,
-    /// Force this, too, whatever the runs say, and judge it: sysctl.NAME, mtu.INTERFACE, rings.INTERFACE (most, or packets),
-    /// interrupts.INTERFACE (CPUs), busy_poll (microseconds), rfs (on, off), rps (off), placement (same, split)
+    /// Force this, too, whatever the runs say, and judge it: sysctl.NAME, mtu.INTERFACE,
+    /// rings.INTERFACE (most, or packets), interrupts.INTERFACE (CPUs), busy_poll (microseconds),
+    /// rfs (on, off), rps (off), placement (same, split)
     #[arg(long = "try", value_name = "FACTOR=LEVEL,…", requires = "force")]
     tried: Vec<String>,
     /// Write what was found to this file too, as JSON ('-': standard output)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Name of what is kept, for `explain` and others [default: that of the experiment or the program]
+    /// Name of what is kept, for `explain` and others [default: that of the experiment or the
+    /// program]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
     /// Folder of the page
@@ -199,7 +203,8 @@ fn of_workload(
     find(&mut subject, causes, options, tell)
 }
 
-/// Returns a command as a subject whose runs are kept: without another end, and with nothing set for it.
+/// Returns a command as a subject whose runs are kept: without another end, and with nothing set
+/// for it.
 pub fn subject<'a>(
     name: String,
     question: String,
@@ -251,7 +256,8 @@ pub fn figure_of(
     }
 }
 
-/// Returns the causes that are built in and those of a folder, which go before built-in ones of the same name.
+/// Returns the causes that are built in and those of a folder, which go before built-in ones of the
+/// same name.
 pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     let mut causes = built_in();
     let Some(folder) = folder else { return Ok(causes) };
@@ -303,7 +309,8 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
     page.map(|_| ExitCode::SUCCESS)
 }
 
-/// Writes the page into a folder, which is made where it is not there; a page that is there is replaced whole.
+/// Writes the page into a folder, which is made where it is not there; a page that is there is
+/// replaced whole.
 pub fn write_page(folder: &Path, found: &Investigation) -> Result<PathBuf, Error> {
     let name = found.experiments.first().map_or("investigation", String::as_str);
     let page = folder.join(format!("{}-investigation.html", file_name(name)));

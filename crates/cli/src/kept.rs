@@ -29,7 +29,8 @@ pub struct List {
 pub struct Show {
     #[command(flatten)]
     pub which: Which,
-    /// Markdown tables with a line for each case and ratios to the first stack, and how many of them hold
+    /// Markdown tables with a line for each case and ratios to the first stack, and how many of
+    /// them hold
     #[arg(long, conflicts_with = "json")]
     pub matrix: bool,
     /// Write its runs to this file instead, one JSON object per line ('-': standard output)
@@ -57,7 +58,8 @@ pub struct Report {
 /// A way to read the runs of an experiment.
 type Reader = fn(&Store, &str) -> Result<Readable, StoreError>;
 
-/// The experiments that are meant; the same one twice counts once. The last one where none is named.
+/// The experiments that are meant; the same one twice counts once. The last one where none is
+/// named.
 pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
     let store = Store::open_existing(&database(at)?)?;
     read(&store, which, Store::readable_runs)
@@ -98,7 +100,8 @@ fn say_which(store: &Store, word: &str, found: &ExperimentRecord) -> Result<(), 
 /// Characters of a command line that are shown.
 const COMMAND_MOST: usize = 100;
 
-/// Returns the command that a set was measured by, without the path of its program, or else its question.
+/// Returns the command that a set was measured by, without the path of its program, or else its
+/// question.
 fn command_of(experiment: &ExperimentRecord) -> String {
     let (program, words) =
         experiment.command_line.split_first().map_or(("", &[][..]), |all| (all.0, all.1));
@@ -123,7 +126,8 @@ pub fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
     parts.iter().flat_map(|(_, runs)| runs).cloned().collect()
 }
 
-/// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the reader must know.
+/// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the
+/// reader must know.
 fn with_runs(
     store: &Store,
     mut experiment: ExperimentRecord,
@@ -227,7 +231,8 @@ pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the runs of a page: every run as for tables, and those in full that the page looks at one by one.
+/// Returns the runs of a page: every run as for tables, and those in full that the page looks at
+/// one by one.
 fn for_page(store: &Store, which: &Which) -> Result<Kept, Error> {
     let parts = read(store, &which.ids, Store::readable_runs_for_tables)?;
     let (mut experiment, mut runs) = together(which, parts)?;
@@ -241,7 +246,8 @@ fn for_page(store: &Store, which: &Which) -> Result<Kept, Error> {
         passed_over(&mut experiment, bad);
         let mut full: HashMap<String, RunRecord> =
             full.into_iter().map(|run| (run.id.clone(), run)).collect();
-        // One that cannot be read, or that has gone meanwhile, is passed over, and others may be chosen then.
+        // One that cannot be read, or that has gone meanwhile, is passed over, and others may be
+        // chosen then.
         runs.retain_mut(|run| match full.remove(&run.id) {
             Some(full) => {
                 run.complete(full);

@@ -1,4 +1,5 @@
-//! `millstream manual`: the manual pages and the completions, made of the same command line as `--help`.
+//! `millstream manual`: the manual pages and the completions, made of the same command line as
+//! `--help`.
 
 use std::fs;
 use std::path::Path;

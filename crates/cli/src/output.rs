@@ -88,8 +88,8 @@ pub fn full_path(path: &Path) -> String {
     full.display().to_string()
 }
 
-/// Writes to the standard output, as [`lines`] has it. A reader who has seen enough (`| head`) is no
-/// error.
+/// Writes to the standard output, as [`lines`] has it. A reader who has seen enough (`| head`) is
+/// no error.
 pub fn out(text: &str) -> Result<(), Error> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(lines(text.as_bytes()).as_bytes()).and_then(|()| stdout.flush()) {
@@ -111,8 +111,8 @@ pub fn versioned(mut object: Value) -> Value {
     object
 }
 
-/// Writes a line to the standard error, likewise. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
-/// `eprintln` would end the program, and a run with it.
+/// Writes a line to the standard error, likewise. Where nobody reads it any more (`2>&1 | head`) it
+/// is lost, and nothing else: `eprintln` would end the program, and a run with it.
 pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", lines(line.to_string().as_bytes()));
 }

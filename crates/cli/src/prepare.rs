@@ -8,22 +8,23 @@ use millstream_record::error::Error;
 use millstream_record::own_folder::{behind_no_link_of_another, create_anew};
 use millstream_record::store::{Location, Store};
 
-/// Folders that were made to try them out, the outermost first. They go again with this unless something is to be kept
-/// in them: what is refused before it is begun leaves nothing behind.
+/// Folders that were made to try them out, the outermost first. They go again with this unless
+/// something is to be kept in them: what is refused before it is begun leaves nothing behind.
 #[derive(Debug, Default)]
 pub struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Makes the folder of the page and tries out that something can be written there: what is wrong is better known
-    /// before the measuring than after it.
+    /// Makes the folder of the page and tries out that something can be written there: what is
+    /// wrong is better known before the measuring than after it.
     pub fn page_folder(&mut self, folder: &Path) -> Result<(), Error> {
         behind_no_link_of_another(folder)?;
         let named = || format!("--out {}", folder.display());
         self.tried_out(folder).map_err(Error::file(named()))
     }
 
-    /// The same for a database file that is not there yet. The file itself is made by [`new_store`]: another process
-    /// might open it before it is taken away here, and keep its runs in no file.
+    /// The same for a database file that is not there yet. The file itself is made by
+    /// [`new_store`]: another process might open it before it is taken away here, and keep its runs
+    /// in no file.
     pub fn database_folder(&mut self, at: &Location) -> Result<(), Error> {
         let Some(file) = at.file() else { return Ok(()) };
         match Store::is_missing(file)? {
@@ -41,7 +42,8 @@ impl Made {
         let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty());
         let missing: Vec<_> = missing.take_while(|one| !one.exists()).collect();
         for one in missing.into_iter().rev() {
-            // Only what is made here goes again: another name of what is there, or what another process makes, stays.
+            // Only what is made here goes again: another name of what is there, or what another
+            // process makes, stays.
             if fs::create_dir(one).is_ok() {
                 self.0.push(one.to_owned());
             }
@@ -49,8 +51,8 @@ impl Made {
         fs::create_dir_all(folder)
     }
 
-    /// Makes a folder and writes something into it, once more where another process that had made it took it away
-    /// between the two.
+    /// Makes a folder and writes something into it, once more where another process that had made
+    /// it took it away between the two.
     fn tried_out(&mut self, folder: &Path) -> io::Result<()> {
         self.folder(folder)?;
         match try_out(folder) {
@@ -88,9 +90,9 @@ fn unwritable(file: &Path) -> String {
     format!("cannot write {} (--db names another file)", file.display())
 }
 
-/// The store, where there is one already: what is wrong with it, or with the way to it, is better known before the
-/// measuring. One that is not there yet is made when an experiment begins. Names of servers are looked up by a thread, so
-/// this is for after [`setting`](crate::setting::setting).
+/// The store, where there is one already: what is wrong with it, or with the way to it, is better
+/// known before the measuring. One that is not there yet is made when an experiment begins. Names
+/// of servers are looked up by a thread, so this is for after [`setting`](crate::setting::setting).
 pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
     match Store::is_missing(at)? {
         true => Ok(None),
@@ -98,7 +100,8 @@ pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
     }
 }
 
-/// The store, made where it is missing, with its folder: whoever tried it out, too, may have taken that away again.
+/// The store, made where it is missing, with its folder: whoever tried it out, too, may have taken
+/// that away again.
 pub fn new_store(at: &Location) -> Result<Store, Error> {
     if let Some(file) = at.file() {
         fs::create_dir_all(folder_of(file)).map_err(Error::file(unwritable(file)))?;

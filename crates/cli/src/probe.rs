@@ -49,7 +49,8 @@ pub struct Arguments {
     /// Tables, then it ends; without it, until interrupted or the command ends
     #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     count: Option<u32>,
-    /// Write each table, and what is told at the end, to this file too, as a JSON object on a line of its own
+    /// Write each table, and what is told at the end, to this file too, as a JSON object on a line
+    /// of its own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Histograms of soft interrupts, system calls, scheduling delays and lock waits, too
@@ -67,7 +68,8 @@ pub struct Arguments {
     /// Time a function of the kernel, where it lets programs be attached to functions (fentry)
     #[arg(long, value_name = "NAME")]
     kernel_function: Option<String>,
-    /// Count no system calls: they are counted in windows of a few milliseconds, two in a second, which cost most where there are many
+    /// Count no system calls: they are counted in windows of a few milliseconds, two in a second,
+    /// which cost most where there are many
     #[arg(long)]
     no_system_calls: bool,
     /// Look by /proc alone: no BPF programs count in the kernel

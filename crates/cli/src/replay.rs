@@ -29,14 +29,15 @@ pub struct Arguments {
     /// Send out of this interface, which must be up
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
-    /// Make a device of this name instead: the kernel receives the packets. A capture without Ethernet headers
-    /// goes into a TUN device
+    /// Make a device of this name instead: the kernel receives the packets. A capture without
+    /// Ethernet headers goes into a TUN device
     #[arg(long, value_name = "NAME")]
     pub tap: Option<String>,
     /// Address of that device; may be given several times
     #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix, conflicts_with = "interface")]
     pub address: Vec<(IpAddr, u8)>,
-    /// Where the interface is, or the device is made: a name of `ip netns`, or a path [default: this one]
+    /// Where the interface is, or the device is made: a name of `ip netns`, or a path [default:
+    /// this one]
     #[arg(long, value_name = "NETNS")]
     pub netns: Option<String>,
     /// So many times as fast as it was captured, 0.01 to 1000000 [default: 1]
@@ -213,7 +214,8 @@ pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
     nothing_went(&player).map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Returns an error where the device took none of the packets, as one does that is down: nobody has received anything.
+/// Returns an error where the device took none of the packets, as one does that is down: nobody has
+/// received anything.
 fn nothing_went(player: &Player) -> Option<Error> {
     let stats = player.link.stats();
     let refused: u64 = DropCause::ALL.iter().map(|cause| stats.dropped(*cause)).sum();

@@ -43,11 +43,12 @@ pub struct Arguments {
     /// Seconds of warm-up before that
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub warmup: Option<f64>,
-    /// Have each run wait until the CPUs of its two hosts are near each other, and do it again when they were not
-    /// [default: what the experiment says, else true]
+    /// Have each run wait until the CPUs of its two hosts are near each other, and do it again when
+    /// they were not [default: what the experiment says, else true]
     #[arg(long, value_name = "BOOL")]
     pub steady_cpus: Option<bool>,
-    /// Address of the far end that is there already: of this host, or of another with --serve [default: hosts made for each run]
+    /// Address of the far end that is there already: of this host, or of another with --serve
+    /// [default: hosts made for each run]
     #[arg(long, value_name = "ADDRESS")]
     pub far: Option<IpAddr>,
     /// Address of the near end, with --far [default: the kernel chooses]
@@ -56,10 +57,12 @@ pub struct Arguments {
     /// Where `millstream serve` of the far host is asked
     #[arg(long, value_name = "ADDRESS:PORT", requires = "far")]
     pub serve: Option<SocketAddr>,
-    /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN has it
+    /// File with the token of `millstream serve`, for its owner alone; without it MILLSTREAM_TOKEN
+    /// has it
     #[arg(long, value_name = "FILE", requires = "serve")]
     pub token_file: Option<PathBuf>,
-    /// Look by BPF programs, too: who sends cross-calls and waits for locks, and the stacks of the CPUs (`compare --flame`)
+    /// Look by BPF programs, too: who sends cross-calls and waits for locks, and the stacks of the
+    /// CPUs (`compare --flame`)
     #[arg(long)]
     pub profile: bool,
     /// Seed of the order of runs; drawn when not given, and recorded
@@ -190,8 +193,8 @@ pub fn undo() -> Result<ExitCode, Error> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Table, page and JSON of what was finished, and what could not be written of them. One that fails does not keep the
-/// others from coming.
+/// Table, page and JSON of what was finished, and what could not be written of them. One that fails
+/// does not keep the others from coming.
 fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
     let (Some(experiment), runs) = (&keeper.experiment, &keeper.runs) else { return Vec::new() };
     if runs.is_empty() {

@@ -15,8 +15,8 @@ use crate::output::say;
 /// Samples of each CPU's stacks in a second; no divisor of what timers of programs are set to.
 const PROFILE_HZ: u64 = 99;
 
-/// Returns the surroundings that the runner needs; what an earlier run left is taken away first. To be called before any thread is started: a user
-/// namespace can be entered only then.
+/// Returns the surroundings that the runner needs; what an earlier run left is taken away first. To
+/// be called before any thread is started: a user namespace can be entered only then.
 pub fn setting() -> Result<Setting, Error> {
     Ok(Setting {
         program: worker_program()?,
@@ -69,7 +69,8 @@ pub fn worker_program() -> Result<WorkerProgram, Error> {
     Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
 }
 
-/// Has all runs from now on looked at by BPF programs, with histograms where they are asked for, or says why they are not.
+/// Has all runs from now on looked at by BPF programs, with histograms where they are asked for, or
+/// says why they are not.
 pub fn look_by_bpf(histograms: bool) {
     let want = Want { histograms, profile_hz: Some(PROFILE_HZ), ..Want::default() };
     if let Err(why) = watch_kernel(&want) {

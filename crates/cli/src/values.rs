@@ -14,8 +14,8 @@ use millstream_record::store::Location;
 /// Which kept experiments.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Id of the experiment, its beginning, or a name (then the one that was kept last of that name); several
-    /// are compared with the first [default: the one that was kept last]
+    /// Id of the experiment, its beginning, or a name (then the one that was kept last of that
+    /// name); several are compared with the first [default: the one that was kept last]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
     /// Read several experiments as one sample, a large design that was measured in slices
@@ -26,8 +26,8 @@ pub struct Which {
 /// Where experiments are kept.
 #[derive(Debug, Args)]
 pub struct Database {
-    /// Where it is kept: an SQLite file, or postgres://USER@HOST/DATABASE (password in PGPASSWORD; TLS by
-    /// sslmode) [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
+    /// Where it is kept: an SQLite file, or postgres://USER@HOST/DATABASE (password in PGPASSWORD;
+    /// TLS by sslmode) [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
     #[arg(long = "db", value_name = "FILE|URL")]
     pub at: Option<OsString>,
 }

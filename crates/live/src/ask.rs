@@ -46,8 +46,8 @@ impl std::error::Error for AskError {
 }
 
 impl Segment {
-    /// Asks the engine a question (docs/live.md), and hands each line of the answer on as it comes, until `each` breaks off.
-    /// The engine may take `patience` for each part of it.
+    /// Asks the engine a question (docs/live.md), and hands each line of the answer on as it comes,
+    /// until `each` breaks off. The engine may take `patience` for each part of it.
     ///
     /// # Errors
     /// When there is no answer, or not all of it.

@@ -48,10 +48,10 @@ pub struct Swept {
 }
 
 impl Directory {
-    /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the first that is in
-    /// memory, and that nobody else has taken, of `/run/millstream` (of root),
-    /// `$XDG_RUNTIME_DIR/millstream` (of others),
-    /// `/run/user/UID/millstream` and `/dev/shm/millstream-UID`. It is made where it is not there.
+    /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the
+    /// first that is in memory, and that nobody else has taken, of `/run/millstream` (of root),
+    /// `$XDG_RUNTIME_DIR/millstream` (of others), `/run/user/UID/millstream` and
+    /// `/dev/shm/millstream-UID`. It is made where it is not there.
     ///
     /// # Errors
     /// When there is none, or it is not this user's alone: why each of them is not.
@@ -76,7 +76,8 @@ impl Directory {
         Err(LiveError::NoDirectory(refused.join("; ")))
     }
 
-    /// This directory, which is made where it is not there. A directory on a disk would have engines wait for the disk.
+    /// This directory, which is made where it is not there. A directory on a disk would have
+    /// engines wait for the disk.
     ///
     /// # Errors
     /// When it cannot be made, or is not user `uid`'s alone.
@@ -90,8 +91,8 @@ impl Directory {
         Self::existing(path, uid)
     }
 
-    /// All directories that engines of user `uid` may have published in, as far as they are there: a reader's
-    /// environment may be another than the engine's.
+    /// All directories that engines of user `uid` may have published in, as far as they are there:
+    /// a reader's environment may be another than the engine's.
     pub fn all_of_user(uid: u32) -> Vec<Self> {
         let paths = set(VARIABLE).map_or_else(|| candidates(uid), |path| vec![path]);
         paths.into_iter().filter_map(|path| Self::existing(path, uid).ok()).collect()
@@ -133,8 +134,8 @@ impl Directory {
         self.uid
     }
 
-    /// The segments in it, in order of their names; those that cannot be read with the reason. Those of engines that
-    /// have ended are removed first.
+    /// Removes the segments of engines that have ended, and returns the others in order of their
+    /// names. One that cannot be read comes with the reason.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -150,8 +151,8 @@ impl Directory {
         Ok(found)
     }
 
-    /// Removes what engines have left that have ended without removing it: segments whose lock nobody holds, with their
-    /// control sockets.
+    /// Removes what engines have left that have ended without removing it: segments whose lock
+    /// nobody holds, with their control sockets.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -182,8 +183,8 @@ impl Directory {
         if !older.is_zero() && age(path).is_none_or(|age| age < older) {
             return false;
         }
-        // The lock is kept until the file is gone. So nobody else removes it, and another engine can take its name only
-        // afterwards.
+        // The lock is kept until the file is gone. So nobody else removes it, and another engine
+        // can take its name only afterwards.
         if file.try_lock().is_err() {
             return false;
         }
@@ -273,8 +274,8 @@ fn is_memory_mount(line: &str, device: &str) -> bool {
     before.split(' ').nth(2) == Some(device) && matches!(kind, "tmpfs" | "ramfs")
 }
 
-/// Opens a regular file of user `uid` that nobody else may write, for reading. It waits for nobody, whatever the path
-/// names.
+/// Opens a regular file of user `uid` that nobody else may write, for reading. It waits for nobody,
+/// whatever the path names.
 pub(crate) fn open_regular(path: &Path, uid: u32) -> Result<File, Damage> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LiveError {
-    /// A name has 1 to 32 of the characters `A–Z a–z 0–9 . _ -`, and begins with none of the last three.
+    /// A name has 1 to 32 of the characters `A–Z a–z 0–9 . _ -`, and begins with none of the last
+    /// three.
     Name(String),
     /// There is no directory in memory that this user has alone.
     NoDirectory(String),
@@ -71,7 +72,8 @@ pub enum Damage {
     Version(u32),
     /// A length or a sum in it is wrong.
     Broken(&'static str),
-    /// It was being changed each time that it was looked at, or its engine stopped in the middle of a change.
+    /// It was being changed each time that it was looked at, or its engine stopped in the middle of
+    /// a change.
     Unsettled,
     /// The system's answer.
     Io(io::Error),

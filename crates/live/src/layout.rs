@@ -10,7 +10,8 @@
 //!                64  values, 8 bytes each 64 + 8 · capacity   schema
 //! ```
 //!
-//! All numbers are little-endian. Snapshot `n` is in slot `n mod 2`: while one is written the one before stands.
+//! All numbers are little-endian. Snapshot `n` is in slot `n mod 2`: while one is written the one
+//! before stands.
 
 use millstream_foreign::shown;
 

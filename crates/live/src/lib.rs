@@ -2,13 +2,14 @@
 //!
 //! An engine writes its counters into a *segment*: a file in memory that its owner alone may read
 //! (docs/live.md describes it byte by byte). [`Writer`] is the engine's end, [`Segment`] the
-//! reader's; [`Directory`] is where segments are. Names, units and kinds of all numbers are in the segment itself, so
-//! that an older reader reads a newer engine.
+//! reader's; [`Directory`] is where segments are. Names, units and kinds of all numbers are in the
+//! segment itself, so that an older reader reads a newer engine.
 //!
-//! Neither end trusts the other. A reader checks every length and copies what it reads, so a damaged, truncated or
-//! hostile file is an error and nothing else. An engine writes by `pwrite`, and maps nothing that somebody could cut
-//! short below it. Nothing here takes a lock that the other side could hold: the lock of the file (`flock`) says
-//! whether the engine lives, and is asked for without waiting.
+//! Neither end trusts the other. A reader checks every length and copies what it reads, so a
+//! damaged, truncated or hostile file is an error and nothing else. An engine writes by `pwrite`,
+//! and maps nothing that somebody could cut short below it. Nothing here takes a lock that the
+//! other side could hold: the lock of the file (`flock`) says whether the engine lives, and is
+//! asked for without waiting.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

@@ -1,7 +1,8 @@
-//! Lines of text with named fields: `kind key=value key=value`. The schema and the answers of the control socket are
-//! made of them.
+//! Lines of text with named fields: `kind key=value key=value`. The schema and the answers of the
+//! control socket are made of them.
 //!
-//! Bytes of a value that are no printable ASCII, spaces, and `%` are written as `%` and two hexadecimal digits.
+//! Bytes of a value that are no printable ASCII, spaces, and `%` are written as `%` and two
+//! hexadecimal digits.
 
 use std::fmt::{self, Write};
 
@@ -69,7 +70,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a line. Any text is one: words without a key are left out, and so is what follows the 256th field.
+    /// Reads a line. Any text is one: words without a key are left out, and so is what follows the
+    /// 256th field.
     pub fn parse(line: &str) -> Self {
         let mut words = line.split_ascii_whitespace();
         let kind = shown(words.next().unwrap_or_default());

@@ -1,7 +1,8 @@
 //! The schema, which names the values of a snapshot: one line each, in their order.
 //!
-//! A line is `KIND UNIT WIDTH NAME`, and labels as `key=value`. A histogram has `WIDTH` values, one for each power of
-//! two; everything else has one. A reader leaves out lines whose kind it does not know, with their values.
+//! A line is `KIND UNIT WIDTH NAME`, and labels as `key=value`. A histogram has `WIDTH` values, one
+//! for each power of two; everything else has one. A reader leaves out lines whose kind it does not
+//! know, with their values.
 
 use std::fmt::{self, Write};
 

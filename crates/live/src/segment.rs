@@ -14,14 +14,15 @@ use crate::error::Damage;
 use crate::layout::{HEADER_USED_BYTES, Header, SLOT_HEAD_BYTES, SlotHead, sum, u64_at};
 use crate::schema::{Entry, Kind, parse};
 
-/// How often a snapshot is read again that was changed meanwhile. Each slot is written every 20 ms at most, and read in
-/// microseconds.
+/// How often a snapshot is read again that was changed meanwhile. Each slot is written every 20 ms
+/// at most, and read in microseconds.
 const TRIES: usize = 100;
 
 /// Between tries, from the second on.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// A segment, open for reading. It can be read as long as this exists, also when its engine has removed it.
+/// A segment, open for reading. It can be read as long as this exists, also when its engine has
+/// removed it.
 #[derive(Debug)]
 pub struct Segment {
     file: File,
@@ -93,7 +94,8 @@ impl Segment {
         }
     }
 
-    /// The newest snapshot. It is of one time: one that was changed while it was read is read again, at most 100 times.
+    /// The newest snapshot. It is of one time: one that was changed while it was read is read
+    /// again, at most 100 times.
     ///
     /// # Errors
     /// [`Damage::Unsettled`] when it was changed each time, or neither slot has a whole snapshot; what is wrong with the
@@ -133,7 +135,8 @@ impl Segment {
 
     /// The newest snapshot; `None` when it was changed meanwhile.
     fn try_read(&mut self, sequences: [u64; 2]) -> Result<Option<Snapshot>, Damage> {
-        // The newest, or the one before where that is being written, or was when its engine was killed.
+        // The newest, or the one before where that is being written, or was when its engine was
+        // killed.
         let newest_first = if sequences[0] >= sequences[1] { [0, 1] } else { [1, 0] };
         for slot in newest_first {
             if let Some(head) = self.read_slot(slot)? {
@@ -205,7 +208,8 @@ fn short(error: io::Error) -> Damage {
 }
 
 impl Snapshot {
-    /// Everything, in the engine's order: what it is, and its values (one; of a histogram one for each power of two).
+    /// Everything, in the engine's order: what it is, and its values (one; of a histogram one for
+    /// each power of two).
     pub fn iter(&self) -> impl Iterator<Item = (&Entry, &[u64])> {
         let of = |entry: &Entry| &self.values[entry.at..entry.at + entry.width];
         self.entries.iter().map(move |entry| (entry, of(entry)))

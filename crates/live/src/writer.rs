@@ -21,10 +21,11 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Number of file names that are tried while others have taken them.
 const NAMES_TRIED: usize = 64;
 
-/// Writes snapshots into a segment. The segment is there under its name from the first one on, and is removed when the
-/// writer is dropped.
+/// Writes snapshots into a segment. The segment is there under its name from the first one on, and
+/// is removed when the writer is dropped.
 ///
-/// A publication takes one system call and no memory from the heap, but where the schema was changed.
+/// A publication takes one system call and no memory from the heap, but where the schema was
+/// changed.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -110,7 +111,8 @@ impl Writer {
         self.slot.resize(SLOT_HEAD_BYTES, 0);
     }
 
-    /// The next value of the snapshot, in the schema's order. Those beyond the schema's are left out.
+    /// The next value of the snapshot, in the schema's order. Those beyond the schema's are left
+    /// out.
     #[inline]
     pub fn push(&mut self, value: u64) {
         if self.slot.len() < SLOT_HEAD_BYTES + 8 * self.schema.values {
@@ -161,7 +163,8 @@ impl Writer {
                     self.unfinished = None;
                     return Ok(());
                 }
-                // Of a process with this number in another namespace, which lives: what is dead was swept.
+                // Of a process with this number in another namespace, which lives: what is dead was
+                // swept.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                     let Header { name, pid, .. } = &self.header;

@@ -1,11 +1,12 @@
-//! A router that follows the host: it hands on between interfaces by the routes, with the addresses and to the neighbours
-//! that the host has, as `ip` or a routing daemon sets them.
+//! A router that follows the host: it hands on between interfaces by the routes, with the addresses
+//! and to the neighbours that the host has, as `ip` or a routing daemon sets them.
 //!
 //! ```text
 //! cargo run --release -p millstream-mirror --example router -- eth0 eth1
 //! ```
 //!
-//! It receives beside the kernel (AF_PACKET), so the host's own forwarding should be off, and ends on an interrupt.
+//! It receives beside the kernel (AF_PACKET), so the host's own forwarding should be off, and ends
+//! on an interrupt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -126,7 +126,8 @@ impl MirrorConfig {
         self
     }
 
-    /// Memory in which the kernel keeps what has not been read, in bytes. Where it does not suffice, all is read anew.
+    /// Memory in which the kernel keeps what has not been read, in bytes. Where it does not
+    /// suffice, all is read anew.
     pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
         self.receive_buffer_bytes = bytes;
         self

@@ -20,7 +20,8 @@ pub(crate) type Own = (u32, Prefix);
 /// Addresses that the engine got from here, rather than from the application.
 pub(crate) type Given = HashMap<IpAddr, (LinkId, Prefix)>;
 
-/// Gives and takes addresses, and says which prefixes' routes the engine has added or removed with them.
+/// Gives and takes addresses, and says which prefixes' routes the engine has added or removed with
+/// them.
 pub(crate) fn addresses(
     engine: &mut Engine,
     known: &mut Known<Own, AddressUse>,
@@ -103,7 +104,8 @@ pub(crate) fn routes(table: &mut RouteTable, routes: &mut HostRoutes, stats: &mu
     table.change(|table| {
         table.set_multipath(true);
         for (prefix, had, wanted) in routes.take_changed() {
-            // Readers see nothing of this before the end. So those that stay get their order anew, too.
+            // Readers see nothing of this before the end. So those that stay get their order anew,
+            // too.
             for route in &had {
                 table.remove(prefix, route.link, route.gateway);
             }

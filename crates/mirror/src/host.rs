@@ -69,7 +69,8 @@ pub(crate) enum RouteNews {
     Route(HostRoute),
     /// A table that is not followed.
     OtherTable,
-    /// A route that is for some packets to its prefix alone: of a type of service, or from a prefix.
+    /// A route that is for some packets to its prefix alone: of a type of service, or from a
+    /// prefix.
     Selective,
     /// No route that packets are forwarded by: of the local table's kinds, or a copy of one.
     None,
@@ -232,7 +233,8 @@ pub(crate) struct HostAddress {
     pub prefix: Prefix,
     /// Nobody else has it, as far as the kernel has found out.
     pub usable: bool,
-    /// Set for IPv4 addresses behind the first of a network: there the kernel looks at no lifetimes.
+    /// Set for IPv4 addresses behind the first of a network: there the kernel looks at no
+    /// lifetimes.
     pub usage: AddressUse,
 }
 
@@ -271,7 +273,8 @@ pub(crate) fn address(message: &AddressMessage) -> Option<HostAddress> {
 pub(crate) struct HostNeighbor {
     pub interface: u32,
     pub ip: IpAddr,
-    /// Its address, and whether it was set by hand; `None` where the kernel does not know it, or not any more.
+    /// Its address, and whether it was set by hand; `None` where the kernel does not know it, or
+    /// not any more.
     pub known: Option<(MacAddr, bool)>,
     /// It did not answer the kernel.
     pub has_failed: bool,

@@ -1,8 +1,9 @@
 //! The host's routes, addresses and neighbours in an engine, as the kernel's netlink tells of them.
 //!
-//! A [`Mirror`] reads what the network namespace has in which it is opened, follows every change, and gives an engine
-//! what concerns the links that interfaces are mapped to ([`MirrorConfig::link`]). So an engine routes by what `ip`, a
-//! DHCP client or a routing daemon has set.
+//! A [`Mirror`] reads what the network namespace has in which it is opened, follows every change,
+//! and gives an engine what concerns the links that interfaces are mapped to
+//! ([`MirrorConfig::link`]). So an engine routes by what `ip`, a DHCP client or a routing daemon
+//! has set.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,9 +29,10 @@
 //!
 //! **Several engines, one table.** A mirror without addresses and neighbours gives the routes to a
 //! [`RouteTable`](millstream::route::RouteTable), by which any number of engines go
-//! ([`EngineConfig::routes`](millstream::EngineConfig::routes)). Its owner follows the host in a thread of his own, so no
-//! engine spends time on that. Addresses and neighbours are an engine's: each has a mirror of its own for them, without
-//! routes. An interface is the same link in each engine.
+//! ([`EngineConfig::routes`](millstream::EngineConfig::routes)). Its owner follows the host in a
+//! thread of his own, so no engine spends time on that. Addresses and neighbours are an engine's:
+//! each has a mirror of its own for them, without routes. An interface is the same link in each
+//! engine.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,20 +56,22 @@
 //! # }
 //! ```
 //!
-//! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table, with their metrics, MTUs
-//! and gateways, of either family. Of a multipath route the hops share flows
-//! ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)) by their weights. A route that the
-//! engine cannot follow because its interface is not mapped, or because it puts further headers before packets, makes its
-//! prefix unreachable: so that nothing that belongs into a tunnel goes out beside it ([`Unmapped`]). Left out, and counted
-//! ([`MirrorStats`]), are other tables, routes for a type of service or from a prefix, and all beyond the limits.
+//! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table,
+//! with their metrics, MTUs and gateways, of either family. Of a multipath route the hops share
+//! flows ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)) by their
+//! weights. A route that the engine cannot follow because its interface is not mapped, or because
+//! it puts further headers before packets, makes its prefix unreachable: so that nothing that
+//! belongs into a tunnel goes out beside it ([`Unmapped`]). Left out, and counted
+//! ([`MirrorStats`]), are other tables, routes for a type of service or from a prefix, and all
+//! beyond the limits.
 //!
-//! **What is lost is read again.** Where the kernel had no room for a change, all is read anew, and what was not found in
-//! that is taken back. So it is after what the kernel does silently: IPv4 routes that go with an interface or with its
-//! last address, and next-hop objects that change.
+//! **What is lost is read again.** Where the kernel had no room for a change, all is read anew, and
+//! what was not found in that is taken back. So it is after what the kernel does silently: IPv4
+//! routes that go with an interface or with its last address, and next-hop objects that change.
 //!
-//! **What a mirror gives is the host's.** Of a prefix the routes by the same link and gateway are as the host has them;
-//! others that the application has added stay. What was given stays when a mirror is dropped;
-//! [`Mirror::withdraw`] takes it back.
+//! **What a mirror gives is the host's.** Of a prefix the routes by the same link and gateway are
+//! as the host has them; others that the application has added stay. What was given stays when a
+//! mirror is dropped; [`Mirror::withdraw`] takes it back.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

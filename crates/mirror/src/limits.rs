@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The kernel's number of the main table (RT_TABLE_MAIN).
 pub const MAIN_TABLE: u32 = 254;
 
-/// Routes that a mirror holds at most, unless told otherwise: a full Internet table of both families.
+/// Routes that a mirror holds at most, unless told otherwise: a full Internet table of both
+/// families.
 pub const ROUTES_LIMIT: usize = 3 << 19;
 
 /// Addresses that a mirror holds at most, unless told otherwise.
@@ -17,7 +18,8 @@ pub const NEIGHBORS_LIMIT: usize = 2048;
 /// Memory of the socket for what has not been read, unless told otherwise: some 10,000 changes.
 pub const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Messages of the kernel that one poll takes, and those of one more datagram: a millisecond's work.
+/// Messages of the kernel that one poll takes, and those of one more datagram: a millisecond's
+/// work.
 pub const MESSAGES_A_POLL: usize = 512;
 
 /// Prefixes remembered as changed while all is read; beyond that, all is read once more.

@@ -82,8 +82,8 @@ pub struct Polled {
     pub synchronized: bool,
 }
 
-/// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was opened, and to one
-/// [`Target`].
+/// Follows the host's tables; see the crate's text. It belongs to the namespace in which it was
+/// opened, and to one [`Target`].
 pub struct Mirror {
     socket: Watch,
     reading: Reading,
@@ -151,8 +151,8 @@ impl Mirror {
         })
     }
 
-    /// Takes what the kernel has told, a bounded part of it, and gives the target what follows. While all is read, it
-    /// gets nothing: then it gets all at once. Never waits.
+    /// Takes what the kernel has told, a bounded part of it, and gives the target what follows.
+    /// While all is read, it gets nothing: then it gets all at once. Never waits.
     ///
     /// # Errors
     /// When the socket fails: what was read is not lost by that. [`io::ErrorKind::InvalidInput`] for a target that cannot
@@ -216,14 +216,15 @@ impl Mirror {
         }
     }
 
-    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing, in the engine's time. Who gives to a
-    /// route table polls once a second instead.
+    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing, in the
+    /// engine's time. Who gives to a route table polls once a second instead.
     pub fn deadline(&self) -> Option<Instant> {
         self.reading.deadline()
     }
 
-    /// From now on the host's interface is this link of the target, or none. What the former link had from here is taken
-    /// back. To be called with none before the link is removed from its engine, as its number may become another's.
+    /// From now on the host's interface is this link of the target, or none. What the former link
+    /// had from here is taken back. To be called with none before the link is removed from its
+    /// engine, as its number may become another's.
     pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
         // What has been told of it is the former link's.
         self.give(to);
@@ -536,7 +537,8 @@ impl Taker<'_> {
             None => {
                 self.reading.note_moved(host);
                 self.addresses.remove(key);
-                // With the last of an interface all its routes go, and nobody is told (of IPv6 they are).
+                // With the last of an interface all its routes go, and nobody is told (of IPv6 they
+                // are).
                 if host.addr.is_ipv4() {
                     self.reading.want_settled(self.now);
                 }

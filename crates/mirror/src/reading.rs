@@ -35,7 +35,8 @@ pub(crate) struct Reading {
     is_wanted: bool,
     /// Something was missed, which is read at `settles_at`.
     is_behind: bool,
-    /// Changes are lost until all is read that the socket holds (NETLINK_S_CONGESTED of the kernel).
+    /// Changes are lost until all is read that the socket holds (NETLINK_S_CONGESTED of the
+    /// kernel).
     is_losing: bool,
     /// And again then.
     settles_at: Option<Instant>,
@@ -85,7 +86,8 @@ impl Reading {
         self.is_wanted = true;
     }
 
-    /// The kernel is about to change more than it says: what it has then is read, and once more when it is done.
+    /// The kernel is about to change more than it says: what it has then is read, and once more
+    /// when it is done.
     pub fn want_settled(&mut self, now: Instant) {
         self.is_wanted = true;
         self.settles_at = Some(now + SETTLE_TIME);
@@ -104,7 +106,8 @@ impl Reading {
         self.settles_at = Some(self.settles_at.map_or(at, |due| due.min(at)));
     }
 
-    /// The kernel had no room for a change. It loses more of them until the socket is empty: only then is all read anew.
+    /// The kernel had no room for a change. It loses more of them until the socket is empty: only
+    /// then is all read anew.
     pub fn lose(&mut self) {
         self.is_losing = true;
     }

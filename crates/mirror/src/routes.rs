@@ -201,8 +201,8 @@ impl HostRoutes {
         }
     }
 
-    /// Prefixes of which the engine is to have other routes than it has since this was last asked: what it has, and what
-    /// it is to have.
+    /// Prefixes of which the engine is to have other routes than it has since this was last asked:
+    /// what it has, and what it is to have.
     pub fn take_changed(&mut self) -> impl Iterator<Item = (Prefix, Vec<Route>, Vec<Route>)> + '_ {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().filter_map(|(prefix, Changed { has, is_unclear })| {

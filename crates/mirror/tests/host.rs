@@ -1,7 +1,7 @@
 //! A namespace's tables, changed by `ip`, and an engine that follows them.
 //!
-//! Each test has a network namespace of its own, which its thread takes with it. Where there is no right to that, or no
-//! `ip`, a test says so and passes.
+//! Each test has a network namespace of its own, which its thread takes with it. Where there is no
+//! right to that, or no `ip`, a test says so and passes.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,7 +18,8 @@ use nix::sched::{CloneFlags, unshare};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine with a link for each of two interfaces, d0 and d1, of a new namespace; d2 is not mapped.
+/// An engine with a link for each of two interfaces, d0 and d1, of a new namespace; d2 is not
+/// mapped.
 struct Host {
     engine: Engine,
     _ends: Vec<PairEnd>,
@@ -469,7 +470,8 @@ fn one_table_follows_the_host_for_several_engines() {
         let socket = engine.udp_bind("0.0.0.0:9".parse().expect("an address")).expect("bind");
         (engine, ends, socket)
     });
-    // By which link each engine sends there, with the address and to the neighbour that the host has there.
+    // By which link each engine sends there, with the address and to the neighbour that the host
+    // has there.
     let mut by = || {
         engines.each_mut().map(|(engine, _, socket)| {
             let sent = |engine: &Engine| {
@@ -672,8 +674,8 @@ fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
     assert_eq!(six.and_then(|neighbor| neighbor.mac).map(|mac| mac.0[5]), Some(0x16));
 }
 
-/// RFC 6724 section 5, and what Linux makes of it: a ULA and a global address, a deprecated one, scopes, labels, the
-/// first of a network.
+/// RFC 6724 section 5, and what Linux makes of it: a ULA and a global address, a deprecated one,
+/// scopes, labels, the first of a network.
 #[test]
 fn the_engine_sends_from_the_address_from_which_the_kernel_does() {
     let Some(mut host) = Host::new() else { return };

@@ -14,8 +14,8 @@ pub const WEIGHT_LIMIT: u16 = 256;
 /// Neighbours a [`NeighborTable`](crate::NeighborTable) holds at most, unless told otherwise.
 pub const NEIGHBORS_LIMIT: usize = 4096;
 
-/// Unknown neighbours asked for in a second, beyond [`ASKED_AT_ONCE`]; and as many again of those for which something
-/// came before that had to wait.
+/// Unknown neighbours asked for in a second, beyond [`ASKED_AT_ONCE`]; and as many again of those
+/// for which something came before that had to wait.
 pub const ASKED_PER_S: u32 = 512;
 
 /// Unknown neighbours asked for at once, after a time without.

@@ -29,7 +29,8 @@ pub struct Route {
     /// They go nowhere: then `link` is [`LinkId::NONE`], and there is no gateway.
     pub reject: Option<Reject>,
     /// Its part of the flows of its prefix, beside that of others where several share them
-    /// ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)): 1 to [`WEIGHT_LIMIT`](crate::limits::WEIGHT_LIMIT).
+    /// ([`RouteTable::set_multipath`](crate::RouteTable::set_multipath)): 1 to
+    /// [`WEIGHT_LIMIT`](crate::limits::WEIGHT_LIMIT).
     pub weight: u16,
 }
 

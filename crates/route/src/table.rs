@@ -217,8 +217,9 @@ impl fmt::Debug for Routes {
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
 /// equals the one inserted first, or several that share flows
-/// ([`set_multipath`](Self::set_multipath)). A change costs what the prefix covers. Many changes at once belong into
-/// [`change`](Self::change): where they are a sixteenth of the table, it is built anew, once.
+/// ([`set_multipath`](Self::set_multipath)). A change costs what the prefix covers. Many changes at
+/// once belong into [`change`](Self::change): where they are a sixteenth of the table, it is built
+/// anew, once.
 pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,

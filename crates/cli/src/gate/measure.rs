@@ -24,7 +24,8 @@ pub(super) struct Measured {
     pub(super) unit: Option<String>,
 }
 
-/// Runs the command, and keeps its runs under the name of the standard, or as those that are judged.
+/// Runs the command, and keeps its runs under the name of the standard, or as those that are
+/// judged.
 pub(super) fn measure(arguments: &Arguments) -> Result<Measured, Error> {
     let Arguments { command, figure, lower_is_better, timeout, runs, database: place, .. } =
         arguments;

@@ -51,14 +51,15 @@ pub struct Arguments {
     /// Runs of the command, 4 at least
     #[arg(long, value_name = "N", requires = "command", default_value_t = 10, value_parser = whole::<u32>)]
     runs: u32,
-    /// Where the command's figure is: json:PATH, a regular expression with one group, or the name of a program whose output it
-    /// is (iperf3)
+    /// Where the command's figure is: json:PATH, a regular expression with one group, or the name
+    /// of a program whose output it is (iperf3)
     #[arg(long, value_name = "WHERE", requires = "command", conflicts_with = "result")]
     figure: Option<String>,
     /// Seconds after which a run of the command is ended
     #[arg(long, value_name = "SECONDS", requires = "command", default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
-    /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or transactions]
+    /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or
+    /// transactions]
     #[arg(long, value_name = "KEY")]
     result: Option<String>,
     /// Less of the result or figure is better (a time)
@@ -106,7 +107,8 @@ struct Rule<'a> {
     least: f64,
 }
 
-/// Compares them, says so, and ends with the status that fits. What fails is no judgement: it cannot be told then.
+/// Compares them, says so, and ends with the status that fits. What fails is no judgement: it
+/// cannot be told then.
 pub fn gate(arguments: &Arguments) -> ExitCode {
     let (status, error) = match answer(arguments) {
         Ok(answer) => return ExitCode::from(answer.status()),
@@ -246,7 +248,8 @@ fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
     (answer, said)
 }
 
-/// Judges values that have no ratio, as one falls to zero or is below it. The least loss is a share of the larger median then.
+/// Judges values that have no ratio, as one falls to zero or is below it. The least loss is a share
+/// of the larger median then.
 fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
     let Difference { difference, interval: (low, high), p, least_seen, runs, medians, .. } = *found;
     let p = (p * cases as f64).min(1.0);
@@ -260,7 +263,8 @@ fn apart(found: &Difference, cases: usize, rule: Rule<'_>) -> (Answer, String) {
 }
 
 impl Rule<'_> {
-    /// Returns the answer about a `change` that chance makes so often, where one of `least_seen`, a share, would have been seen.
+    /// Returns the answer about a `change` that chance makes so often, where one of `least_seen`, a
+    /// share, would have been seen.
     fn answer(self, p: f64, change: f64, least_seen: f64) -> Answer {
         let is_less = if self.lower_is_better { change > 0.0 } else { change < 0.0 };
         match p < P_CHANGE {

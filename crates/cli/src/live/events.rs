@@ -95,7 +95,8 @@ impl Answer {
 }
 
 impl Watch<'_> {
-    /// Asks the engine for the events since the last answer. The flag says whether the connection is still there.
+    /// Asks the engine for the events since the last answer. The flag says whether the connection
+    /// is still there.
     fn ask(&mut self, segment: &Segment) -> Result<(bool, Answer), Error> {
         let mut answer = Answer::default();
         let begins = self.clock_begins_ns;

@@ -1,4 +1,5 @@
-//! The times that sampled packets of one flow spend in each stage, asked for by the control socket (docs/trace.md).
+//! The times that sampled packets of one flow spend in each stage, asked for by the control socket
+//! (docs/trace.md).
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

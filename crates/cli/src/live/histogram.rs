@@ -48,8 +48,8 @@ pub fn set_count(counts: &mut Vec<u64>, least: u64, count: u64) {
 /// Characters of the longest bar.
 const BAR: f64 = 40.0;
 
-/// A line for each power of two between the least and the greatest that was counted, in the manner of DTrace's
-/// `quantize()`.
+/// A line for each power of two between the least and the greatest that was counted, in the manner
+/// of DTrace's `quantize()`.
 pub fn bars(values: &[u64]) -> String {
     let is_used = |count: &u64| *count != 0;
     let (Some(first), Some(last)) =

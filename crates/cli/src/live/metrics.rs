@@ -172,7 +172,8 @@ impl Families {
     }
 }
 
-/// Returns true for a value that the engine has measured. A value that it has not measured is left out, not shown as 0.
+/// Returns true for a value that the engine has measured. A value that it has not measured is left
+/// out, not shown as 0.
 fn is_measured(entry: &Entry, values: &[u64], now: &Snapshot) -> bool {
     match entry.name.as_str() {
         "stage_ns" | "stage_most_ns" | "stage_visits" | "stage_units" | "stage_timed_turns" => {
@@ -192,7 +193,8 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The name that Prometheus has for it, and how its values are written. Times are in seconds there (base units).
+    /// The name that Prometheus has for it, and how its values are written. Times are in seconds
+    /// there (base units).
     fn as_prometheus(&self) -> (String, Scale) {
         let (end_of_name, digits) = match self.unit {
             "ns" => ("_ns", 9),

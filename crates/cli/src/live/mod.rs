@@ -77,7 +77,8 @@ pub struct Again {
     /// Look again every SECONDS: what came since is shown
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<f64>,
-    /// Look N times, every second where no interval is given [default: once; with an interval for ever]
+    /// Look N times, every second where no interval is given [default: once; with an interval for
+    /// ever]
     #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>)]
     pub count: Option<u64>,
 }
@@ -88,8 +89,9 @@ const INTERVAL_LEAST: Duration = Duration::from_millis(10);
 const INTERVAL_MOST: Duration = Duration::from_secs(86_400);
 
 impl Again {
-    /// Shows what is there of each engine, and then, as often as asked for, what it has become: `show` gets its ID, and
-    /// the snapshot before, too. One that has ended is shown for the last time, and looking ends with the last one.
+    /// Shows what is there of each engine, and then, as often as asked for, what it has become:
+    /// `show` gets its ID, and the snapshot before, too. One that has ended is shown for the last
+    /// time, and looking ends with the last one.
     fn look(
         &self,
         segments: Vec<Segment>,

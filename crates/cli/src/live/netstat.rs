@@ -37,7 +37,8 @@ pub struct Netstat {
 /// Lines between two headings.
 const LINES: u64 = 20;
 
-/// Causes by which a packet is lost that a link has received or was to receive; by all others one that was to be sent.
+/// Causes by which a packet is lost that a link has received or was to receive; by all others one
+/// that was to be sent.
 const RECEIVED: [&str; 9] = [
     "pool_exhausted",
     "too_short",

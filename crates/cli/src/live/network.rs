@@ -1,4 +1,5 @@
-//! `millstream neigh`, `route`, `groups`, `timers`, `links` and `pool`: what a living engine answers beside its sockets.
+//! `millstream neigh`, `route`, `groups`, `timers`, `links` and `pool`: what a living engine
+//! answers beside its sockets.
 
 use std::process::ExitCode;
 

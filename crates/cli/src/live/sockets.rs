@@ -1,4 +1,5 @@
-//! `millstream ss`, `queue` and `census`: what a living engine answers of its sockets and their queues.
+//! `millstream ss`, `queue` and `census`: what a living engine answers of its sockets and their
+//! queues.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! `millstream stages`: where an engine's time goes, and how large its batches are; with `--flow` how long the packets of
-//! one flow are in each stage.
+//! `millstream stages`: where an engine's time goes, and how large its batches are; with `--flow`
+//! how long the packets of one flow are in each stage.
 
 use std::process::ExitCode;
 

@@ -50,8 +50,8 @@ pub fn trace(arguments: &Trace) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tracks of a viewer: a process for each flow, and in it a thread for each way, or several where packets
-/// overlap.
+/// The tracks of a viewer: a process for each flow, and in it a thread for each way, or several
+/// where packets overlap.
 #[derive(Default)]
 struct Tracks {
     flows: BTreeMap<String, usize>,
@@ -63,7 +63,8 @@ struct Tracks {
 /// Tracks of one flow and way at most; a viewer shows no more of use.
 const TRACKS: usize = 1000;
 
-/// The trace-event format (<https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>).
+/// The trace-event format
+/// (<https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>).
 fn events(engine: &str, all: &Collected) -> Value {
     let mut traces: Vec<&Traced> = all.traces.iter().collect();
     traces.sort_by_key(|trace| trace.span());
@@ -190,7 +191,8 @@ mod tests {
         assert_eq!(slices.len(), 6 + 6 + 3 + 2, "what is no trace is left out");
         let names = |name: &str| events.iter().filter(|event| event["name"] == name).count();
         assert_eq!((names("process_name"), names("thread_name")), (2, 3));
-        // As a viewer does: a slice lies within the one that is open on its track, or begins behind it.
+        // As a viewer does: a slice lies within the one that is open on its track, or begins behind
+        // it.
         let mut open: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
         for slice in &slices {
             let track = (slice["pid"].as_u64().unwrap(), slice["tid"].as_u64().unwrap());

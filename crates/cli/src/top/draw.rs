@@ -98,7 +98,8 @@ fn tables(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen, moment: &Momen
     }
 }
 
-/// Lines for each table: what each wants, or an equal part of the room, and what is left for the one in focus and then the others.
+/// Lines for each table: what each wants, or an equal part of the room, and what is left for the
+/// one in focus and then the others.
 fn heights(wanted: &[u16], room: u16, focus: usize) -> Vec<u16> {
     let part = room / wanted.len().max(1) as u16;
     let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(part)).collect();

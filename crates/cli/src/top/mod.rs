@@ -57,7 +57,8 @@ pub struct Arguments {
     /// Leave out lines in which nothing happens
     #[arg(short = 'i', long)]
     busy: bool,
-    /// Count no system calls: they are counted in windows of a few milliseconds, two in a second, which cost most where there are many
+    /// Count no system calls: they are counted in windows of a few milliseconds, two in a second,
+    /// which cost most where there are many
     #[arg(long)]
     no_system_calls: bool,
     /// Look by /proc alone: no BPF programs count in the kernel

@@ -1,5 +1,6 @@
-//! The terminal while `top` has it. Whatever ends or stops the program, it is as it was before: a return, an error, a panic, SIGTERM,
-//! SIGINT, SIGHUP, SIGTSTP. Only SIGKILL and SIGSTOP are not heard of.
+//! The terminal while `top` has it. Whatever ends or stops the program, it is as it was before: a
+//! return, an error, a panic, SIGTERM, SIGINT, SIGHUP, SIGTSTP. Only SIGKILL and SIGSTOP are not
+//! heard of.
 
 use std::io::{self, Stdout, stdout};
 use std::sync::Arc;
@@ -106,7 +107,8 @@ impl Terminal {
 
     fn resume(&mut self) -> Result<(), Error> {
         begin().map_err(failed)?;
-        // One that knows nothing of what was shown: all of it is drawn, and the terminal is not asked for its cursor.
+        // One that knows nothing of what was shown: all of it is drawn, and the terminal is not
+        // asked for its cursor.
         self.inner = fresh().map_err(failed)?;
         Ok(())
     }

@@ -124,7 +124,8 @@ fn delay_and_loss_are_what_the_far_side_sees() {
         far.recv_from(&mut [0; 4]).is_ok()
     });
     far.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Where the machine takes the CPU from the bridge between its clock and its read, one has come before its time.
+    // Where the machine takes the CPU from the bridge between its clock and its read, one has come
+    // before its time.
     let mut delays = [(); 5].map(|()| {
         let begun = Instant::now();
         far.send_to(b"back", near.local_addr().unwrap()).unwrap();
@@ -285,7 +286,8 @@ fn what_is_refused_is_one_line_with_what_to_do() {
         (&["a", "b", "--queue", "9packets", "--delay", "1ms"], "give a rate, as rate=100mbit"),
         (&["a", "b", "--b-to-a", "queue=9packets"], "queue without rate"),
         (&["a", "b", "--a-to-b", "rate=1gbit", "--b-to-a", "queue=8KB"], "queue without rate"),
-        // What holds in both directions is of use in one, and what is off in one is no use there: on to the names.
+        // What holds in both directions is of use in one, and what is off in one is no use there:
+        // on to the names.
         (&["a/b", "c", "--queue", "8KB", "--a-to-b", "rate=1gbit"], "cannot be the name"),
         (
             &["a/b", "c", "--reorder", "1%", "--reorder-by", "3ms", "--b-to-a", "reorder=0%"],

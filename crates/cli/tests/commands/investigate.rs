@@ -1,4 +1,5 @@
-//! `millstream investigate` of an outside command: its groups, its page and record, and what cannot be meant.
+//! `millstream investigate` of an outside command: its groups, its page and record, and what cannot
+//! be meant.
 
 use std::process::Output;
 
@@ -60,7 +61,8 @@ fn why_no_run_counts_is_told_in_the_words_of_the_command() {
     }
 }
 
-/// Ratios of a figure that may be 0 or less mean nothing; what is said of it is no number that is none.
+/// Ratios of a figure that may be 0 or less mean nothing; what is said of it is no number that is
+/// none.
 #[test]
 fn a_figure_below_0_is_told_as_it_is() {
     let place = Place::new("investigate-negative");
@@ -117,7 +119,8 @@ fn begun(place: &Place, options: &[&str], script: &str) -> (std::process::Child,
     (child, std::fs::read_to_string(&said).unwrap().trim().parse().unwrap())
 }
 
-/// An interrupt, as a full disk, ends it before there is a finding: what was measured is kept and said, and can be looked into.
+/// An interrupt, as a full disk, ends it before there is a finding: what was measured is kept and
+/// said, and can be looked into.
 #[test]
 fn what_was_measured_until_an_interrupt_is_said_and_explained() {
     let place = Place::new("investigate-interrupted");
@@ -235,7 +238,8 @@ impl Drop for Namespace {
     }
 }
 
-/// A setting that is forced: the factor and its level, the line that reads it, what that says then, what runs do before.
+/// A setting that is forced: the factor and its level, the line that reads it, what that says then,
+/// what runs do before.
 struct Forced<'a> {
     factor: &'a str,
     level: &'a str,
@@ -244,7 +248,8 @@ struct Forced<'a> {
     before: &'a str,
 }
 
-/// Has a setting forced, sees it changed for a run, back for the next, and put back by `undo` after a kill.
+/// Has a setting forced, sees it changed for a run, back for the next, and put back by `undo` after
+/// a kill.
 fn is_forced_and_put_back(place: &Place, at: &Namespace, forced: &Forced<'_>) {
     let Forced { factor, level, read, then, before } = forced;
     place.write(
@@ -256,7 +261,8 @@ fn is_forced_and_put_back(place: &Place, at: &Namespace, forced: &Forced<'_>) {
     );
     let own = at.shell(read).unwrap();
     assert_ne!(own, *then, "{factor}");
-    // The third time that it is changed it stays so until the kill: a run that keeps it lies between that and the first.
+    // The third time that it is changed it stays so until the kill: a run that keeps it lies
+    // between that and the first.
     let (said, seen) = (place.folder.join("pid"), place.folder.join("seen"));
     let script = format!(
         "{before}\nnow=$({read}); echo \"$now\" >>{1}\n\

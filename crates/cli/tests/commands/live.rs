@@ -74,8 +74,9 @@ fn start(directory: &Path) -> Child {
     program
 }
 
-/// Not a test by itself: the engine that others look at. It has a listener, a connection that nobody answers, a link, a
-/// socket that sends datagrams to itself, and a malformed packet that it has dropped. It ends when it is killed.
+/// Not a test by itself: the engine that others look at. It has a listener, a connection that
+/// nobody answers, a link, a socket that sends datagrams to itself, and a malformed packet that it
+/// has dropped. It ends when it is killed.
 #[test]
 fn an_engine_for_the_other_tests() {
     let Some(directory) = std::env::var_os(ENGINE) else { return };
@@ -199,7 +200,8 @@ fn each_command_shows_all_engines_or_the_one_that_is_meant() {
     assert!(!world.text(&["ss"]).lines().any(engine));
 }
 
-/// Each name is of Prometheus' base units, has its meaning, and one type before its samples; each sample is a number.
+/// Each name is of Prometheus' base units, has its meaning, and one type before its samples; each
+/// sample is a number.
 fn is_plain_prometheus(text: &str) {
     let mut family = String::new();
     let mut lines = text.lines();

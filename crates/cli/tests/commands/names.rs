@@ -1,4 +1,5 @@
-//! Names that others chose, with any bytes: a command that has one runs, and none says anything to a terminal.
+//! Names that others chose, with any bytes: a command that has one runs, and none says anything to
+//! a terminal.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

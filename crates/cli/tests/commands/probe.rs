@@ -33,8 +33,8 @@ fn each_interval_has_a_table_of_every_cpu_and_the_end_is_told() {
     assert!(lines[0]["width_s"].as_f64().unwrap() >= 0.05);
     let cpus = lines[0]["cpus"].as_array().unwrap();
     assert!(!cpus.is_empty() && cpus.iter().all(|cpu| cpu["cpu"].is_u64()));
-    // The table names each column that could not be measured, and shows no zero for it. System calls are counted in windows,
-    // of which an interval as short as this need not have one.
+    // The table names each column that could not be measured, and shows no zero for it. System
+    // calls are counted in windows, of which an interval as short as this need not have one.
     for (column, why) in [
         ("minf", "not measured, because"),
         ("csw", "not measured, because"),

@@ -47,7 +47,8 @@ fn as_text_it_has_every_table_and_says_what_is_missing() {
     let done = Command::new(PROGRAM).args(arguments).output().unwrap();
     assert!(done.status.success());
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    // Interfaces and engines have rates of packets, sockets of the kernel and of engines have queues.
+    // Interfaces and engines have rates of packets, sockets of the kernel and of engines have
+    // queues.
     for (head, tables) in [("xcal", 1), ("in/s", 2), ("intr/s", 1), ("recv-q", 2), ("turns/s", 1)] {
         assert_eq!(out.lines().filter(|line| line.contains(head)).count(), tables, "{head}: {out}");
     }

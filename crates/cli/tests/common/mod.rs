@@ -32,9 +32,10 @@ impl Place {
         self.folder.join("kept.sqlite3")
     }
 
-    /// `millstream` with these arguments, its database and folder in this place. A shell's background job has
-    /// SIGINT ignored and hands that on; env(1) undoes it, then becomes the program. Unless they say otherwise no run
-    /// waits, or is done again, where the host of a virtual machine has moved the CPUs apart.
+    /// `millstream` with these arguments, its database and folder in this place. A shell's
+    /// background job has SIGINT ignored and hands that on; env(1) undoes it, then becomes the
+    /// program. Unless they say otherwise no run waits, or is done again, where the host of a
+    /// virtual machine has moved the CPUs apart.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_millstream")]);

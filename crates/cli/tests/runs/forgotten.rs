@@ -154,7 +154,8 @@ fn a_before_and_an_after_are_compared_and_never_pooled_unasked() {
     assert!(ids.len() == 8 && ids.iter().all(|run| run.factors.is_empty() && run.order < 4));
 }
 
-/// All that reads or writes kept runs, over a database of a server. It makes a server: two seconds on a quiet machine.
+/// All that reads or writes kept runs, over a database of a server. It makes a server: two seconds
+/// on a quiet machine.
 #[test]
 fn a_server_keeps_what_a_file_keeps() {
     let Some(server) = TestServer::start() else { return };

@@ -1,6 +1,6 @@
-//! The kernel as judge, in small: every pair of stacks over the same bad path. Nothing here is timed, nor does it
-//! matter how late a busy machine's path is; what is checked is that transfers complete, that the path carried them,
-//! and that repairs are accounted for.
+//! The kernel as judge, in small: every pair of stacks over the same bad path. Nothing here is
+//! timed, nor does it matter how late a busy machine's path is; what is checked is that transfers
+//! complete, that the path carried them, and that repairs are accounted for.
 
 use millstream_record::{RunRecord, keys};
 
@@ -49,7 +49,8 @@ fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs()
         assert_eq!(sender.congestion.as_deref(), Some(wanted), "{label}");
         let receiver = run.probes.tcp_info.iter().find(|info| info.role == "far").unwrap();
         assert_eq!(receiver.stack, run.factors["peer"], "{label}");
-        // What the path swallowed was sent again, but for the tail; what was sent in vain is part of that.
+        // What the path swallowed was sent again, but for the tail; what was sent in vain is part
+        // of that.
         let swallowed = of("path_to_far_lost_packets") + of("path_to_far_dropped_packets");
         assert!(swallowed > 0.0, "{label}");
         assert!(of("retransmitted_packets") <= of("sent_packets"), "{label}");
@@ -60,8 +61,8 @@ fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs()
     }
 }
 
-/// A kernel's socket that holds 3 MB, unsent for the most part, needs longer than the 20 s that a silent worker is
-/// given.
+/// A kernel's socket that holds 3 MB, unsent for the most part, needs longer than the 20 s that a
+/// silent worker is given.
 #[test]
 fn a_slow_path_may_take_its_time_to_carry_what_a_socket_holds() {
     if !hosts_possible() {
@@ -85,8 +86,9 @@ fn a_rival_shares_the_path_and_both_are_seen() {
     for run in &runs {
         let label = format!("{} {}", run.stack, run.configuration());
         let of = |key: &str| run.result(key).unwrap();
-        // What the applications read in the measured second may have crossed the path before it: bytes that waited
-        // behind a hole, or in a receive buffer. A path that does not limit carries a hundred times as much.
+        // What the applications read in the measured second may have crossed the path before it:
+        // bytes that waited behind a hole, or in a receive buffer. A path that does not limit
+        // carries a hundred times as much.
         let together = of(keys::THROUGHPUT) + of("rival_throughput_bits_per_s");
         assert!(together < 2.0 * 20e6, "{label}: more than the path carries, {together}");
         assert!(of("rival_throughput_bits_per_s") > 0.0, "{label}");

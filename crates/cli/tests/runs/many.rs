@@ -31,7 +31,8 @@ fn page_at(printed: &str) -> PathBuf {
     line.unwrap_or_else(|| panic!("{printed}")).into()
 }
 
-/// The page looks at some of them one by one and reads no others in full; a run that cannot be read is told of.
+/// The page looks at some of them one by one and reads no others in full; a run that cannot be read
+/// is told of.
 #[test]
 fn a_set_of_many_runs_is_told_whole_and_its_page_says_what_it_leaves_out() {
     let place = Place::new("many-runs");

@@ -49,8 +49,8 @@ fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
     }
 }
 
-/// A folder may have a name that is no text, of which the record has as much as is, and a store one that means
-/// something to SQLite.
+/// A folder may have a name that is no text, of which the record has as much as is, and a store one
+/// that means something to SQLite.
 #[test]
 fn odd_names_are_as_good_as_others() {
     use std::os::unix::ffi::OsStrExt;
@@ -112,7 +112,8 @@ fn trying_out_a_json_file_does_not_change_it() {
     assert!(!place.folder.join("out").exists());
 }
 
-/// Neither a store nor a folder for one or for pages, whatever it is refused for; what was there stays as it was.
+/// Neither a store nor a folder for one or for pages, whatever it is refused for; what was there
+/// stays as it was.
 #[test]
 fn what_is_refused_before_it_begins_leaves_nothing_behind() {
     let place = Place::new("run-refused");

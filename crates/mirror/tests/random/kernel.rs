@@ -276,9 +276,9 @@ impl Kernel {
         }
     }
 
-    /// Returns the routes of IPv6 by next-hop objects that may be the one by which a packet went. The
-    /// kernel answers for them as for another route by the same object, which it has cached; where
-    /// that one is gone meanwhile, it answers that there is none.
+    /// Returns the routes of IPv6 by next-hop objects that may be the one by which a packet went.
+    /// The kernel answers for them as for another route by the same object, which it has cached;
+    /// where that one is gone meanwhile, it answers that there is none.
     pub fn listed_by_objects(&self, to: IpAddr, taken: &Answer) -> impl Iterator<Item = &Found> {
         let is_gone = *taken == Answer::Refused(-libc::ENETUNREACH);
         let way = match taken {

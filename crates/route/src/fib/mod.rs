@@ -5,7 +5,8 @@
 //! in a small table), every node below it 8 more. A line has 128 slots: bits that say where their
 //! values change, and the values ([`line`]). So a look-up loads one line for each node; only where
 //! the values of a line are too many for it does it load a second one. Root, nodes and values lie
-//! in one array, on huge pages where the system has those. [Why this form](../../../../docs/notes/look-up.md).
+//! in one array, on huge pages where the system has those. [Why this
+//! form](../../../../docs/notes/look-up.md).
 //!
 //! ```text
 //!   lines:  [ one of zeros, one to write in | root | nodes of two lines, blocks of values ]

@@ -1,9 +1,10 @@
 //! The rate at which unknown neighbours are asked for (RFC 6583 section 6.3).
 //!
-//! Somebody who scans a network through a router has it ask for hosts that are not there, once each. A host that is there is
-//! asked for again by who wants to reach it, since a first packet that is lost is mostly sent again. So a neighbour
-//! that could not be asked for is remembered by a hash, and has an allowance of its own the next time. What is known
-//! already is not limited: it is not asked for here.
+//! Somebody who scans a network through a router has it ask for hosts that are not there, once
+//! each. A host that is there is asked for again by who wants to reach it, since a first packet
+//! that is lost is mostly sent again. So a neighbour that could not be asked for is remembered by a
+//! hash, and has an allowance of its own the next time. What is known already is not limited: it is
+//! not asked for here.
 
 use core::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::limits::UNASKED;
 pub(super) struct Asking {
     first: Allowance,
     again: Allowance,
-    /// By upper bits of a hash: lower bits of the last one that was refused there; 0 where none was.
+    /// By upper bits of a hash: lower bits of the last one that was refused there; 0 where none
+    /// was.
     refused: Box<[u16]>,
 }
 
@@ -26,7 +28,8 @@ impl Asking {
         Self { first: allowance, again: allowance, refused: vec![0; UNASKED].into() }
     }
 
-    /// Returns whether the unknown neighbour with this hash, which strangers cannot tell, is asked for now.
+    /// Returns whether the unknown neighbour with this hash, which strangers cannot tell, is asked
+    /// for now.
     pub fn allow(&mut self, now: Instant, hash: u64) -> bool {
         let place = &mut self.refused[(hash >> 32) as usize % UNASKED];
         let mark = hash as u16 | 1;

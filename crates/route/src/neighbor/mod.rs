@@ -291,8 +291,8 @@ impl NeighborTable {
         self.remove_where(|entry| entry.link == link)
     }
 
-    /// Forgets the neighbours of a link but those set by hand, as when it has no carrier, and drops the packets that
-    /// waited for them. Returns the number of these.
+    /// Forgets the neighbours of a link but those set by hand, as when it has no carrier, and drops
+    /// the packets that waited for them. Returns the number of these.
     pub fn forget_link(&mut self, link: LinkId) -> usize {
         let waited = self.pending.packets();
         self.remove_where(|entry| entry.link == link && entry.state != State::Static);

@@ -33,7 +33,8 @@ pub struct NeighborConfig {
     pub multicast_solicits: u8,
     /// Questions to a known neighbour before it is unreachable.
     pub unicast_solicits: u8,
-    /// Unknown neighbours asked for in a second at most, and at once; of those asked for again as many more.
+    /// Unknown neighbours asked for in a second at most, and at once; of those asked for again as
+    /// many more.
     pub asked_per_s: u32,
     /// See [`asked_per_s`](Self::asked_per_s).
     pub asked_at_once: u32,

@@ -112,7 +112,8 @@ fn there_may_be_more_streams_than_a_shell_gives_files() {
 fn both_ends_in_memory_need_no_privilege() {
     let place = Place::new("memory");
     let memory = ["first-look", "--stack", "millstream", "--set", "link=memory"];
-    // As by default: the CPUs are waited for, or a run is done again, for as long as that is allowed.
+    // As by default: the CPUs are waited for, or a run is done again, for as long as that is
+    // allowed.
     let runs = run(&place, &[&memory[..], &["--steady-cpus", "true"]].concat());
     assert_eq!(runs.len(), 3);
     check(&runs);

@@ -1,5 +1,5 @@
-//! Runs by way of a router on a third host. Each takes a second, for its hosts are made and its far end waits until
-//! nothing has come for a while.
+//! Runs by way of a router on a third host. Each takes a second, for its hosts are made and its far
+//! end waits until nothing has come for a while.
 
 use crate::common::{Place, hosts_possible, words};
 use millstream_record::{RunRecord, keys};
