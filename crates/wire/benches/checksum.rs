@@ -1,5 +1,5 @@
-//! What the checksum costs: summing, copying and then summing, and both at once,
-//! hot in the cache. Prints the median of 31 rounds in ns per call.
+//! Measures the cost of the checksum: summing, copying and then summing, and both at once, hot in
+//! the cache. Prints the median of 31 rounds in ns per call.
 
 use std::hint::black_box;
 use std::time::Instant;

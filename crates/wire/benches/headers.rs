@@ -1,4 +1,4 @@
-//! What reading and writing headers costs, hot in the cache: the median of 31
+//! Measures the cost of reading and writing headers, hot in the cache. Prints the median of 31
 //! rounds in ns per call.
 
 use std::hint::black_box;

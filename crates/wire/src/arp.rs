@@ -12,11 +12,11 @@ pub const PACKET_LEN: usize = 28;
 /// The hardware type of Ethernet.
 const ETHERNET: u16 = 1;
 
-/// What an ARP packet is for.
+/// The purpose of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum ArpOperation {
-    /// Who has the target address?
+    /// Asks for the hardware address of the target.
     Request = 1,
     /// The sender has the sender address.
     Reply = 2,

@@ -42,30 +42,30 @@ impl Accumulator {
         finish(self.sum)
     }
 
-    /// Whether what was summed, checksum field included, verifies.
+    /// Returns true if all that was summed, checksum field included, verifies.
     pub const fn is_valid(self) -> bool {
         is_valid(self.sum)
     }
 }
 
-/// Whether the sum over covered bytes and their checksum field verifies.
+/// Returns true if the sum over covered bytes and their checksum field verifies.
 pub const fn is_valid(sum: u32) -> bool {
     fold(sum) == 0xffff
 }
 
-/// Promises the checksum field after two covered bytes, at an even offset,
+/// Returns the checksum field after two covered bytes, at an even offset,
 /// change from `old` to `new` (RFC 1624, 3, equation 3).
 pub const fn update16(field: [u8; 2], old: [u8; 2], new: [u8; 2]) -> [u8; 2] {
     adjust(field, u16::from_ne_bytes(old) as u32, u16::from_ne_bytes(new) as u32)
 }
 
-/// Promises the checksum field after four covered bytes, at an even offset,
+/// Returns the checksum field after four covered bytes, at an even offset,
 /// change from `old` to `new`.
 pub const fn update32(field: [u8; 2], old: [u8; 4], new: [u8; 4]) -> [u8; 2] {
     adjust(field, fold(u32::from_ne_bytes(old)), fold(u32::from_ne_bytes(new)))
 }
 
-/// Promises the checksum field after covered bytes, at an even offset, whose
+/// Returns the checksum field after covered bytes, at an even offset, whose
 /// partial sum was `old` are replaced by ones whose partial sum is `new`.
 pub const fn adjust(field: [u8; 2], old: u32, new: u32) -> [u8; 2] {
     // RFC 1624, 3: HC' = ~(~HC + ~m + m').

@@ -22,19 +22,19 @@ impl MacAddr {
     /// All zeros: no address.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether it is the broadcast address.
+    /// Returns true for the broadcast address.
     #[inline]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// Whether it is a group address: multicast or broadcast.
+    /// Returns true for a group address: multicast or broadcast.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it can belong to one station.
+    /// Returns true for an address that can belong to one station.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::ZERO
@@ -107,7 +107,7 @@ impl core::str::FromStr for MacAddr {
     }
 }
 
-/// What a frame carries: the Ethernet type field.
+/// The Ethernet type field, which names the protocol that a frame carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct EtherType(pub u16);
@@ -156,7 +156,7 @@ pub struct EthernetHeader {
     pub dst: MacAddr,
     /// Source.
     pub src: MacAddr,
-    /// What follows the header, and the tag if there is one.
+    /// Type of the payload behind the header, and behind the tag if there is one.
     pub ethertype: EtherType,
     /// The VLAN tag, if there is one.
     pub vlan: Option<VlanTag>,
@@ -194,7 +194,7 @@ impl EthernetHeader {
         Ok((header, header_len))
     }
 
-    /// Promises the length in bytes of what [`EthernetHeader::emit`] writes.
+    /// Returns the length in bytes of what [`EthernetHeader::emit`] writes.
     pub const fn header_len(&self) -> usize {
         if self.vlan.is_some() { HEADER_LEN + VLAN_TAG_LEN } else { HEADER_LEN }
     }

@@ -1,4 +1,5 @@
-//! What hosts and multicast routers say of groups: IGMP (RFC 2236, RFC 3376) and MLD (RFC 2710, RFC 3810) as one.
+//! Group membership messages of hosts and multicast routers: IGMP (RFC 2236, RFC 3376) and MLD (RFC
+//! 2710, RFC 3810) as one.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -9,7 +10,7 @@ use crate::ip::Version;
 /// Bytes before the records of a report of the newest version.
 const REPORT_LEN: usize = 8;
 
-/// How old the protocol is that a router speaks; an older one is less.
+/// Generation of the protocol that a router speaks; an older one compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Generation {
     /// IGMPv1.
@@ -23,17 +24,18 @@ pub enum Generation {
 /// A router asks who is in which groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
-    /// Which group; `None`: all.
+    /// The group that is asked about; `None` for all.
     pub group: Option<IpAddr>,
-    /// By which version it was asked.
+    /// Generation of the protocol that it was asked in.
     pub generation: Generation,
-    /// Answers come within this time.
+    /// Time within which answers come.
     pub within: Duration,
-    /// How often what changes is said (QRV); 0 where the router does not say.
+    /// Times that a change is reported (QRV, the robustness variable); 0 where the router does not
+    /// say.
     pub robustness: u8,
-    /// How often it asks (QQI); none where it does not say.
+    /// Interval of its queries (QQI); `None` where it does not say.
     pub interval: Option<Duration>,
-    /// Of which sources of the group; none: of all.
+    /// Sources of the group that are asked about; empty for all.
     pub sources: Sources<'a>,
 }
 
@@ -49,17 +51,17 @@ impl Sources<'_> {
         if is_v4 { 4 } else { 16 }
     }
 
-    /// How many there are.
+    /// Returns the number of sources.
     pub fn len(&self) -> usize {
         self.bytes.len() / Self::address_len(self.is_v4)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
         self.bytes.chunks_exact(Self::address_len(self.is_v4)).map(address)
     }
@@ -83,7 +85,7 @@ pub enum GroupMessage<'a> {
     Report(IpAddr),
 }
 
-/// What a record of a report says of a group (RFC 3376, 4.2.12; RFC 3810, 5.2.12).
+/// Kinds of records about a group in a report (RFC 3376, 4.2.12; RFC 3810, 5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -104,11 +106,11 @@ pub enum RecordKind {
 /// One record of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it says.
+    /// Kind of the record.
     pub kind: RecordKind,
-    /// Of which group.
+    /// The group that it is about.
     pub group: IpAddr,
-    /// And which sources, all of the group's version.
+    /// The sources, all of the group's IP version.
     pub sources: &'a [IpAddr],
 }
 

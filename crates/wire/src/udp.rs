@@ -69,7 +69,7 @@ impl UdpHeader {
     }
 }
 
-/// Promises the checksum field for a sum over pseudo-header, header and data:
+/// Returns the checksum field for a sum over pseudo-header, header and data:
 /// never zero, which would mean none (RFC 768).
 pub const fn finish(sum: u32) -> [u8; 2] {
     match checksum::finish(sum) {

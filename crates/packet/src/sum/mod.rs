@@ -15,7 +15,7 @@ mod x86;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Promises the ones-complement sum of the 16-bit words of `data` in memory
+/// Returns the ones-complement sum of the 16-bit words of `data` in memory
 /// order, folded to 16 bits. A last odd byte counts as if a zero followed it.
 #[inline(always)]
 pub fn sum(data: &[u8]) -> u32 {
@@ -73,7 +73,7 @@ fn copy_and_sum_short(src: &[u8], dst: &mut [u8]) -> u32 {
     portable::fold64(portable::copy_and_sum_short(src, dst)).into()
 }
 
-/// Promises the sum of two byte strings laid one after the other, from the
+/// Returns the sum of two byte strings laid one after the other, from the
 /// sum of each: `a` of the first, whose length is odd or even, `b` of the
 /// second. The operands need not be folded.
 #[inline]
@@ -91,7 +91,7 @@ pub const fn fold(sum: u32) -> u32 {
     (sum >> 16) + (sum & 0xffff)
 }
 
-/// Promises the two bytes of the checksum field, as they are stored in the
+/// Returns the two bytes of the checksum field, as they are stored in the
 /// packet: the complement of the folded sum.
 #[inline]
 pub const fn finish(sum: u32) -> [u8; 2] {

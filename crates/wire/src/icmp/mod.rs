@@ -114,9 +114,9 @@ pub enum Icmp {
     },
     /// The quoted packet has something wrong.
     ParameterProblem {
-        /// What is wrong, by version.
+        /// Code of the problem; its meaning depends on the version.
         code: u8,
-        /// Where in the quoted packet, in bytes; at most 255 in IPv4.
+        /// Offset of the fault in the quoted packet, in bytes; at most 255 in IPv4.
         pointer: u32,
     },
     /// IPv4: there is a better router for the quoted packet. (In IPv6 a message
@@ -207,8 +207,8 @@ impl Icmp {
         HEADER_LEN
     }
 
-    /// Whether the message reports on a packet that it quotes: to such a message
-    /// no error is ever sent (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
+    /// Returns true for an error, which quotes the packet that it reports on: no error is ever sent
+    /// in answer to one (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)).
     pub const fn is_error(&self, version: Version) -> bool {
         match *self {
             Self::Unreachable(_)
@@ -245,8 +245,8 @@ pub const fn protocol(version: Version) -> Protocol {
     }
 }
 
-/// How many bytes of the packet in question an error quotes at most: what keeps
-/// the error within 576 bytes (RFC 1812, 4.3.2.3) or 1,280 (RFC 4443, 2.4 (c)).
+/// Returns the number of bytes of the quoted packet that an error has at most. It keeps the error
+/// within 576 bytes (RFC 1812, 4.3.2.3) or 1,280 (RFC 4443, 2.4 (c)).
 pub const fn quote_limit(version: Version) -> usize {
     match version {
         Version::V4 => 576 - 20 - HEADER_LEN,

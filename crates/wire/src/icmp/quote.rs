@@ -4,8 +4,7 @@ use crate::Malformed;
 use crate::ip::{self, IpHeader, Protocol, Version};
 use crate::tcp::SeqNumber;
 
-/// What of the transport header is in every quotation: its first 8 bytes
-/// (RFC 792).
+/// The part of the transport header that every quotation has: its first 8 bytes (RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotedTransport {
     /// A TCP segment.
@@ -14,7 +13,7 @@ pub enum QuotedTransport {
         src_port: u16,
         /// Destination port.
         dst_port: u16,
-        /// Sequence number: whether the segment can be ours (RFC 5927, 4.1).
+        /// Sequence number, which tells if the segment can be ours (RFC 5927, 4.1).
         seq: SeqNumber,
     },
     /// A UDP datagram.
@@ -37,15 +36,15 @@ pub enum QuotedTransport {
     Other,
 }
 
-/// A quoted packet: what our packet was, as the one who reports on it says.
+/// A packet of ours that an ICMP error quotes, as the sender of the error had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quote {
     /// Its IP header; `src` is ours.
     pub ip: IpHeader,
     /// Its transport header.
     pub transport: QuotedTransport,
-    /// The first 8 bytes behind its IP header: of UDP and ICMP they have the checksum, which only who saw the packet
-    /// knows. Of later fragments they say nothing.
+    /// The first 8 bytes behind its IP header. For UDP and ICMP they include the checksum, which
+    /// only a host that saw the packet knows. In a later fragment they tell nothing.
     pub first: [u8; 8],
 }
 

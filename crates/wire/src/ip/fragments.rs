@@ -61,8 +61,9 @@ pub fn has_fragment_header(head: &[u8], header_len: usize) -> bool {
     false
 }
 
-/// Whether the payload of a first IPv6 fragment, of which `payload` is the start and `len` bytes are all, holds every
-/// header up to the transport's, and that itself (RFC 7112, 5). `protocol` is what follows its fragment header.
+/// Returns true if a first IPv6 fragment holds every header up to and including the transport's
+/// (RFC 7112, 5). `protocol` is the next header in its fragment header, `payload` the start of its
+/// payload, and `len` the length of the whole payload in bytes.
 pub fn holds_header_chain(mut protocol: Protocol, payload: &[u8], len: usize) -> bool {
     let mut at = 0;
     loop {
@@ -86,9 +87,9 @@ pub fn holds_header_chain(mut protocol: Protocol, payload: &[u8], len: usize) ->
     }
 }
 
-/// What routers may change in the header of the packet at the start of `head`, for one that goes on: the TTL or hop
-/// limit, one less, and IPv4's header checksum with it (RFC 1812, 5.3.1; RFC 1624). False when there is no header, or
-/// the number is 0.
+/// Decrements the TTL or hop limit of the packet at the start of `head`, which is forwarded, and
+/// updates IPv4's header checksum (RFC 1812, 5.3.1; RFC 1624). Returns false when there is no
+/// header, or the number is 0.
 pub fn decrement_hop_limit(head: &mut [u8]) -> bool {
     match head.first().map(|first| first >> 4) {
         Some(4) => {

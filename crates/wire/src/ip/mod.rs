@@ -51,9 +51,9 @@ pub struct Fragment {
     /// Where the payload of this fragment starts in that of the whole packet, in
     /// bytes: a multiple of 8.
     pub offset: u16,
-    /// Whether more fragments follow.
+    /// True if more fragments follow.
     pub more: bool,
-    /// What the fragments of one packet have in common; 16 bits in IPv4.
+    /// Identification that all fragments of one packet share; 16 bits in IPv4.
     pub id: u32,
 }
 
@@ -65,8 +65,8 @@ pub struct IpHeader {
     pub src: IpAddr,
     /// Destination.
     pub dst: IpAddr,
-    /// What follows the header and all extension headers; in a fragment, what
-    /// follows the fragment header, be it an extension header or not.
+    /// Protocol of the bytes behind the header and all extension headers; in a fragment, of those
+    /// behind the fragment header, be it an extension header or not.
     pub protocol: Protocol,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
@@ -78,7 +78,7 @@ pub struct IpHeader {
     pub identification: u16,
     /// `Some` when the packet is one of several fragments.
     pub fragment: Option<Fragment>,
-    /// Whether routers must not fragment the packet: always so in IPv6.
+    /// True if routers must not fragment the packet: always so in IPv6.
     pub dont_fragment: bool,
     /// Bytes of the header, with options and extension headers.
     pub header_len: usize,
@@ -128,7 +128,7 @@ impl IpHeader {
         self.header_len + self.payload_len
     }
 
-    /// Promises the length in bytes of what [`IpHeader::emit`] writes: the
+    /// Returns the length in bytes of what [`IpHeader::emit`] writes: the
     /// header without options, and in IPv6 the fragment header of a fragment.
     pub const fn emit_len(&self) -> usize {
         match (self.src, self.fragment) {
@@ -176,7 +176,7 @@ pub fn parse_quoted(bytes: &[u8]) -> Result<IpHeader, Malformed> {
     read(bytes, bytes.len(), Rules::Quoted)
 }
 
-/// How much is asked of a packet.
+/// The origin of a packet, by which it is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     /// It came to us whole.
@@ -200,7 +200,7 @@ fn short(needed: usize, available: usize, reason: Malformed) -> Malformed {
     if needed <= available { Malformed::Truncated } else { reason }
 }
 
-/// Promises the partial sum over the pseudo-header that TCP, UDP and ICMPv6
+/// Returns the partial sum over the pseudo-header that TCP, UDP and ICMPv6
 /// checksums cover (RFC 9293, 3.1; RFC 768; RFC 8200, 8.1), to be combined with
 /// that of `len` bytes of header and data.
 pub const fn pseudo_header_sum(src: IpAddr, dst: IpAddr, protocol: Protocol, len: usize) -> u32 {

@@ -1,6 +1,6 @@
-//! What the sender of a packet is to be told that was dropped for what its IP headers say (RFC 8200, 4; RFC 2675, 3;
-//! RFC 1122, 3.2.2.5). Nobody needs to know where that stands in a packet that is taken: it is looked for in one that was
-//! dropped.
+//! Parameter problems: faults in IP headers that the sender of a dropped packet is told about (RFC
+//! 8200, 4; RFC 2675, 3; RFC 1122, 3.2.2.5). The place of a fault is searched for only in a packet
+//! that was dropped.
 
 use super::v4::option_problem;
 use super::v6::{FRAGMENT_HEADER_LEN, jumbo_option, unknown_option};
@@ -9,20 +9,20 @@ use crate::Malformed;
 use crate::bytes::{be16, be32};
 use crate::limits::IPV6_EXTENSION_HEADERS;
 
-/// Where the IPv6 header says how long what follows it is.
+/// Offset of the payload length in the IPv6 header.
 const PAYLOAD_LEN_OFFSET: usize = 4;
 
-/// Where the IPv6 header says what follows it.
+/// Offset of the next header field in the IPv6 header.
 const NEXT_HEADER_OFFSET: usize = 6;
 
-/// What a parameter problem says (RFC 4443, 3.4; RFC 792).
+/// A parameter problem (RFC 4443, 3.4; RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// 0 for a field that makes no sense; of IPv6 alone: 1 for an unknown next header, 2 for an unknown option.
     pub code: u8,
-    /// Where it stands in the packet, in bytes.
+    /// Offset of the fault in the packet, in bytes.
     pub pointer: u32,
-    /// Whether it is also told about a packet to a group.
+    /// True if the sender is told even where the packet went to a multicast group.
     pub of_groups: bool,
 }
 
@@ -43,10 +43,10 @@ impl Problem {
     }
 }
 
-/// What is to be told of the packet at `head`, which was dropped. Of IPv4: an option whose length is wrong. Of IPv6: an
-/// unknown option, a jumbogram or what is none, a routing header with segments left, a fragment that cannot be one, a
-/// hop-by-hop header that is not the first, or that nobody knows what follows its extension headers. `None` when that is
-/// nothing.
+/// Returns the parameter problem of the dropped packet at `head`; `None` where its sender is told
+/// nothing. In IPv4 that is an option whose length is wrong. In IPv6 it is an unknown option, a
+/// jumbogram, valid or not, a routing header with segments left, an impossible fragment, a
+/// hop-by-hop header that is not the first, or an unknown next header.
 pub fn problem(head: &[u8]) -> Option<Problem> {
     if head.first()? >> 4 == 4 {
         return Problem::at(0, option_problem(head)?);

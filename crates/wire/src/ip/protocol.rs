@@ -1,6 +1,6 @@
 //! Protocol numbers.
 
-/// What an IP packet carries: the IPv4 protocol or IPv6 next header field.
+/// The IPv4 protocol or IPv6 next header field, which names what an IP packet carries.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Protocol(pub u8);

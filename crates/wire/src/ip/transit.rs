@@ -1,4 +1,5 @@
-//! What a router looks at of a packet that it hands on as it is.
+//! The fields that a router reads of a packet that it forwards without changing its headers
+//! otherwise than by the hop limit.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

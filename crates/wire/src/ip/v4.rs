@@ -10,7 +10,7 @@ use crate::checksum;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const DONT_FRAGMENT: u16 = 0x4000;
 const OFFSET: u16 = 0x1fff;
-/// What only a fragment has.
+/// Bits that are set in fragments alone.
 pub(super) const PLACE: u16 = MORE_FRAGMENTS | OFFSET;
 
 const END: u8 = 0;
@@ -93,7 +93,7 @@ fn check_options(options: &[u8]) -> Result<(), Malformed> {
     bad_option(options).map_or(Ok(()), |(reason, _)| Err(reason))
 }
 
-/// What is wrong with the options, and where the option begins that it is wrong with.
+/// Returns the fault of the options, and the offset of the option that has it.
 fn bad_option(options: &[u8]) -> Option<(Malformed, usize)> {
     let mut at = 0;
     loop {
@@ -110,7 +110,7 @@ fn bad_option(options: &[u8]) -> Option<(Malformed, usize)> {
     }
 }
 
-/// Where in the packet at `head` an option begins whose length is wrong.
+/// Returns the offset of the option with a wrong length in the packet at `head`.
 pub(super) fn option_problem(head: &[u8]) -> Option<usize> {
     let header_len = usize::from(head.first()? & 0xf) * 4;
     match bad_option(head.get(V4_HEADER_LEN..header_len)?)? {

@@ -20,14 +20,14 @@ const NEIGHBOR_SOLICITATION: u8 = 135;
 const NEIGHBOR_ADVERT: u8 = 136;
 const REDIRECT: u8 = 137;
 
-/// A router asked to say what it offers (4.1).
+/// Asks routers for an advertisement (4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouterSolicitation {
-    /// Who asks.
+    /// Link-layer address of the sender.
     pub source_ll: Option<MacAddr>,
 }
 
-/// What a router offers (4.2).
+/// A router's advertisement (4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouterAdvert {
     /// Hop limit for packets; 0 when not said.
@@ -38,7 +38,7 @@ pub struct RouterAdvert {
     pub other_config: bool,
     /// For how many seconds this is a default router; 0 when it is none.
     pub lifetime_s: u16,
-    /// How long a neighbour counts as reachable, in ms; 0 when not said.
+    /// Time for which a neighbour counts as reachable, in ms; 0 when not said.
     pub reachable_ms: u32,
     /// Time between solicitations, in ms; 0 when not said.
     pub retransmit_ms: u32,
@@ -50,19 +50,19 @@ pub struct RouterAdvert {
     pub prefixes: Prefixes,
 }
 
-/// Who has an address (4.3)?
+/// Asks for the link-layer address of `target` (4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborSolicitation {
     /// The address in question.
     pub target: Ipv6Addr,
-    /// Who asks.
+    /// Link-layer address of the sender.
     pub source_ll: Option<MacAddr>,
-    /// What tells a question about the asker's own address from one that came back to him (RFC 7527): of 6 bytes, as one
-    /// option of 8 holds; longer ones are passed over.
+    /// Number by which the sender tells a question about its own address from one of its own that
+    /// came back (RFC 7527): 6 bytes, as one option of 8 holds; longer ones are passed over.
     pub nonce: Option<[u8; 6]>,
 }
 
-/// Who has an address (4.4).
+/// Tells the link-layer address of `target` (4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborAdvert {
     /// The sender is a router.
@@ -104,7 +104,7 @@ pub enum NdpMessage {
     Redirect(Redirect),
 }
 
-/// What a message came in: the IPv6 header's fields that the checks need.
+/// The fields of a message's IPv6 header that the checks need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Source.
@@ -138,7 +138,7 @@ impl NdpMessage {
         }
     }
 
-    /// Promises the length in bytes of what [`NdpMessage::emit`] writes.
+    /// Returns the length in bytes of what [`NdpMessage::emit`] writes.
     pub fn emit_len(&self) -> usize {
         let ll = |option: &Option<MacAddr>| 8 * usize::from(option.is_some());
         match self {
@@ -296,13 +296,13 @@ fn emit_router_advert(message: &RouterAdvert, out: &mut OptionWriter<'_>) {
     }
 }
 
-/// The group that everybody with an address like this one listens to
-/// (RFC 4291, 2.7.1).
+/// Returns the solicited-node group of an address (RFC 4291, 2.7.1). Every host with an address
+/// that ends in the same 24 bits listens to it.
 pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_bits(SOLICITED_NODE | address.to_bits() & 0xff_ffff)
 }
 
-/// Whether `address` is a group of [`solicited_node`].
+/// Returns true for a group of [`solicited_node`].
 pub const fn is_solicited_node(address: Ipv6Addr) -> bool {
     address.to_bits() & !0xff_ffff == SOLICITED_NODE
 }

@@ -19,7 +19,7 @@ const NONCE: u8 = 14;
 pub struct PrefixInformation {
     /// The prefix; bits behind its length mean nothing.
     pub prefix: Ipv6Addr,
-    /// How many bits count, at most 128.
+    /// Number of its leading bits that count, at most 128.
     pub prefix_len: u8,
     /// Addresses under it are on the link.
     pub on_link: bool,
@@ -93,7 +93,7 @@ impl core::fmt::Debug for Prefixes {
     }
 }
 
-/// What the options of a message say.
+/// The options of a message.
 #[derive(Default)]
 pub(super) struct Options {
     pub(super) source_ll: Option<MacAddr>,

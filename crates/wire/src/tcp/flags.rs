@@ -29,19 +29,19 @@ impl TcpFlags {
     /// `SYN` and `ACK`.
     pub const SYN_ACK: Self = Self(0x12);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any bit of `other` is set.
+    /// Returns true if any bit of `other` is set.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether no bit is set.
+    /// Returns true if no bit is set.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -71,49 +71,49 @@ impl TcpFlags {
         self.0 &= !other.0;
     }
 
-    /// Whether `FIN` is set.
+    /// Returns true if `FIN` is set.
     #[inline]
     pub const fn fin(self) -> bool {
         self.intersects(Self::FIN)
     }
 
-    /// Whether `SYN` is set.
+    /// Returns true if `SYN` is set.
     #[inline]
     pub const fn syn(self) -> bool {
         self.intersects(Self::SYN)
     }
 
-    /// Whether `RST` is set.
+    /// Returns true if `RST` is set.
     #[inline]
     pub const fn rst(self) -> bool {
         self.intersects(Self::RST)
     }
 
-    /// Whether `PSH` is set.
+    /// Returns true if `PSH` is set.
     #[inline]
     pub const fn psh(self) -> bool {
         self.intersects(Self::PSH)
     }
 
-    /// Whether `ACK` is set.
+    /// Returns true if `ACK` is set.
     #[inline]
     pub const fn ack(self) -> bool {
         self.intersects(Self::ACK)
     }
 
-    /// Whether `URG` is set.
+    /// Returns true if `URG` is set.
     #[inline]
     pub const fn urg(self) -> bool {
         self.intersects(Self::URG)
     }
 
-    /// Whether `ECE` is set.
+    /// Returns true if `ECE` is set.
     #[inline]
     pub const fn ece(self) -> bool {
         self.intersects(Self::ECE)
     }
 
-    /// Whether `CWR` is set.
+    /// Returns true if `CWR` is set.
     #[inline]
     pub const fn cwr(self) -> bool {
         self.intersects(Self::CWR)

@@ -69,7 +69,7 @@ impl TcpHeader {
         Ok((header, header_len))
     }
 
-    /// Promises the length in bytes of what [`TcpHeader::emit`] writes.
+    /// Returns the length in bytes of what [`TcpHeader::emit`] writes.
     pub fn header_len(&self) -> usize {
         MIN_HEADER_LEN + self.options.emit_len()
     }
@@ -118,7 +118,7 @@ impl TcpHeader {
         Some(words.map(u32::to_be))
     }
 
-    /// How many sequence numbers the segment takes with `payload_len` bytes of
+    /// Returns the number of sequence numbers that the segment takes with `payload_len` bytes of
     /// data: `SYN` and `FIN` take one each (RFC 9293, 3.4).
     pub fn sequence_len(&self, payload_len: usize) -> usize {
         payload_len + usize::from(self.flags.syn()) + usize::from(self.flags.fin())

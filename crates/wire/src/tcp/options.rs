@@ -90,8 +90,8 @@ impl FromIterator<(SeqNumber, SeqNumber)> for SackBlocks {
     }
 }
 
-/// What the Fast Open option carries (RFC 7413, 4.1.1): a cookie of 4 to 16 bytes, an even number of them, or
-/// nothing, which asks for one. Reads as a slice.
+/// The content of the Fast Open option (RFC 7413, 4.1.1): a cookie of 4 to 16 bytes, an even number
+/// of them, or nothing, which asks for one. Reads as a slice.
 #[derive(Clone, Copy)]
 pub struct FastOpenCookie {
     bytes: [u8; FAST_OPEN_COOKIE_BYTES],
@@ -114,7 +114,7 @@ impl FastOpenCookie {
         Some(cookie)
     }
 
-    /// Whether it asks for a cookie instead of being one.
+    /// Returns true if it asks for a cookie instead of being one.
     pub fn is_request(&self) -> bool {
         self.len == 0
     }
@@ -242,7 +242,7 @@ impl TcpOptions {
         Ok(())
     }
 
-    /// How many SACK blocks find room beside the other options: with timestamps
+    /// Returns the number of SACK blocks that find room beside the other options: with timestamps
     /// three, else four; fewer in a `SYN`.
     pub fn sack_room(&self) -> usize {
         (TCP_OPTIONS_BYTES - self.len_without_sack()).saturating_sub(4) / 8
@@ -261,7 +261,7 @@ impl TcpOptions {
             + fast_open.map_or(0, |cookie| cookie.option_len())
     }
 
-    /// What nearly every segment of a connection carries.
+    /// Returns true if timestamps are the only option, as in nearly every segment of a connection.
     #[inline]
     pub(super) fn has_timestamps_only(&self) -> bool {
         let Self { mss, window_scale, sack_permitted, timestamps, sack, fast_open } = self;
@@ -273,8 +273,8 @@ impl TcpOptions {
             && sack.len == 0
     }
 
-    /// How many bytes the options take in a header, padding included: a multiple
-    /// of 4, at most 40. SACK blocks that find no room are left out, last first.
+    /// Returns the bytes that the options take in a header, padding included: a multiple of 4, at
+    /// most 40. SACK blocks that find no room are left out, the last ones first.
     #[inline]
     pub fn emit_len(&self) -> usize {
         if self.has_timestamps_only() {

@@ -1,4 +1,4 @@
-//! What the header of nearly every segment says: it acknowledges, and carries no option but timestamps.
+//! The header of nearly every segment: it acknowledges, and has no option but timestamps.
 
 use super::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
@@ -18,7 +18,8 @@ pub struct PlainHeader {
 }
 
 impl PlainHeader {
-    /// The same as `header` says, if it is such a one. Options that mean something in a SYN alone do not count.
+    /// Returns the fields of `header`, if it is such a one. Options that mean something in a SYN
+    /// alone do not count.
     #[inline]
     pub fn of(header: &TcpHeader) -> Option<Self> {
         let TcpHeader { seq, ack, flags, window, options, .. } = header;

@@ -11,25 +11,25 @@ use core::ops::{Add, AddAssign, Sub, SubAssign};
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// Whether `self` comes before `other`.
+    /// Returns true if `self` comes before `other`.
     #[inline]
     pub const fn lt(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether `self` comes before `other` or is equal to it.
+    /// Returns true if `self` comes before `other` or is equal to it.
     #[inline]
     pub const fn le(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) <= 0
     }
 
-    /// Whether `self` comes after `other`.
+    /// Returns true if `self` comes after `other`.
     #[inline]
     pub const fn gt(self, other: Self) -> bool {
         other.lt(self)
     }
 
-    /// Whether `self` comes after `other` or is equal to it.
+    /// Returns true if `self` comes after `other` or is equal to it.
     #[inline]
     pub const fn ge(self, other: Self) -> bool {
         other.le(self)
@@ -47,14 +47,14 @@ impl SeqNumber {
         if other.lt(self) { other } else { self }
     }
 
-    /// How many numbers it is from `earlier` up to `self`, going forward and
-    /// round the end when `earlier` is later.
+    /// Returns the distance from `earlier` forward to `self`, round the end when `earlier` is
+    /// later.
     #[inline]
     pub const fn distance_from(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether `self` lies in the `length` numbers that start at `start`.
+    /// Returns true if `self` lies in the `length` numbers that start at `start`.
     #[inline]
     pub const fn in_window(self, start: Self, length: u32) -> bool {
         self.distance_from(start) < length

@@ -1,4 +1,4 @@
-//! What the parsers say about frames that Linux sent, against what tshark says.
+//! Compares the parsers' results for frames that Linux sent with those of tshark.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -127,7 +127,7 @@ fn tcp_selective_acknowledgments() {
     assert_eq!(blocks("tcp4-dsack"), [(1101, 1201), (1101, 1201), (1701, 1801)]);
 }
 
-/// What Linux sends, this crate sends too: the same bytes.
+/// Headers that Linux sent come out byte for byte when this crate writes them.
 #[test]
 fn tcp_headers_come_out_as_linux_writes_them() {
     for (name, _) in frames().into_iter().filter(|(name, _)| name.starts_with("tcp")) {

@@ -1,4 +1,4 @@
-//! What the sender of a packet is told of headers that are not understood, or wrong.
+//! Parameter problems for headers that are unknown, or wrong.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ fn packet(first: Protocol, rest: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What is told of it.
+/// Returns the parameter problem of a packet with these headers.
 fn problem(first: Protocol, rest: &[u8]) -> Option<Problem> {
     ip::problem(&packet(first, rest))
 }
@@ -50,7 +50,7 @@ fn a_hop_by_hop_header_behind_another_is_pointed_to() {
     assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &rest[..8]), told(1, 40, false));
 }
 
-/// What an error about such a packet has to be about, or whether it was one itself.
+/// In a quoted packet such a header is passed over, so that its transport is known.
 #[test]
 fn what_stands_behind_a_late_hop_by_hop_header_is_seen_where_it_is_quoted() {
     let rest = [0, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! What holds for any bytes and any header: no parser panics, what is written is
+//! Properties that hold for any bytes and any header: no parser panics, a header that is written is
 //! read back the same, and written checksums verify.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -13,7 +13,7 @@ use millstream_wire::ndp::{Envelope, NdpMessage};
 use millstream_wire::tcp::{TcpFlags, TcpHeader, TcpOptions};
 use millstream_wire::udp::UdpHeader;
 
-/// What a parser said about bytes, beside what it must say.
+/// Some bytes, the result of their parser, and the reason that it must give.
 struct Case(&'static str, Result<(), Why>, Why);
 
 fn case<T>(what: &'static str, said: Result<T, Why>, reason: Why) -> Case {
@@ -359,7 +359,7 @@ fn every_reason_is_given_for_what_is_wrong_so() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
-/// What the first checks of the table start from is itself right.
+/// The valid headers that the first checks of the table start from are accepted.
 #[test]
 fn nothing_is_refused_without_a_reason() {
     assert!(EthernetHeader::parse(&ethernet()).is_ok());
