@@ -128,8 +128,9 @@ impl Record<'_> {
 }
 
 impl<'a> GroupMessage<'a> {
-    /// Reads the message in `bytes`: all that follows the headers, whose checksum the caller has looked at. `None` where
-    /// it is none, is cut short, is for routers alone, or is of no version that is known.
+    /// Reads the message in `bytes`: all that follows the headers, whose checksum the caller has
+    /// looked at. `None` where it is none, is cut short, is for routers alone, or is of no version
+    /// that is known.
     pub fn parse(version: Version, bytes: &'a [u8]) -> Option<Self> {
         match version {
             Version::V4 => parse_igmp(bytes),
@@ -215,8 +216,9 @@ pub fn report_len(records: &[Record<'_>]) -> usize {
     REPORT_LEN + records.iter().map(Record::len).sum::<usize>()
 }
 
-/// Writes a report of the newest version (RFC 3376, 4.2; RFC 3810, 5.2) into `buffer` and gives its length,
-/// [`report_len`]. The checksum of IGMP is written; that of MLD, which covers addresses, is 0.
+/// Writes a report of the newest version (RFC 3376, 4.2; RFC 3810, 5.2) into `buffer` and gives its
+/// length, [`report_len`]. The checksum of IGMP is written; that of MLD, which covers addresses, is
+/// 0.
 ///
 /// # Panics
 /// When `buffer` is shorter.
@@ -250,7 +252,8 @@ pub const fn old_len(version: Version) -> usize {
     }
 }
 
-/// Writes a report of an older version, or that the group was `left`, as [`emit_report`] does: [`old_len`] bytes.
+/// Writes a report of an older version, or that the group was `left`, as [`emit_report`] does:
+/// [`old_len`] bytes.
 ///
 /// # Panics
 /// When `buffer` is shorter.

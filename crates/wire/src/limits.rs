@@ -3,7 +3,8 @@
 /// SACK blocks in one segment: what fits in 40 bytes of options (RFC 2018, 3).
 pub const SACK_BLOCKS: usize = 4;
 
-/// Bytes of the longest Fast Open cookie (RFC 7413, 4.1.1). It and every other option of a SYN fill the header.
+/// Bytes of the longest Fast Open cookie (RFC 7413, 4.1.1). It and every other option of a SYN fill
+/// the header.
 pub const FAST_OPEN_COOKIE_BYTES: usize = 16;
 
 /// Bytes of TCP options in one segment: the data offset has four bits.

@@ -4,12 +4,13 @@ use super::{LENGTH_MAX, Protocol, V4_HEADER_LEN, V6_HEADER_LEN, v6::FRAGMENT_HEA
 use crate::bytes::be16;
 use crate::checksum;
 
-/// Makes the header of a first fragment at the start of `head`, `header_len` bytes as [`parse`](super::parse) told it,
-/// that of the whole packet, of which `payload_len` bytes follow it: as if it had never been cut (RFC 791, 3.2; RFC
-/// 8200, 4.5). Gives the number of bytes to be dropped at the front: the fragment header of IPv6, over which the headers
-/// before it are moved.
+/// Makes the header of a first fragment at the start of `head`, `header_len` bytes as
+/// [`parse`](super::parse) told it, that of the whole packet, of which `payload_len` bytes follow
+/// it: as if it had never been cut (RFC 791, 3.2; RFC 8200, 4.5). Gives the number of bytes to be
+/// dropped at the front: the fragment header of IPv6, over which the headers before it are moved.
 ///
-/// `None` when the whole is longer than a packet may be, or `head` holds no such header; it may have been changed then.
+/// `None` when the whole is longer than a packet may be, or `head` holds no such header; it may
+/// have been changed then.
 pub fn make_whole(head: &mut [u8], header_len: usize, payload_len: usize) -> Option<usize> {
     let header = head.get_mut(..header_len)?;
     match header.first()? >> 4 {
@@ -46,8 +47,9 @@ pub fn make_whole(head: &mut [u8], header_len: usize, payload_len: usize) -> Opt
     }
 }
 
-/// Returns whether there is a fragment header among the extension headers of the IPv6 packet at `head`, `header_len`
-/// bytes as [`parse`](super::parse) told it: also one that says that the fragment is the whole packet (RFC 6946).
+/// Returns whether there is a fragment header among the extension headers of the IPv6 packet at
+/// `head`, `header_len` bytes as [`parse`](super::parse) told it: also one that says that the
+/// fragment is the whole packet (RFC 6946).
 pub fn has_fragment_header(head: &[u8], header_len: usize) -> bool {
     let Some(header) = head.get(..header_len) else { return false };
     let (mut field, mut at) = (6, V6_HEADER_LEN);
@@ -96,8 +98,8 @@ pub fn decrement_hop_limit(head: &mut [u8]) -> bool {
             let Some(header) = head.first_chunk_mut::<V4_HEADER_LEN>() else { return false };
             let Some(hops) = header[8].checked_sub(1) else { return false };
             header[8] = hops;
-            // RFC 1624, eqn. 3, of the word that the TTL is in: HC' = ~(~HC + ~m + m'). As m' = m - 0x100, that adds
-            // 0x100 to HC, end around; 0xffff stands for 0.
+            // RFC 1624, eqn. 3, of the word that the TTL is in: HC' = ~(~HC + ~m + m').
+            // As m' = m - 0x100, that adds 0x100 to HC, end around; 0xffff stands for 0.
             let sum = u32::from(be16(header, 10)) + 0x100;
             let sum = (sum + (sum >> 16)) as u16;
             header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -158,8 +158,8 @@ impl IpHeader {
 /// which `available` bytes arrived. What arrived beyond the length that the
 /// header says is padding of the link.
 ///
-/// A packet of more bytes than a length field can tell has 0 there and is as long as what arrived: so Linux has
-/// its longest super-segments (“BIG TCP”).
+/// A packet of more bytes than a length field can tell has 0 there and is as long as what arrived:
+/// so Linux has its longest super-segments (“BIG TCP”).
 ///
 /// The IPv4 header checksum is verified, options and extension headers are
 /// checked and passed over. [`Malformed::Truncated`] when the packet is long

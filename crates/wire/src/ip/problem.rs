@@ -18,7 +18,8 @@ const NEXT_HEADER_OFFSET: usize = 6;
 /// A parameter problem (RFC 4443, 3.4; RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// 0 for a field that makes no sense; of IPv6 alone: 1 for an unknown next header, 2 for an unknown option.
+    /// 0 for a field that makes no sense; of IPv6 alone: 1 for an unknown next header, 2 for an
+    /// unknown option.
     pub code: u8,
     /// Offset of the fault in the packet, in bytes.
     pub pointer: u32,

@@ -10,7 +10,8 @@ use crate::checksum;
 /// First byte of an IPv4 header without options.
 const V4_PLAIN: u8 = 0x45;
 
-/// A packet whose header asks nothing of a router: no options or extension headers, no fragment, more than one hop left.
+/// A packet whose header asks nothing of a router: no options or extension headers, no fragment,
+/// more than one hop left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transit {
     /// Source; of the same version as `dst`.
@@ -22,8 +23,9 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// Reads the header at the start of `packet`, behind which there may be padding. `None` for any other packet, and for
-    /// what [`parse`](super::parse) refuses but for its addresses, which are the caller's to look at.
+    /// Reads the header at the start of `packet`, behind which there may be padding. `None` for any
+    /// other packet, and for what [`parse`](super::parse) refuses but for its addresses, which are
+    /// the caller's to look at.
     #[inline(always)]
     pub fn of(packet: &[u8]) -> Option<Self> {
         let transit = match packet.first()? >> 4 {

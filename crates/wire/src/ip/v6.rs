@@ -37,7 +37,8 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
         }
     }
     if rules == Rules::Quoted && payload_len == 0 && first == Protocol::HOP_BY_HOP {
-        // A super-segment of ours whose length an option told; how long it was is nobody's business any more.
+        // A super-segment of ours whose length an option told; how long it was is nobody's business
+        // any more.
         payload_len = available.saturating_sub(V6_HEADER_LEN);
     }
     let packet_len = (V6_HEADER_LEN + payload_len).min(available);
@@ -92,8 +93,8 @@ impl Walk {
             let start = self.at;
             let is_late = start != V6_HEADER_LEN;
             let len = match self.next {
-                // RFC 8200, 4.3: right after the IPv6 header and nowhere else. In what is quoted, what it stands before
-                // counts.
+                // RFC 8200, 4.3: right after the IPv6 header and nowhere else. In what is quoted,
+                // what it stands before counts.
                 Protocol::HOP_BY_HOP if is_late && self.rules == Rules::Received => {
                     return Err(Malformed::Ipv6ExtensionOrder);
                 }
@@ -114,8 +115,9 @@ impl Walk {
                     }
                     len
                 }
-                // RFC 4302, 3.4.2: what nobody has checked is not taken; there are no associations here. In what is quoted,
-                // what it stands before counts; the length is in units of 4, less 2 (2.2).
+                // RFC 4302, 3.4.2: what nobody has checked is not taken; there are no associations
+                // here. In what is quoted, what it stands before counts; the length is in units of
+                // 4, less 2 (2.2).
                 Protocol::AUTHENTICATION if self.rules == Rules::Quoted => self.length(head, 4)?,
                 Protocol::FRAGMENT => {
                     let bytes = self.bytes(head, FRAGMENT_HEADER_LEN)?;
@@ -123,8 +125,9 @@ impl Walk {
                     let (offset, more) = (place & 0xfff8, place & 1 != 0);
                     let id = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
                     if offset != 0 || more {
-                        // RFC 8200, 4.1 and 4.5: in a packet that is cut this header stands before the fragment header.
-                        // What a later fragment says of the next header does not count.
+                        // RFC 8200, 4.1 and 4.5: in a packet that is cut this header stands before
+                        // the fragment header. What a later fragment says of the next header does
+                        // not count.
                         let is_late = offset == 0 && Protocol(bytes[0]) == Protocol::HOP_BY_HOP;
                         if is_late && self.rules == Rules::Received {
                             return Err(Malformed::Ipv6ExtensionOrder);

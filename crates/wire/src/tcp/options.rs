@@ -102,7 +102,8 @@ impl FastOpenCookie {
     /// No cookie: the option of a client that asks for one.
     pub const REQUEST: Self = Self { bytes: [0; FAST_OPEN_COOKIE_BYTES], len: 0 };
 
-    /// A cookie, or the request when `bytes` is empty; none when the length is not one of those allowed.
+    /// A cookie, or the request when `bytes` is empty; none when the length is not one of those
+    /// allowed.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = bytes.len();
         if len > FAST_OPEN_COOKIE_BYTES || len == 2 || !len.is_multiple_of(2) {

@@ -2,7 +2,8 @@
 
 use super::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
-/// The header of a segment with the flags ACK and maybe PSH, and no option but timestamps; the ports are not in it.
+/// The header of a segment with the flags ACK and maybe PSH, and no option but timestamps; the
+/// ports are not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainHeader {
     /// Number of the first byte of data.

@@ -235,7 +235,8 @@ fn errors_and_what_they_quote() {
         assert_eq!(icmp, Icmp::TimeExceeded { reassembly: false });
         assert_eq!(Quote::parse(ip.version(), &body).expect(name).ip.hop_limit, 1);
     }
-    // A super-segment of more than its header tells, quoted by a kernel that had it with an option (RFC 2675).
+    // A super-segment of more than its header tells, quoted by a kernel that had it with an option
+    // (RFC 2675).
     let mut quoted = [&[0x60, 0, 0, 0, 0, 0, 0, 64][..], &[0xfd; 32], &[6, 0, 0xc2, 4]].concat();
     quoted.extend([0, 4, 0, 0, 0x1b, 0x58, 0, 80, 1, 2, 3, 4]);
     quoted.resize(1232, 0);

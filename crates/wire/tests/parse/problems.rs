@@ -29,7 +29,8 @@ fn an_unknown_next_header_is_pointed_to() {
     let unknown = Protocol(253);
     assert_eq!(problem(unknown, &[]), told(1, 6, false));
     assert_eq!(problem(unknown, &[0; 8]), told(1, 6, false));
-    // Behind destination options, too; RFC 4302, 3.4.2: an authentication header that nobody can check is as unknown.
+    // Behind destination options, too; RFC 4302, 3.4.2: an authentication header that nobody can
+    // check is as unknown.
     let options = |next| [next, 0, 1, 4, 0, 0, 0, 0];
     assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &options(253)), told(1, 40, false));
     let authentication = [58, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
@@ -61,7 +62,8 @@ fn what_stands_behind_a_late_hop_by_hop_header_is_seen_where_it_is_quoted() {
     assert_eq!(seen(&quoted[..50]), Err(Malformed::Ipv6ExtensionTruncated), "nobody knows");
 }
 
-/// RFC 8200, 4.2: code 2, by the two highest bits to nobody, to each, or to who did not send to a group.
+/// RFC 8200, 4.2: code 2, by the two highest bits to nobody, to each, or to who did not send to a
+/// group.
 #[test]
 fn an_unknown_option_is_pointed_to_as_it_asks_for() {
     for (kind, expected) in [

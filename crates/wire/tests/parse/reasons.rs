@@ -398,7 +398,8 @@ fn unknown_tcp_options_are_skipped_and_shifts_bounded() {
     assert_eq!((options.mss, options.window_scale), (Some(1460), Some(14)));
 }
 
-/// RFC 7413, 4.1.1: 4 to 16 bytes, an even number, or none; anything else is as if it were not there.
+/// RFC 7413, 4.1.1: 4 to 16 bytes, an even number, or none; anything else is as if it were not
+/// there.
 #[test]
 fn fast_open_cookies_of_other_lengths_are_ignored() {
     for len in 0..=18_usize {
