@@ -1,4 +1,4 @@
-//! Whether two sets of runs differ, and which difference could have been seen.
+//! Compares two sets of runs: if they differ, and which difference could have been seen.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ const Z_95: f64 = 1.959_964;
 /// Standard errors that are seen four times out of five: [`Z_95`] and the 80 % point.
 const Z_SEEN: f64 = Z_95 + 0.841_621;
 
-/// What the comparison of a set with another says.
+/// The conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
@@ -47,7 +47,7 @@ pub struct Comparison {
     pub least_seen: f64,
     /// Runs of each set.
     pub runs: (usize, usize),
-    /// What that means.
+    /// The conclusion.
     pub change: Change,
 }
 
@@ -157,7 +157,8 @@ pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
     by_exchange(ranks, first.len(), seed)
 }
 
-/// How many values are one and the same at most, and the sum of `t³ - t` over each `t` equal ones.
+/// Returns the number of values of the largest group of equal ones, and the sum of `t³ - t` over
+/// each `t` equal ones.
 fn equal(ranks: &[f64]) -> (usize, f64) {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -22,12 +22,13 @@ pub type Buckets = [(u64, u64)];
 /// How far the second of two sets of histograms lies from the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
-    /// How many powers of two the values are larger in the mean: 1 is twice as much, below zero is less.
+    /// Powers of two by which the second set's values are larger in the mean: 1 is twice as much,
+    /// below zero is less.
     pub powers: f64,
     /// Its 95 % interval, by the bootstrap over runs.
     pub interval: (f64, f64),
-    /// How many powers of two values have to be moved in the mean to make one histogram the other (the earth mover's
-    /// distance): more than `powers` where some became larger and some smaller.
+    /// Powers of two by which values have to be moved in the mean to make one histogram the other
+    /// (the earth mover's distance): more than `powers` where some became larger and some smaller.
     pub moved: f64,
     /// Chance of having to move as much where the runs could as well be of one set.
     pub p: f64,
@@ -49,8 +50,8 @@ pub fn quantile(histogram: &Buckets, q: f64) -> Option<u64> {
     histogram.iter().find(reaches).map(|(least, _)| *least)
 }
 
-/// How many powers of two the values of one histogram have to be moved in the mean to make it the other (the earth mover's
-/// distance); 0 where one is empty.
+/// Returns the number of powers of two by which the values of one histogram have to be moved in the
+/// mean to make it the other (the earth mover's distance); 0 where one is empty.
 pub fn moved(one: &Buckets, other: &Buckets) -> f64 {
     shares(one).zip(shares(other)).map_or(0.0, |(one, other)| distance(&one, &other))
 }
@@ -135,7 +136,7 @@ fn pooled(set: &[Shares], q: f64) -> Option<u64> {
     Some(if at == 0 { 0 } else { 1 << (at - 1) })
 }
 
-/// Of the difference of the mean powers, each set drawn on its own.
+/// Returns the interval of the difference of the mean powers, each set drawn on its own.
 fn interval(one: &[Shares], two: &[Shares], seed: u64) -> Option<(f64, f64)> {
     let means = |set: &[Shares]| set.iter().map(mean_power).collect::<Vec<f64>>();
     let bootstrap = Bootstrap { resamples: RESAMPLES, seed, ..Bootstrap::default() };

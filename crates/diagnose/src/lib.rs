@@ -1,4 +1,4 @@
-//! What measured runs say: pure functions over numbers, without clock, file or thread.
+//! Conclusions from measured runs: pure functions over numbers, without clock, file or thread.
 //!
 //! - [`modes`] answers how many groups the results of equal runs form: one to three.
 //! - [`separate`] answers which features of the runs tell those groups apart.

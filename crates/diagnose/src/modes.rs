@@ -1,4 +1,4 @@
-//! How many groups the results of equal runs form.
+//! The groups that the results of equal runs form.
 //!
 //! Results are split in two where that leaves the least spread within the parts, on a logarithmic scale where all are
 //! above zero. The split stands when results without groups are split that well in at most one of a hundred cases
@@ -25,7 +25,7 @@ pub const P_SPLIT: f64 = 0.01;
 /// Draws of results without groups; the least p is one in so many and one.
 const DRAWS: usize = 999;
 
-/// What to look for.
+/// Options of the search for groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Neighbouring groups whose medians differ by a smaller share are one: 0.03 is 3 %.
@@ -161,7 +161,8 @@ fn split(values: &[f64], parts: usize, least: usize) -> Option<Split> {
     Some(Split { left: (1.0 - best.0 / whole).max(0.0), cuts: best.1 })
 }
 
-/// Whether `n` values without groups leave as little as `left` in more than [`P_SPLIT`] of all cases.
+/// Returns true if `n` values without groups leave as little as `left` in more than [`P_SPLIT`] of
+/// all cases.
 fn is_chance(n: usize, parts: usize, least: usize, left: f64, seed: u64) -> bool {
     // More values than this make chance no smaller, and a split in three takes time with the square of them.
     let (n, least) = (n.min(VALUES_DRAWN), least.min(VALUES_DRAWN / 8));

@@ -1,4 +1,5 @@
-//! What limits, resource by resource: utilisation, saturation and errors of each on the path (Gregg, the USE method).
+//! The limiting resource: utilisation, saturation and errors of each resource on the path (Gregg,
+//! the USE method).
 //!
 //! Utilisation is the share of the time (or of the room) in which a resource is used; saturation is the share of the time in
 //! which work waits for it; errors are how often it refused work in a second. Each is a median over runs. A value that was not
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::separate::Feature;
 use crate::stats::median;
 
-/// Where work waits for this share of the time, that is what limits, however little the resource itself does.
+/// From this saturation on a resource is the limit, however little of it is used.
 pub const SATURATED_LEAST: f64 = 0.2;
 
 /// From this utilisation on a resource is at its limit.
@@ -18,7 +19,7 @@ pub const FULL_LEAST: f64 = 0.9;
 /// One resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
-    /// What it is: `CPU 3`, `the receiver's window`.
+    /// The resource in words: `CPU 3`, `the receiver's window`.
     pub name: String,
     /// Share of the time or of the room that is used, 0 to 1.
     pub utilisation: Option<f64>,
@@ -35,14 +36,15 @@ pub struct Resource {
 pub struct Limit {
     /// The resource at its limit; none where no resource is.
     pub resource: Option<String>,
-    /// How much of the time it is full, or is waited for.
+    /// Its saturation where work waits for it, else its utilisation; 0 where no resource is at its
+    /// limit.
     pub share: f64,
     /// The one of the others that is used most, with its utilisation: it ends the gain.
     pub next: Option<(String, f64)>,
 }
 
 impl Limit {
-    /// How many times as much the next resource lets through.
+    /// Returns the factor by which the result may grow until the next resource is fully used.
     pub fn gain_at_most(&self) -> Option<f64> {
         self.next.as_ref().filter(|(_, used)| *used > 0.0).map(|(_, used)| 1.0 / used)
     }
@@ -117,7 +119,7 @@ pub fn resources(features: &[Feature]) -> Vec<Resource> {
     cpus.chain(others).collect()
 }
 
-/// What of `resources` is at its limit: what work waits for before what is merely full.
+/// Returns the resource at its limit: the one that work waits for most, or else the fullest one.
 pub fn limit(resources: &[Resource]) -> Limit {
     let greatest = |of: fn(&Resource) -> Option<f64>, least: f64| {
         let known = resources.iter().enumerate().filter_map(|(at, one)| Some((at, of(one)?)));
@@ -140,7 +142,8 @@ pub fn limit(resources: &[Resource]) -> Limit {
 }
 
 impl Resource {
-    /// Whether more of the result takes more of it: a queue that is full is a consequence.
+    /// Returns true where more of the result takes more of it. A full queue is a consequence
+    /// instead.
     fn is_capacity(&self) -> bool {
         let is_queue = KNOWN.iter().any(|one| {
             one.name == self.name

@@ -33,7 +33,8 @@ pub struct Feature {
     pub values: Vec<Option<f64>>,
 }
 
-/// What is to be explained: for each run its group (as a number) or its result, and the block in which it ran.
+/// The outcome to be explained: for each run its group (as a number) or its result, and the block
+/// in which it ran.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// Group or result of each run.
@@ -59,13 +60,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether it is shown to go with the result.
+    /// Returns true if it is shown to go with the result.
     pub fn is_shown(&self) -> bool {
         self.p < P_SHOWN
     }
 }
 
-/// What was found, and what could not be looked at.
+/// The findings, and the features that could not be looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Separation {
     /// Families by descending strength.

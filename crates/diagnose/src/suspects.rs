@@ -22,17 +22,17 @@ use crate::verdict::thirds;
 pub struct Results<'a> {
     /// By run.
     pub values: &'a [f64],
-    /// Whether the highest are the fastest: not so of times.
+    /// True where the highest results are the best, false where they are times.
     pub higher_is_better: bool,
 }
 
-/// What a set of runs shows.
+/// The groups of a set of runs, and the causes that fit it.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     /// Groups of the results, the lowest first.
     pub modes: Vec<Mode>,
-    /// What causes are to explain: the groups, or, where there are none and a feature goes with the results all the same, the
-    /// lowest and the highest third of the runs.
+    /// The runs that causes are to explain: the groups, or, where there are none and a feature goes
+    /// with the results all the same, the lowest and the highest third of the runs.
     pub contrast: Vec<Mode>,
     /// Features by how well they go with the groups; with one group, with the results.
     pub separation: Separation,
@@ -49,9 +49,9 @@ pub struct Shown {
 pub struct Fit {
     /// The cause.
     pub cause: Cause,
-    /// What speaks for it.
+    /// The sentence that speaks for it.
     pub evidence: String,
-    /// What speaks against it.
+    /// The sentence that speaks against it.
     pub counter: Option<String>,
     /// By what it is ordered.
     pub rank: Rank,
@@ -60,24 +60,24 @@ pub struct Fit {
 /// By what causes that fit are ordered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
-    /// How much it takes, from 0 to 1.
+    /// Share that it takes, from 0 to 1.
     pub share: f64,
-    /// How that is known.
+    /// Proof of the share.
     pub proof: Proof,
     /// Causes that fit, too, and of which this one is a consequence, with what each of them explains of the share.
     pub follows_from: Vec<(String, f64)>,
 }
 
 impl Rank {
-    /// What the others leave of the share, weighed by how it is known: from 0 to 1.
+    /// Returns the part of the share that other causes leave, weighed by its proof: from 0 to 1.
     pub fn value(&self) -> f64 {
         let explained: f64 = self.follows_from.iter().map(|(_, share)| share).sum();
         (self.share - explained).max(0.0) * self.proof.strength()
     }
 }
 
-/// What `features` of runs with these `results` show by the causes of `catalogue`, beside what runs of other numbers of
-/// threads show.
+/// Judges the causes of `catalogue` by the `features` of runs with these `results`, and by runs of
+/// other numbers of threads.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! What it proves when a suspected cause was forced to each of its levels.
+//! The verdict on a suspected cause that was forced to each of its levels.
 //!
 //! Observed runs formed groups, and a feature told them apart. Then the feature was set on purpose, in randomised blocks. It is
 //! the cause when setting it makes the difference that was observed, and when what is left within a level no longer falls
@@ -30,7 +30,7 @@ pub struct Level {
 pub struct Contrast<'a> {
     /// Groups of the runs, the lowest first; of results without groups the lowest and the highest third of them.
     pub groups: &'a [Mode],
-    /// Whether there were no groups: then what must be gone within a level is the scatter.
+    /// True where there were no groups: then the scatter must be gone within a level.
     pub is_continuum: bool,
 }
 
@@ -52,7 +52,7 @@ pub fn thirds(results: &[f64]) -> Vec<Mode> {
     }
 }
 
-/// In plain words what was proved.
+/// The conclusion about a suspected cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -69,7 +69,7 @@ pub enum Verdict {
 /// The verdict with what it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// What was proved.
+    /// The conclusion.
     pub verdict: Verdict,
     /// Ratio of the observed groups, the highest to the lowest median; 1 where they have none.
     pub observed_ratio: f64,
@@ -300,7 +300,8 @@ fn calmed(free: &[f64], held: &[f64], (scale, wanted): (Scale, f64), seed: u64) 
     (share, (as_far.count() + 1) as f64 / (EXCHANGES + 1) as f64)
 }
 
-/// Whether results still fall into groups that are at least half as far apart as the observed ones.
+/// Returns true if results still fall into groups that are at least half as far apart as the
+/// observed ones.
 fn is_still_grouped(
     results: &[f64],
     (scale, wanted): (Scale, f64),

@@ -70,7 +70,8 @@ fn ask(process: Option<u32>, stacks: Vec<Vec<u64>>) -> Named {
     Named { stacks, answer }
 }
 
-/// Whether a function only takes locks or waits: who asked for the lock is further out.
+/// Returns true for a function that only takes locks or waits: the caller that asked for the lock
+/// is further out.
 pub fn takes_locks(name: &str) -> bool {
     const PARTS: [&str; 12] = [
         "spin_lock",

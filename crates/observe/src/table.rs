@@ -62,7 +62,7 @@ impl Column {
         }
     }
 
-    /// What it counts on Linux.
+    /// Returns its meaning on Linux.
     pub fn meaning(self) -> &'static str {
         match self {
             Minf => "page faults without a disk read, per second",
@@ -87,7 +87,7 @@ impl Column {
         }
     }
 
-    /// Whether it is a share of the time, in percent.
+    /// Returns true for a share of the time, in percent.
     pub fn is_percent(self) -> bool {
         matches!(self, Usr | Sys | Wt | Idl | Hi | Si)
     }
@@ -129,7 +129,7 @@ pub struct CpuTable {
     softirqs: Result<ProcFile, Absent>,
     faults: Result<Faults, Absent>,
     last: Snapshot,
-    /// Of the last sample in which a window of it ended.
+    /// System calls of the last sample in which one of their windows ended.
     system_calls: SystemCalls,
 }
 

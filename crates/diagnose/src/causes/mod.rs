@@ -83,13 +83,13 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("shared-between-threads", include_str!("shared-between-threads.toml")),
 ];
 
-/// What causes need that judge runs of several numbers of threads.
+/// The need of causes that judge runs of several numbers of threads.
 pub const BY_THREADS: &str = "by_threads";
 
 /// Share of a cause that limits and says none.
 pub const SHARE_UNSAID: f64 = 0.5;
 
-/// What a cause explains.
+/// The question that a cause answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -99,7 +99,7 @@ pub enum Kind {
     Limits,
 }
 
-/// How it is known that a cause takes its share.
+/// Proof that a cause takes its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
@@ -113,7 +113,7 @@ pub enum Proof {
 }
 
 impl Proof {
-    /// What a share that is known so counts for, from 0 to 1.
+    /// Returns the weight of a share with this proof, from 0 to 1.
     pub fn strength(self) -> f64 {
         match self {
             Self::Counted => 1.0,
@@ -123,7 +123,7 @@ impl Proof {
     }
 }
 
-/// How a cause can be forced.
+/// A way to force a cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Force {
@@ -158,46 +158,47 @@ fn forces<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Force>, D::Er
 pub struct Cause {
     /// Short name, unique.
     pub id: String,
-    /// What it is, as the end of “the cause is …”.
+    /// The cause in words, as the end of “the cause is …”.
     pub title: String,
-    /// What it explains.
+    /// The question that it answers.
     pub kind: Kind,
     /// Features without which nothing is said of it.
     pub needs: Vec<String>,
-    /// When it fits.
+    /// Expression of the condition under which it fits.
     pub when: String,
-    /// How much of the time, of the work or of the packets it takes, from 0 to 1. Without it a cause that separates has the
-    /// strength of its features, and one that limits [`SHARE_UNSAID`].
+    /// Expression of the share that it takes of the time, of the work or of the packets, from 0 to
+    /// 1. Without it the share of a cause that separates is the strength of its features, and that
+    /// of one that limits is [`SHARE_UNSAID`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// What that is a share of, as the end of “40 % of …”.
+    /// The whole of that share, as the end of “40 % of …”.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of: Option<String>,
-    /// How it is known.
+    /// Proof of the share.
     #[serde(default)]
     pub proof: Proof,
     /// Causes that this one makes by itself: their shares count by what this one leaves of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explains: Vec<String>,
-    /// What speaks for it, in a sentence.
+    /// The sentence that speaks for it.
     pub evidence: String,
-    /// What speaks against it, where that holds.
+    /// The sentence that speaks against it, with its condition.
     #[serde(default)]
     pub counter: Option<Counter>,
-    /// How it can be forced: the first way that is open here is taken.
+    /// Ways to force it: the first that is open here is taken.
     #[serde(default, deserialize_with = "forces")]
     pub force: Vec<Force>,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
     /// Where the rule is from.
     pub source: String,
 }
 
-/// What speaks against a cause.
+/// A sentence that speaks against a cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
-    /// When it holds.
+    /// Expression of the condition under which it holds.
     pub when: String,
     /// The sentence.
     pub text: String,
@@ -216,7 +217,7 @@ impl fmt::Display for BadCause {
 impl std::error::Error for BadCause {}
 
 impl Cause {
-    /// Whether it reads this feature, be it one that it can do without.
+    /// Returns true if it reads this feature, be it one that it can do without.
     pub fn reads(&self, feature: &str) -> bool {
         let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let expressions = std::iter::once(&self.when).chain(&self.share);
@@ -281,10 +282,11 @@ fn median_or(state: &State<'_, '_>, name: &str, otherwise: f64) -> f64 {
     feature.and_then(|value| f64::try_from(value).ok()).unwrap_or(otherwise)
 }
 
-/// What a set of runs shows, for the expressions of causes: for each feature `median`, `least` and `most` over the runs; `low`
-/// and `high`, its medians in the slowest and in the fastest group; `spread`, the distance of those;
-/// `strength` and `shown`, whether it goes with the groups; beside them `groups` (how many there are) and `results.ratio`
-/// (highest to lowest group). Where runs of several numbers of threads are there, [`BY_THREADS`] has the fields of
+/// Values of a set of runs, for the expressions of causes. A feature has `median`, `least` and
+/// `most` over the runs; `low` and `high`, its medians in the slowest and in the fastest group;
+/// `spread`, the distance of those; `strength`; and `shown`, true where it goes with the groups.
+/// Beside the features there are `groups`, their number, and `results.ratio` (highest to lowest
+/// group). Where there are runs of several numbers of threads, [`BY_THREADS`] has the fields of
 /// [`Scaling`].
 #[derive(Debug)]
 pub struct Scene {
@@ -305,7 +307,8 @@ struct FeatureValue {
 }
 
 impl Scene {
-    /// Of `features` over runs that fall into `modes`, the slowest first, with what [`separate`](crate::separate::separate) says of them.
+    /// Makes the scene of `features` over runs that fall into `modes`, the slowest first, with the
+    /// findings of [`separate`](crate::separate::separate).
     pub fn new(features: &[Feature], modes: &[Mode], separation: &Separation) -> Self {
         let (mut values, mut measured) = (BTreeMap::new(), Vec::new());
         for feature in features {
@@ -357,7 +360,7 @@ impl Scene {
         self
     }
 
-    /// What is to be said of `cause`.
+    /// Returns the judgement of `cause`.
     pub fn look(&self, cause: &Cause) -> Look {
         let is_missing = |name: &&String| !self.measured.contains(name);
         let missing: Vec<String> = cause.needs.iter().filter(is_missing).cloned().collect();
@@ -376,7 +379,8 @@ impl Scene {
         }
     }
 
-    /// How much a cause that fits takes, from 0 to 1; `unsaid` where its file does not say and something else does.
+    /// Returns the share that a cause that fits takes, from 0 to 1; where its file has no
+    /// expression of it, `unsaid`, or else [`SHARE_UNSAID`].
     pub fn share(&self, cause: &Cause, unsaid: Option<f64>) -> f64 {
         let Some(expression) = &cause.share else { return unsaid.unwrap_or(SHARE_UNSAID) };
         let environment = environment();
@@ -400,7 +404,7 @@ impl Scene {
     }
 }
 
-/// How a cause looks in a set of runs.
+/// The judgement of a cause by a set of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
     /// These features were not measured, so nothing is said of it.
@@ -409,9 +413,9 @@ pub enum Look {
     DoesNotFit,
     /// It holds.
     Fits {
-        /// What speaks for it.
+        /// The sentence that speaks for it.
         evidence: String,
-        /// What speaks against it.
+        /// The sentence that speaks against it.
         counter: Option<String>,
     },
     /// Its expression cannot be evaluated: the file is to be mended.

@@ -1,4 +1,4 @@
-//! What threads share, seen in what their work costs.
+//! The cost of sharing between threads, seen in the CPU time of their work.
 //!
 //! Threads that share nothing do twice the work on twice the CPUs, at the same CPU time for each unit of it. A cache line that
 //! goes from core to core has no name in a profile: the function that touches it becomes slow. So the CPU time for a unit of
@@ -19,7 +19,8 @@ use crate::stats::{Bootstrap, RUNS_FOR_A_CLAIM, median};
 
 /// Samples of a run below which it is left out.
 const SAMPLES_LEAST: u64 = 20;
-/// What threads want of the CPUs, as a multiple of what there is, up to which the CPUs suffice.
+/// The largest demand of the threads for CPUs, as a multiple of the CPUs there are, that counts as
+/// met.
 const ROOM: f64 = 1.1;
 /// So many times as many CPUs have to work at once as with the fewest threads.
 const MORE_AT_ONCE: f64 = 1.3;
@@ -33,23 +34,23 @@ const NAMED: usize = 3;
 /// A run with some number of threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadedRun<'a> {
-    /// How many did the work.
+    /// Number of threads that did the work.
     pub threads: u32,
     /// Work done: packets, transactions.
     pub units: f64,
-    /// CPU time of those who did it.
+    /// CPU time of these threads.
     pub cpu_s: f64,
-    /// How long they took.
+    /// Time from their start to their end.
     pub wall_s: f64,
     /// CPUs of the machine.
     pub cpus: usize,
     /// Share of the CPUs' time that a hypervisor gave to others.
     pub steal_share: f64,
-    /// Where those who did the work were met: functions, the innermost first, and how often.
+    /// Functions in which these threads were met, the innermost first, and how often.
     pub stacks: Vec<(Vec<&'a str>, u64)>,
 }
 
-/// What a unit of work costs with few threads and with many.
+/// The cost of a unit of work with few threads and with many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
     /// The fewest threads.
@@ -70,13 +71,14 @@ pub struct Scaling {
     pub common: f64,
     /// Functions that grew more than everything else, the one that added most first.
     pub functions: Vec<Grown>,
-    /// What these added beyond the common factor, as a share of the CPU time with many threads.
+    /// CPU time that these added beyond the common factor, as a share of that with many threads.
     pub share: f64,
     /// The same as a share of the CPU time for a unit of work that was added, 0 to 1.
     pub explained: f64,
     /// The first of them in words.
     pub named: String,
-    /// How much more of the CPUs' time a hypervisor gave to others with many threads, as a share.
+    /// Rise of the share of the CPUs' time that a hypervisor gave to others, from few threads to
+    /// many.
     pub steal_rise: f64,
 }
 
@@ -85,23 +87,25 @@ pub struct Scaling {
 pub struct Grown {
     /// Its name.
     pub function: String,
-    /// Of a lock's own function, who called for the lock most often.
+    /// Caller that asked for the lock most often, where it is a lock's own function.
     pub caller: Option<String>,
     /// Its CPU time for a unit of work, in nanoseconds, with few threads and with many.
     pub cost_ns: (f64, f64),
-    /// What it added beyond the common factor, in nanoseconds.
+    /// CPU time for a unit of work that it added beyond the common factor, in nanoseconds.
     pub added_ns: f64,
 }
 
 type Runs<'r, 'a> = Vec<&'r ThreadedRun<'a>>;
 
 impl Scaling {
-    /// Of runs of one thing that differ in their number of threads. Everything random is seeded with `seed`.
+    /// Compares runs of one thing that differ in their number of threads. Everything random is
+    /// seeded with `seed`.
     ///
     /// # Errors
     ///
-    /// Why nothing can be compared, as a sentence without its point: too few runs of two numbers of threads, more threads than
-    /// CPUs, or threads that had no more CPUs than fewer of them.
+    /// A sentence without its full stop says why nothing can be compared: too few runs of two
+    /// numbers of threads, more threads than CPUs, or threads that had no more CPUs than fewer of
+    /// them.
     pub fn of(runs: &[ThreadedRun<'_>], seed: u64) -> Result<Self, String> {
         let levels = levels(runs);
         let ((from, few), (to, many)) = chosen(&levels)?;
@@ -246,7 +250,7 @@ impl<'a> Spent<'a> {
         (self.few.values().sum(), self.many.values().sum())
     }
 
-    /// Those that are worth a look.
+    /// Returns the functions with at least [`LOOKED_AT`] of the time.
     fn large(&self) -> BTreeSet<&'a str> {
         let (few, many) = self.all_ns();
         let names = self.few.keys().chain(self.many.keys()).copied();
@@ -257,7 +261,7 @@ impl<'a> Spent<'a> {
         names.filter(is_large).collect()
     }
 
-    /// By how much everything grew but `without`.
+    /// Returns the factor by which everything but `without` grew.
     fn common(&self, without: &BTreeSet<&str>) -> f64 {
         let rest = |spent: &BTreeMap<&str, f64>| -> f64 {
             spent.iter().filter(|(name, _)| !without.contains(*name)).map(|(_, ns)| ns).sum()
@@ -266,7 +270,8 @@ impl<'a> Spent<'a> {
         if few > 0.0 { many / few } else { 1.0 }
     }
 
-    /// Of `risen` those that grew by more than the common factor, and that factor, which all others have.
+    /// Returns the common growth factor, and the functions of `risen` that grew [`GROWN`] times as
+    /// much.
     fn grown(&self, risen: &BTreeSet<&'a str>) -> (f64, BTreeSet<&'a str>) {
         let mut grown = risen.clone();
         loop {
@@ -310,12 +315,12 @@ fn risen<'a>(
     large.into_iter().zip(found).filter(|(_, risen)| *risen).map(|(name, _)| name).collect()
 }
 
-/// Whether a function is one of a lock, whose caller says more than its name.
+/// Returns true for a function of a lock, whose caller tells more than its name.
 fn is_of_a_lock(name: &str) -> bool {
     ["lock", "futex", "mutex"].iter().any(|part| name.contains(part))
 }
 
-/// Who called for a lock, of a function that is one of a lock's own: the one that was met most.
+/// Returns the caller that was met most above a lock's own function; `None` for other functions.
 fn caller<'a>(function: &str, runs: &Runs<'_, 'a>) -> Option<&'a str> {
     if !is_of_a_lock(function) {
         return None;

@@ -41,7 +41,7 @@ fn cause() -> Cause {
     built_in().into_iter().find(|cause| cause.id == "shared-between-threads").unwrap()
 }
 
-/// What the catalogue says of it.
+/// Returns the catalogue's judgement of it.
 fn look(scaling: &Scaling) -> Look {
     Scene::new(&[], &[], &Separation::default()).with_threads(scaling).look(&cause())
 }

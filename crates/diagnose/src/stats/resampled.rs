@@ -13,7 +13,7 @@ pub(super) struct ResampledMedian {
 }
 
 impl ResampledMedian {
-    /// Of resamples of these; there must be one at least.
+    /// Prepares draws from `values`, of which there must be one at least.
     pub(super) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

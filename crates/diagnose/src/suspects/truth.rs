@@ -1,4 +1,5 @@
-//! What recorded runs of causes that were made on purpose show, and the same loads without them.
+//! Checks suspects against recorded runs of causes that were made on purpose, and of the same loads
+//! without them.
 //!
 //! `scripts/truth --keep crates/diagnose/truth` on a quiet machine records them: a file for each case, with its results and the
 //! features that causes read. No run is made here, so that the answer does not depend on the machine.
@@ -12,10 +13,11 @@ use super::{Results, suspects};
 use crate::causes::{Kind, built_in};
 use crate::separate::Feature;
 
-/// That a CPU is full is true of any load that nothing else limits.
+/// A cause that is true of any load that nothing else limits.
 const NATURAL: &str = "full-cpu";
 
-/// What a cause may take of any load: locks of a virtual machine's scheduler, datagrams that a sender without pause loses.
+/// Share that a cause may take of any load: locks of a virtual machine's scheduler, datagrams that
+/// a sender without pause loses.
 const MINOR: f64 = 0.2;
 
 /// Share of the recorded cases that are named in the first place.
@@ -24,7 +26,7 @@ const RIGHT_LEAST: f64 = 0.9;
 #[derive(Deserialize)]
 struct Recorded {
     case: String,
-    /// What the cause explains: why no run is faster, or why every second one is.
+    /// The question that the cause answers: why no run is faster, or why every second one is.
     #[serde(default = "limits_all")]
     kind: Kind,
     /// Causes one of which is right; none of a load without a cause.

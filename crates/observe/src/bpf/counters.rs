@@ -1,4 +1,4 @@
-//! What the programs count for each CPU, and under which names.
+//! Counts that the BPF programs keep for each CPU, and their names in records.
 
 use super::Program;
 
@@ -42,7 +42,7 @@ pub enum Counter {
     SoftirqNs,
     /// Waits for locks that ended.
     LockWaits,
-    /// How long those were.
+    /// Time of those waits.
     LockWaitNs,
     /// Samples of the CPU clock for which the map had no room: the threads and stacks before them have filled it.
     LostSamples,
@@ -141,7 +141,7 @@ impl Counter {
         }
     }
 
-    /// Whether it is a time.
+    /// Returns true for a time.
     pub fn is_time(self) -> bool {
         matches!(self, IrqNs | SoftirqNs | LockWaitNs | SoftirqTimeNs(_))
     }

@@ -5,7 +5,7 @@ use super::VECTORS;
 /// Buckets of a histogram: bucket n counts from 2^n ns on to the next; the last has no end.
 pub const BUCKETS: usize = 32;
 
-/// What is timed.
+/// The place that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Handlers of a device's interrupt, by its number; 255 is for all from 255 on.
@@ -45,22 +45,22 @@ impl Place {
 /// Times of one kind on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// What was timed.
+    /// The place that was timed.
     pub place: Place,
     /// The CPU on which it ended.
     pub cpu: u32,
-    /// How many.
+    /// Number of times, without the longer ones.
     pub count: u64,
     /// Their sum in nanoseconds.
     pub total_ns: u64,
-    /// How many in each bucket.
+    /// Number of times in each bucket.
     pub buckets: [u64; BUCKETS],
-    /// How many more lasted longer than could be timed; only of system calls.
+    /// System calls that lasted longer than could be timed; not in `count`. 0 for other places.
     pub longer: u64,
 }
 
 impl Histogram {
-    /// What was added since `before`.
+    /// Returns the times that were added since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut buckets = self.buckets;
         for (now, before) in buckets.iter_mut().zip(before.buckets) {

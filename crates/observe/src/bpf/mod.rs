@@ -33,7 +33,7 @@ pub use program::Program;
 pub use system_calls::SystemCalls;
 pub use top::{CrossCall, LockKind, LockWait, Sample};
 
-/// What is looked at beside the counters, the senders of cross-calls and the waits for locks.
+/// Options: measurements beside the counters, the senders of cross-calls and the waits for locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Want {
     /// System calls are not counted.
@@ -48,7 +48,7 @@ pub struct Want {
     pub kernel_function: Option<String>,
 }
 
-/// What one program cost since it was loaded, while costs were counted.
+/// Cost of one program since it was loaded, while costs were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Times that it ran.

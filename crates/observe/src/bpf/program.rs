@@ -33,7 +33,8 @@ pub enum Program {
 use Program::*;
 
 impl Program {
-    /// Those of tracepoints. What ends a measurement is attached before what begins it, so that no beginning is left over.
+    /// Programs of tracepoints. One that ends a measurement is attached before the one that begins
+    /// it, so that no beginning is left over.
     pub const TRACEPOINTS: [Self; 14] = [
         SchedSwitch,
         SchedWakeup,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// How long a window is, twice that where calls are timed, too.
+/// Duration of a window; twice that where calls are timed, too.
 pub(super) const PART: Duration = Duration::from_millis(4);
-/// Each such time has one window, at a random place in it.
+/// Interval that has one window, at a random place in it.
 pub(super) const SLOT: Duration = Duration::from_millis(500);
 
 /// System calls that began in windows of some milliseconds, from the start of the programs on.
@@ -16,11 +16,12 @@ pub(super) const SLOT: Duration = Duration::from_millis(500);
 pub struct SystemCalls {
     /// Windows that are over.
     pub windows: u64,
-    /// How long they were, all together.
+    /// Their durations, summed.
     pub open: Duration,
     /// Calls that began in them, by CPU, CPU n at place n.
     pub by_cpu: Vec<u64>,
-    /// How much longer a call takes in a window, in nanoseconds, measured when the programs were loaded.
+    /// Time by which a call takes longer in a window, in nanoseconds, measured when the programs
+    /// were loaded.
     pub call_ns: f64,
     /// CPU time of who opens and closes the windows; `None` where it cannot be had.
     pub keeper_cpu: Option<Duration>,

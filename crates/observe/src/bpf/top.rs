@@ -1,4 +1,4 @@
-//! Who sends cross-calls, who waits for which lock, where the CPUs are.
+//! Senders of cross-calls, waits for locks, and places where the CPUs are.
 
 /// Interrupts that one place of the kernel sent to other CPUs, or functions that it asked them to run, from the start of the programs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,14 +9,14 @@ pub struct CrossCall {
     pub callback: u64,
     /// A function put into the queue of another CPU; an interrupt follows where the queue was empty. Else an interrupt.
     pub requested: bool,
-    /// How many, by the CPU that sent them, CPU n at place n.
+    /// Number of them by the CPU that sent them, CPU n at place n.
     pub by_cpu: Vec<u64>,
     /// Stacks that led there (addresses, the innermost first) and how often each was met; one in 16 has its stack taken.
     pub stacks: Vec<(Vec<u64>, u64)>,
 }
 
 impl CrossCall {
-    /// How many in all.
+    /// Returns the number of them on all CPUs.
     pub fn count(&self) -> u64 {
         self.by_cpu.iter().sum()
     }
@@ -38,7 +38,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// Of the flags of `contention_begin`.
+    /// Returns the kind of lock that the flags of `contention_begin` tell.
     #[cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
     pub(super) fn of(flags: u64) -> Self {
         const SPIN: u64 = 1;

@@ -44,17 +44,17 @@ impl Root {
 /// Something that is wrong, or may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was seen, with numbers.
+    /// The observation, with numbers.
     pub what: String,
-    /// What to do about it: a command where there is one.
+    /// The remedy: a command where there is one.
     pub remedy: String,
 }
 
-/// What one check says.
+/// The result of one check.
 pub struct Answer {
     /// Its name.
     pub check: &'static str,
-    /// What it found, nothing where all is well; or why it could not look.
+    /// Its findings, none where all is well; or why it could not look.
     pub found: Result<Vec<Finding>, Absent>,
 }
 

@@ -63,7 +63,7 @@ const NETSTAT: &str = "/proc/net/netstat";
 /// A counter that should be 0: its protocol and name, what it counts as a sentence behind the number, and the remedy.
 type Trouble = (&'static str, &'static str, &'static str, &'static str);
 
-/// What there is of such trouble, by counters of one file.
+/// Returns a finding for each of these counters of one file that is not 0.
 fn troubles(root: &Root, path: &str, all: &[Trouble]) -> Found {
     let mut found = Vec::new();
     for (protocol, name, what, remedy) in all {

@@ -54,9 +54,9 @@ fn device(id: &str, words: &[&str]) -> String {
 /// Interrupts of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfCpu {
-    /// Of every kind.
+    /// Interrupts of every kind.
     pub all: u64,
-    /// From other CPUs: RES, CAL and TLB, or the IPI rows of ARM.
+    /// Interrupts from other CPUs: RES, CAL and TLB, or the IPI rows of ARM.
     pub between: u64,
 }
 

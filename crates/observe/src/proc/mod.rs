@@ -9,7 +9,7 @@ pub mod stat;
 
 pub use file::ProcFile;
 
-/// What a counter rose by. One that fell started again or was corrected by the kernel: 0.
+/// Returns the rise of a counter. One that fell started again or was corrected by the kernel: 0.
 pub fn rise(before: u64, now: u64) -> u64 {
     now.saturating_sub(before)
 }

@@ -7,9 +7,9 @@ use super::rise;
 /// Counters of one interface since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// What came in.
+    /// Counters of reception.
     pub rx: Direction,
-    /// What went out.
+    /// Counters of transmission.
     pub tx: Direction,
 }
 
@@ -29,7 +29,7 @@ pub struct Direction {
 }
 
 impl Counters {
-    /// What they rose by since `before`.
+    /// Returns their rise since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self { rx: self.rx.since(&before.rx), tx: self.tx.since(&before.tx) }
     }

@@ -29,7 +29,7 @@ impl Kernel {
         Ok(all)
     }
 
-    /// Those of interrupts alone.
+    /// Returns the histograms of interrupts alone.
     pub fn interrupt_times(&self) -> Result<Vec<Histogram>, Absent> {
         let mut all = Vec::new();
         if self.missing(&[Program::IrqHandlerExit]).is_none() {

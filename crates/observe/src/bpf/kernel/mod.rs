@@ -233,7 +233,8 @@ impl Kernel {
         map.iter().collect::<Result<_, _>>().map_err(|error| Absent(in_one_line(&error)))
     }
 
-    /// What each program cost; only while [`count_costs`] lasts does that rise.
+    /// Returns the cost of each program, which rises only while a descriptor of [`count_costs`] is
+    /// open.
     pub fn costs(&self) -> BTreeMap<Program, Cost> {
         let cost = |program: &Program| {
             let info = self.bpf.program(program.name())?.info().ok()?;
@@ -259,7 +260,7 @@ pub fn count_costs() -> Result<OwnedFd, Absent> {
         .map_err(|error| Absent(format!("BPF statistics: {}", in_one_line(&error))))
 }
 
-/// What the verifier's log ends with, after the fault.
+/// Beginnings of the lines that the verifier's log has after the fault.
 const TAIL: [&str; 3] = ["processed ", "stack depth", "verification time"];
 
 /// One line of why the kernel refuses a program.

@@ -37,7 +37,7 @@ pub(super) struct Windows {
 }
 
 struct Shared {
-    /// What was seen, or why nothing is seen any more.
+    /// Counts of the windows so far, or the reason why no more are opened.
     seen: Mutex<Result<SystemCalls, Absent>>,
     /// Held while a window is open.
     open: Mutex<()>,
@@ -82,7 +82,7 @@ impl Windows {
         locked(&self.shared.seen).clone()
     }
 
-    /// How long calls took, by number. Waits for the end of a window that is open.
+    /// Returns the durations of calls, by their number. Waits for the end of a window that is open.
     pub(super) fn times(&self) -> Result<Vec<Histogram>, Absent> {
         let Some(times) = &self.times else { return Ok(Vec::new()) };
         let _closed = locked(&self.shared.open);
@@ -250,7 +250,8 @@ impl Keeper {
         done
     }
 
-    /// How much longer a call of this thread takes while the programs count it, in nanoseconds: of several tries the shortest.
+    /// Returns the time by which a call of this thread takes longer while the programs count it, in
+    /// nanoseconds: the shortest of several tries with them, less the shortest without.
     fn cost_of_a_call(&mut self) -> Result<f64, Absent> {
         const TRIES: usize = 8;
         const CALLS: u32 = 200;
