@@ -43,7 +43,8 @@ pub struct Comparison {
     pub interval: (f64, f64),
     /// Chance of ranks as far apart where the runs could as well be of one set.
     pub p: f64,
-    /// The smallest change, as a share, that so many runs with this noise show four times out of five.
+    /// The smallest change, as a share, that so many runs with this noise show four times out of
+    /// five.
     pub least_seen: f64,
     /// Runs of each set.
     pub runs: (usize, usize),
@@ -70,8 +71,8 @@ pub struct Difference {
     pub change: Change,
 }
 
-/// Compares `second` with `first` by their difference, whatever their signs: where [`compare`] has no ratio. `None` when a set
-/// has fewer than [`RUNS_FOR_A_CLAIM`] finite values.
+/// Compares `second` with `first` by their difference, whatever their signs: where [`compare`] has
+/// no ratio. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite values.
 pub fn differ(first: &[f64], second: &[f64], seed: u64) -> Option<Difference> {
     let (first, second) = (finite(first), finite(second));
     if first.len().min(second.len()) < RUNS_FOR_A_CLAIM {
@@ -99,8 +100,9 @@ fn finite(values: &[f64]) -> Vec<f64> {
     values.iter().copied().filter(|value| value.is_finite()).collect()
 }
 
-/// Compares `second` with `first`. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite values, a value below
-/// zero, a median of zero, or zeros so near the median that the ratio could be anything: [`differ`] compares such sets.
+/// Compares `second` with `first`. `None` when a set has fewer than [`RUNS_FOR_A_CLAIM`] finite
+/// values, a value below zero, a median of zero, or zeros so near the median that the ratio could
+/// be anything: [`differ`] compares such sets.
 pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
     let (first, second) = (finite(first), finite(second));
     if first.len().min(second.len()) < RUNS_FOR_A_CLAIM
@@ -131,14 +133,15 @@ pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
     })
 }
 
-/// Test of the sum of ranks (Wilcoxon, Mann and Whitney): the chance of ranks as far apart as these where the runs could
-/// as well be of one set.
+/// Test of the sum of ranks (Wilcoxon, Mann and Whitney): the chance of ranks as far apart as these
+/// where the runs could as well be of one set.
 ///
-/// From `RUNS_FOR_NORMAL` runs of each set on, by the normal distribution with the correction for equal values. For
-/// fewer, and where more than an eighth of all values is one and the same, the runs are dealt anew into two sets of the same
-/// sizes until `ENOUGH` deals were as far apart (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not
-/// change costs some hundred deals. Sets of like size so far apart that the normal distribution errs to the safe side are
-/// not dealt.
+/// From `RUNS_FOR_NORMAL` runs of each set on, by the normal distribution with the correction for
+/// equal values. For fewer, and where more than an eighth of all values is one and the same, the
+/// runs are dealt anew into two sets of the same sizes until `ENOUGH` deals were as far apart
+/// (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not change costs some
+/// hundred deals. Sets of like size so far apart that the normal distribution errs to the safe side
+/// are not dealt.
 pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let ranks = ranks(&all);
@@ -148,7 +151,8 @@ pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
         if most_equal * 8 <= all.len() {
             return by_normal(&ranks, first.len(), (1, ties));
         }
-        // The sum goes in steps of so many ranks at most. It is skewed where one set is much the larger.
+        // The sum goes in steps of so many ranks at most. It is skewed where one set is much the
+        // larger.
         let p = by_normal(&ranks, first.len(), (most_equal, ties));
         if p < FAR_APART && all.len() <= 3 * fewer {
             return p;
@@ -167,7 +171,8 @@ fn equal(ranks: &[f64]) -> (usize, f64) {
     (groups.clone().max().unwrap_or(0), cubes.sum())
 }
 
-/// By the normal distribution, with half a step of the sum taken off (Lehmann, Nonparametrics, 1975).
+/// By the normal distribution, with half a step of the sum taken off (Lehmann, Nonparametrics,
+/// 1975).
 fn by_normal(ranks: &[f64], first: usize, (step, ties): (usize, f64)) -> f64 {
     let (n, m, all) = (first as f64, (ranks.len() - first) as f64, ranks.len() as f64);
     let expected = (all - 1.0) / 2.0 * n;
@@ -204,8 +209,8 @@ fn by_exchange(mut ranks: Vec<f64>, first: usize, seed: u64) -> f64 {
     (as_far + 1) as f64 / (EXCHANGES + 1) as f64
 }
 
-/// The change, as a share, that so many runs with this noise show four times out of five. Infinite where the values near
-/// the median reach zero: such noise has no ratio.
+/// The change, as a share, that so many runs with this noise show four times out of five. Infinite
+/// where the values near the median reach zero: such noise has no ratio.
 pub fn least_seen(first: &[f64], second: &[f64]) -> f64 {
     (Z_SEEN * ratio_error(first, second)).exp() - 1.0
 }
@@ -218,8 +223,9 @@ fn ratio_error(first: &[f64], second: &[f64]) -> f64 {
     median_error(first, logarithm).hypot(median_error(second, logarithm))
 }
 
-/// Standard error of the median, or of its logarithm, by how far `apart` are two values: how far two order statistics lie from each other that have the median
-/// between them with a known chance, whatever the distribution.
+/// Standard error of the median, or of its logarithm, by how far `apart` are two values: how far
+/// two order statistics lie from each other that have the median between them with a known chance,
+/// whatever the distribution.
 fn median_error(values: &[f64], apart: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -289,15 +295,16 @@ mod tests {
         let mut rng = Rng::new(3);
         for recording in recorded() {
             assert!(recording.len() >= 60, "{}", recording.len());
-            // Both ways of finding the chance: by exchange of 8 runs, by the normal distribution of 20.
+            // Both ways of finding the chance: by exchange of 8 runs, by the normal distribution of
+            // 20.
             for runs in [8, 20] {
                 let changed = (0..1_000).filter(|&seed| {
                     let (a, b) = drawn(&recording, runs, &mut rng);
                     chance(&a, &b, seed) < P_CHANGE
                 });
                 let changed = changed.count();
-                // 50 are expected; the standard error is 7, of draws from one recording somewhat less. Hardly any
-                // would be a test that finds nothing.
+                // 50 are expected; the standard error is 7, of draws from one recording somewhat
+                // less. Hardly any would be a test that finds nothing.
                 assert!((25..=70).contains(&changed), "{changed} of 1,000");
             }
         }
@@ -335,7 +342,8 @@ mod tests {
         let mut one = || least_seen(&set(&mut rng, 20, 50.0), &set(&mut rng, 20, 50.0));
         let several: Vec<f64> = (0..100).map(|_| one()).collect();
         let least = median(&several).unwrap();
-        // Of normal noise of 3 %: 2.8 times 1.25 (of the median) times 0.03 times the root of 1/20 + 1/20 is 0.033.
+        // Of normal noise of 3 %: 2.8 times 1.25 (of the median) times 0.03 times the root of 1/20
+        // + 1/20 is 0.033.
         assert!((0.025..0.04).contains(&least), "{least}");
         let mut seen = |change: f64| {
             let found = (0..50).filter(|&seed| {

@@ -1,6 +1,7 @@
 //! Histograms by powers of two: their quantiles, and how far two sets of them lie from each other.
 //!
-//! A value is known to a factor of two only, so a distance is told in powers of two: 1 is twice as much.
+//! A value is known to a factor of two only, so a distance is told in powers of two: 1 is twice as
+//! much.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,8 @@ const RESAMPLES: usize = 1_000;
 /// Quantiles that are compared.
 pub const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// A histogram by powers of two: least value of a bucket, and how many values lay in it. Buckets are in order, those with
-/// nothing may be missing.
+/// A histogram by powers of two: least value of a bucket, and how many values lay in it. Buckets
+/// are in order, those with nothing may be missing.
 pub type Buckets = [(u64, u64)];
 
 /// How far the second of two sets of histograms lies from the first.
@@ -56,8 +57,9 @@ pub fn moved(one: &Buckets, other: &Buckets) -> f64 {
     shares(one).zip(shares(other)).map_or(0.0, |(one, other)| distance(&one, &other))
 }
 
-/// Compares two sets of histograms, one for each run; every run counts the same, however many values it has. `None` where
-/// fewer than [`RUNS_FOR_A_CLAIM`] runs of a set have values. The same `seed` gives the same answer.
+/// Compares two sets of histograms, one for each run; every run counts the same, however many
+/// values it has. `None` where fewer than [`RUNS_FOR_A_CLAIM`] runs of a set have values. The same
+/// `seed` gives the same answer.
 pub fn shift<H: AsRef<Buckets>>(first: &[H], second: &[H], seed: u64) -> Option<Shift> {
     let shares =
         |set: &[H]| -> Vec<Shares> { set.iter().filter_map(|one| shares(one.as_ref())).collect() };
@@ -217,7 +219,8 @@ mod tests {
         assert_eq!((found.quantiles[0], found.runs), ((1024, 2048), (8, 8)));
     }
 
-    /// The mean stays, and half of the values lie on either side of where they all lay: the mean alone would not tell.
+    /// The mean stays, and half of the values lie on either side of where they all lay: the mean
+    /// alone would not tell.
     #[test]
     fn what_became_wider_is_seen_by_what_has_to_be_moved() {
         let narrow = vec![vec![(1 << 10, 100)]; 8];

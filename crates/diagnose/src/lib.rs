@@ -11,8 +11,8 @@
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
 //!
-//! The unit is one run. Intervals inside a run depend on each other and are never counted as n. Everything random is
-//! seeded: equal input gives equal output.
+//! The unit is one run. Intervals inside a run depend on each other and are never counted as n.
+//! Everything random is seeded: equal input gives equal output.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

@@ -1,13 +1,14 @@
 //! The groups that the results of equal runs form.
 //!
-//! Results are split in two where that leaves the least spread within the parts, on a logarithmic scale where all are
-//! above zero. The split stands when results without groups are split that well in at most one of a hundred cases
-//! (uniform and exponential ones are drawn, the hardest to tell from groups), when each part is large enough, and when
-//! neighbouring parts differ by enough to matter. Where it does not stand, a split in three is tried in the same way;
-//! where it does, a split of either part.
+//! Results are split in two where that leaves the least spread within the parts, on a logarithmic
+//! scale where all are above zero. The split stands when results without groups are split that well
+//! in at most one of a hundred cases (uniform and exponential ones are drawn, the hardest to tell
+//! from groups), when each part is large enough, and when neighbouring parts differ by enough to
+//! matter. Where it does not stand, a split in three is tried in the same way; where it does, a
+//! split of either part.
 //!
-//! The criterion is that of the optimal one-dimensional k-means (Wang and Song, 2011); the test by simulation takes the
-//! place of a table that depends on n.
+//! The criterion is that of the optimal one-dimensional k-means (Wang and Song, 2011); the test by
+//! simulation takes the place of a table that depends on n.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +61,8 @@ impl Mode {
 
 /// The groups of `values`, lowest first: one to [`MODES_MOST`], none without values.
 ///
-/// Values that are not finite belong to no group. Fewer than eight values are one group: that few prove no more.
+/// Values that are not finite belong to no group. Fewer than eight values are one group: that few
+/// prove no more.
 pub fn modes(values: &[f64], options: &Options) -> Vec<Mode> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&at| values[at].is_finite()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -123,7 +125,8 @@ const MEMBERS_LEAST: usize = 3;
 struct Split {
     /// Spread that is left within the parts, as a share of the whole.
     left: f64,
-    /// Where the second and the third part begin; the third is meant only where three parts were asked for.
+    /// Where the second and the third part begin; the third is meant only where three parts were
+    /// asked for.
     cuts: [usize; 2],
 }
 
@@ -144,7 +147,8 @@ fn split(values: &[f64], parts: usize, least: usize) -> Option<Split> {
         sums.push(sum + value - mean);
         sum + value - mean
     });
-    // The spread between parts: for each the square of its sum about the mean of all, divided by its size.
+    // The spread between parts: for each the square of its sum about the mean of all, divided by
+    // its size.
     let of = |begin: usize, end: usize| (sums[end] - sums[begin]).powi(2) / (end - begin) as f64;
     let mut best = (f64::NEG_INFINITY, [0; 2]);
     for first in least..=n - (parts - 1) * least {
@@ -164,7 +168,8 @@ fn split(values: &[f64], parts: usize, least: usize) -> Option<Split> {
 /// Returns true if `n` values without groups leave as little as `left` in more than [`P_SPLIT`] of
 /// all cases.
 fn is_chance(n: usize, parts: usize, least: usize, left: f64, seed: u64) -> bool {
-    // More values than this make chance no smaller, and a split in three takes time with the square of them.
+    // More values than this make chance no smaller, and a split in three takes time with the square
+    // of them.
     let (n, least) = (n.min(VALUES_DRAWN), least.min(VALUES_DRAWN / 8));
     let most = (P_SPLIT * (DRAWS + 1) as f64) as usize - 1;
     let families: [fn(f64) -> f64; 2] = [|unit| unit, |unit| -(1.0 - unit).ln()];

@@ -1,9 +1,9 @@
 //! The limiting resource: utilisation, saturation and errors of each resource on the path (Gregg,
 //! the USE method).
 //!
-//! Utilisation is the share of the time (or of the room) in which a resource is used; saturation is the share of the time in
-//! which work waits for it; errors are how often it refused work in a second. Each is a median over runs. A value that was not
-//! measured is absent, never zero.
+//! Utilisation is the share of the time (or of the room) in which a resource is used; saturation is
+//! the share of the time in which work waits for it; errors are how often it refused work in a
+//! second. Each is a median over runs. A value that was not measured is absent, never zero.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,13 +1,15 @@
 //! Which features of runs go with their results.
 //!
-//! A feature is one number of each run: a CPU's share of soft interrupts, how often both ends ran on one CPU, bytes for each
-//! system call. The strength of a feature is the correlation of its ranks with the ranks of what it is to explain
-//! (Spearman; where that is two groups it is the rank-biserial correlation but for ties). How often chance alone gives the
-//! strongest of *all* features that strength is found by exchanging what is to be explained within blocks of runs (the
-//! single-step max-T of Westfall and Young, 1993): a p that counts in that many features were looked at.
+//! A feature is one number of each run: a CPU's share of soft interrupts, how often both ends ran
+//! on one CPU, bytes for each system call. The strength of a feature is the correlation of its
+//! ranks with the ranks of what it is to explain (Spearman; where that is two groups it is the
+//! rank-biserial correlation but for ties). How often chance alone gives the strongest of *all*
+//! features that strength is found by exchanging what is to be explained within blocks of runs (the
+//! single-step max-T of Westfall and Young, 1993): a p that counts in that many features were
+//! looked at.
 //!
-//! Features that say the same are shown once, as a family. Counters that grow with the result (bytes, packets) must be
-//! given per byte or per packet: otherwise each of them explains it.
+//! Features that say the same are shown once, as a family. Counters that grow with the result
+//! (bytes, packets) must be given per byte or per packet: otherwise each of them explains it.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +29,8 @@ pub const P_SHOWN: f64 = 0.05;
 pub struct Feature {
     /// Its name: `cpu0.softirq_share`.
     pub name: String,
-    /// How near it is to a cause, by which a family's representative is chosen: a placement (0) before a rate (9).
+    /// How near it is to a cause, by which a family's representative is chosen: a placement (0)
+    /// before a rate (9).
     pub distance: u8,
     /// A value for each run; `None` where it was not measured.
     pub values: Vec<Option<f64>>,
@@ -52,8 +55,8 @@ pub struct Finding {
     pub strength: f64,
     /// Chance of any feature being as strong where none has to do with the result.
     pub p: f64,
-    /// Its median in each group of runs with equal outcome, by ascending outcome; at the lowest and the highest third where
-    /// there are more than three of them.
+    /// Its median in each group of runs with equal outcome, by ascending outcome; at the lowest and
+    /// the highest third where there are more than three of them.
     pub medians: Vec<f64>,
     /// The other features of its family, the strongest first.
     pub members: Vec<String>,
@@ -107,7 +110,8 @@ fn separate_by(outcome: Outcome<'_>, features: &[Feature], draws: (u64, usize)) 
     }
     separation.looked_at = usable.len();
     let strongest = strongest_by_chance(outcome, &target, &usable, draws);
-    // Rounded, so that features of equal strength are chosen between by how near they are to a cause.
+    // Rounded, so that features of equal strength are chosen between by how near they are to a
+    // cause.
     let rank =
         |one: &Usable<'_>| ((one.strength.abs() * 50.0).round() as i64, one.feature.distance);
     usable.sort_by(|a, b| {

@@ -1,13 +1,16 @@
 //! Which causes of the catalogue fit a set of runs, and in which order.
 //!
-//! A cause that fits has a *share*: how much of the time, of the work or of the packets it takes, from 0 to 1, by an expression
-//! of its file. What another cause that fits explains by itself is taken off: a reader that waits for its CPU leaves a closed
-//! window behind, and the window is then no cause of its own. What remains is weighed by how it is known ([`Proof`]): what the
-//! kernel counted as lost goes before what samples show, and that before what was merely there. That product is the rank.
+//! A cause that fits has a *share*: how much of the time, of the work or of the packets it takes,
+//! from 0 to 1, by an expression of its file. What another cause that fits explains by itself is
+//! taken off: a reader that waits for its CPU leaves a closed window behind, and the window is then
+//! no cause of its own. What remains is weighed by how it is known ([`Proof`]): what the kernel
+//! counted as lost goes before what samples show, and that before what was merely there. That
+//! product is the rank.
 //!
-//! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the runs of the slowest group by
-//! themselves, it does not fit those of the fastest, and a feature that it reads is shown to go with the groups. It is listed
-//! among those that separate, with what it takes more of the slowest.
+//! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the
+//! runs of the slowest group by themselves, it does not fit those of the fastest, and a feature
+//! that it reads is shown to go with the groups. It is listed among those that separate, with what
+//! it takes more of the slowest.
 
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +67,8 @@ pub struct Rank {
     pub share: f64,
     /// Proof of the share.
     pub proof: Proof,
-    /// Causes that fit, too, and of which this one is a consequence, with what each of them explains of the share.
+    /// Causes that fit, too, and of which this one is a consequence, with what each of them
+    /// explains of the share.
     pub follows_from: Vec<(String, f64)>,
 }
 
@@ -139,7 +143,8 @@ pub fn suspects(
     shown
 }
 
-/// Share that a cause takes more of the slowest runs than of the fastest, below which it is not listed as why they differ.
+/// Share that a cause takes more of the slowest runs than of the fastest, below which it is not
+/// listed as why they differ.
 const MORE_LEAST: f64 = 0.1;
 
 /// The features of a group's runs.
@@ -176,7 +181,8 @@ fn only_slowest(
     limits.filter_map(fit).collect()
 }
 
-/// Notes with each cause of which others that it follows from, by the shares that these have themselves.
+/// Notes with each cause of which others that it follows from, by the shares that these have
+/// themselves.
 fn take_off_consequences(fits: &mut [Fit]) {
     let deeper: Vec<(String, f64, Vec<String>)> = fits
         .iter()
@@ -189,7 +195,8 @@ fn take_off_consequences(fits: &mut [Fit]) {
     }
 }
 
-/// How well the features of a cause that separates go with the groups: it takes so much of the difference.
+/// How well the features of a cause that separates go with the groups: it takes so much of the
+/// difference.
 fn strength(cause: &Cause, separation: &Separation) -> Option<f64> {
     let of = |need: &String| {
         let names = |one: &&Finding| one.feature == *need || one.members.contains(need);
@@ -241,7 +248,8 @@ mod tests {
         let window = cause("window", "a.median", "proof = \"counted\"");
         let quota = cause("quota", "0.7", "proof = \"counted\"\nexplains = [\"window\"]");
         assert_eq!(names(&[window.clone(), quota]), of(&[("quota", 0.7), ("window", 0.1)]));
-        // One that does not fit explains nothing, and nothing is left of what is explained more than once.
+        // One that does not fit explains nothing, and nothing is left of what is explained more
+        // than once.
         let absent = Cause {
             when: "a.median > 0.9".into(),
             ..cause("absent", "1", "explains = [\"window\"]")

@@ -1,6 +1,7 @@
 //! Numbers for people: the unit comes from the end of the key, the prefix from the size.
 
-/// The scale in which the values of one result are written: divided by `divisor`, followed by `unit`.
+/// The scale in which the values of one result are written: divided by `divisor`, followed by
+/// `unit`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
     /// Each value is divided by it.
@@ -60,7 +61,8 @@ impl Scale {
     }
 }
 
-/// Writes three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`; `1.00e30` where nobody counts digits.
+/// Writes three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`,
+/// `12,346`; `1.00e30` where nobody counts digits.
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();

@@ -1,8 +1,9 @@
 //! The verdict on a suspected cause that was forced to each of its levels.
 //!
-//! Observed runs formed groups, and a feature told them apart. Then the feature was set on purpose, in randomised blocks. It is
-//! the cause when setting it makes the difference that was observed, and when what is left within a level no longer falls
-//! into those groups: the step from an association to a cause that Mytkowicz and others (ASPLOS 2009) ask for.
+//! Observed runs formed groups, and a feature told them apart. Then the feature was set on purpose,
+//! in randomised blocks. It is the cause when setting it makes the difference that was observed,
+//! and when what is left within a level no longer falls into those groups: the step from an
+//! association to a cause that Mytkowicz and others (ASPLOS 2009) ask for.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +11,12 @@ use crate::compare::{Change, Comparison, Difference, P_CHANGE, compare, differ};
 use crate::modes::{Mode, Options, modes};
 use crate::stats::{RUNS_FOR_A_CLAIM, Rng, median, quantile};
 
-/// Forcing must make this share of the observed difference, on a logarithmic scale, to be its cause.
+/// Forcing must make this share of the observed difference, on a logarithmic scale, to be its
+/// cause.
 pub const EXPLAINED_LEAST: f64 = 0.5;
 
-/// Without its limit a thing is better by this ratio at least: what gains less is none that anybody looks for.
+/// Without its limit a thing is better by this ratio at least: what gains less is none that anybody
+/// looks for.
 pub const GAIN_LEAST: f64 = 1.1;
 
 /// The runs of one level.
@@ -28,7 +31,8 @@ pub struct Level {
 /// The observed runs that a verdict explains.
 #[derive(Clone, Copy, Debug)]
 pub struct Contrast<'a> {
-    /// Groups of the runs, the lowest first; of results without groups the lowest and the highest third of them.
+    /// Groups of the runs, the lowest first; of results without groups the lowest and the highest
+    /// third of them.
     pub groups: &'a [Mode],
     /// True where there were no groups: then the scatter must be gone within a level.
     pub is_continuum: bool,
@@ -58,7 +62,8 @@ pub fn thirds(results: &[f64]) -> Vec<Mode> {
 pub enum Verdict {
     /// Forcing it makes the difference, and the groups are gone within each level.
     Confirmed,
-    /// It goes with the groups; forcing was not tried, or makes a difference that does not explain them.
+    /// It goes with the groups; forcing was not tried, or makes a difference that does not explain
+    /// them.
     AssociatedOnly,
     /// Forcing it makes no difference that could be the observed one.
     Refuted,
@@ -80,18 +85,21 @@ pub struct Judgement {
     /// The same as a difference, where results at zero or below have no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
-    /// Share of the observed difference that forcing makes, on a logarithmic scale where there are ratios.
+    /// Share of the observed difference that forcing makes, on a logarithmic scale where there are
+    /// ratios.
     pub explained: Option<f64>,
     /// Levels in which the runs still fall into groups as far apart as the observed ones.
     pub still_grouped: Vec<String>,
-    /// Share of the observed difference that the scatter lost where the cause was held, against the level that leaves it free.
+    /// Share of the observed difference that the scatter lost where the cause was held, against the
+    /// level that leaves it free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calmed: Option<f64>,
     /// Runs of each level that would decide, where these did not.
     pub runs_needed: Option<usize>,
 }
 
-/// The scale on which results are apart: by the logarithm of their ratio, or, where there is none, by their difference.
+/// The scale on which results are apart: by the logarithm of their ratio, or, where there is none,
+/// by their difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Logarithm,
@@ -132,8 +140,8 @@ impl Judgement {
         }
     }
 
-    /// Compares `high` with `low`, by ratio where they have one and it is wanted. Of too few runs it notes how many there have to
-    /// be.
+    /// Compares `high` with `low`, by ratio where they have one and it is wanted. Of too few runs
+    /// it notes how many there have to be.
     fn compare(
         &mut self,
         (low, high): (&Level, &Level),
@@ -165,14 +173,15 @@ impl Judgement {
     }
 }
 
-/// Judges `levels` of a forced cause by the `observed` groups (lowest first, as [`modes`] gives them).
+/// Judges `levels` of a forced cause by the `observed` groups (lowest first, as [`modes`] gives
+/// them).
 ///
 /// # Panics
 ///
 /// With fewer than two levels, or fewer than two observed groups: there is nothing to judge.
 ///
-/// `free` names the level that leaves things as they come, where there is one: groups stay there, and what counts is that the
-/// others have none and scatter less.
+/// `free` names the level that leaves things as they come, where there is one: groups stay there,
+/// and what counts is that the others have none and scatter less.
 pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed: u64) -> Judgement {
     let Contrast { groups: observed, is_continuum } = observed;
     assert!(levels.len() >= 2 && observed.len() >= 2, "two levels and two groups at least");
@@ -234,8 +243,8 @@ pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed:
     judgement
 }
 
-/// Judges `levels` of a cause that limits: `free` is the level that was observed, and the better of the others is what is
-/// without it. It is the limit when that is better by [`GAIN_LEAST`].
+/// Judges `levels` of a cause that limits: `free` is the level that was observed, and the better of
+/// the others is what is without it. It is the limit when that is better by [`GAIN_LEAST`].
 ///
 /// # Panics
 ///
@@ -273,8 +282,9 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
     judgement
 }
 
-/// Share of the scatter lost between the free and the held level, as a share of the observed difference (`wanted`), and
-/// the chance of that: runs dealt anew into both sets, by their distance from their own median (Brown and Forsythe, 1974).
+/// Share of the scatter lost between the free and the held level, as a share of the observed
+/// difference (`wanted`), and the chance of that: runs dealt anew into both sets, by their distance
+/// from their own median (Brown and Forsythe, 1974).
 fn calmed(free: &[f64], held: &[f64], (scale, wanted): (Scale, f64), seed: u64) -> (f64, f64) {
     const EXCHANGES: usize = 1_999;
     let scaled = |values: &[f64]| -> Vec<f64> {

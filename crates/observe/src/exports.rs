@@ -1,9 +1,9 @@
 //! Finds a name for a function that a library has taken out of its tables: the exported function
 //! beside it.
 //!
-//! Libraries are installed with the names of what they export alone. A local function lies in the same object file as the
-//! exported ones that call it, mostly before them: the next of those says what it is part of. What comes before `malloc` is the
-//! allocator.
+//! Libraries are installed with the names of what they export alone. A local function lies in the
+//! same object file as the exported ones that call it, mostly before them: the next of those says
+//! what it is part of. What comes before `malloc` is the allocator.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -13,7 +13,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Opens the counters of `cpus`. Needs CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 at most.
+    /// Opens the counters of `cpus`. Needs CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 at
+    /// most.
     pub fn open(cpus: &[u32]) -> Result<Self, Absent> {
         let open = |&cpu: &u32| -> io::Result<(u32, Counter, Counter)> {
             let one = |kind| {

@@ -1,4 +1,5 @@
-//! Names of the kernel's functions for every thread of this process, from one thread that has read them once.
+//! Names of the kernel's functions for every thread of this process, from one thread that has read
+//! them once.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock};
@@ -8,14 +9,16 @@ use crate::symbols::Symbols;
 /// The process of the stacks, or the kernel; the stacks; where the answer goes.
 type Question = (Option<u32>, Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
 
-/// Names of stacks in the kernel, each the innermost function first, without those of the probe that took it.
+/// Names of stacks in the kernel, each the innermost function first, without those of the probe
+/// that took it.
 pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
     ask(None, stacks).wait()
 }
 
 /// Asks for the names of stacks in a living process, each the innermost function first.
 ///
-/// The first names of a program can take a second, for its files are read: whoever samples does not wait for them.
+/// The first names of a program can take a second, for its files are read: whoever samples does not
+/// wait for them.
 pub fn process_stacks(process: u32, stacks: Vec<Vec<u64>>) -> Named {
     ask(Some(process), stacks)
 }

@@ -43,7 +43,8 @@ impl Symbols {
         Self { symbolizer, kernel, names: HashMap::new(), beside: Beside::default() }
     }
 
-    /// Name of a function of the kernel; the address in hexadecimal where it has none (`kernel.kptr_restrict`).
+    /// Name of a function of the kernel; the address in hexadecimal where it has none
+    /// (`kernel.kptr_restrict`).
     pub fn kernel(&mut self, address: u64) -> String {
         if let Some(name) = self.names.get(&address) {
             return name.clone();
@@ -56,7 +57,8 @@ impl Symbols {
         name
     }
 
-    /// Names of a stack in the kernel, the innermost first, without the functions of the probe that took it.
+    /// Names of a stack in the kernel, the innermost first, without the functions of the probe that
+    /// took it.
     pub fn kernel_stack(&mut self, stack: &[u64]) -> Vec<String> {
         let names = stack.iter().map(|address| self.kernel(*address));
         let of_probe = |name: &String| {
@@ -67,8 +69,8 @@ impl Symbols {
         names.skip_while(of_probe).collect()
     }
 
-    /// Names of stacks of a living process, whose maps are read once for all of them. Where there is none, `[near NAME]` of
-    /// what its library exports beside; else `[unknown]`.
+    /// Names of stacks of a living process, whose maps are read once for all of them. Where there
+    /// is none, `[near NAME]` of what its library exports beside; else `[unknown]`.
     pub fn process(&mut self, pid: u32, stacks: &[Vec<u64>]) -> Vec<Vec<String>> {
         let mut source = Process::new(Pid::from(pid));
         // Files are found by their names: the links in map_files need more rights.

@@ -112,7 +112,8 @@ impl Row {
     }
 }
 
-/// A column of all these CPUs together: the sum of counts, the mean of shares. None where one has no value.
+/// A column of all these CPUs together: the sum of counts, the mean of shares. None where one has
+/// no value.
 pub fn of_all(rows: &[Row], column: Column) -> Option<f64> {
     let sum: f64 = rows.iter().map(|row| row.get(column)).sum::<Option<f64>>()?;
     match column.is_percent() {

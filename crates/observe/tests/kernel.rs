@@ -102,7 +102,8 @@ fn no_programs_for_system_calls_are_there_where_they_are_not_wanted() {
 #[test]
 fn cross_calls_name_their_senders() {
     let Some(kernel) = open(&Want::default()) else { return };
-    // Unmapping memory that another thread has used sends interrupts to its CPU, where there are two.
+    // Unmapping memory that another thread has used sends interrupts to its CPU, where there are
+    // two.
     let before: u64 = sum(&kernel, Counter::CallIpis) + sum(&kernel, Counter::WakeupIpis);
     let (to, from) = std::sync::mpsc::sync_channel::<u32>(0);
     let other = std::thread::spawn(move || from.iter().count());

@@ -1,8 +1,9 @@
 //! The catalogue of known causes.
 //!
-//! A cause is one TOML file: the features it needs, an expression that says when it fits, sentences for its evidence, how it can
-//! be forced, what to do about it, and where that is from. Expressions and sentences are those of `minijinja` over the values
-//! that [`Scene`] gives; `--causes DIR` adds files of the same form to those built in.
+//! A cause is one TOML file: the features it needs, an expression that says when it fits, sentences
+//! for its evidence, how it can be forced, what to do about it, and where that is from. Expressions
+//! and sentences are those of `minijinja` over the values that [`Scene`] gives; `--causes DIR` adds
+//! files of the same form to those built in.
 //!
 //! ```toml
 //! id = "shared-cpu"
@@ -105,7 +106,8 @@ pub enum Kind {
 pub enum Proof {
     /// The kernel counted the time or the packets that were lost to it.
     Counted,
-    /// Samples of the CPUs show the time that went by in it; whether the result waits for that CPU they do not show.
+    /// Samples of the CPUs show the time that went by in it; whether the result waits for that CPU
+    /// they do not show.
     Sampled,
     /// It was there. Whether it costs anything only forcing it tells.
     #[default]
@@ -131,8 +133,8 @@ pub struct Force {
     pub factor: String,
     /// Its levels, two at least.
     pub levels: Vec<String>,
-    /// The level that leaves things as they come, where one does: the cause may work there or not. Of a cause that limits it
-    /// is the level that was observed.
+    /// The level that leaves things as they come, where there is one: the cause may work there or
+    /// not. For a cause that limits it is the level that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<String>,
 }

@@ -1,12 +1,14 @@
 //! The cost of sharing between threads, seen in the CPU time of their work.
 //!
-//! Threads that share nothing do twice the work on twice the CPUs, at the same CPU time for each unit of it. A cache line that
-//! goes from core to core has no name in a profile: the function that touches it becomes slow. So the CPU time for a unit of
-//! work is compared between few threads and many, function by function.
+//! Threads that share nothing do twice the work on twice the CPUs, at the same CPU time for each
+//! unit of it. A cache line that goes from core to core has no name in a profile: the function that
+//! touches it becomes slow. So the CPU time for a unit of work is compared between few threads and
+//! many, function by function.
 //!
-//! Much makes *all* functions slower once a second CPU works: CPUs that share a core, a lower frequency, a hypervisor that gives
-//! less. That is the common factor. It is taken from the functions that are not shown to have grown more than the others
-//! (`risen`), and only what goes beyond it is laid to what threads share.
+//! Much makes *all* functions slower once a second CPU works: CPUs that share a core, a lower
+//! frequency, a hypervisor that gives less. That is the common factor. It is taken from the
+//! functions that are not shown to have grown more than the others (`risen`), and only what goes
+//! beyond it is laid to what threads share.
 
 mod risen;
 

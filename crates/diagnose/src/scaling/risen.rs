@@ -1,14 +1,15 @@
 //! Which functions have a larger share of the time with many threads than with few.
 //!
-//! The rise of each is measured in its standard error. How often chance alone gives the largest rise of *all* functions is
-//! found by exchanging the runs between both sides (the single-step max-T of Westfall and Young, 1993): four runs a side can
-//! show a rise, however many functions were looked at.
+//! The rise of each is measured in its standard error. How often chance alone gives the largest
+//! rise of *all* functions is found by exchanging the runs between both sides (the single-step
+//! max-T of Westfall and Young, 1993): four runs a side can show a rise, however many functions
+//! were looked at.
 
 use crate::separate::{EXCHANGES, P_SHOWN};
 use crate::stats::Rng;
 
-/// For each function whether its rise is shown. `shares` has for each the share in each run, `is_many` which of the runs had
-/// many threads, and `resolution` is what one sample is of a run.
+/// For each function whether its rise is shown. `shares` has for each the share in each run,
+/// `is_many` which of the runs had many threads, and `resolution` is what one sample is of a run.
 pub(super) fn risen(
     shares: &[Vec<f64>],
     is_many: &[bool],
@@ -31,8 +32,8 @@ pub(super) fn risen(
     as_large.into_iter().map(|count| p(count) < P_SHOWN).collect()
 }
 
-/// By how many standard errors the mean is higher with many threads. One sample more or less is no difference, which keeps a
-/// share that is the same in all runs from having no error at all.
+/// By how many standard errors the mean is higher with many threads. One sample more or less is no
+/// difference, which keeps a share that is the same in all runs from having no error at all.
 fn rise(shares: &[f64], is_many: &[bool], resolution: f64) -> f64 {
     let side = |many: bool| {
         let those = || shares.iter().zip(is_many).filter(|one| *one.1 == many).map(|one| *one.0);

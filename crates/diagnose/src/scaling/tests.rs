@@ -11,7 +11,8 @@ const CPUS: usize = 4;
 /// Samples in a second.
 const HZ: f64 = 499.0;
 
-/// A run of 0.7 s of so many threads that are never without work, on as many CPUs as there are: each sample is drawn.
+/// A run of 0.7 s of so many threads that are never without work, on as many CPUs as there are:
+/// each sample is drawn.
 fn run<'a>(threads: u32, costs: Costs<'a>, rng: &mut Rng) -> ThreadedRun<'a> {
     let all: f64 = costs.iter().map(|(_, ns)| ns).sum();
     let cpu_s = 0.7 * f64::from(threads).min(CPUS as f64);

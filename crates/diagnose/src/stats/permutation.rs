@@ -1,5 +1,6 @@
-//! Finds whether one of several levels is below the others, of rounds in which each level had its turn: by exchanging the
-//! values of a round, which changes nothing but chance where no level differs.
+//! Finds whether one of several levels is below the others, of rounds in which each level had its
+//! turn: by exchanging the values of a round, which changes nothing but chance where no level
+//! differs.
 
 use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, Rng, median};
 
@@ -18,16 +19,17 @@ pub struct Lowest {
     pub share: f64,
     /// Its interval, with whole rounds drawn again.
     pub interval: Interval,
-    /// Share of the exchanges, and of what was seen, that have a least share as low or lower. The lowest of all levels
-    /// is looked at on both sides, so having looked at many is counted in.
+    /// Share of the exchanges, and of what was seen, that have a least share as low or lower. The
+    /// lowest of all levels is looked at on both sides, so having looked at many is counted in.
     pub p: f64,
     /// Rounds.
     pub rounds: usize,
 }
 
 impl Lowest {
-    /// Finds it in rounds with the value of each level; the same seed gives the same answer. `None` with fewer than
-    /// [`RUNS_FOR_A_CLAIM`] rounds or two levels, with rounds of unequal length, or when nothing is above zero.
+    /// Finds it in rounds with the value of each level; the same seed gives the same answer. `None`
+    /// with fewer than [`RUNS_FOR_A_CLAIM`] rounds or two levels, with rounds of unequal length, or
+    /// when nothing is above zero.
     pub fn of(rounds: &[Vec<f64>], seed: u64) -> Option<Self> {
         let levels = rounds.first()?.len();
         let is_whole = |round: &Vec<f64>| round.len() == levels;
@@ -58,7 +60,8 @@ fn least(rounds: &[Vec<f64>]) -> Option<(usize, f64)> {
     (*greatest > 0.0).then(|| (level, least / greatest))
 }
 
-/// Returns how often exchanging the values within each round gives a least share of at most `share`.
+/// Returns how often exchanging the values within each round gives a least share of at most
+/// `share`.
 fn chance(rounds: &[Vec<f64>], share: f64, seed: u64) -> f64 {
     let mut rng = Rng::new(seed);
     let mut exchanged = rounds.to_vec();
@@ -73,7 +76,8 @@ fn chance(rounds: &[Vec<f64>], share: f64, seed: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Rounds of six levels with noise of each value and of each round; the third level has `third` of the rest.
+    /// Rounds of six levels with noise of each value and of each round; the third level has `third`
+    /// of the rest.
     fn rounds(count: usize, third: f64, seed: u64) -> Vec<Vec<f64>> {
         let mut rng = Rng::new(seed);
         let mut noise = |width: f64| 1.0 + width * (rng.below(2_001) as f64 / 1_000.0 - 1.0);

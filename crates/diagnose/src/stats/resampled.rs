@@ -3,11 +3,13 @@
 use super::Rng;
 use super::quantile::quantile_sorted;
 
-/// Draws what the median of a resample of a sample would be, at a cost that does not grow with the sample.
+/// Draws what the median of a resample of a sample would be, at a cost that does not grow with the
+/// sample.
 ///
-/// A resample of n values is n independent places in the sorted sample, and a place is the whole part of n times a number
-/// from the unit interval. So its k-th smallest value stands at the whole part of n times the k-th smallest of n such
-/// numbers, which has the beta distribution of k and n + 1 - k (David and Nagaraja, Order Statistics, 2003, 2.1).
+/// A resample of n values is n independent places in the sorted sample, and a place is the whole
+/// part of n times a number from the unit interval. So its k-th smallest value stands at the whole
+/// part of n times the k-th smallest of n such numbers, which has the beta distribution of k and n
+/// + 1 - k (David and Nagaraja, Order Statistics, 2003, 2.1).
 pub(super) struct ResampledMedian {
     sorted: Vec<f64>,
 }
@@ -34,7 +36,8 @@ impl ResampledMedian {
         if n % 2 == 1 {
             return lower;
         }
-        // The other middle one: the least of n - rank numbers that are spread evenly above the first.
+        // The other middle one: the least of n - rank numbers that are spread evenly above the
+        // first.
         let share = 1.0 - (1.0 - rng.unit()).powf(1.0 / (n - rank) as f64);
         let upper = self.at(place + (1.0 - place) * share);
         quantile_sorted(&[lower, upper], 0.5).unwrap_or(f64::NAN)
@@ -81,7 +84,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// How often each median comes, of all resamples of `n` values 0, 1, 2 and so on: every one is looked at.
+    /// How often each median comes, of all resamples of `n` values 0, 1, 2 and so on: every one is
+    /// looked at.
     fn exactly(n: usize) -> BTreeMap<u64, f64> {
         let all = n.pow(n as u32);
         let mut shares = BTreeMap::new();
@@ -118,7 +122,8 @@ mod tests {
 
     #[test]
     fn of_many_values_it_is_spread_as_theory_says() {
-        // Of n even values on the unit interval the median of a resample has the standard deviation 1 / (2 sqrt n).
+        // Of n even values on the unit interval the median of a resample has the standard deviation
+        // 1 / (2 sqrt n).
         for n in [10_000_usize, 10_001] {
             let values: Vec<f64> = (0..n).map(|value| value as f64 / n as f64).collect();
             let (medians, mut rng) = (ResampledMedian::of(&values), Rng::new(1));

@@ -50,8 +50,9 @@ impl Summary {
 }
 
 impl Comparison {
-    /// Compares two sides by their values, the base below. `None` when either has no value or the base's
-    /// median is not positive. The interval has no upper end where the base was zero too often.
+    /// Compares two sides by their values, the base below. `None` when either has no value or the
+    /// base's median is not positive. The interval has no upper end where the base was zero too
+    /// often.
     pub fn of(above: &[f64], below: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
         let base_median = median(below).filter(|&value| value > 0.0)?;
         let ratio = median(above)? / base_median;

@@ -1,5 +1,5 @@
-//! The shape of a sweep of one numeric factor: from where on a result is as good as it gets, and whether it
-//! stays so.
+//! The shape of a sweep of one numeric factor: from where on a result is as good as it gets, and
+//! whether it stays so.
 
 /// A result counts as the best from this share of it on.
 pub const KNEE_SHARE: f64 = 0.95;
@@ -17,8 +17,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Finds it in points of level and value, in order of level; `None` with fewer than three, or when nothing is
-    /// above zero.
+    /// Finds it in points of level and value, in order of level; `None` with fewer than three, or
+    /// when nothing is above zero.
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         if points.len() < 3 {
             return None;

@@ -1,8 +1,9 @@
 //! Checks suspects against recorded runs of causes that were made on purpose, and of the same loads
 //! without them.
 //!
-//! `scripts/truth --keep crates/diagnose/truth` on a quiet machine records them: a file for each case, with its results and the
-//! features that causes read. No run is made here, so that the answer does not depend on the machine.
+//! `scripts/truth --keep crates/diagnose/truth` on a quiet machine records them: a file for each
+//! case, with its results and the features that causes read. No run is made here, so that the
+//! answer does not depend on the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,8 +32,8 @@ struct Recorded {
     kind: Kind,
     /// Causes one of which is right; none of a load without a cause.
     expected: Vec<String>,
-    /// Causes that count neither as right nor as wrong: what follows from placement, which the scheduler decides; of loads without
-    /// a cause also what limits any load over their path.
+    /// Causes that count neither as right nor as wrong: what follows from placement, which the
+    /// scheduler decides; of loads without a cause also what limits any load over their path.
     natural: Vec<String>,
     results: Vec<f64>,
     features: BTreeMap<String, Vec<Option<f64>>>,

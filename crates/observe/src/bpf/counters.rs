@@ -44,7 +44,8 @@ pub enum Counter {
     LockWaits,
     /// Time of those waits.
     LockWaitNs,
-    /// Samples of the CPU clock for which the map had no room: the threads and stacks before them have filled it.
+    /// Samples of the CPU clock for which the map had no room: the threads and stacks before them
+    /// have filled it.
     LostSamples,
     /// Soft interrupts of a vector.
     Softirqs(usize),

@@ -12,7 +12,8 @@ pub enum Place {
     Interrupt(u32),
     /// A vector of soft interrupts.
     Softirq(u32),
-    /// A system call, by its number; 511 is for all from 511 on. Only a part of them is timed, each with the same chance.
+    /// A system call, by its number; 511 is for all from 511 on. Only a part of them is timed, each
+    /// with the same chance.
     SystemCall(u32),
     /// From waking, or being taken off the CPU, to running.
     SchedulingDelay,

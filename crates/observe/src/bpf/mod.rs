@@ -1,9 +1,10 @@
-//! The BPF programs of `bpf/`, loaded and read: those of `kernel.bpf.c`, which count all the time, and those of
-//! `system_calls.bpf.c`, which do for a part of it.
+//! The BPF programs of `bpf/`, loaded and read: those of `kernel.bpf.c`, which count all the time,
+//! and those of `system_calls.bpf.c`, which do for a part of it.
 //!
-//! Objects are built beforehand and are a part of this crate; the loader fits them to the running kernel by the kernel's BTF. Each
-//! program is loaded and attached by itself, so that a kernel without one tracepoint still gives the rest. Where the loader does not
-//! exist for a processor, opening fails with that reason.
+//! Objects are built beforehand and are a part of this crate; the loader fits them to the running
+//! kernel by the kernel's BTF. Each program is loaded and attached by itself, so that a kernel
+//! without one tracepoint still gives the rest. Where the loader does not exist for a processor,
+//! opening fails with that reason.
 //!
 //! Nothing is pinned: programs, maps and attachments are descriptors of this process.
 
@@ -38,7 +39,8 @@ pub use top::{CrossCall, LockKind, LockWait, Sample};
 pub struct Want {
     /// System calls are not counted.
     pub no_system_calls: bool,
-    /// Histograms of soft interrupts, system calls, scheduling delays and lock waits; those of interrupts are always there.
+    /// Histograms of soft interrupts, system calls, scheduling delays and lock waits; those of
+    /// interrupts are always there.
     pub histograms: bool,
     /// Samples of both stacks on every CPU, this often in a second.
     pub profile_hz: Option<u64>,

@@ -1,17 +1,20 @@
 //! Senders of cross-calls, waits for locks, and places where the CPUs are.
 
-/// Interrupts that one place of the kernel sent to other CPUs, or functions that it asked them to run, from the start of the programs on.
+/// Interrupts that one place of the kernel sent to other CPUs, or functions that it asked them to
+/// run, from the start of the programs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossCall {
     /// Address of the place.
     pub site: u64,
     /// Address of what the other CPU is to run; 0 where it is only woken.
     pub callback: u64,
-    /// A function put into the queue of another CPU; an interrupt follows where the queue was empty. Else an interrupt.
+    /// A function put into the queue of another CPU; an interrupt follows where the queue was
+    /// empty. Else an interrupt.
     pub requested: bool,
     /// Number of them by the CPU that sent them, CPU n at place n.
     pub by_cpu: Vec<u64>,
-    /// Stacks that led there (addresses, the innermost first) and how often each was met; one in 16 has its stack taken.
+    /// Stacks that led there (addresses, the innermost first) and how often each was met; one in 16
+    /// has its stack taken.
     pub stacks: Vec<(Vec<u64>, u64)>,
 }
 

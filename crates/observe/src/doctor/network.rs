@@ -12,7 +12,8 @@ use crate::proc::stat;
 
 type Found = Result<Vec<Finding>, Absent>;
 
-/// Packets that the receive backlog of a CPU had no room for, and budgets that ended before the work did.
+/// Packets that the receive backlog of a CPU had no room for, and budgets that ended before the
+/// work did.
 pub(super) fn backlog(root: &Root) -> Found {
     let path = "/proc/net/softnet_stat";
     let (mut processed, mut dropped, mut squeezed) = (0u64, 0u64, 0u64);
@@ -34,7 +35,8 @@ pub(super) fn backlog(root: &Root) -> Found {
             "sysctl -w net.core.netdev_max_backlog=4096; spread the load over more CPUs (RPS, more queues)",
         ));
     }
-    // One in a thousand packets: netdata's and Red Hat's advice is to look from the first on; that is seldom harm.
+    // One in a thousand packets: netdata's and Red Hat's advice is to look from the first on; that
+    // is seldom harm.
     if squeezed > 0 && squeezed * 1000 > processed {
         found.push(finding(
             format!("the softirq budget ended {squeezed} times before the work did"),
@@ -44,7 +46,8 @@ pub(super) fn backlog(root: &Root) -> Found {
     Ok(found)
 }
 
-/// A counter of `/proc/net/snmp` or `netstat`: a line of names and one of values, each with the protocol before it.
+/// A counter of `/proc/net/snmp` or `netstat`: a line of names and one of values, each with the
+/// protocol before it.
 fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -60,7 +63,8 @@ fn counted(root: &Root, path: &str, protocol: &str, name: &str) -> Result<u64, A
 const SNMP: &str = "/proc/net/snmp";
 const NETSTAT: &str = "/proc/net/netstat";
 
-/// A counter that should be 0: its protocol and name, what it counts as a sentence behind the number, and the remedy.
+/// A counter that should be 0: its protocol and name, what it counts as a sentence behind the
+/// number, and the remedy.
 type Trouble = (&'static str, &'static str, &'static str, &'static str);
 
 /// Returns a finding for each of these counters of one file that is not 0.

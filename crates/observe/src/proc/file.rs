@@ -20,7 +20,8 @@ pub struct ProcFile {
     path: PathBuf,
     file: File,
     buffer: Vec<u8>,
-    /// The text of a file with bytes that are no plain text: names of others are in nearly all of them.
+    /// The text of a file with bytes that are no plain text: names of others are in nearly all of
+    /// them.
     cleaned: String,
 }
 
@@ -32,7 +33,8 @@ impl ProcFile {
         Ok(Self { path, file, buffer: vec![0; 8192], cleaned: String::new() })
     }
 
-    /// Returns the whole text as it is now, as [`lines`] has it. One of more than 16 MiB is an error.
+    /// Returns the whole text as it is now, as [`lines`] has it. One of more than 16 MiB is an
+    /// error.
     pub fn read(&mut self) -> Result<&str, Absent> {
         let Self { path, file, buffer, cleaned } = self;
         let mut filled = 0;
@@ -43,7 +45,8 @@ impl ProcFile {
                 }
                 buffer.resize(filled * 2, 0);
             }
-            // The kernel may give less than asked for, a page or a line at a time: go on to the end.
+            // The kernel may give less than asked for, a page or a line at a time: go on to the
+            // end.
             match file.read_at(&mut buffer[filled..], filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,

@@ -9,7 +9,8 @@ pub struct Table {
     pub rows: Vec<(String, Vec<u64>, String)>,
 }
 
-/// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left out.
+/// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left
+/// out.
 pub fn parse(text: &str) -> Result<Table, String> {
     let mut lines = text.lines();
     let head = lines.next().ok_or("empty")?;
@@ -74,7 +75,8 @@ impl Totals {
     }
 }
 
-/// Adds the rows up. Rows with fewer counts than CPUs (`ERR`, `MIS`) are of the machine and left out.
+/// Adds the rows up. Rows with fewer counts than CPUs (`ERR`, `MIS`) are of the machine and left
+/// out.
 pub fn totals(text: &str) -> Result<Totals, String> {
     let (head, mut rest) = text.split_once('\n').ok_or("empty")?;
     let number = |word: &str| word.strip_prefix("CPU").and_then(|number| number.parse().ok());
@@ -108,7 +110,8 @@ pub fn totals(text: &str) -> Result<Totals, String> {
     Ok(Totals { cpus, sums })
 }
 
-/// Numbers with blanks between them, `most` of them, up to the first that is none. Where the last one ends.
+/// Numbers with blanks between them, `most` of them, up to the first that is none. Where the last
+/// one ends.
 fn numbers(text: &[u8], most: usize, into: &mut Vec<u64>) -> usize {
     let (mut at, mut end) = (0, 0);
     while into.len() < most {

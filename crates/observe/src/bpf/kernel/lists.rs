@@ -55,8 +55,9 @@ impl Kernel {
         Ok(waits.iter().flatten().map(wait).collect())
     }
 
-    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no order. There is room for 8,192 kinds
-    /// of them, by process, thread and stack; [`Counter::LostSamples`](crate::bpf::Counter) counts those that found none.
+    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no
+    /// order. There is room for 8,192 kinds of them, by process, thread and stack;
+    /// [`Counter::LostSamples`](crate::bpf::Counter) counts those that found none.
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         if let Some(reason) = self.missing(&[Program::CpuClock]) {
             return Err(Absent(reason));

@@ -253,8 +253,8 @@ impl Kernel {
     }
 }
 
-/// While the descriptor is open the kernel counts what every BPF program of the machine costs, which itself costs two looks at the clock
-/// for each run.
+/// While the descriptor is open the kernel counts what every BPF program of the machine costs,
+/// which itself costs two looks at the clock for each run.
 pub fn count_costs() -> Result<OwnedFd, Absent> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime)
         .map_err(|error| Absent(format!("BPF statistics: {}", in_one_line(&error))))

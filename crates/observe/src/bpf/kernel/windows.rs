@@ -48,7 +48,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Windows {
-    /// Loads the programs, measures what they cost, has a first window, and starts the thread that opens more.
+    /// Loads the programs, measures what they cost, has a first window, and starts the thread that
+    /// opens more.
     pub(super) fn open(btf: &Btf, want_times: bool) -> Result<Self, Absent> {
         let mut loader = EbpfLoader::new();
         let (times, late_ns) = (u32::from(want_times), PART.as_nanos() as u64);
@@ -104,8 +105,8 @@ impl Drop for Windows {
     }
 }
 
-/// The histograms of one system call. A call may end on another CPU than it began on, so that only their sum tells how many were
-/// longer; it is put where most of them began.
+/// The histograms of one system call. A call may end on another CPU than it began on, so that only
+/// their sum tells how many were longer; it is put where most of them began.
 fn of_number(number: u32, values: &[Times]) -> Vec<Histogram> {
     let sum = |at: usize| values.iter().map(|value| value[at]).sum::<u64>();
     let left = |value: &Times| value[0].saturating_sub(value[1]);
@@ -156,7 +157,8 @@ impl Keeper {
     }
 
     fn keep(mut self, shared: &Shared, stopped: &Receiver<()>) {
-        // A window ends late where its keeper waits for a CPU. Without the right for it that costs more, and is still counted right.
+        // A window ends late where its keeper waits for a CPU. Without the right for it that costs
+        // more, and is still counted right.
         let _ = rustix::process::setpriority_process(None, -20);
         let mut cpu = ProcFile::open("/proc/thread-self/schedstat");
         let mut slot = Instant::now();
