@@ -33,8 +33,8 @@ pub const TABLE: [Row; 15] = [
     (
         ALL,
         "2",
-        "what was asked for was refused before anything was begun: a command line that is not understood; a definition, capture, \
-         database, server, interface or kept experiment that is not there or is none; a device that may not be made",
+        "the request was refused before anything began: a command line that is not understood; a definition, capture, \
+         database, server, interface or kept experiment that is missing or invalid; a device that may not be made",
     ),
     (ALL, "130", "interrupted; what was finished is kept"),
     ("doctor", "0", "looked, whatever was found"),
@@ -50,13 +50,13 @@ pub const TABLE: [Row; 15] = [
         "it cannot be told: too few or too noisy runs, a command that fails, or nothing that both have measured (git \
          bisect skips such a commit)",
     ),
-    ("gate", "128", "what was asked for was refused (git bisect ends)"),
+    ("gate", "128", "the request was refused (git bisect ends)"),
     ("gate", "130", "interrupted"),
     ("probe", "130", "interrupted before the --count tables were shown"),
     (
         "probe",
         "any",
-        "of a COMMAND: its own code, or 128 and the number of the signal that ended it",
+        "with COMMAND: its own code, or 128 plus the number of the signal that ended it",
     ),
     ("replay", "1", "something failed, or the device took no packet, as one that is down"),
     ("run", "1", "something failed, or a configuration has no run that counts"),
