@@ -79,7 +79,8 @@ mod tests {
         }
         let mut read: BTreeSet<String> = BTreeSet::new();
         files.iter().for_each(|file| read.extend(read_in(&fs::read_to_string(file).unwrap())));
-        // What libraries read: rustls-native-certs, crossterm and indicatif, std::env::temp_dir.
+        // Variables that libraries read: rustls-native-certs, crossterm and indicatif,
+        // std::env::temp_dir.
         read.extend(["SSL_CERT_DIR", "SSL_CERT_FILE", "NO_COLOR", "TMPDIR"].map(str::to_owned));
         assert_eq!(read, VARIABLES.map(|(name, _)| name.to_owned()).into());
     }

@@ -67,7 +67,7 @@ fn size_bytes(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |meta| meta.len())
 }
 
-/// How large a file is, which was so large before.
+/// Returns a line with the size of a file now and before.
 fn room((file, before): (&Path, u64)) -> String {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let (before, after) = (megabytes(before), megabytes(size_bytes(file)));

@@ -44,7 +44,7 @@ pub fn write_json<'a>(
 /// no other. A link that another user has made is not followed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     behind_no_link_of_another(path)?;
-    // What a link means is written, and the link stays.
+    // The target of a link is written, and the link stays.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = target.metadata();
     let failed = |source| Error::File { path: path.display().to_string(), source };

@@ -1,5 +1,5 @@
-//! How far an experiment is: a bar with the time left on a terminal, one line
-//! per run elsewhere. It writes to the standard error alone.
+//! Progress of an experiment: a bar with the time left on a terminal, one line per run elsewhere.
+//! It writes to the standard error alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::output::say;
 /// Seconds that set-up and taking down add to a run, until runs have been timed.
 const SET_UP_S: f64 = 0.5;
 
-/// See the module's promise.
+/// See the module's text.
 pub struct Progress {
     bar: ProgressBar,
     pace: Arc<Mutex<Pace>>,
@@ -23,7 +23,7 @@ pub struct Progress {
     done: usize,
 }
 
-/// How fast runs have been so far.
+/// The time that runs have taken so far.
 struct Pace {
     expected_s: f64,
     finished: u32,

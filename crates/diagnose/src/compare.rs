@@ -84,7 +84,7 @@ pub fn differ(first: &[f64], second: &[f64], seed: u64) -> Option<Difference> {
         .hypot(median_error(&second, |low, high| high - low));
     let interval = (difference - Z_95 * error, difference + Z_95 * error);
     let p = chance(&first, &second, seed);
-    // Of numbers near the largest that there are no difference can be written.
+    // Numbers near the largest possible ones have no difference that can be written.
     (interval.0.is_finite() && interval.1.is_finite()).then_some(Difference {
         medians,
         difference,
@@ -342,8 +342,8 @@ mod tests {
         let mut one = || least_seen(&set(&mut rng, 20, 50.0), &set(&mut rng, 20, 50.0));
         let several: Vec<f64> = (0..100).map(|_| one()).collect();
         let least = median(&several).unwrap();
-        // Of normal noise of 3 %: 2.8 times 1.25 (of the median) times 0.03 times the root of 1/20
-        // + 1/20 is 0.033.
+        // For normal noise of 3 %: 2.8 times 1.25 (of the median) times 0.03 times the root of
+        // 1/20 + 1/20 is 0.033.
         assert!((0.025..0.04).contains(&least), "{least}");
         let mut seen = |change: f64| {
             let found = (0..50).filter(|&seed| {
@@ -402,13 +402,13 @@ mod tests {
         let same = differ(&[0.0; 6], &[0.0; 6], 1).unwrap();
         assert_eq!((same.difference, same.change), (0.0, Change::NotShown));
         assert_eq!(differ(&[0.0; 3], &[1.0; 6], 1), None);
-        // Of a thousandth of normal noise the interval is as wide as that of a ratio near 1.
+        // For a thousandth of normal noise the interval is as wide as that of a ratio near 1.
         let mut rng = Rng::new(7);
         let (a, b) = (set(&mut rng, 20, 50.0), set(&mut rng, 20, 50.0));
         let (by_ratio, by_difference) = (compare(&a, &b, 1).unwrap(), differ(&a, &b, 1).unwrap());
         let share = by_difference.least_seen / 50.0 / by_ratio.least_seen;
         assert!((0.8..1.25).contains(&share), "{share}");
-        // What overflows is no ratio.
+        // A ratio that overflows is none.
         assert_eq!(compare(&[1e-300; 6], &[1e300; 6], 1), None);
         assert_eq!(differ(&[-f64::MAX; 6], &[f64::MAX; 6], 1), None);
     }

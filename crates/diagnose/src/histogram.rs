@@ -20,7 +20,7 @@ pub const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 /// are in order, those with nothing may be missing.
 pub type Buckets = [(u64, u64)];
 
-/// How far the second of two sets of histograms lies from the first.
+/// Distance of the second of two sets of histograms from the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
     /// Powers of two by which the second set's values are larger in the mean: 1 is twice as much,

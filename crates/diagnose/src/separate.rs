@@ -29,8 +29,8 @@ pub const P_SHOWN: f64 = 0.05;
 pub struct Feature {
     /// Its name: `cpu0.softirq_share`.
     pub name: String,
-    /// How near it is to a cause, by which a family's representative is chosen: a placement (0)
-    /// before a rate (9).
+    /// Distance to a cause, by which a family's representative is chosen: a placement (0) before a
+    /// rate (9).
     pub distance: u8,
     /// A value for each run; `None` where it was not measured.
     pub values: Vec<Option<f64>>,

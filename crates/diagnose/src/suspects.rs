@@ -56,11 +56,11 @@ pub struct Fit {
     pub evidence: String,
     /// The sentence that speaks against it.
     pub counter: Option<String>,
-    /// By what it is ordered.
+    /// Its rank, by which the causes are ordered.
     pub rank: Rank,
 }
 
-/// By what causes that fit are ordered.
+/// The rank of a cause that fits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
     /// Share that it takes, from 0 to 1.
@@ -195,8 +195,8 @@ fn take_off_consequences(fits: &mut [Fit]) {
     }
 }
 
-/// How well the features of a cause that separates go with the groups: it takes so much of the
-/// difference.
+/// Returns the strength with which the features of a cause that separates go with the groups, which
+/// stands for its share of the difference.
 fn strength(cause: &Cause, separation: &Separation) -> Option<f64> {
     let of = |need: &String| {
         let names = |one: &&Finding| one.feature == *need || one.members.contains(need);

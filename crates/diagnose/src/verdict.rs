@@ -264,7 +264,7 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
     };
     let gain = |by: f64| if higher_is_better { by } else { -by };
     let most = gain(forced.ends.0).max(gain(forced.ends.1));
-    // What gains anything from zero gains more than any ratio.
+    // Any gain from zero is larger than any ratio.
     let least = match forced.scale {
         Scale::Logarithm => GAIN_LEAST.ln(),
         Scale::Plain => (GAIN_LEAST - 1.0) * middle(&observed).abs(),

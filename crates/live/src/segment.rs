@@ -14,8 +14,8 @@ use crate::error::Damage;
 use crate::layout::{HEADER_USED_BYTES, Header, SLOT_HEAD_BYTES, SlotHead, sum, u64_at};
 use crate::schema::{Entry, Kind, parse};
 
-/// How often a snapshot is read again that was changed meanwhile. Each slot is written every 20 ms
-/// at most, and read in microseconds.
+/// Number of times that a snapshot is read which was changed meanwhile. Each slot is written every
+/// 20 ms at most, and read in microseconds.
 const TRIES: usize = 100;
 
 /// Between tries, from the second on.
@@ -154,7 +154,7 @@ impl Segment {
         let Ok(head) = SlotHead::decode(&self.header, &self.slot) else { return Ok(None) };
         self.slot.resize(SLOT_HEAD_BYTES + 8 * head.values, 0);
         self.file.read_exact_at(&mut self.slot, at).map_err(short)?;
-        // What was read at first may have been another one's.
+        // The head that was read at first may have been that of another snapshot.
         let same = SlotHead::decode(&self.header, &self.slot).is_ok_and(|again| again == head);
         let is_whole = same && head.sequence % 2 == slot && head.sequence != 0;
         Ok((is_whole && SlotHead::is_whole(&self.slot)).then_some(head))

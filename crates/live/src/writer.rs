@@ -55,7 +55,7 @@ impl Writer {
         let pid = std::process::id();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let unfinished = directory.path().join(format!("{UNFINISHED}{name}-{pid}-{number}"));
-        // What another process of this number has left.
+        // Another process with this number may have left the file.
         let _ = fs::remove_file(&unfinished);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
@@ -163,8 +163,8 @@ impl Writer {
                     self.unfinished = None;
                     return Ok(());
                 }
-                // Of a process with this number in another namespace, which lives: what is dead was
-                // swept.
+                // The name belongs to a process with this number in another namespace, which
+                // lives: files of dead ones were removed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                     let Header { name, pid, .. } = &self.header;
@@ -200,7 +200,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // What fork() has copied is not this process's.
+        // A copy that fork() has made in another process removes nothing.
         if self.header.pid != std::process::id() {
             return;
         }

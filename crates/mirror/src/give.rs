@@ -130,8 +130,8 @@ pub(crate) fn neighbors(
             continue;
         }
         let was_by_hand = told.is_some_and(|(_, by_hand)| by_hand);
-        // What the host has not told of the engine may have found by itself; the application's own
-        // stays.
+        // An entry that the host has not told may have been found by the engine itself; the
+        // application's own stays.
         let is_applications = told.is_none() && now.is_none() && {
             let by_hand = by_hand.get_or_insert_with(|| {
                 let by_hand = engine.neighbors().filter(|known| known.state == State::Static);

@@ -251,7 +251,7 @@ pub(crate) fn address(message: &AddressMessage) -> Option<HostAddress> {
     }
     let own = local.or(far)?;
     let prefix = match far {
-        // Of a point-to-point interface: the prefix is about the other end.
+        // On a point-to-point interface the prefix is about the other end.
         Some(far) if far != own => Prefix::host(own),
         _ => Prefix::new(own, message.header.prefix_len)?,
     };

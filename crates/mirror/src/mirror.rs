@@ -207,7 +207,8 @@ impl Mirror {
     /// Fails with the system's error.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-        // What is missing is read later, or stands still, without a sign.
+        // Missing entries are read later, or the read stands still, without an event on the
+        // socket.
         let timeout = if self.reading.is_whole() { timeout } else { timeout.min(STALL_TIME) };
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
@@ -226,7 +227,7 @@ impl Mirror {
     /// had from here is taken back. To be called with none before the link is removed from its
     /// engine, as its number may become another's.
     pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
-        // What has been told of it is the former link's.
+        // Changes told so far belong to the former link.
         self.give(to);
         self.give_neighbors(to);
         let mut freed = HashSet::new();
@@ -453,7 +454,7 @@ impl Taker<'_> {
                 return true;
             }
             Control::Refused(0) => {}
-            // What was asked for before it is still under way.
+            // An earlier request is still under way.
             Control::Refused(code) if matches!(-code, libc::EBUSY | libc::ENOBUFS) => {
                 self.reading.give_up(self.now);
             }
@@ -495,7 +496,7 @@ impl Taker<'_> {
             }
             None => {
                 self.reading.note_moved(prefix);
-                // Those that found no room may find some now.
+                // Routes that found no room may find some now.
                 if std::mem::take(self.routes_missing) {
                     self.reading.want_later(self.now);
                 }

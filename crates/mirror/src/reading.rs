@@ -307,7 +307,7 @@ mod tests {
         let again = reading.deadline().expect("it begins anew");
         assert!(again <= now + Duration::from_secs(1));
         assert_eq!(reading.begin(again), Some(Dump::RoutesV4));
-        // What was not asked for is not waited for.
+        // A dump that was not asked for is not waited for.
         reading.end(again);
         reading.end(again);
         assert!(!reading.is_stalled(again + STALL_TIME));
@@ -324,7 +324,7 @@ mod tests {
             reading.want();
             reading.end(now);
             reading.end(now);
-            // What was read is given though more is wanted.
+            // The result is given though more is wanted.
             assert!(reading.take_ended() && !reading.take_ended());
             assert_eq!(reading.begin(now), None);
             now += took;

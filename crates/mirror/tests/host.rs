@@ -58,7 +58,7 @@ impl Host {
         }
         for n in 0..3 {
             ip(&format!("link add d{n} type veth peer name e{n}"));
-            // What changes by itself a second later would be in the way.
+            // Addresses that appear by themselves a second later would be in the way.
             for end in [format!("d{n}"), format!("e{n}")] {
                 ip(&format!("link set {end} addrgenmode none"));
                 ip(&format!("link set {end} up"));
@@ -146,7 +146,7 @@ fn kernel_routes() -> BTreeSet<String> {
                     (prefix, after("metric").map_or(0, |metric| metric.parse().expect("a number")));
             }
             let dev = after("dev").filter(|dev| ["d0", "d1"].contains(dev));
-            // Of multipath routes those of interfaces that are down.
+            // Next hops of multipath routes by interfaces that are down are left out.
             if let Some(dev) = dev.filter(|_| !words.contains(&"dead")) {
                 let via = after("via").filter(|via| *via != "inet6").or(after("inet6"));
                 let via = via.map(|via| format!(" via {via}")).unwrap_or_default();
@@ -202,7 +202,7 @@ fn routes_of_every_kind_are_followed_both_ways() {
     let metric = 1024;
     let prohibit = Route { metric, ..Route::rejecting(Reject::Prohibit) };
     assert_eq!(host.lookup("fd0a::1"), Some(prohibit));
-    // What goes by an interface that is not the engine's does not take the default route.
+    // Packets that go by an interface that is not the engine's do not take the default route.
     assert_eq!(host.lookup("10.5.0.1"), nowhere(Reject::Unreachable));
     for left_out in ["10.7.0.1", "10.8.0.1"] {
         assert_eq!(host.lookup(left_out), Some(default));
@@ -426,7 +426,8 @@ fn addresses_and_neighbors_are_followed() {
     let fd01 = host.engine.neighbors().find(|n| n.ip.is_ipv6()).expect("known");
     assert_eq!((fd01.state, fd01.mac.expect("known").0[5]), (State::Stale, 0x19));
     assert!(!states(&host).iter().any(|(ip, _)| ip == "10.0.0.9"));
-    // What went before it is another link's goes from the former.
+    // An address that is removed before the interface becomes another link's is taken from the
+    // former.
     ip("addr add 10.0.0.3/24 dev d0");
     host.follow(&mut mirror);
     assert!(has(&host, 0, "10.0.0.3/24"));
@@ -444,7 +445,7 @@ fn addresses_and_neighbors_are_followed() {
         (host.engine.routes().expect("its own").len(), host.engine.neighbors().count()),
         (0, 0)
     );
-    // What is left is the links' own.
+    // The addresses left are the links' own.
     assert!(host.engine.addresses().all(|(_, own)| p("fe80::/10").contains(own.addr)));
 }
 
@@ -498,7 +499,7 @@ fn one_table_follows_the_host_for_several_engines() {
     let to = "192.0.2.1".parse().expect("an address");
     let nowhere = table.lookup(to).and_then(|route| route.reject);
     assert_eq!(nowhere, Some(Reject::Unreachable));
-    // What cannot be given is refused.
+    // A target that cannot be given all that is followed is refused.
     let [(first, ..), _] = &mut engines;
     let mut of_all = Mirror::open(&host.config()).expect("a mirror");
     let refused = [of_all.poll(first), of_all.poll(&mut table)];
@@ -535,7 +536,7 @@ fn of_equal_routes_the_first_counts_in_whichever_order_they_were_told() {
     let config = host.config();
     let mut followed = host.mirror(&config);
     for command in [
-        // Of IPv6 the last to come is the last of equals, even where it is to be the first.
+        // In IPv6 the last to come is the last of equals, even where it is to be the first.
         "-6 route add blackhole 2001:db8:1::/48",
         "-6 route append 2001:db8:1::/48 via fd00::4",
         "-6 route add 2001:db8:2::/48 nhid 1",

@@ -19,7 +19,7 @@ impl Faults {
         let open = |&cpu: &u32| -> io::Result<(u32, Counter, Counter)> {
             let one = |kind| {
                 let mut builder = Builder::new().kind(kind).any_pid().one_cpu(cpu as usize);
-                // What the kernel faults in while it copies for a program counts, too.
+                // Page faults of the kernel while it copies for a program count, too.
                 builder.include_kernel();
                 builder.build()
             };

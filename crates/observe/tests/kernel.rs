@@ -32,7 +32,7 @@ fn what_this_process_does_is_counted() {
     let Some(kernel) = open(&Want { histograms: true, ..Want::default() }) else { return };
     let before: Vec<u64> = Counter::all().map(|what| sum(&kernel, what)).collect();
     let arrived: u64 = kernel.arrivals().map_or(0, |all| all.iter().sum());
-    // Whoever sleeps is switched away from, woken up and waits for the CPU.
+    // A thread that sleeps is switched away from, woken up, and waits for the CPU.
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_micros(100));
     }
@@ -258,7 +258,7 @@ fn a_function_of_the_kernel_is_timed_or_says_why_not() {
         kernel_function: Some(function.to_owned()),
         ..Want::default()
     };
-    // What the kernel runs for each of our calls of `stat`.
+    // A function that the kernel runs for each of our calls of `stat`.
     let Some(kernel) = open(&want("vfs_statx")) else { return };
     match kernel.absent().iter().find(|(program, _)| program.name().starts_with("kernel_")) {
         Some((_, why)) => {

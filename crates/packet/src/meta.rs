@@ -44,7 +44,7 @@ pub enum Checksum {
     },
 }
 
-/// How to cut a super-segment.
+/// The cuts of a super-segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// Which headers have to be written anew for each piece.

@@ -212,7 +212,7 @@ fn packets() {
                 made.iter().for_each(|beside| sound(beside, &what));
                 sound(&packet, &what);
                 drop(made);
-                // What is left of it serves on.
+                // The rest of the packet is still usable.
                 attempt(name, &what, || call(&mut packet, &world.other, b, a));
                 sound(&packet, &what);
             }

@@ -64,7 +64,7 @@ pub struct ExperimentRecord {
 pub struct Difference {
     /// The subject: `link`, `congestion control`, `threads`.
     pub what: String,
-    /// How it is on each stack.
+    /// Its value on each stack.
     pub by_stack: BTreeMap<String, String>,
 }
 

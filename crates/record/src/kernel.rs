@@ -44,12 +44,12 @@ pub struct KernelActivity {
     pub costs: BTreeMap<String, CostRecord>,
 }
 
-/// How well a count is known that was counted for a part of the time.
+/// Accuracy of a count that was made for a part of the time only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledRecord {
     /// Share of the time in which it was counted, 0 to 1.
     pub share: f64,
-    /// In so many windows, at random.
+    /// Number of windows, at random times, in which it was counted.
     pub windows: u64,
     /// Two standard errors of the count over all CPUs, as a share of it, by how the windows differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub struct StackRecord {
     /// Name of the process, the program's functions, those of the kernel (with `_[k]`): the
     /// outermost first.
     pub stack: Vec<String>,
-    /// How often, by CPU.
+    /// Number of samples, by CPU.
     pub by_cpu: Vec<u64>,
 }
 
@@ -134,7 +134,7 @@ const RARER: &str = "(rarer stacks)";
 const LOST: &str = "(lost samples)";
 
 impl StackRecord {
-    /// How often in all.
+    /// Returns the number of samples on all CPUs.
     pub fn count(&self) -> u64 {
         self.by_cpu.iter().sum()
     }

@@ -21,7 +21,7 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often the calling thread has taken such a lock, since it began.
+/// Returns the number of times that the calling thread has taken such a lock.
 pub fn locks_taken() -> u64 {
     TAKEN.get()
 }

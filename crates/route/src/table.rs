@@ -78,7 +78,7 @@ impl Tables {
 struct Shared {
     /// Moves with every publication, after it.
     generation: AtomicU32,
-    /// How often a table was replaced.
+    /// Number of times that a table was replaced.
     replaced: AtomicU32,
     /// Routes held at the last publication, for who wants to know.
     len: AtomicUsize,

@@ -376,8 +376,8 @@ fn a_weight_changes_and_what_is_none_is_refused() {
 }
 
 proptest! {
-    /// Whatever is changed, a flow leaves by one of those routes that share it, and all of them
-    /// have a part.
+    /// After any change a flow leaves by one of those routes that share it, and all of them have a
+    /// part.
     #[test]
     fn what_shares_flows_is_what_a_list_of_routes_says(
         changes in prop::collection::vec((0..4_u8, 0..6_u16, 0..3_u32, any::<bool>(), 0..8_u8), 1..60)

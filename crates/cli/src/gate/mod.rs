@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// How to judge.
+/// The rule by which `gate` judges.
 #[derive(Clone, Copy, Debug)]
 struct Rule<'a> {
     result: Option<&'a str>,
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(answer(&standard, &standard, RULE), Answer::Good);
         assert_eq!(answer(&standard, &set(95.0, 4.0, 20, "1"), RULE), Answer::Worse);
         assert_eq!(answer(&standard, &set(105.0, 4.0, 20, "1"), RULE), Answer::Good);
-        // Of so wide ones a loss of 5 % would not be seen.
+        // A loss of 5 % would not be seen in sets as wide as these.
         let wide = set(100.0, 60.0, 8, "1");
         assert_eq!(answer(&wide, &wide, RULE), Answer::CannotTell);
         assert_eq!(answer(&standard, &set(95.0, 4.0, 3, "1"), RULE), Answer::CannotTell);

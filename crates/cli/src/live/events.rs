@@ -20,7 +20,7 @@ One JSON object a line, in the manner of qlog 0.3 (NDJSON): changes of state, wh
 time-outs, recoveries, marks, drops. Events that qlog does not have are named `tcp:`. Times are milliseconds since 1970. The
 connection is watched from the first question on; what happened before is not known. docs/trace.md describes each event.";
 
-/// How often the engine is asked; it keeps 1,024 events of a connection.
+/// Interval at which the engine is asked; it keeps 1,024 events of a connection.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The longest that is waited for events.
 const SECONDS_MOST: f64 = 86_400.0;

@@ -13,7 +13,7 @@ use super::columns::duration;
 use super::histogram::{Histogram, set_count};
 use super::traced::Sampling;
 
-/// How often the engine is asked: it counts for two seconds behind each question.
+/// Interval at which the engine is asked: it counts for two seconds after each question.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The packets of a flow that the engine has counted.
@@ -60,7 +60,7 @@ impl Counted {
         let (way, name) = (line.get("way")?, line.get("stage")?);
         let (least, count) = (line.number("least_ns")?, line.number("count")?);
         let is_same = |last: &&mut Stage| (last.way.as_str(), last.name.as_str()) == (way, name);
-        // Those of one stage follow each other.
+        // Lines of one stage follow each other.
         let stage = match self.stages.last_mut().filter(is_same) {
             Some(last) => last,
             None => {

@@ -60,7 +60,7 @@ fn serve_for(listener: &TcpListener, names: &[String], page: Page<'_>, patience:
     let page = (&Mutex::new(()), page);
     std::thread::scope(|scope| {
         for number in 0.. {
-            // Who cannot be accepted, or served, is not served; others are.
+            // A client that cannot be accepted, or served, does not keep others from being served.
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,

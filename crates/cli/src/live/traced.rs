@@ -11,7 +11,7 @@ use millstream_record::error::Error;
 use super::ask::ask;
 use crate::values::{seconds, whole};
 
-/// How often an engine is asked; it keeps 1,024 traces.
+/// Interval at which an engine is asked; it keeps 1,024 traces.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Traces that are taken at most.
 const TRACES_MOST: usize = 200_000;
@@ -88,7 +88,7 @@ impl Sampling {
     pub fn collect(&self, segment: &Segment) -> Result<Collected, Error> {
         let until = self.until()?;
         let mut all = Collected::default();
-        // Those that have ended before now are not asked for.
+        // Traces that have ended before now are not asked for.
         let mut next = self.ask(segment, u64::MAX, &mut all)?;
         while let left @ 1.. = until.saturating_duration_since(Instant::now()).as_nanos() {
             sleep(INTERVAL.min(Duration::from_nanos(left as u64)));

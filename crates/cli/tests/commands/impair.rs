@@ -180,7 +180,7 @@ fn delay_and_loss_are_what_the_far_side_sees() {
     assert!((150..=450).contains(&missing), "about 10 % of {SENT}: {missing}");
     assert_eq!((lost.1, duplicated.1), (0, 0), "the way back is another");
     let passed = summary.row("passed on").0;
-    // Of what was sent last, to find the end, some may not have arrived.
+    // Some of the last datagrams, sent to find the end, may not have arrived.
     let under_way = summary.row("on the way at the end").0;
     assert_eq!(passed + under_way + lost.0, entered + duplicated.0);
     // The others may have been duplicated, too.
@@ -286,8 +286,8 @@ fn what_is_refused_is_one_line_with_what_to_do() {
         (&["a", "b", "--queue", "9packets", "--delay", "1ms"], "give a rate, as rate=100mbit"),
         (&["a", "b", "--b-to-a", "queue=9packets"], "queue without rate"),
         (&["a", "b", "--a-to-b", "rate=1gbit", "--b-to-a", "queue=8KB"], "queue without rate"),
-        // What holds in both directions is of use in one, and what is off in one is no use there:
-        // on to the names.
+        // A setting for both directions is of use in one, and one that is off is no use there: on
+        // to the names.
         (&["a/b", "c", "--queue", "8KB", "--a-to-b", "rate=1gbit"], "cannot be the name"),
         (
             &["a/b", "c", "--reorder", "1%", "--reorder-by", "3ms", "--b-to-a", "reorder=0%"],

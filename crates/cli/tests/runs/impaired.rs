@@ -49,8 +49,8 @@ fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs()
         assert_eq!(sender.congestion.as_deref(), Some(wanted), "{label}");
         let receiver = run.probes.tcp_info.iter().find(|info| info.role == "far").unwrap();
         assert_eq!(receiver.stack, run.factors["peer"], "{label}");
-        // What the path swallowed was sent again, but for the tail; what was sent in vain is part
-        // of that.
+        // Segments that the path swallowed were sent again, but for the tail; those sent in vain
+        // are a part of these.
         let swallowed = of("path_to_far_lost_packets") + of("path_to_far_dropped_packets");
         assert!(swallowed > 0.0, "{label}");
         assert!(of("retransmitted_packets") <= of("sent_packets"), "{label}");
@@ -86,8 +86,8 @@ fn a_rival_shares_the_path_and_both_are_seen() {
     for run in &runs {
         let label = format!("{} {}", run.stack, run.configuration());
         let of = |key: &str| run.result(key).unwrap();
-        // What the applications read in the measured second may have crossed the path before it:
-        // bytes that waited behind a hole, or in a receive buffer. A path that does not limit
+        // Bytes that the applications read in the measured second may have crossed the path before
+        // it: those that waited behind a hole, or in a receive buffer. A path that does not limit
         // carries a hundred times as much.
         let together = of(keys::THROUGHPUT) + of("rival_throughput_bits_per_s");
         assert!(together < 2.0 * 20e6, "{label}: more than the path carries, {together}");

@@ -19,7 +19,7 @@
 //! levels = ["same", "split"]
 //! ```
 //!
-//! How causes that fit are ordered is said in [`suspects`](mod@crate::suspects).
+//! The order of causes that fit is described in [`suspects`](mod@crate::suspects).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -319,7 +319,7 @@ impl Scene {
                 median(&those.collect::<Vec<_>>())
             };
             let all: Vec<f64> = feature.values.iter().copied().flatten().collect();
-            // What a minority of the runs measured says nothing of the others.
+            // A feature that a minority of the runs measured says nothing of the others.
             let Some(middle) = median(&all).filter(|_| 2 * all.len() >= feature.values.len())
             else {
                 continue;

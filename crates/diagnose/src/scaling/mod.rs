@@ -69,7 +69,7 @@ pub struct Scaling {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// By how much the functions grew that are not among `functions`, all together.
+    /// Factor by which all functions grew that are not among `functions`, taken together.
     pub common: f64,
     /// Functions that grew more than everything else, the one that added most first.
     pub functions: Vec<Grown>,

@@ -32,8 +32,9 @@ pub(super) fn risen(
     as_large.into_iter().map(|count| p(count) < P_SHOWN).collect()
 }
 
-/// By how many standard errors the mean is higher with many threads. One sample more or less is no
-/// difference, which keeps a share that is the same in all runs from having no error at all.
+/// Returns the number of standard errors by which the mean is higher with many threads. One sample
+/// more or less is no difference, which keeps a share that is the same in all runs from having no
+/// error at all.
 fn rise(shares: &[f64], is_many: &[bool], resolution: f64) -> f64 {
     let side = |many: bool| {
         let those = || shares.iter().zip(is_many).filter(|one| *one.1 == many).map(|one| *one.0);

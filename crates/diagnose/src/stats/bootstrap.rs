@@ -14,7 +14,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// How to resample.
+/// Settings of the resampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
     /// Resamples taken.

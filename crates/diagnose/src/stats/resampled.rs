@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// How often each median comes, of all resamples of `n` values 0, 1, 2 and so on: every one is
-    /// looked at.
+    /// Returns the share of each median among all resamples of `n` values 0, 1, 2 and so on: every
+    /// resample is made.
     fn exactly(n: usize) -> BTreeMap<u64, f64> {
         let all = n.pow(n as u32);
         let mut shares = BTreeMap::new();
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn of_many_values_it_is_spread_as_theory_says() {
-        // Of n even values on the unit interval the median of a resample has the standard deviation
-        // 1 / (2 sqrt n).
+        // For n even values on the unit interval the median of a resample has the standard
+        // deviation 1 / (2 sqrt n).
         for n in [10_000_usize, 10_001] {
             let values: Vec<f64> = (0..n).map(|value| value as f64 / n as f64).collect();
             let (medians, mut rng) = (ResampledMedian::of(&values), Rng::new(1));

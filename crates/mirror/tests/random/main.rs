@@ -182,7 +182,7 @@ impl Follower {
         };
         let is_right = is_right
             || kernel.listed_by_objects(addr, &taken).any(|it| self.fits(it, first, &shares));
-        // What the kernel's own list leaves out nobody can follow.
+        // Nobody can follow a route that the kernel's own list leaves out.
         if is_right || kernel.is_hidden(addr, &whole) {
             return None;
         }
@@ -210,7 +210,7 @@ impl Follower {
         let ips = |all: &BTreeSet<(LinkId, Prefix)>| -> BTreeSet<IpAddr> {
             all.iter().map(|(_, own)| own.addr).collect()
         };
-        // What two interfaces have one link has.
+        // An address that two interfaces have is one link's.
         if ips(&has) != ips(&kernels) || !has.is_subset(&kernels) {
             return Some(format!("{}: addresses {has:?}, kernel {kernels:?}", self.name));
         }
@@ -310,7 +310,7 @@ fn engines_choose_as_the_kernel_after_random_steps() {
         }
         let addrs: Vec<IpAddr> = (0..200).map(|_| steps_of.draw_addr()).collect();
         let mut found = differences(&mut followers, &mut kernel, &addrs);
-        // What time changes may change again.
+        // Differences that time makes may go with time.
         for _ in 0..5 {
             if found.is_empty() {
                 break;

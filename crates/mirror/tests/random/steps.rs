@@ -153,8 +153,8 @@ impl Steps {
             68..76 => "change",
             _ => "del",
         };
-        // Of several default routes of IPv4 with one metric the kernel takes one whose neighbour it
-        // believes to be there.
+        // Among several default routes of IPv4 with one metric the kernel takes one whose
+        // neighbour it believes to be there.
         let verb = match verb {
             "append" | "prepend" if v4 && prefix == "0.0.0.0/0" => "replace",
             verb => verb,
@@ -182,7 +182,7 @@ impl Steps {
             _ => command += &format!("{prefix} {} metric 7", self.via(v4)),
         }
         command += metric;
-        // Of those that share flows the kernel tells the first one's preference alone.
+        // Where routes share flows the kernel tells the first one's preference alone.
         let may_prefer = !v4 && !command.contains(" via ");
         if self.random.one_in(6) {
             command += [" mtu 1400", " mtu 1300", " proto static", " pref high", " pref low"]
@@ -279,7 +279,7 @@ impl Steps {
     fn link(&mut self) -> String {
         let n = self.random.below(INTERFACES as usize) as u32;
         match self.random.below(16) {
-            // What is up is more likely.
+            // Links that are up are more likely.
             0..4 => {
                 self.next.push(format!("link set d{n} up"));
                 let between = self.route();

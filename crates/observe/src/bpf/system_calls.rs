@@ -49,7 +49,7 @@ impl SystemCalls {
         self.squares += rate * rate;
     }
 
-    /// How they are counted, in words.
+    /// Describes the way in which they are counted.
     pub fn how() -> String {
         let (ms, slot) = (PART.as_millis(), SLOT.as_secs_f64());
         format!(

@@ -97,6 +97,6 @@ pub struct Sample {
     pub kernel: Vec<u64>,
     /// The program's stack; empty where it is the kernel's thread, or had no frame pointers.
     pub user: Vec<u64>,
-    /// How often, by CPU.
+    /// Number of samples, by CPU.
     pub by_cpu: Vec<u64>,
 }

@@ -207,7 +207,7 @@ pub(super) fn receive_queues(root: &Root) -> Found {
     Ok(found)
 }
 
-/// How full the table of connection tracking is.
+/// Finds a table of connection tracking that is nearly full.
 pub(super) fn conntrack(root: &Root) -> Found {
     let count = root.number("/proc/sys/net/netfilter/nf_conntrack_count")?;
     let most = root.number("/proc/sys/net/netfilter/nf_conntrack_max")?;

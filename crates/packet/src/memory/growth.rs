@@ -1,4 +1,5 @@
-//! How an arena grows by load and shrinks when idle: control calls, none of them on the data path.
+//! Growth of an arena under load, and its shrinking when idle: control calls, none of them on the
+//! data path.
 //!
 //! ```text
 //!   system ── map, or provide a spare chunk again; write descriptors ──► depot
@@ -158,7 +159,7 @@ impl Arena {
 
     fn shrink(&self, control: &mut Control, stock: &Stock, keep: usize) -> usize {
         let each = stock.slots.len();
-        // What is in hand here is nobody else's, descriptors included.
+        // The entries taken here belong to nobody else, their descriptors included.
         stock.shrinking.store(true, Ordering::Relaxed);
         let mut free = Vec::with_capacity(stock.depot.len());
         let mut out = vec![None; stock.depot.half()];

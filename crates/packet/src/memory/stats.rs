@@ -81,7 +81,7 @@ impl PoolStats {
     /// application's hands. 0 when holders say more than is out: a frame cut in two is charged
     /// twice.
     pub fn unclaimed_bytes(&self) -> usize {
-        // What holders say is theirs to say: any number.
+        // Holders may report any number.
         let claimed =
             |sum: usize, holder: &HolderStats| sum.saturating_add(holder.queues.held_bytes);
         let frames = self.used_frames.saturating_mul(FRAME_HELD_BYTES);

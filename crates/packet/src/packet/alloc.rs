@@ -34,7 +34,7 @@ impl Pool {
         let mut ring = RingBuilder::new();
         let (mut headroom, mut room) = (headroom.min(FRAME_SIZE_BYTES), 0);
         loop {
-            // What was taken so far goes back by itself.
+            // On failure the frames taken so far are freed by `ring`.
             let frame = self.take_frame()?;
             frame.reset_frame(headroom);
             ring.push(frame, FRAME_UNITS);

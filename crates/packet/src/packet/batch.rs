@@ -13,10 +13,10 @@ pub struct PacketBatch {
 
 const _: () = assert!(BATCH_LIMIT.is_power_of_two());
 
-/// How far ahead packets are brought into the cache that will be looked into. The wait for a frame
-/// that the kernel has filled is longer than the work on one small packet; and frames begin at
-/// multiples of their size, so that few of their first bytes fit the first-level cache (24 of 48
-/// KiB).
+/// Distance, in packets, at which packets that will be looked into are brought into the cache. The
+/// wait for a frame that the kernel has filled is longer than the work on one small packet; and
+/// frames begin at multiples of their size, so that few of their first bytes fit the first-level
+/// cache (24 of 48 KiB).
 const AHEAD: usize = 8;
 
 /// From so many packets on two batches are exchanged whole, rather than packet by packet.
@@ -146,7 +146,7 @@ impl PacketBatch {
     /// Has the first bytes of the packet at place `i`, if there is one, brought into the cache.
     #[inline]
     fn prefetch(&self, i: usize) {
-        // What is not in the batch is no packet.
+        // A place outside the batch has no packet.
         if let Some(packet) = &self.slots[self.slot(i)] {
             packet.first().prefetch();
         }

@@ -181,7 +181,7 @@ impl Packet {
         let part = if keep == len {
             None
         } else {
-            // What is behind is joined to this.
+            // The packets behind are joined to this part.
             let most = BLOCK_UNITS + VIEW_UNITS;
             more_units(self.last().held_units(), most).ok_or(Exhausted)?;
             let view = pool.take_view().ok_or(Exhausted)?;

@@ -286,7 +286,7 @@ impl Packet {
                 continue;
             }
             let entry = self.own(pool, Some(before))?;
-            // Of a block there may be less than was asked for.
+            // The copy of a block may have less than was asked for.
             let n = bytes.len().min(entry.len().saturating_sub(skip));
             if n == 0 {
                 (before, skip) = (entry, skip - entry.len());

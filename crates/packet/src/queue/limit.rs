@@ -96,7 +96,7 @@ impl Gauge {
 
     pub(crate) fn refuse(&mut self) {
         self.refused += 1;
-        // Whoever was refused waits for the low mark, whatever the size that did not fit.
+        // A refused writer waits for the low mark, whatever the size that did not fit.
         self.full = true;
         self.drained = false;
     }

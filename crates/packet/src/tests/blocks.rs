@@ -169,7 +169,7 @@ fn packets_keep_the_memory_of_blocks_alive() {
     drop(view);
     assert!(watch.upgrade().is_some());
     drop(second);
-    // What this thread's magazine holds goes when it uses another pool.
+    // The frames in this thread's magazine are freed when it uses another pool.
     let other = super::pool(1);
     drop(other.alloc(0));
     assert!(watch.upgrade().is_none());

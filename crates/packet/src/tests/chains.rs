@@ -169,7 +169,7 @@ impl World {
                 if packet.write_at(&pool, from, &fresh[..to - from]).is_ok() {
                     bytes[from..to].copy_from_slice(&fresh[..to - from]);
                 } else {
-                    // What was written before the pool ran out.
+                    // A part was written before the pool ran out.
                     bytes = all(&packet);
                 }
             }

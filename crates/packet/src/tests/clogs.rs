@@ -88,7 +88,7 @@ fn a_limit_of_payload_holds_a_frame_for_each_byte_and_the_cure_fits_them_into_fe
     };
     assert_eq!(held(WALK), (200, 200), "as many frames as bytes, and the queue tells of bytes");
     assert_eq!(held(Clogs::default()), (1, FRAME_HELD_BYTES));
-    // What the limit is of: a byte more than it says is refused.
+    // The limit counts memory: a byte more than it says is refused.
     let pool = pool(WALK);
     let (mut queue, _) = queue(&pool, (100, 1), 100);
     let one = Packet::from_slice(&pool, 0, b"x").unwrap();

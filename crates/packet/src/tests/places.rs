@@ -148,7 +148,7 @@ fn framed_bytes_leave_in_their_own_frames() {
     assert_eq!(pool.stats().used_frames, 7);
     let all: Vec<u8> = bytes.iter().chain(&bytes[..300]).copied().collect();
     assert!(same(queue.slices(), &all));
-    // What is acknowledged goes, a part of a segment too; what is sent again is copied.
+    // Acknowledged bytes go, a part of a segment too; bytes that are sent again are copied.
     assert_eq!(queue.discard(2400), 2400);
     assert!(queue.hand_out(&pool, 100, 0, 600).is_none());
     let again = queue.copy_packet(&pool, 100, 0, 600).unwrap();
@@ -192,7 +192,7 @@ fn a_run_of_frames_is_handed_out_as_each_of_them() {
         let (whole, left) = (skip.is_multiple_of(1000), 5500 - skip);
         assert_eq!(made, if whole { len.min(left) / 1000 * 1000 } else { 0 });
         assert_eq!((queue.stats(), queue.held_bytes()), (other.stats(), other.held_bytes()));
-        // What comes behind is found in both, and all of it is there to be sent again.
+        // The bytes behind are found in both, and all of them are there to be sent again.
         let rest = (left - made).min(500);
         let [this, that] = [&mut queue, &mut other].map(|queue| {
             assert!(same(queue.slices(), &bytes));
@@ -337,7 +337,7 @@ fn segments_of_several_frames_leave_in_their_own_frames() {
     queue.write_framed(&pool, &bytes[..300], 100, size);
     assert_eq!(pool.stats().used_frames, frames + 1);
     assert!(queue.hand_out(&pool, 100, bytes.len(), 300).is_some(), "found behind it");
-    // What is acknowledged goes, a part of a segment too; what is sent again is copied.
+    // Acknowledged bytes go, a part of a segment too; bytes that are sent again are copied.
     assert_eq!(queue.discard(5000), 5000);
     assert!(queue.hand_out(&pool, 100, 0, 2 * size - 5000).is_none());
     let again = queue.copy_packet(&pool, 100, 0, 2 * size - 5000).unwrap();

@@ -325,14 +325,15 @@ impl World {
                 self.model.extend(&bytes[..written.bytes]);
             }
             Op::HandOut { from, size, count, keep } => {
-                // What was put back lies before the start of all.
+                // Bytes that were put back lie before the start of all.
                 let next = self.handed.wrapping_sub(self.left);
                 let mut offset = from.unwrap_or(if next < 1 << 32 { next as usize } else { 0 });
                 for _ in 0..count {
                     let len = size.min(self.queue.len().saturating_sub(offset));
                     let packet = match self.queue.hand_out(&pool, 40, offset, len) {
                         Some(packet) => packet,
-                        // What is not a frame is copied, and the next found all the same.
+                        // A segment that is not a frame is copied, and the next one is found all
+                        // the same.
                         None => match self.queue.copy_packet(&pool, 40, offset, len) {
                             Ok(packet) => packet,
                             Err(_) => break,
@@ -346,7 +347,7 @@ impl World {
                     offset += len;
                     if keep {
                         let mut packet = packet;
-                        // What is put before a frame does not show in the queue.
+                        // Bytes put before a frame do not show in the queue.
                         packet.prepend(40).expect("headroom").fill(0x5a);
                         packet.trim_front(40);
                         self.kept.push((packet, bytes));
@@ -429,8 +430,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(config(24))]
-    /// Whatever the sizes: the queue holds no more than its limit, and what it says it holds is
-    /// what is gone from the pool.
+    /// For all sizes: the queue holds no more than its limit, and the bytes that it says it holds
+    /// are those that the pool lacks.
     #[test]
     fn a_flood_of_small_segments_holds_no_more_than_the_limit(
         sizes in prop::collection::vec(prop_oneof![5 => Just(1usize), 1 => 1..1461usize], 1..40),

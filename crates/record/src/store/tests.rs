@@ -158,7 +158,7 @@ fn other_files_are_refused_in_one_line_and_left_alone() {
     assert!(text.contains("--db"), "{text}");
 }
 
-/// Whoever only looks makes no store of what is none yet.
+/// A reader makes no store where there is none yet.
 #[test]
 fn an_empty_file_holds_nothing_yet_and_stays_empty() {
     let folder = Folder::new();
@@ -192,7 +192,7 @@ fn many_runs_are_read_in_their_order_and_a_spoilt_one_hides_no_other() {
     assert_eq!(orders(&runs), (0..RUNS).filter(|order| *order != 7).collect::<Vec<_>>());
     let [StoreError::Record { id, .. }] = &bad[..] else { panic!("{bad:?}") };
     assert_eq!(*id, one.run_id(7));
-    // Whoever reads less of each run is told, too; also of damage in a part that is not looked at.
+    // A reader of a part of each run gets the error, too, even for damage outside of that part.
     let cut = "UPDATE run SET record = replace(record, '\"probes\":{', '\"probes\":{\"hosts\":[,') WHERE ordinal = 9";
     assert_eq!(other.execute(cut, []).unwrap(), 1);
     let (runs, bad) = store.readable_runs_for_tables(&one.id).unwrap();

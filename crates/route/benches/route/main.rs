@@ -199,8 +199,8 @@ fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// How look-ups fare while somebody else is at work: a second reader, or a writer that makes 1,000
-/// changes a second. Ratios of the time alone.
+/// Measures look-ups while another thread is at work: a second reader, or a writer that makes 1,000
+/// changes a second. Prints ratios to the time alone.
 fn together(routes: &mut RouteTable, table: &Table, rounds: usize) {
     let reader = routes.reader();
     let stop = AtomicBool::new(false);

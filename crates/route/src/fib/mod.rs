@@ -158,8 +158,8 @@ impl<K: Key> Fib<K> {
         found: &mut impl FnMut(usize, Option<&'a Route>),
     ) {
         let words = &*self.words;
-        // What cannot be read, or was changed meanwhile, is looked up again. (Closures would be
-        // compiled for any processor: there are none.)
+        // An address whose words cannot be read, or were changed meanwhile, is looked up again.
+        // (Closures would be compiled for any processor: there are none.)
         let mut seen = [None::<Seen>; BULK];
         let mut value = [CHILD; BULK];
         // All headers first: they are on their way at once, and the lines with them.

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(space.take_block(2), Some(10));
         assert_eq!(space.take_block(4), Some(14));
         assert_eq!(space.take_block(1), Some(12));
-        // What was a node is no block, nor the other way round.
+        // The lines of a former node are no block, nor the other way round.
         space.give_node(18);
         assert_eq!((space.take_block(2), space.take_block(1)), (None, Some(13)));
         assert_eq!((space.take_node(), space.free_lines()), (Some(18), 0));

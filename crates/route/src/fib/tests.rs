@@ -95,8 +95,8 @@ fn follow<K: Key>(start: Model<K>, changes: &[(K, u8, Option<u32>)], probes: &[K
             assert_eq!(*found, model.longest(*key).map(route));
         }
     }
-    // What a table built at once says is what the changes led to, and nothing leaks: with all
-    // prefixes gone, all leaves and nodes are free.
+    // A table built at once answers as the changed one does, and nothing leaks: with all prefixes
+    // gone, all leaves and nodes are free.
     for (key, len) in model.0.keys().copied().collect::<Vec<_>>() {
         model.0.remove(&(key, len));
         if len > 0 && writer.update(key, len, &model).is_err() {

@@ -91,7 +91,7 @@ impl<K: Key> FibWriter<K> {
         };
         let space = Space::new(begin, begin);
         let mut writer = Self { fib: Arc::new(fib), space, is_building: true };
-        // What the table lacks is added.
+        // The table grows while it is filled.
         let filled = writer.fill(writer.root(), 0..1 << root_bits, entries, NOTHING);
         debug_assert!(filled.is_ok());
         writer.leave_room();
@@ -244,8 +244,8 @@ impl<K: Key> FibWriter<K> {
             0 => 0,
             lines => self.take(|space| space.take_block(lines))?,
         };
-        // What is written from here on may have been another's: those who read it as such find
-        // that the header has changed.
+        // The lines written from here on may have been another block's: readers that still read
+        // them as such find that the header has changed.
         fence(Ordering::Release);
         let words = &*self.fib.words;
         contents.write_block(words, block);

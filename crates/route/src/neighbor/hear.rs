@@ -9,7 +9,7 @@ use millstream_wire::ethernet::MacAddr;
 use super::{Former, Key, NeighborTable, State, no_packets};
 use crate::prefix::LinkId;
 
-/// How an address was learnt, which decides what it may do.
+/// The source from which an address was learnt, which decides what it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// The neighbour asked us something and named its own address: the source link-layer option of
@@ -148,7 +148,7 @@ impl NeighborTable {
             self.set_reachable(slot, now);
         } else {
             self.set_stale(slot, now);
-            // What waited is sent now, and that is a use.
+            // The waiting packets are sent now, and that is a use.
             if !released.is_empty() {
                 self.start_delay(slot, now);
             }
@@ -231,7 +231,7 @@ impl NeighborTable {
         let known = entry.former.map_or(entry.mac, |former| former.mac);
         entry.mac = mac;
         entry.heard = now;
-        // Who had it before has it again, and says so by himself.
+        // The station that had the address before has it again, and says so itself.
         entry.former = (known != mac).then_some(Former { mac: known, until: now });
         self.take_back(slot);
         if solicited {

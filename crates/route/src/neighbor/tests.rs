@@ -437,7 +437,7 @@ fn who(n: u8) -> IpAddr {
 }
 
 proptest! {
-    /// Whatever happens: limits hold; a packet is waiting, given back in order, or counted as
+    /// After any events limits hold; a packet is waiting, given back in order, or counted as
     /// dropped; an address stays valid while the generation does; there is a deadline whenever
     /// something waits.
     #[test]

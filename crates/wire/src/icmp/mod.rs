@@ -122,7 +122,8 @@ pub enum Icmp {
     /// IPv4: there is a better router for the quoted packet. (In IPv6 a message
     /// of neighbour discovery.)
     Redirect {
-        /// For what: 0 network, 1 host, 2 and 3 the same by type of service.
+        /// The packets that it is for: 0 to the network, 1 to the host, 2 and 3 the same by type of
+        /// service.
         code: u8,
         /// The better router.
         gateway: Ipv4Addr,

@@ -76,7 +76,7 @@ pub fn holds_header_chain(mut protocol: Protocol, payload: &[u8], len: usize) ->
             Protocol::TCP => return at + crate::tcp::MIN_HEADER_LEN <= len,
             Protocol::UDP => return at + crate::udp::HEADER_LEN <= len,
             Protocol::ICMPV6 => return at + crate::icmp::HEADER_LEN <= len,
-            // Of others nobody knows how long they are.
+            // Headers of other protocols have an unknown length.
             _ => return at <= len,
         };
         let Some(header) = payload.get(at..at + needed) else { return false };

@@ -137,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is read, the parser says the same of it.
+        /// The parser reads the same from every packet that is read.
         #[test]
         fn agrees_with_the_parser(
             v6 in any::<bool>(),

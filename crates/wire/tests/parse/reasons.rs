@@ -353,7 +353,7 @@ fn every_reason_is_given_for_what_is_wrong_so() {
         assert_eq!(said, Err(reason), "{what}");
         seen.insert(reason);
     }
-    // Whether a checksum verifies is seen by who has the whole packet.
+    // A checksum is verified by the caller, who has the whole packet.
     seen.extend([Why::TcpChecksum, Why::UdpChecksum, Why::IcmpChecksum]);
     let missing: Vec<_> = Why::ALL.iter().filter(|reason| !seen.contains(reason)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");

@@ -104,7 +104,7 @@ impl Sampled {
         all.map_err(|error| Absent(in_one_line(&error)))
     }
 
-    /// Whatever is gone already is none.
+    /// Removes all counts and stacks. One that is gone already is no error.
     fn clear(&mut self) {
         let counts: Vec<[u64; 3]> = self.counts.keys().flatten().collect();
         counts.iter().for_each(|key| drop(self.counts.remove(key)));

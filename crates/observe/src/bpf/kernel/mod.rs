@@ -48,7 +48,7 @@ impl Kernel {
             .override_global("want_delays", &histograms, true)
             .override_global("cpu_words", &words, true)
             .map_max_entries("arrivals", possible as u32);
-        // What is not wanted takes no memory.
+        // A measurement that is not wanted takes no memory.
         let unused = |wanted: bool, maps: &[&'static str]| -> Vec<&'static str> {
             if wanted { Vec::new() } else { maps.to_vec() }
         };
@@ -185,7 +185,7 @@ impl Kernel {
             }
             _ => {
                 let reason = because(error);
-                // Whoever lacks rights has got no program so far.
+                // A user without the rights has got no program so far.
                 match reason.strip_suffix(RIGHTS) {
                     Some(reason) => format!(
                         "{function}: {reason}: this kernel lets no program be attached to its functions (fentry)"

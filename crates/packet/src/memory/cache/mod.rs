@@ -249,7 +249,7 @@ impl<'a> Taking<'a> {
     #[inline(never)]
     fn take_slowly(&mut self) -> Option<Entry> {
         let taken = take_slow(self.arena, self.item);
-        // That may have made a cache.
+        // The call may have made a cache.
         *self = Self::of(self.arena, self.item);
         taken
     }

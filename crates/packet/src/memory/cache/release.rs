@@ -89,7 +89,7 @@ impl Releasing<'_> {
 
     #[inline(never)]
     fn release_other(&mut self, entry: Entry) -> u32 {
-        // What was handed over as a packet, and done with by whoever had it sent.
+        // A frame that was handed over as a packet, and that has been sent, may go into the cache.
         let is_sole_frame = |cache: &&Cache| {
             entry.tag() == self.tag && entry.refs().is_sole() && cache.frames.push(entry)
         };
@@ -98,7 +98,7 @@ impl Releasing<'_> {
         }
         let units = entry.units();
         release(entry);
-        // That may have made a cache, and retired others.
+        // The call may have made a cache, and retired others.
         self.cache = cached(self.tag);
         units
     }

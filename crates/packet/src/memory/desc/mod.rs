@@ -102,8 +102,8 @@ pub(crate) fn more_units(held: u32, more: u32) -> Option<u32> {
     held.checked_add(more).filter(|&units| units <= UNITS_LIMIT)
 }
 
-/// Whoever calls has computed a place outside the frame: to go on would be to touch what is
-/// another's.
+/// Panics for a caller that has computed a place outside the frame: to go on would be to touch
+/// bytes of others.
 #[cold]
 #[inline(never)]
 fn outside_frame() -> ! {

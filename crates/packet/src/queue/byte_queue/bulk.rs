@@ -13,7 +13,7 @@ use crate::limits::{BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BULK_BYTES, FRAME_HELD_B
 use crate::memory::Entry;
 use crate::memory::Pool;
 
-/// How what is written is going to be sent.
+/// The cuts at which written bytes are going to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuts {
     /// Bytes of payload in one packet on the wire; 0 counts as 1.

@@ -21,7 +21,7 @@ const SURVEY_PATIENCE: u8 = 64;
 struct Survey {
     by: u64,
     cursor: Option<Cursor>,
-    /// How often others have asked since it went on.
+    /// Requests of others since it went on.
     passed_over: u8,
 }
 

@@ -58,7 +58,8 @@ impl ByteQueue {
             }
         }
         if let (Some(left), Some(packet)) = (self.last, &packet) {
-            // What is left of its last frame may go before it.
+            // The rest of its last frame, in the queue, may be freed before the packet, which is
+            // charged for the frame then.
             let end = packet.last();
             let more = end.charge_beside(left.next(), Kind::Part);
             end.set_totals(packet.len(), end.held_units() + more);

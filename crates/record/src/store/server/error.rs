@@ -36,7 +36,7 @@ impl StoreError {
                 unreachable("put the password into PGPASSWORD")
             }
             None if why.contains("connect") => {
-                unreachable("start the server, or put its address in --db right")
+                unreachable("start the server, or correct its address in --db")
             }
             None => Self::Io { at, why },
         }

@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (TIMEOUT, Duration::from_secs(5), 3);
 
-/// How soon a server that has gone is looked for again.
+/// Pause before a server that has gone is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A session waits no longer for what another has locked, and each commit for the disk.
@@ -64,7 +64,7 @@ impl Server {
         let at = opened.at.clone();
         match schema::version(&at, opened.client.get_mut())? {
             None => Err(StoreError::Missing { at }),
-            // Whoever may only read needs no more than that.
+            // A user who may only read needs no more than that.
             Some(VERSION) => Ok(Box::new(opened)),
             Some(_) => {
                 schema::migrate(&at, opened.client.get_mut())?;
@@ -136,8 +136,8 @@ impl Failure {
             Self::Said(error) => StoreError::from_postgres(at, error),
             Self::Silent => StoreError::Unreachable {
                 at: at.clone(),
-                why: "who is there does not answer as a PostgreSQL server".to_owned(),
-                remedy: "look after it, or put its address in --db right",
+                why: "the peer does not answer as a PostgreSQL server".to_owned(),
+                remedy: "check the server, or correct its address in --db",
             },
         }
     }
@@ -179,7 +179,7 @@ fn session(dialer: &Arc<Dialer>) -> Result<Client, Failure> {
             client.batch_execute(SESSION)?;
             Ok(client)
         });
-        // Who asked may have given up.
+        // The caller may have given up.
         let _ = tell.send(made);
     });
     match told.recv_timeout(dialer.patience()) {

@@ -21,7 +21,7 @@ use crate::{ExperimentRecord, RunRecord};
 /// Time for which another process that is writing is waited for.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
 
-/// How soon a store that is busy while it is opened is tried again.
+/// Pause before a store that is busy while it is opened is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// An open file. Several processes may have the same one open.

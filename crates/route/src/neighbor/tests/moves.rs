@@ -43,7 +43,7 @@ fn a_claim_is_taken_in_at_once_and_the_next_use_asks_both_stations() {
         assert_eq!(send(&mut t, &pool, at(2001), ip, 3), "ready 8");
         assert_eq!(t.next_wakeup(), Some(at(2001)));
         assert_eq!(act(&mut t, at(2001)), [("one", ip, vec![8, 9])]);
-        // What a connection's ACK says may be about the station before.
+        // A connection's ACK may be about the station before.
         t.confirm(at(2001), LINK, ip);
         assert_eq!(is(&t, ip), (8, State::Probe));
         assert_eq!(hear(&mut t, 2002, ip, 8, answer), Change::Confirmed);
@@ -157,7 +157,7 @@ fn the_table_for_advertisements() {
         // An INCOMPLETE entry takes any address in, whatever O says.
         (Incomplete, Nothing, false, false, (0, Incomplete)),
         (Incomplete, Nothing, true, true, (0, Incomplete)),
-        // What waited is sent, which is a use.
+        // The waiting packet is sent, which is a use.
         (Incomplete, Other, false, false, (8, Delay)),
         (Incomplete, Other, false, true, (8, Delay)),
         (Incomplete, Other, true, false, (8, Reachable)),

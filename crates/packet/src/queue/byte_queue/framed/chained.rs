@@ -93,7 +93,7 @@ impl ByteQueue {
         let mut views = RingBuilder::new();
         let mut frame = first;
         for _ in 0..count {
-            // What was taken so far goes back by itself.
+            // On failure the views taken so far are freed by `views`.
             let view = pool.take_view()?;
             view.reset_view_of_frame(frame, frame.len());
             views.push(view, 0);
