@@ -276,6 +276,22 @@ counters! {
         tcp_active_opens: count,
         /// Connections that began with a peer's SYN.
         tcp_passive_opens: count,
+        /// SYNs that began to wait for the application's verdict.
+        tcp_requests: count,
+        /// Requests that the application accepted.
+        tcp_requests_accepted: count,
+        /// Requests that the application had answered by a reset.
+        tcp_requests_reset: count,
+        /// Requests that the application had answered by an ICMP error.
+        tcp_requests_rejected: count,
+        /// Requests that the application left without an answer.
+        tcp_requests_dropped: count,
+        /// Requests that had no verdict in time.
+        tcp_requests_late: count,
+        /// Requests that gave way to newer ones, as there was no room.
+        tcp_requests_displaced: count,
+        /// Requests that their peer reset, or whose prefix was removed.
+        tcp_requests_withdrawn: count,
         /// SYN-ACKs sent again, because their time was over or the SYN came again.
         tcp_syn_acks_repeated: count,
         /// SYNs answered by a cookie.

@@ -143,6 +143,13 @@ pub const FRAGMENT_RUNS: usize = 64;
 /// The fragments of a datagram are kept for so long (RFC 1122, 3.3.2; RFC 8200, 4.5).
 pub const REASSEMBLY_TIME: Duration = Duration::from_secs(60);
 
+/// Local prefixes of one engine, all links together ([`Intercept::add_prefix`](crate::Intercept::add_prefix)): each
+/// packet that takes the long way is compared with them.
+pub const LOCAL_PREFIXES: usize = 64;
+
+/// Listeners that intercept, and as many UDP sockets: each SYN that no other listener takes is compared with them.
+pub const INTERCEPTS: usize = 64;
+
 /// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
 /// one in five is counted together with another.
 pub const SOURCE_PLACES: usize = 4_096;

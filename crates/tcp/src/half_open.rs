@@ -147,6 +147,23 @@ impl HalfOpen {
         connection
     }
 
+    /// The connection in SYN-RECEIVED whose SYN-ACK is due, where none was sent yet.
+    pub fn accept(
+        &self,
+        config: impl Into<Arc<Config>>,
+        tuple: FourTuple,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let syn = self.syn(&tuple);
+        let mut connection = Connection::accept(config, tuple, self.iss, ts_offset, &syn, now);
+        connection.rcv.was_heard(self.sent_at);
+        if self.bits & NOT_CAPABLE != 0 {
+            connection.ecn.take_syn_again(TcpFlags::NONE);
+        }
+        connection
+    }
+
     fn begun(
         &self,
         config: Arc<Config>,
@@ -162,8 +179,8 @@ impl HalfOpen {
         (connection, syn_ack)
     }
 
-    /// The SYN, as far as it matters.
-    fn syn(&self, tuple: &FourTuple) -> TcpHeader {
+    /// The SYN between these ends, as far as it matters.
+    pub fn syn(&self, tuple: &FourTuple) -> TcpHeader {
         let has = |bit: u8| self.bits & bit != 0;
         let setup = if has(ECN) { TcpFlags::ECE | TcpFlags::CWR } else { TcpFlags::NONE };
         TcpHeader {

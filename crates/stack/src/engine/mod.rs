@@ -36,7 +36,7 @@ use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
-pub use api::{EchoHandle, ListenerHandle, TcpHandle, UdpHandle};
+pub use api::{EchoHandle, Intercept, ListenerHandle, TcpHandle, UdpHandle};
 use context::Context;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
@@ -45,6 +45,7 @@ pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use ip::GroupFilter;
 pub(crate) use ip::NextHop;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
+pub use ip::local_prefixes::LocalPrefix;
 pub use ip::source::AddressUse;
 use ip::{IpLayer, NO_SUCH_LINK};
 pub(crate) use links::Serial;
@@ -57,6 +58,7 @@ pub(crate) use reader::{Reader, copy_many};
 pub use reader::{Received, ReceivedDatagram};
 
 pub use tcp::options::TcpSocketOptions;
+pub use tcp::requests::Refusal;
 pub use turn::Turn;
 pub use waker::Waker;
 
@@ -349,9 +351,13 @@ impl Engine {
             return Err(NO_SUCH_LINK);
         }
         let removed = self.ip.remove(&mut self.cx, link);
-        self.ip.changes.flows = true;
         self.follow_addresses();
         Ok(removed)
+    }
+
+    /// Any destination, for a call: the engine serves addresses that are not its own.
+    pub fn intercept(&mut self) -> Intercept<'_> {
+        Intercept::of(self)
     }
 
     /// Which part of the flows of its shared links is this engine's.

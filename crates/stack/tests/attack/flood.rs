@@ -10,7 +10,7 @@ use super::net::{DISCARD, Net};
 use super::{Guess, beside, rate};
 use crate::common::frames::{self, Ends};
 
-fn stranger(guess: &mut Guess, v6: bool) -> SocketAddr {
+pub fn stranger(guess: &mut Guess, v6: bool) -> SocketAddr {
     let (host, port) = (guess.next(), 1024 + (guess.next() % 60_000) as u16);
     let ip: IpAddr = match v6 {
         false => Ipv4Addr::from(0x2d00_0000 | host & 0x00ff_ffff).into(),

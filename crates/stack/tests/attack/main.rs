@@ -11,6 +11,7 @@ mod datagrams;
 mod fill;
 mod flood;
 mod icmp;
+mod intercept;
 mod memory;
 mod net;
 mod oracle;

@@ -307,7 +307,9 @@ impl Net {
                 IpAddr::V4(addr) => u32::from(addr) ^ u32::from_be_bytes([10, 9, 0, 0]),
                 IpAddr::V6(addr) => addr.segments()[7].into(),
             };
-            if last != if from_far { 1 } else { 2 } {
+            let is_intercepted =
+                !from_far && self.far.engine.intercept().prefixes().next().is_some();
+            if last != if from_far { 1 } else { 2 } && !is_intercepted {
                 // to an address that somebody made up
                 self.answers += 1;
                 continue;

@@ -318,7 +318,7 @@ impl UdpLayer {
                 ip.addresses.source(hop.link, hop.address, remote).ok_or(Error::AddrNotAvailable)?
             }
             // Somebody else has turned out to have it.
-            own if !ip.addresses.is_here(own) => return Err(Error::AddrNotAvailable),
+            own if !ip.addresses.is_local(own) => return Err(Error::AddrNotAvailable),
             own => own,
         };
         ip.addresses.check_way(source, hop.link)?;

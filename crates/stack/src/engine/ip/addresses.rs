@@ -6,6 +6,8 @@ use millstream_route::{LinkId, Prefix, Route};
 
 use super::Membership;
 use super::claims::Claims;
+use super::local_prefixes::LocalPrefixes;
+pub(crate) use super::reserved::is_link_local;
 use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
 use super::source::{AddressUse, Candidate, choose};
 use crate::engine::NO_PREFIX;
@@ -130,6 +132,8 @@ pub(crate) struct Addresses {
     pub claims: Claims,
     /// The groups that sockets have joined.
     pub groups: Membership,
+    /// Addresses that are delivered as if they were ours.
+    pub prefixes: LocalPrefixes,
     /// How they are used as sources, of those that are not used as most are.
     uses: Vec<(IpAddr, AddressUse)>,
     /// The link by which the engine talks to itself, if it has one.
@@ -173,6 +177,7 @@ impl Addresses {
     pub fn end_link(&mut self, link: LinkId) {
         self.claims.end_link(link);
         self.groups.end_link(link);
+        self.prefixes.end_link(link);
         let link = Some(link);
         self.loopback = self.loopback.filter(|_| self.loopback != link);
         let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
@@ -297,6 +302,18 @@ impl Addresses {
         self.owns(ip) || self.loopback.is_some() && means_this_host(ip)
     }
 
+    /// Returns whether packets from `ip` are ours: it is here, or delivered as if it were.
+    #[inline]
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        self.is_here(ip) || self.prefixes.find(None, ip).is_some()
+    }
+
+    /// Returns whether an echo request to `ip`, which is delivered here, is answered.
+    pub fn answers_echo(&self, link: LinkId, ip: IpAddr) -> bool {
+        let prefix = self.prefixes.find(Some(link), ip);
+        self.is_here(ip) || prefix.is_some_and(|prefix| prefix.answers_echo)
+    }
+
     /// Whether `ip` is one of them, and no link leads there.
     pub fn lacks_loopback_to(&self, ip: IpAddr) -> bool {
         self.loopback.is_none() && self.owns(ip)
@@ -338,6 +355,7 @@ impl Addresses {
             }
             IpAddr::V6(ip) => {
                 ip == millstream_route::ALL_NODES
+                    || self.prefixes.hears_solicitation(link, ip)
                     || (ip.is_multicast()
                         && self
                             .of_link(link)
@@ -349,8 +367,17 @@ impl Addresses {
                             }))
             }
         };
-        let group = group || ip.is_multicast() && self.groups.has(link, ip);
-        if group { Destination::Group } else { Destination::Other }
+        match group || ip.is_multicast() && self.groups.has(link, ip) {
+            true => Destination::Group,
+            false if self.is_in_prefix(Some(link), ip) => Destination::Own,
+            false => Destination::Other,
+        }
+    }
+
+    /// Returns whether `ip`, which is no address of the engine, is in a prefix of the link, or of any.
+    #[inline]
+    fn is_in_prefix(&self, link: Option<LinkId>, ip: IpAddr) -> bool {
+        self.prefixes.find(link, ip).is_some() && !self.is_networks(ip)
     }
 
     /// Whether what goes from `src` to `dst` is nothing to us, from whichever link it came, and may be handed on: two other
@@ -358,6 +385,7 @@ impl Addresses {
     #[inline(always)]
     pub fn are_others(&self, src: IpAddr, dst: IpAddr) -> bool {
         [src, dst].into_iter().all(|ip| is_plain_host(ip) && !self.is_known(ip))
+            && !self.is_in_prefix(None, dst)
     }
 
     /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
@@ -464,15 +492,6 @@ fn insert<T: Ord>(list: &mut Vec<T>, value: T) -> bool {
         list.insert(place, value);
     }
     place.is_err()
-}
-
-/// Whether an address means something on one link only. Multicast counts by its scope.
-pub(crate) fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(_) => false,
-        IpAddr::V6(ip) if ip.is_multicast() => ip.octets()[1] & 0xf == 2,
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    }
 }
 
 #[cfg(test)]

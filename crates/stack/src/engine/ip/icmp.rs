@@ -75,6 +75,7 @@ impl IpLayer {
     fn answer_echo(&mut self, cx: &mut Context, arrival: Arrival, id: u16, seq: u16) -> Delivery {
         let Arrival { mut packet, ip, link, destination, .. } = arrival;
         if destination == Destination::Group && ip.src.is_ipv4()
+            || destination == Destination::Own && !self.addresses.answers_echo(link, ip.dst)
             || ip.src.is_unspecified()
             || ip.src.is_multicast()
         {
@@ -247,7 +248,7 @@ impl IpLayer {
         let IcmpError { link, quote, .. } = &error;
         let stayed =
             self.addresses.loopback_to(quote.ip.dst).is_some_and(|loopback| loopback != *link);
-        let is_ours = self.addresses.is_here(quote.ip.src) && !stayed;
+        let is_ours = self.addresses.is_local(quote.ip.src) && !stayed;
         match quote.transport {
             QuotedTransport::EchoReply if is_ours && self.learn_path_mtu(cx, &error) => {
                 Delivery::Taken

@@ -105,7 +105,9 @@ impl IpLayer {
                 false => Delivery::Dropped(DropReason::OtherAddress),
             };
         }
-        if self.addresses.is_martian(link, ip.src, destination) {
+        // Neither does anybody talk to itself by way of us.
+        let is_own_reflection = ip.src == ip.dst && !self.addresses.is_loopback(link);
+        if is_own_reflection || self.addresses.is_martian(link, ip.src, destination) {
             if ip.protocol == Protocol::ICMPV6 {
                 self.claimed_by_source(cx, &Arrival { packet, ip, link, destination, to_all });
             }

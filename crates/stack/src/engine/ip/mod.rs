@@ -13,6 +13,7 @@ mod groups;
 pub(in crate::engine) mod icmp;
 pub(in crate::engine) mod icmp_meaning;
 pub(in crate::engine) mod input;
+pub(in crate::engine) mod local_prefixes;
 mod membership;
 pub(in crate::engine) mod neighbor;
 pub(in crate::engine) mod output;
@@ -307,9 +308,10 @@ impl IpLayer {
         Ok(hop.ok_or_else(|| self.why_no_hop(to))?.mtu)
     }
 
-    /// An own address, or an unspecified one.
+    /// An own address, one that sockets may send from as if it were, or an unspecified one.
     pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
-        match ip.is_unspecified() || self.addresses.is_here(ip) {
+        let may_send = |ip| self.addresses.is_here(ip) || self.addresses.prefixes.may_send_from(ip);
+        match ip.is_unspecified() || may_send(ip) {
             true => Ok(()),
             false => Err(Error::AddrNotAvailable),
         }

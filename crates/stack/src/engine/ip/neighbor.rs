@@ -228,7 +228,10 @@ impl IpLayer {
         if is_no_source(sender) || self.addresses.is_broadcast_of(link, sender) {
             return cx.stats.drop(DropReason::MartianSource);
         }
-        let for_us = self.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip));
+        // Probes and announcements are for who has the address (RFC 5227, 2.1.1 and 2.3), not for a proxy.
+        let is_question = !sender_ip.is_unspecified() && sender_ip != target_ip;
+        let for_us = self.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip))
+            || is_question && self.addresses.prefixes.answers_neighbor(link, target_ip.into());
         let evidence = match operation {
             _ if sender_ip == target_ip => Evidence::GRATUITOUS_ARP,
             _ if !for_us => Evidence::Overheard,
@@ -311,7 +314,8 @@ impl IpLayer {
             _ => {}
         }
         let ours = self.addresses.of_link(link).any(|own| own.addr == IpAddr::V6(target));
-        if !ours {
+        let is_proxied = !probe && self.addresses.prefixes.answers_neighbor(link, target.into());
+        if !ours && !is_proxied {
             return cx.stats.drop(DropReason::NeighborIgnored);
         }
         if let (false, Some(mac)) = (probe, asked.source_ll) {
@@ -320,8 +324,8 @@ impl IpLayer {
         let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
             router: false,
             solicited: !probe,
-            // RFC 4429, 3.3.
-            override_flag: state != Some(AddressState::Optimistic),
+            // RFC 4429, 3.3; RFC 4861, 7.2.8.
+            override_flag: ours && state != Some(AddressState::Optimistic),
             target,
             target_ll: Some(self.links[link.index()].capabilities.mac),
         });

@@ -58,6 +58,7 @@ impl IpLayer {
     fn end_link(&mut self, cx: &mut Context, link: LinkId, why: DropReason) {
         self.routing.remove_link(link);
         self.addresses.end_link(link);
+        self.changes.flows = true;
         let waited = self.neighbors.stats().pending_packets;
         self.neighbors.remove_link(link);
         let dropped = waited - self.neighbors.stats().pending_packets;

@@ -54,6 +54,15 @@ pub(crate) fn means_this_host(ip: IpAddr) -> bool {
     }
 }
 
+/// Returns whether an address means something on one link only. Multicast counts by its scope.
+pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) if ip.is_multicast() => ip.octets()[1] & 0xf == 2,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 /// RFC 1122, 3.2.1.3 (a), (b) and (g): this network, and this host. RFC 1112, 4: class E, but for the broadcast.
 fn is_reserved_v4(ip: Ipv4Addr) -> bool {
     matches!(ip.octets()[0], 0 | 127 | 240..) && !ip.is_broadcast()
@@ -68,7 +77,6 @@ fn is_reserved_v6(ip: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::ip::addresses::is_link_local;
 
     #[test]
     fn tells_which_addresses_never_stand_on_a_wire() {

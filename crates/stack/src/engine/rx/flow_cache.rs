@@ -19,7 +19,7 @@ use millstream_wire::ip::Protocol;
 use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::engine::reader::PlacedAt;
-use crate::engine::tcp::input::Segment;
+use crate::engine::tcp::segment::Segment;
 use crate::headers::segment::{ACK_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
 use crate::headers::{
     FLOW_HASH_BITS, be16, be32, first, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum,

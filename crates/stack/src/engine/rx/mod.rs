@@ -28,7 +28,8 @@ use crate::engine::ip::icmp_meaning;
 use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
 use crate::engine::tcp::api::conn_error;
-use crate::engine::tcp::input::Segment;
+use crate::engine::tcp::requests::Requests;
+use crate::engine::tcp::segment::Segment;
 use crate::headers::is_trusted;
 use crate::stages::Stage;
 use crate::stats::DropReason;
@@ -269,6 +270,9 @@ impl Engine {
     fn follow_changes(&mut self) {
         let Changes { lost, .. } = std::mem::take(&mut self.ip.changes);
         self.tcp.reset_from(&mut self.cx, &lost);
+        if self.ip.addresses.prefixes.take_lost() {
+            Requests { tcp: &mut self.tcp, cx: &mut self.cx, ip: &mut self.ip }.follow_prefixes();
+        }
         // Headers of flows may be others now.
         self.rx.forget_flows();
         self.udp.flows.forget();

@@ -12,20 +12,19 @@ use millstream_packet::PacketBatch;
 use millstream_tcp::{
     COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State, TransmitLimits,
 };
-use millstream_wire::ip::{IpHeader, Protocol};
-use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
+use millstream_wire::tcp::SeqNumber;
 
-use super::input::{Segment, with_mss};
+use super::segment::{Segment, send_bare, with_mss};
 use crate::demux::PackedKey;
 use crate::engine::Serial;
 use crate::engine::context::Context;
 use crate::engine::ip::{IpLayer, NextHop};
 use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::listener::{ListenerSlot, Request};
+use crate::engine::tcp::listener::{Listener, ListenerSlot, Request};
+use crate::engine::tcp::requests::Requests;
 use crate::engine::tcp::sources::Counted;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
-use crate::tuning::HEADROOM_BYTES;
 
 impl TcpLayer {
     /// A SYN for a listener. `hash` is that of the segment's ends, `isn` the number to answer with.
@@ -38,8 +37,7 @@ impl TcpLayer {
         isn: SeqNumber,
         segment: Segment,
     ) {
-        let Segment { tuple, header: syn, link, payload, .. } = segment;
-        let link = ip.links[link.index()].serial;
+        let (tuple, link) = (segment.tuple, ip.links[segment.link.index()].serial);
         if self.table.is_known_full(cx.now) {
             return cx.stats.drop(DropReason::ConnectionLimit);
         }
@@ -59,6 +57,10 @@ impl TcpLayer {
         let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(link)) else {
             return cx.stats.drop(DropReason::NoRoute);
         };
+        if listener.intercept.is_some() {
+            return Requests { tcp: self, cx, ip }.hold(listener_slot, hash, isn, &segment);
+        }
+        let Segment { header: syn, payload, .. } = segment;
         let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.table.configs.shared(config);
         let ts_offset = self.table.isn.timestamp_offset(&tuple);
@@ -116,6 +118,9 @@ impl TcpLayer {
         entry: u32,
         segment: Segment,
     ) {
+        if self.table.is_request(entry) {
+            return Requests { tcp: self, cx, ip }.input(entry, &segment);
+        }
         let Segment { tuple, header, payload, ecn, .. } = segment;
         cx.stats.tcp_rx_segments += 1;
         let ts_offset = self.table.isn.timestamp_offset(&tuple);
@@ -332,9 +337,12 @@ impl TcpLayer {
             let tuple = request.key.unpack();
             let Request { open, listener: listener_slot, link } = &mut request.value;
             let listener = self.table.listeners.slots.get_mut(*listener_slot);
-            let Some(listener) = listener.filter(|listener| open.on_timer(&listener.config)) else {
+            let goes_on =
+                |one: &&mut Listener| one.intercept.is_none() && open.on_timer(&one.config);
+            let Some(listener) = listener.filter(goes_on) else {
                 if let Some(listener) = self.table.listeners.slots.get_mut(*listener_slot) {
                     listener.stats.timed_out += 1;
+                    cx.stats.tcp_requests_late += u64::from(listener.intercept.is_some());
                 }
                 self.table.remove_half_open(entry);
                 continue;
@@ -353,26 +361,4 @@ impl TcpLayer {
         }
         !due.ids().is_empty() || due.more
     }
-}
-
-/// Sends a segment without payload that no connection keeps account of.
-pub(in crate::engine) fn send_bare(
-    cx: &mut Context,
-    ip: &mut IpLayer,
-    hop: NextHop,
-    tuple: &FourTuple,
-    header: &TcpHeader,
-) {
-    let Some(mut packet) = cx.pool.alloc(HEADROOM_BYTES) else {
-        return cx.stats.drop(DropReason::PoolExhausted);
-    };
-    if let Some(room) = packet.prepend(header.header_len()) {
-        header.emit(room);
-    }
-    let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
-    let ip_header = IpHeader::new(src, dst, Protocol::TCP, packet.len());
-    ip.seal(&mut packet, hop.link, &ip_header, tcp::CHECKSUM_OFFSET as u16);
-    cx.stats.tcp_tx_segments += 1;
-    cx.stats.tcp_tx_pure += 1;
-    ip.send_ip(cx, hop, &ip_header, packet);
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use millstream_packet::{Packet, Pool};
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
-use super::input::with_mss;
+use super::segment::with_mss;
 use super::writes::Room;
 use crate::demux::plain;
 use crate::engine::context::Context;
@@ -15,7 +15,7 @@ use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot};
 use crate::engine::tcp::table::TcpSocket;
 use crate::error::Error;
-use crate::socket::{Readiness, SocketId, SocketKind};
+use crate::socket::{Readiness, SocketId};
 use crate::stages::Stage;
 use crate::stats::ListenerStats;
 
@@ -42,7 +42,9 @@ impl TcpLayer {
         config: &Config,
     ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
-        ip.check_local(local.ip())?;
+        if !local.ip().is_unspecified() && !ip.addresses.is_local(local.ip()) {
+            return Err(Error::AddrNotAvailable);
+        }
         if local.port() == 0 {
             let mut own = (0..cx.share.own_ports()).map(|n| cx.share.own_port(n));
             let free = own.find(|&port| !self.table.listeners.uses_port(port));
@@ -52,29 +54,8 @@ impl TcpLayer {
         if self.table.listeners.conflicts(local) {
             return Err(Error::AddrInUse);
         }
-        let listener = Listener {
-            id: SocketId::new(SocketKind::Listener, 0, 0),
-            local,
-            config: config.clone(),
-            backlog: backlog.clamp(1, cx.limits.backlog),
-            elsewhere: 0,
-            half_open: 0,
-            cookies_until: None,
-            stats: ListenerStats::default(),
-            ready: Default::default(),
-            waiting: 0,
-            turned_away_until: None,
-            pending: Readiness::default(),
-            early: 0,
-            early_resets: Default::default(),
-        };
-        let slot = self.table.listeners.insert(listener).ok_or(Error::Limit("listeners"))?;
-        let generation = self.table.listeners.slots.generation(slot);
-        let id = SocketId::new(SocketKind::Listener, slot, generation);
-        if let Some(listener) = self.table.listeners.slots.get_mut(slot) {
-            listener.id = id;
-        }
-        Ok(id)
+        let backlog = backlog.clamp(1, cx.limits.backlog);
+        self.table.listeners.insert(Listener::new(local, config.clone(), backlog))
     }
 
     fn listener(&mut self, id: SocketId) -> Result<&mut Listener, Error> {

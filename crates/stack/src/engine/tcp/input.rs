@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use millstream_packet::Packet;
-use millstream_route::LinkId;
 use millstream_tcp::{FourTuple, State};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::Icmp;
@@ -18,37 +16,11 @@ use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::icmp_meaning::{self, Meaning};
 use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::admit::send_bare;
-use crate::socket::{Readiness, SocketId};
+use crate::engine::tcp::segment::{Segment, send_bare};
+use crate::socket::Readiness;
 use crate::stats::DropReason;
 
 const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
-
-/// A segment whose headers are read. What is placed of its payload comes before the rest.
-pub(in crate::engine) struct Segment {
-    pub tuple: FourTuple,
-    pub header: TcpHeader,
-    /// Payload that lies in the memory of the reader.
-    pub placed: PlacedAt,
-    /// Payload in frames.
-    pub payload: Option<Packet>,
-    pub ecn: u8,
-    pub link: LinkId,
-    /// Its connection, as it was found.
-    pub socket: Option<SocketId>,
-}
-
-impl Segment {
-    /// The whole; what stays has no payload.
-    fn take(&mut self) -> Segment {
-        Segment { payload: self.payload.take(), ..*self }
-    }
-
-    /// Bytes of payload.
-    pub fn len(&self) -> usize {
-        self.placed.len + self.payload.as_ref().map_or(0, Packet::len)
-    }
-}
 
 impl TcpLayer {
     /// Memory is short, or a write has waited for what the connection in `slot` gave back by a segment.
@@ -321,18 +293,4 @@ impl TcpLayer {
         self.table.mark_dirty(slot);
         true
     }
-}
-
-/// The configuration with the segment size that the link's MTU allows.
-pub(in crate::engine) fn with_mss(
-    config: millstream_tcp::Config,
-    mtu: usize,
-    tuple: &FourTuple,
-) -> millstream_tcp::Config {
-    let headers = MIN_HEADER_LEN + if tuple.remote.is_ipv4() { 20 } else { 40 };
-    let fits = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
-    // A default of 1460 stands for "whatever the link allows".
-    let wish =
-        if config.mss == millstream_tcp::Config::default().mss { u16::MAX } else { config.mss };
-    config.mss(wish.min(fits))
 }

@@ -11,15 +11,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use millstream_packet::Instant;
+use millstream_route::Prefix;
 use millstream_tcp::HalfOpen;
 
 use crate::demux::{match_rank, overlaps};
 use crate::engine::Serial;
+use crate::error::Error;
 use crate::slab::Slab;
-use crate::socket::{Readiness, SocketId};
+use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stats::ListenerStats;
+use crate::tuning::READY_UNTRIMMED;
 
 /// A handshake that is not finished.
 pub(crate) struct Request {
@@ -51,9 +55,45 @@ pub(crate) struct Listener {
     /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
     pub early: usize,
     pub early_resets: VecDeque<Instant>,
+    /// It intercepts: its SYNs wait for a verdict ([`requests`](super::requests)).
+    pub intercept: Option<Box<InterceptRule>>,
+}
+
+/// Addresses and ports that a listener intercepts, and what waits for a verdict.
+pub(crate) struct InterceptRule {
+    pub prefix: Prefix,
+    /// 0: any.
+    pub port: u16,
+    /// The time that the application has for its verdict.
+    pub within: Duration,
+    /// Entries of the SYN queue with their generations, oldest first. One that is over may still be named.
+    pub waiting: VecDeque<(u32, u32)>,
+    /// The application has been told of so many of these, the first ones.
+    pub told: usize,
 }
 
 impl Listener {
+    /// Takes connections on `local`, `backlog` of which may wait; without a name as yet.
+    pub fn new(local: SocketAddr, config: millstream_tcp::Config, backlog: usize) -> Self {
+        Self {
+            id: SocketId::new(SocketKind::Listener, 0, 0),
+            local,
+            config,
+            backlog,
+            elsewhere: 0,
+            half_open: 0,
+            cookies_until: None,
+            stats: ListenerStats::default(),
+            ready: VecDeque::new(),
+            waiting: 0,
+            turned_away_until: None,
+            pending: Readiness::default(),
+            early: 0,
+            early_resets: VecDeque::new(),
+            intercept: None,
+        }
+    }
+
     /// Whether the accept queue has no place for one more of a source of which so many wait, here or elsewhere. Some
     /// places beyond the backlog are for those of whom few wait ([`Tuning::backlog_reserve_percent`](crate::tuning::Tuning)).
     pub fn is_full_for(&self, source_waiting: usize, reserve_percent: usize) -> bool {
@@ -67,6 +107,27 @@ impl Listener {
     pub fn push_ready(&mut self, id: SocketId) {
         self.waiting += 1;
         self.ready.push_back(id);
+    }
+}
+
+impl InterceptRule {
+    /// Takes out the entry of the oldest request that lives.
+    pub fn take_oldest(&mut self, lives: impl Fn(&(u32, u32)) -> bool) -> Option<u32> {
+        while let Some(oldest) = self.waiting.pop_front() {
+            self.told = self.told.saturating_sub(1);
+            if lives(&oldest) {
+                return Some(oldest.0);
+            }
+        }
+        None
+    }
+
+    /// Forgets those that are over when they are many more than the `count` that live.
+    pub fn trim(&mut self, count: usize, lives: impl Fn(&(u32, u32)) -> bool) {
+        if self.waiting.len() > 2 * count + READY_UNTRIMMED {
+            self.told = self.waiting.iter().take(self.told).filter(|one| lives(one)).count();
+            self.waiting.retain(lives);
+        }
     }
 }
 
@@ -88,11 +149,13 @@ impl ListenerSlot {
 pub(crate) struct Listeners {
     pub slots: Slab<Listener>,
     by_port: BTreeMap<u16, Vec<u32>>,
+    /// A few that intercept.
+    intercepting: Vec<u32>,
 }
 
 impl Listeners {
     pub fn new(limit: usize) -> Self {
-        Self { slots: Slab::new(limit), by_port: BTreeMap::new() }
+        Self { slots: Slab::new(limit), by_port: BTreeMap::new(), intercepting: Vec::new() }
     }
 
     /// Whether a listener on `local` would share its address with one that exists.
@@ -107,16 +170,30 @@ impl Listeners {
         self.by_port.contains_key(&port)
     }
 
-    /// Adds a listener; none when there are as many as there may be.
-    pub fn insert(&mut self, listener: Listener) -> Option<u32> {
-        let port = listener.local.port();
-        let slot = self.slots.insert(listener).ok()?;
-        self.by_port.entry(port).or_default().push(slot);
-        Some(slot)
+    /// Adds a listener, and names it.
+    pub fn insert(&mut self, listener: Listener) -> Result<SocketId, Error> {
+        let (port, intercepts) = (listener.local.port(), listener.intercept.is_some());
+        let slot = self.slots.insert(listener).map_err(|_| Error::Limit("listeners"))?;
+        let id = SocketId::new(SocketKind::Listener, slot, self.slots.generation(slot));
+        if let Some(listener) = self.slots.get_mut(slot) {
+            listener.id = id;
+        }
+        match intercepts {
+            true => self.intercepting.push(slot),
+            false => self.by_port.entry(port).or_default().push(slot),
+        }
+        Ok(id)
+    }
+
+    /// All rules of those that intercept.
+    pub fn rules(&self) -> impl Iterator<Item = (u32, &InterceptRule)> {
+        let rule = |&slot: &u32| Some((slot, self.slots.get(slot)?.intercept.as_deref()?));
+        self.intercepting.iter().filter_map(rule)
     }
 
     pub fn remove(&mut self, slot: u32) -> Option<Listener> {
         let listener = self.slots.remove(slot)?;
+        self.intercepting.retain(|&other| other != slot);
         if let Some(slots) = self.by_port.get_mut(&listener.local.port()) {
             slots.retain(|&other| other != slot);
             if slots.is_empty() {
@@ -132,11 +209,19 @@ impl Listeners {
     }
 
     /// The listener for `local`: one bound to that very address before one bound to all. A listener on
-    /// the IPv6 unspecified address takes IPv4 as well.
+    /// the IPv6 unspecified address takes IPv4 as well. Then those that intercept: one with a port before one with any,
+    /// one with a longer prefix before one with a shorter.
     pub fn find(&self, local: SocketAddr) -> Option<u32> {
-        let slots = self.by_port.get(&local.port())?;
+        let slots = self.by_port.get(&local.port()).map_or(&[][..], |slots| slots);
         let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));
-        slots.iter().filter_map(rank).max().map(|(_, slot)| slot)
+        let found = slots.iter().filter_map(rank).max().map(|(_, slot)| slot);
+        found.or_else(|| {
+            let takes = |(_, rule): &(u32, &InterceptRule)| {
+                rule.prefix.contains(local.ip()) && [0, local.port()].contains(&rule.port)
+            };
+            let nearest = |(_, rule): &(u32, &InterceptRule)| (rule.port, rule.prefix.len);
+            self.rules().filter(takes).max_by_key(nearest).map(|(slot, _)| slot)
+        })
     }
 }
 
@@ -149,24 +234,10 @@ mod tests {
         let mut listeners = Listeners::new(8);
         let mut slots = Vec::new();
         for local in ["[::]:80", "0.0.0.0:80", "10.0.0.1:80"] {
-            let listener = Listener {
-                id: SocketId::new(crate::socket::SocketKind::Listener, 0, 0),
-                local: local.parse().expect("an address"),
-                config: millstream_tcp::Config::default(),
-                backlog: 1,
-                elsewhere: 0,
-                half_open: 0,
-                cookies_until: None,
-                stats: ListenerStats::default(),
-                ready: VecDeque::new(),
-                waiting: 0,
-                turned_away_until: None,
-                pending: Readiness::default(),
-                early: 0,
-                early_resets: VecDeque::new(),
-            };
+            let local = local.parse().expect("an address");
+            let listener = Listener::new(local, millstream_tcp::Config::default(), 1);
             assert!(!listeners.conflicts(listener.local));
-            slots.push(listeners.insert(listener).unwrap_or(u32::MAX));
+            slots.push(listeners.insert(listener).expect("room").slot());
         }
         let find =
             |listeners: &Listeners, local: &str| listeners.find(local.parse().expect("address"));

@@ -87,6 +87,11 @@ impl<T> MiniTable<T> {
         self.slots.slots()
     }
 
+    /// Times that a slot was used before.
+    pub fn generation(&self, slot: u32) -> u32 {
+        self.slots.generation(slot)
+    }
+
     pub fn get(&self, slot: u32) -> Option<&Mini<T>> {
         self.slots.get(slot)
     }

@@ -13,8 +13,8 @@ use millstream_tcp::State;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::admit::send_bare;
 use crate::engine::tcp::orphans::patience;
+use crate::engine::tcp::segment::send_bare;
 use crate::engine::tcp::sources::Counted;
 use crate::socket::SocketId;
 use crate::tuning::{

@@ -441,6 +441,13 @@ impl TcpTable {
         news.connected
     }
 
+    /// Returns whether an unfinished handshake waits for a verdict, and no SYN-ACK was sent.
+    pub fn is_request(&self, entry: u32) -> bool {
+        let listener = self.half_open.get(entry).map(|request| request.value.listener);
+        let listener = listener.and_then(|listener| self.listeners.slots.get(listener));
+        listener.is_some_and(|listener| listener.intercept.is_some())
+    }
+
     /// Ends an unfinished handshake, whether it became a connection or not.
     pub fn remove_half_open(&mut self, entry: u32) {
         let Some(request) = self.half_open.remove(entry) else { return };

@@ -3,14 +3,14 @@
 use millstream_packet::Instant;
 use millstream_tcp::{FourTuple, TcpDrop, TimeWait, Wait};
 
-use super::input::Segment;
 use super::listener::Request;
 use super::mini::MiniTable;
+use super::segment::Segment;
 use crate::demux::PackedKey;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::admit::send_bare;
+use crate::engine::tcp::segment::send_bare;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 

@@ -199,7 +199,7 @@ impl IpLayer {
         packet: &Packet,
     ) -> bool {
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return false };
-        if self.addresses.owns(ip.src) || !self.forwards {
+        if self.addresses.is_local(ip.src) || !self.forwards {
             return false;
         }
         let Some(back) = self.next_hop(ip.src, None) else { return true };

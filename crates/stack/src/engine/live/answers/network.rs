@@ -56,6 +56,14 @@ fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
         line.put(name, value);
     }
     line.end();
+    for (_, one) in engine.ip.addresses.prefixes.iter().filter(|(of, _)| *of == id) {
+        let mut line = page.line("prefix");
+        put_link(&mut line, engine, id);
+        line.put("prefix", one.prefix).put("may_send_from", u8::from(one.may_send_from));
+        line.put("answers_echo", u8::from(one.answers_echo));
+        line.put("answers_neighbors", u8::from(one.answers_neighbors));
+        line.end();
+    }
     Some(())
 }
 

@@ -89,6 +89,9 @@ fn listener(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
     line.put("id", Id(one.id)).put("state", "LISTEN").put("local", one.local);
     line.put("recv_q", one.waiting).put("send_q", one.backlog);
     line.put("half_open", one.half_open).put("syns", one.stats.syns);
+    if let Some(rule) = &one.intercept {
+        line.put("intercepts", rule.prefix);
+    }
     line.end();
     Some(())
 }
@@ -103,6 +106,9 @@ pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<(
     line.put("local", ends.local).put("remote", ends.remote).put("owner", "none");
     if let Some(listener) = engine.tcp.table.listeners.slots.get(request.listener) {
         line.put("listener", Id(listener.id));
+        if listener.intercept.is_some() {
+            line.put("waits_for", "verdict");
+        }
     }
     if let Some(link) = engine.ip.links.by_serial(request.link) {
         put_link(&mut line, engine, link);
