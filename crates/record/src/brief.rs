@@ -17,20 +17,28 @@ use super::{
 /// the run does not name.
 const TOLD: [&str; 2] = ["idle_latency.", "setting."];
 
-/// Reads the JSON of a run. All of it has to be JSON, but parts that no table shows are skipped and
-/// stay empty.
+/// The version of what [`brief`] keeps of a run: one more whenever tables tell of more.
+pub const BRIEF_VERSION: u32 = 1;
+
+/// Reads the JSON of a run, or its [`brief`]. All of it has to be JSON, but what no table tells
+/// of is not looked at and stays empty.
 ///
-/// A soak, and a profiled run with a number of threads, are read whole, because their text shows
-/// nearly all of them.
+/// Text shows nearly all of a soak, and of a profiled run with a number of threads: those are
+/// read whole.
 pub fn for_tables(text: &str) -> serde_json::Result<RunRecord> {
     let brief: Brief = serde_json::from_str(text)?;
-    let is_soak = brief.results.contains_key(keys::CHECKED_BYTES);
-    let is_threaded = brief.factors.contains_key(THREADS)
-        || brief.environment.facts.contains_key(&format!("setting.{THREADS}"));
-    match is_soak || (is_threaded && brief.probes.kernel.is_some()) {
+    match brief.is_read_whole() {
         true => serde_json::from_str(text),
         false => Ok(brief.into()),
     }
+}
+
+/// Returns the JSON of a run without what no table tells of; `None` for a run of which all is
+/// read, and for text that is no run.
+pub(crate) fn brief(text: &str) -> Option<String> {
+    let brief: Brief = serde_json::from_str(text).ok()?;
+    let is_read_whole = brief.is_read_whole();
+    (!is_read_whole).then(|| serde_json::to_string(&RunRecord::from(brief)).ok()).flatten()
 }
 
 /// The parts of a [`RunRecord`] that are read, under their names.
@@ -78,6 +86,16 @@ struct BriefProbes {
 #[derive(Deserialize)]
 struct BriefCpus {
     cpus: Vec<BriefCpu>,
+}
+
+impl Brief {
+    /// Returns true where text tells of nearly all of the record.
+    fn is_read_whole(&self) -> bool {
+        let is_soak = self.results.contains_key(keys::CHECKED_BYTES);
+        let is_threaded = self.factors.contains_key(THREADS)
+            || self.environment.facts.contains_key(&format!("setting.{THREADS}"));
+        is_soak || (is_threaded && self.probes.kernel.is_some())
+    }
 }
 
 #[derive(Deserialize)]
@@ -203,6 +221,10 @@ mod tests {
         assert_eq!(read.results, run.results);
         assert_eq!(read.environment.facts, [("setting.link".into(), "tap".into())].into());
         assert!(read.intervals.series.is_empty());
+        // a brief is much the same to tables, and smaller
+        let short = brief(&text).expect("a brief");
+        assert!(short.len() < text.len());
+        assert_eq!(format!("{:?}", for_tables(&short).unwrap()), format!("{read:?}"));
         let damaged = text.replace("[1.0,2.0]", "[1.0,2.0");
         let cut = &text[..text.len() - 1];
         assert!(for_tables(&damaged).is_err() && for_tables(cut).is_err());

@@ -25,7 +25,8 @@ pub mod store;
 mod table;
 mod time;
 
-pub use brief::for_tables;
+use brief::brief;
+pub use brief::{BRIEF_VERSION, for_tables};
 pub use ends::{EngineRecord, LinkRecord, StageRecord, TcpInfoRecord, WrongBytes};
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};

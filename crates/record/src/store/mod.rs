@@ -26,7 +26,7 @@ pub use error::StoreError;
 pub use location::{Location, without_password};
 pub use server::Server;
 
-use crate::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, for_tables};
+use crate::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, brief, for_tables};
 use sqlite::Sqlite;
 
 /// Takes the id and the record of a run.
@@ -35,13 +35,17 @@ type Take<'a> = &'a mut dyn FnMut(&str, &str);
 /// A database that keeps the rows.
 trait Backend: Debug {
     fn save_experiment(&self, experiment: &ExperimentRecord, json: &str) -> Result<(), StoreError>;
-    fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError>;
+    /// Keeps the run and, where it has one, its brief: both or none.
+    fn save_run(&self, run: &RunRecord, json: &str, brief: Option<&str>) -> Result<(), StoreError>;
     /// The one that was kept last first.
     fn experiments(&self) -> Result<Vec<Summary>, StoreError>;
     /// Its record.
     fn experiment(&self, id: &str) -> Result<Option<String>, StoreError>;
     /// Hands over id and record of each run of an experiment, in the order of execution.
     fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
+    /// The same, with the brief of a run instead of its record where it has one of this version
+    /// ([`BRIEF_VERSION`](crate::BRIEF_VERSION)).
+    fn each_brief(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
     /// The same of these runs, in the order of their ids here; one that is not there is passed
     /// over.
     fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError>;
@@ -133,7 +137,8 @@ impl Store {
 
     /// Keeps a finished run in one transaction. It is on the disk when this returns.
     pub fn save_run(&mut self, run: &RunRecord) -> Result<(), StoreError> {
-        self.backend.save_run(run, &self.json(run)?)
+        let json = self.json(run)?;
+        self.backend.save_run(run, &json, brief(&json).as_deref())
     }
 
     /// All experiments, the one that was kept last first. Rows are numbered in the order of
@@ -217,9 +222,10 @@ impl Store {
     }
 
     /// Returns the same for tables (the text report and `matrix`): parts of a run that these do not
-    /// show are not read, and stay empty. A record that is not JSON is an error here, too.
+    /// show are not read, and stay empty. Reads the brief that lies beside the record of each run.
     pub fn readable_runs_for_tables(&self, experiment_id: &str) -> Result<Readable, StoreError> {
-        let runs = self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter();
+        let runs = self.read(&mut |take| self.backend.each_brief(experiment_id, take))?;
+        let runs = runs.into_iter();
         readable(runs.map(|run| run.map(|ForTables(run)| run)).collect())
     }
 

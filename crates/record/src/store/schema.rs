@@ -13,7 +13,8 @@ pub(super) const APPLICATION_ID: u32 = 0x4d53_5452;
 
 /// One step each, as SQLite has it; the schema's version is the number of steps applied. Never
 /// change a step that was released, add one.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE experiment (
         id TEXT PRIMARY KEY,
         name TEXT NOT NULL,
@@ -35,7 +36,18 @@ pub(super) const MIGRATIONS: &[&str] = &["
     ) STRICT;
     CREATE INDEX run_by_experiment ON run (experiment_id, ordinal);
     CREATE INDEX experiment_by_time ON experiment (started_at);
-"];
+",
+    "
+    CREATE TABLE brief (
+        run_id TEXT PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+        version INTEGER NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+",
+];
+
+/// The first version with briefs of runs.
+pub(super) const WITH_BRIEFS: u32 = 2;
 
 /// Version of the schema that this program writes.
 pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;

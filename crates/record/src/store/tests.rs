@@ -81,7 +81,7 @@ fn large(name: &str, second: u64, store: &mut Store) -> ExperimentRecord {
     store.save_experiment(&one).unwrap();
     for order in 0..10 {
         let mut run = run(&one, order);
-        run.notes = vec!["x".repeat(100_000)];
+        run.environment.set("near.cmdline", "x".repeat(100_000));
         store.save_run(&run).unwrap();
     }
     one
@@ -187,6 +187,8 @@ fn many_runs_are_read_in_their_order_and_a_spoilt_one_hides_no_other() {
     let orders = |runs: &[RunRecord]| runs.iter().map(|run| run.order).collect::<Vec<_>>();
     assert_eq!(orders(&store.runs(&one.id).unwrap()), (0..RUNS).collect::<Vec<_>>());
     let other = Connection::open(folder.file()).unwrap();
+    // as kept before there were briefs
+    other.execute("DELETE FROM brief", []).unwrap();
     other.execute("UPDATE run SET record = '{' WHERE ordinal = 7", []).unwrap();
     let (runs, bad) = store.readable_runs(&one.id).unwrap();
     assert_eq!(orders(&runs), (0..RUNS).filter(|order| *order != 7).collect::<Vec<_>>());
@@ -210,4 +212,45 @@ fn many_runs_are_read_in_their_order_and_a_spoilt_one_hides_no_other() {
     let ids: Vec<&str> = wanted.iter().map(String::as_str).chain(["no-such"]).collect();
     let (runs, bad) = store.runs_of(&ids).unwrap();
     assert_eq!((orders(&runs), bad.len()), (vec![20, 3, 21], 1));
+}
+
+/// A file as the first version made it, which had no briefs.
+fn of_version_1(folder: &Folder, runs: u32) -> ExperimentRecord {
+    let mut store = Store::open(&folder.file()).unwrap();
+    let one = experiment("old", 1);
+    store.save_experiment(&one).unwrap();
+    (0..runs).for_each(|order| store.save_run(&run(&one, order)).unwrap());
+    drop(store);
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.execute_batch("DROP TABLE brief; PRAGMA user_version = 1").unwrap();
+    one
+}
+
+#[test]
+fn a_file_of_the_first_version_is_read_for_tables_and_gets_briefs() {
+    let folder = Folder::new();
+    let one = of_version_1(&folder, 3);
+    let unchanged = sqlite::Sqlite::open_read_only(&folder.file()).unwrap();
+    let mut ids = Vec::new();
+    unchanged.each_brief(&one.id, &mut |id, _| ids.push(id.to_owned())).unwrap();
+    assert_eq!(ids, [0, 1, 2].map(|order| one.run_id(order)));
+    drop(unchanged);
+    let mut store = Store::open_existing(&folder.file()).unwrap();
+    store.save_run(&run(&one, 3)).unwrap();
+    assert_eq!(store.readable_runs_for_tables(&one.id).unwrap().0.len(), 4);
+}
+
+#[test]
+fn tables_read_the_briefs_of_their_version_and_the_records_of_other_runs() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let one = experiment("look", 1);
+    store.save_experiment(&one).unwrap();
+    (0..2).for_each(|order| store.save_run(&run(&one, order)).unwrap());
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute("UPDATE run SET record = '{' WHERE ordinal = 0", []).unwrap();
+    assert_eq!(store.readable_runs_for_tables(&one.id).unwrap().0.len(), 2, "no record is read");
+    other.execute("UPDATE brief SET version = version + 1, record = '{'", []).unwrap();
+    let (runs, bad) = store.readable_runs_for_tables(&one.id).unwrap();
+    assert_eq!((runs.len(), runs[0].order, bad.len()), (1, 1, 1));
 }

@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator;
+use postgres::types::ToSql;
 use postgres::{Client, Config, Error, Row};
 
 use super::schema::VERSION;
 use super::{Backend, Location, StoreError, Summary, Take, statements, summary};
-use crate::{ExperimentRecord, RunRecord};
+use crate::{BRIEF_VERSION, ExperimentRecord, RunRecord};
 pub use address::Server;
 pub(super) use tls::Dialer;
 
@@ -120,6 +121,24 @@ impl Postgres {
     fn failed(&self, error: &Error) -> StoreError {
         StoreError::from_postgres(&self.at, error)
     }
+
+    /// Hands over the ids and records that a statement finds.
+    fn each(
+        &self,
+        statement: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+        take: Take<'_>,
+    ) -> Result<(), StoreError> {
+        let mut client = self.client.borrow_mut();
+        let mut all = || {
+            let mut rows = client.query_raw(statement, parameters.iter().copied())?;
+            while let Some(row) = rows.next()? {
+                take(row.try_get(0)?, row.try_get(1)?);
+            }
+            Ok(())
+        };
+        all().map_err(|error| self.failed(&error))
+    }
 }
 
 /// Why something was not done.
@@ -203,13 +222,14 @@ impl Backend for Postgres {
         saved.map(drop).map_err(|failure| failure.at(&self.at))
     }
 
-    fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError> {
+    fn save_run(&self, run: &RunRecord, json: &str, brief: Option<&str>) -> Result<(), StoreError> {
         let started_at = run.started_at.to_string();
         let (block, order) = (i64::from(run.block), i64::from(run.order));
         let valid = i64::from(run.validity.valid);
         let unless_there = format!("{} ON CONFLICT (id) DO NOTHING", statements::SAVE_RUN);
         let saved = self.write(|client, again| {
-            client.execute(
+            let mut transaction = client.transaction()?;
+            transaction.execute(
                 if again { unless_there.as_str() } else { statements::SAVE_RUN },
                 &[
                     &run.id,
@@ -222,9 +242,14 @@ impl Backend for Postgres {
                     &valid,
                     &json,
                 ],
-            )
+            )?;
+            if let Some(brief) = brief {
+                let version = i64::from(BRIEF_VERSION);
+                transaction.execute(statements::SAVE_BRIEF, &[&run.id, &version, &brief])?;
+            }
+            transaction.commit()
         });
-        saved.map(drop).map_err(|failure| match &failure {
+        saved.map_err(|failure| match &failure {
             Failure::Said(error) if error.code() == Some(&SqlState::FOREIGN_KEY_VIOLATION) => {
                 StoreError::Forgotten { at: self.at.clone(), run: run.id.clone() }
             }
@@ -245,15 +270,12 @@ impl Backend for Postgres {
     }
 
     fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
-        let mut client = self.client.borrow_mut();
-        let mut all = || {
-            let mut rows = client.query_raw(statements::RUNS, [experiment_id])?;
-            while let Some(row) = rows.next()? {
-                take(row.try_get(0)?, row.try_get(1)?);
-            }
-            Ok(())
-        };
-        all().map_err(|error| self.failed(&error))
+        self.each(statements::RUNS, &[&experiment_id], take)
+    }
+
+    fn each_brief(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
+        let version = i64::from(BRIEF_VERSION);
+        self.each(statements::BRIEFS, &[&experiment_id, &version], take)
     }
 
     fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError> {

@@ -9,9 +9,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::store::{StoreError, schema};
 
-/// A connection that only reads. A file in write-ahead mode wants two others beside it. Where a
+/// Returns a connection that only reads, and the schema's version, which may be an older one. A file in write-ahead mode wants two others beside it. Where a
 /// writer has them open they are there; else nobody writes, and the file is read as it stands.
-pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open(path: &Path) -> Result<(Connection, u32), StoreError> {
     let failed = |error| StoreError::from_sqlite(path, error);
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -19,12 +19,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(uri(path, query), flags).map_err(failed)?;
-    let (found, known) = (schema::check_version(path, &connection)?, schema::VERSION);
-    if found == known {
-        return Ok(connection);
+    let version = schema::check_version(path, &connection)?;
+    if version != 0 {
+        return Ok((connection, version));
     }
-    let why = format!("schema {found} cannot be brought to {known} here");
-    Err(StoreError::Io { at: path.into(), why })
+    Err(StoreError::Io { at: path.into(), why: "no schema can be made here".to_owned() })
 }
 
 /// `file:./a%20b?query`: all but plain characters by their numbers.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY;
 use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params,
+    Connection, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params,
 };
 
 use super::{Backend, StoreError, Summary, Take, schema, statements, summary};
-use crate::{ExperimentRecord, RunRecord};
+use crate::{BRIEF_VERSION, ExperimentRecord, RunRecord};
 
 /// Time for which another process that is writing is waited for.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
@@ -29,6 +29,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Sqlite {
     path: PathBuf,
     connection: Connection,
+    /// False for a file that nobody may bring up to date, of a version without them.
+    has_briefs: bool,
 }
 
 impl Sqlite {
@@ -50,12 +52,16 @@ impl Sqlite {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match Self::open_with(path, flags) {
-            Err(error @ StoreError::Io { .. }) => match look::open(path) {
-                Ok(connection) => Ok(Self { path: path.to_owned(), connection }),
-                Err(_) => Err(error),
-            },
+            Err(error @ StoreError::Io { .. }) => Self::open_read_only(path).map_err(|_| error),
             opened => opened,
         }
+    }
+
+    /// Opens a file that holds a store and changes nothing; its schema may be an older one.
+    pub(super) fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        let (connection, version) = look::open(path)?;
+        let has_briefs = version >= schema::WITH_BRIEFS;
+        Ok(Self { path: path.to_owned(), connection, has_briefs })
     }
 
     /// Where another process creates the file, or closes it as the last, SQLite answers at once
@@ -86,11 +92,29 @@ impl Sqlite {
         connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
         connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
         schema::migrate(path, &mut connection)?;
-        Ok(Self { path: path.to_owned(), connection })
+        Ok(Self { path: path.to_owned(), connection, has_briefs: true })
     }
 
     fn failed(&self, error: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, error)
+    }
+
+    /// Hands over the ids and records that a statement finds.
+    fn each(
+        &self,
+        statement: &str,
+        parameters: &[&dyn ToSql],
+        take: Take<'_>,
+    ) -> Result<(), StoreError> {
+        let mut all = || {
+            let mut statement = self.connection.prepare(statement)?;
+            let mut rows = statement.query(parameters)?;
+            while let Some(row) = rows.next()? {
+                take(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+            }
+            Ok(())
+        };
+        all().map_err(|error| self.failed(error))
     }
 }
 
@@ -105,22 +129,31 @@ impl Backend for Sqlite {
         saved.map(drop).map_err(|error| self.failed(error))
     }
 
-    fn save_run(&self, run: &RunRecord, json: &str) -> Result<(), StoreError> {
-        let saved = self.connection.execute(
-            statements::SAVE_RUN,
-            params![
-                run.id,
-                run.experiment_id,
-                run.workload,
-                run.stack,
-                run.block,
-                run.order,
-                run.started_at.to_string(),
-                run.validity.valid,
-                json
-            ],
-        );
-        saved.map(drop).map_err(|error| match error.sqlite_error() {
+    fn save_run(&self, run: &RunRecord, json: &str, brief: Option<&str>) -> Result<(), StoreError> {
+        let both = || {
+            let behavior = TransactionBehavior::Immediate;
+            let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
+            transaction.execute(
+                statements::SAVE_RUN,
+                params![
+                    run.id,
+                    run.experiment_id,
+                    run.workload,
+                    run.stack,
+                    run.block,
+                    run.order,
+                    run.started_at.to_string(),
+                    run.validity.valid,
+                    json
+                ],
+            )?;
+            if let Some(brief) = brief {
+                transaction
+                    .execute(statements::SAVE_BRIEF, params![run.id, BRIEF_VERSION, brief])?;
+            }
+            transaction.commit()
+        };
+        both().map_err(|error: rusqlite::Error| match error.sqlite_error() {
             Some(cause) if cause.extended_code == SQLITE_CONSTRAINT_FOREIGNKEY => {
                 StoreError::Forgotten { at: self.path.clone().into(), run: run.id.clone() }
             }
@@ -142,29 +175,18 @@ impl Backend for Sqlite {
     }
 
     fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
-        let mut all = || {
-            let mut statement = self.connection.prepare(statements::RUNS_BY_ROWID)?;
-            let mut rows = statement.query([experiment_id])?;
-            while let Some(row) = rows.next()? {
-                take(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
-            }
-            Ok(())
-        };
-        all().map_err(|error| self.failed(error))
+        self.each(statements::RUNS_BY_ROWID, params![experiment_id], take)
+    }
+
+    fn each_brief(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError> {
+        if !self.has_briefs {
+            return self.each_run(experiment_id, take);
+        }
+        self.each(statements::BRIEFS_BY_ROWID, params![experiment_id, BRIEF_VERSION], take)
     }
 
     fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError> {
-        let mut all = || {
-            let mut statement = self.connection.prepare(statements::RUN)?;
-            for id in ids {
-                let mut rows = statement.query([id])?;
-                while let Some(row) = rows.next()? {
-                    take(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
-                }
-            }
-            Ok(())
-        };
-        all().map_err(|error| self.failed(error))
+        ids.iter().try_for_each(|id| self.each(statements::RUN, params![id], take))
     }
 
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError> {

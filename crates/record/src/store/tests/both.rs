@@ -225,6 +225,8 @@ fn one_run_that_cannot_be_read_hides_no_other(at: &Location) {
     (0..3).for_each(|order| store.save_run(&run(&one, order)).unwrap());
     let spoil = |which: &str| {
         execute(at, &format!("UPDATE run SET record = '{{' WHERE {which}"));
+        let ids = format!("SELECT id FROM run WHERE {which}");
+        execute(at, &format!("UPDATE brief SET record = '{{' WHERE run_id IN ({ids})"));
     };
     spoil("ordinal = 1");
     let (runs, bad) = store.readable_runs(&one.id).unwrap();
