@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use millstream_diagnose::causes::{Cause, built_in};
 use millstream_foreign::{command, lines};
-use millstream_lab::experiment::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_lab::investigate::{
     CommandSubject, Figure, Investigation, Options, WorkloadSubject, investigate as find,
     known_figure, tried,
 };
 use millstream_lab::runner::{self, Interrupt};
+use millstream_plan::{Definition, Overrides, is_name, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::own_folder::file_name;
 use millstream_record::store::Location;

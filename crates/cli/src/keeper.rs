@@ -1,8 +1,8 @@
 //! Keeps the runs of an experiment, and says how far it is.
 
-use millstream_lab::experiment::PlannedRun;
 use millstream_lab::investigate::{CommandRuns, RUNS_LEAST};
 use millstream_lab::runner::Observer;
+use millstream_plan::PlannedRun;
 use millstream_record::error::Error;
 use millstream_record::store::{Location, Store};
 use millstream_record::{ExperimentRecord, RunRecord};

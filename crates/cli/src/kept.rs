@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use millstream_foreign::{command, shown};
-use millstream_lab::experiment::Definition;
-use millstream_lab::experiment::builtins;
 use millstream_lab::join::{Kept, beside, pool};
 use millstream_lab::report;
+use millstream_plan::{Definition, builtins};
 use millstream_record::error::Error;
 use millstream_record::store::{Readable, Store, StoreError};
 use millstream_record::{ExperimentRecord, RunRecord};

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use millstream_foreign::shown;
-use millstream_lab::experiment::PlannedRun;
-use millstream_lab::workload::Workload;
+use millstream_plan::{PlannedRun, Workload};
 use millstream_record::{RunRecord, keys};
 
 use crate::output::say;

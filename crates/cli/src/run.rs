@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::experiment::{FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_lab::journal::{ELSEWHERE, sweep};
 use millstream_lab::leftovers::StateDir;
 use millstream_lab::remote::{FarHost, Token};
 use millstream_lab::report::Report;
 use millstream_lab::runner::{self, Addresses, Places, Setting};
-use millstream_lab::workload::ALL;
+use millstream_plan::{ALL, FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use millstream_lab::experiment::is_name;
+use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::own_folder::of_another;
 use millstream_record::store::Location;

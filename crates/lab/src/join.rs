@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::experiment::Factor;
-use crate::workload::Workload;
+use millstream_plan::{Factor, Workload};
 use millstream_record::{ExperimentRecord, RunRecord};
 
 /// An experiment with its runs in the order of execution.

@@ -7,7 +7,6 @@
 pub mod clog;
 pub mod compare;
 pub mod environment;
-pub mod experiment;
 pub mod features;
 pub mod groups;
 pub mod guard;

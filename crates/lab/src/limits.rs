@@ -1,22 +1,5 @@
 //! Limits and defaults of the laboratory, in one place.
 
-/// Most blocks of an experiment.
-pub const REPEATS_LIMIT: u32 = 10_000;
-/// Most runs of an experiment.
-pub const RUNS_LIMIT: u64 = 100_000;
-/// Blocks when nothing is said.
-pub const DEFAULT_REPEATS: u32 = 5;
-/// Measured stretch of a run when nothing is said.
-pub const DEFAULT_DURATION_S: f64 = 4.0;
-/// Warm-up of a run when nothing is said.
-pub const DEFAULT_WARMUP_S: f64 = 1.0;
-/// Shortest measured stretch: below it the kernel's CPU accounting says little.
-pub const DURATION_LEAST_S: f64 = 0.1;
-/// Longest measured stretch and warm-up.
-pub const DURATION_LIMIT_S: f64 = 86_400.0;
-/// Longest name of an experiment.
-pub const NAME_LIMIT_BYTES: usize = 64;
-
 /// Width of an interval of the series that a worker keeps.
 pub const INTERVAL_MS: u64 = 100;
 /// Steps of the probes in a run: what lasts longer than so many of the usual length has longer ones.

@@ -7,19 +7,16 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
+use measure::{Measured, measure};
 use millstream_diagnose::compare::{Comparison, Difference, P_CHANGE, compare, differ};
 use millstream_diagnose::stats::RUNS_FOR_A_CLAIM;
-use millstream_lab::experiment::is_name;
 use millstream_lab::investigate::{FIGURE_UNIT, is_other_prefix};
+use millstream_plan::is_name;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
 
-use measure::{Measured, measure};
-
-use crate::exits;
-use crate::kept;
-use crate::output;
 use crate::values::{Database, name, seconds, whole};
+use crate::{exits, kept, output};
 
 /// For `gate --help`.
 pub const HELP: &str = "\

@@ -21,7 +21,7 @@ pub(crate) use histograms::histograms_of;
 
 use crate::features::features;
 use crate::report::flame::flame_difference;
-use crate::workload::Workload;
+use millstream_plan::Workload;
 use millstream_record::error::Error;
 use millstream_record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_label, keys};
 

@@ -2,12 +2,12 @@
 
 use millstream_diagnose::causes::{Cause, Force};
 use millstream_diagnose::scaling::Scaling;
+use millstream_plan::Workload;
+use millstream_record::error::Error;
+use millstream_record::{RunRecord, THREADS, configuration_label};
 
 use super::{Investigation, Options, Subject, look};
 use crate::features::{by_threads, threads_of};
-use crate::workload::Workload;
-use millstream_record::error::Error;
-use millstream_record::{RunRecord, THREADS, configuration_label};
 
 /// Runs that were kept, as what is investigated.
 struct Stored {

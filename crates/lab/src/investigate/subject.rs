@@ -1,11 +1,11 @@
 //! What can be investigated.
 
 use millstream_diagnose::causes::Force;
-
-use crate::experiment::{Definition, FACTORS, Factor, Overrides};
-use crate::priority;
+use millstream_plan::{Definition, FACTORS, Factor, Overrides};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord};
+
+use crate::priority;
 
 /// The level of a factor that leaves it as it was in the observed runs.
 pub const KEEP: &str = "keep";
@@ -99,7 +99,7 @@ impl Subject for WorkloadSubject<'_> {
             priority::may_raise()?;
         }
         let workload = self.definition.workloads[0];
-        let is_known = |factor: &&crate::experiment::Factor| {
+        let is_known = |factor: &&millstream_plan::Factor| {
             factor.name == force.factor && factor.is_of(workload)
         };
         match FACTORS.iter().find(is_known) {

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use millstream_plan::{DURATION_LIMIT_S, Factor, Task};
+use millstream_record::{Environment, Probes};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Factor;
 use crate::limits;
 use crate::worker::Reply;
-use crate::workload::Task;
-use millstream_record::{Environment, Probes};
 
 /// From the runner to the far side. There is nothing else that it does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,7 +86,7 @@ impl FarJob {
         if let Some(name) = &self.congestion {
             allowed("congestion", name.clone())?;
         }
-        let most_s = longest_s(limits::DURATION_LIMIT_S, limits::DURATION_LIMIT_S);
+        let most_s = longest_s(DURATION_LIMIT_S, DURATION_LIMIT_S);
         if !(0.0..=most_s).contains(&self.most_s) {
             return Err(format!("most_s is {}; allowed: 0 to {most_s}", self.most_s));
         }
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     fn job(request_bytes: &str) -> FarJob {
-        let workload = crate::workload::Workload::of("tcp_rr").unwrap();
+        let workload = millstream_plan::Workload::of("tcp_rr").unwrap();
         let task = Task::new(workload, [("request_bytes", request_bytes)]);
         FarJob { task, buffer_bytes: None, congestion: None, most_s: 60.0 }
     }

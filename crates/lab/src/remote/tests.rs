@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use millstream_plan::{Task, Workload};
 use serde_json::json;
 
-use super::WorkerProgram;
 use super::door::UNPROVED;
 use super::message::{Answer, FarJob, Request};
 use super::wire::{self, Receiver, Sender};
-use super::{FarHost, Token, serve};
+use super::{FarHost, Token, WorkerProgram, serve};
 use crate::interrupt::Interrupt;
 use crate::worker::Reply;
-use crate::workload::{Task, Workload};
 
 const RIGHT: &str = "the right token, long";
 

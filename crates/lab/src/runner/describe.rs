@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use millstream_plan::{Definition, FACTORS, Factor};
+use millstream_record::{Difference, ExperimentRecord};
+
 use super::Setting;
 use crate::environment;
-use crate::experiment::{Definition, FACTORS, Factor};
-use millstream_record::{Difference, ExperimentRecord};
 
 /// Fills in everything that is known beforehand.
 pub(super) fn fill(

@@ -23,9 +23,9 @@ use distance::Distances;
 use machine::MachineTime;
 pub use places::{Addresses, Places};
 
-use crate::experiment::{Definition, PlannedRun, plan, shuffle_seed};
 use crate::leftovers::StateDir;
 use crate::limits;
+use millstream_plan::{Definition, PlannedRun, plan, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
 
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn first_look() -> Vec<PlannedRun> {
-        plan(&crate::experiment::builtin("first-look").unwrap(), 3)
+        plan(&millstream_plan::builtin("first-look").unwrap(), 3)
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn without_tap_devices_nothing_runs_over_the_impaired_path() {
         let access = Access { hosts: Ok(()), ..Access::nothing("no /dev/net/tun") };
-        let judge = plan(&crate::experiment::builtin("judge-quick").unwrap(), 3);
+        let judge = plan(&millstream_plan::builtin("judge-quick").unwrap(), 3);
         let mut notes = Vec::new();
         let error = possible(judge.clone(), &access, &mut notes).unwrap_err();
         assert!(matches!(error, Error::Refused(_)), "{error}");

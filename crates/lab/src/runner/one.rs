@@ -9,19 +9,19 @@ mod steps;
 
 use std::time::{Duration, Instant};
 
+use millstream_plan::{Definition, PlannedRun};
+
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
 use super::{Interrupt, Setting, given_back, results, still};
-use crate::experiment::{Definition, PlannedRun};
 use crate::hosts::{Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
-use crate::integrity;
 use crate::leftovers::Claim;
-use crate::limits;
 use crate::netlink::Interface;
 use crate::probe::{self, NetSource, Sampler};
 use crate::remote::WorkerProcess;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
+use crate::{integrity, limits};
 pub(super) use asked::two_cpus;
 use asked::{Link, on_this_host, overridden_control, path_seed, placement};
 use idle::IdleLimit;

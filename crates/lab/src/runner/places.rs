@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use crate::experiment::{Factor, PlannedRun};
+use millstream_plan::{Factor, PlannedRun, Workload};
+use millstream_record::error::Error;
+
 use crate::netlink::Interface;
 use crate::remote::FarHost;
-use crate::workload::Workload;
-use millstream_record::error::Error;
 
 /// Where the two ends are.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +188,7 @@ fn has(address: IpAddr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{builtin, plan};
+    use millstream_plan::{builtin, plan};
 
     fn at(far: &str) -> Addresses {
         Addresses { near: None, far: far.parse().unwrap(), host: None }

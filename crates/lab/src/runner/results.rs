@@ -1,13 +1,15 @@
 //! From what the workers counted to the results of the record.
 
+use millstream_diagnose::stats::median;
+use millstream_plan::{Joined, Measure, Plan};
+use millstream_record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
+
 use super::machine::MachineUse;
 use super::soak;
 use crate::integrity::Claim;
 use crate::limits;
 use crate::worker::{EndReport, Sample};
-use crate::workload::{Counts, End, Joined, Measure, Plan};
-use millstream_diagnose::stats::median;
-use millstream_record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
+use crate::workload::{Counts, End};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
@@ -363,7 +365,7 @@ fn latencies(record: &mut RunRecord, ends: &[EndReport]) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::workload::{Task, Workload};
+    use millstream_plan::{Task, Workload};
 
     pub(in crate::runner) fn plan(workload: &str, levels: &[(&str, &str)]) -> Plan {
         Task::new(Workload::of(workload).unwrap(), levels.iter().copied()).plan()

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use millstream::link::{Link, PairEnd};
+use millstream_plan::Task;
+use millstream_record::EngineRecord;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-
-use millstream::link::{Link, PairEnd};
 
 use super::protocol::{Job, StackJob};
 use super::stack::{self, SocketOptions};
 use crate::limits;
-use crate::transport::LinkBytes;
-use crate::transport::Network;
-use crate::workload::{End, Outcome, Ports, Progress, Task};
-use millstream_record::EngineRecord;
+use crate::transport::{LinkBytes, Network};
+use crate::workload::{self, End, Outcome, Ports, Progress};
 
 /// What the main thread tells a data thread.
 enum Step {
@@ -200,14 +199,12 @@ fn live(
     tell(Told::Prepared(opened.notes.clone()))?;
     let session = match steps.recv().map_err(|_| out_of_turn())? {
         Step::Listen(address) => {
-            let listening = task
-                .listen(network, address)
+            let listening = workload::listen(task, network, address)
                 .map_err(|e| failed(&format!("listen at {address}"), e))?;
             tell(Told::Listening(listening.ports.clone()))?;
             listening.accept(network).map_err(|e| failed("accept", e))?
         }
-        Step::Connect(address, ports) => task
-            .connect(network, address, &ports)
+        Step::Connect(address, ports) => workload::connect(task, network, address, &ports)
             .map_err(|e| failed(&format!("connect to {address}"), e))?,
     };
     tell(Told::Connected)?;

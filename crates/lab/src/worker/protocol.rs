@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use hdrhistogram::Histogram;
+use millstream_plan::Task;
+use millstream_record::{EngineRecord, TcpInfoRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::transport::LinkBytes;
-use crate::workload::{Counts, End, Ports, Task, Whereabouts, Wrong};
-use millstream_record::{EngineRecord, TcpInfoRecord};
+use crate::workload::{Counts, End, Ports, Whereabouts, Wrong};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,32 +6,24 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
-use super::{Calls, Joined, Measure, Outcome, Progress, monotonic_ns};
+use super::{Calls, Outcome, Part, Progress, monotonic_ns};
 use crate::transport::{ListenerId, Network, read_exact, write_all};
-use millstream_record::keys;
 
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "tcp_crr",
-    result: keys::TRANSACTIONS,
-    own_factors: &[],
-    factors: &["request_bytes", "response_bytes", "congestion"],
-    watched: false,
-    plan: |_| Plan { joined: Joined::Calls, measure: Measure::Transactions },
-    work: |network, part, progress| {
-        let bytes = |name| part.task.number(name);
-        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
-        match part.calls {
-            Calls::To(peer) => ask(network, peer, request, response, progress),
-            Calls::At(listener, from) => {
-                answer(network, (listener, from), request, response, progress)
-            }
-            Calls::None => Err(io::ErrorKind::NotConnected.into()),
-        }
-    },
-};
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let bytes = |name| part.task.number(name);
+    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+    match part.calls {
+        Calls::To(peer) => ask(network, peer, request, response, progress),
+        Calls::At(listener, from) => answer(network, (listener, from), request, response, progress),
+        Calls::None => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
 
 /// The asking end. A transaction's latency is from before the call that connects until the end of the stream is read.
 pub(super) fn ask(

@@ -9,91 +9,29 @@ use std::io;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use millstream_plan::STAMP_BYTES;
 
 use super::datagrams::{BATCH, Flow, LOOK, Pace, QUIET};
-use super::kind::{Kind, Plan};
 use super::transactions::latencies;
-use super::{End, Joined, Measure, Outcome, Part, Progress, Tracker, monotonic_ns};
-use crate::experiment::{Factor, Levels};
+use super::{End, Outcome, Part, Progress, Tracker, monotonic_ns};
 use crate::transport::{DatagramId, Network};
-use millstream_record::keys;
 
-/// Bytes of the moment that a datagram begins with.
-const STAMP_BYTES: usize = 8;
 /// Of each datagram that the far host looks at.
 const SEEN_BYTES: usize = 64;
 /// A sender that may send again within this time looks at its clock until then: a sleep lasts longer.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// A factor that says how the router works, where that is not the kernel.
-const fn of_router(
-    name: &'static str,
-    levels: Levels,
-    default: &'static str,
-    help: &'static str,
-) -> Factor {
-    Factor { millstream_only: true, ..Factor::own(name, levels, default, help) }
-}
-
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "forward",
-    result: keys::PACKETS,
-    own_factors: &[
-        Factor::own(
-            "payload_bytes",
-            Levels::Number(STAMP_BYTES as u64, 65_507),
-            "18",
-            "payload bytes of a datagram; 18 over IPv4 make the shortest frame of Ethernet, 60 bytes",
-        ),
-        Factor::own(
-            "send_packets_per_s",
-            Levels::WordsOrNumber(&["max"], 1, 100_000_000),
-            "max",
-            "datagrams that are sent each second; max = as fast as the sender can",
-        ),
-        Factor::own(
-            "flows",
-            Levels::Number(1, 1024),
-            "1",
-            "sockets that send in turn, 32 datagrams each at the most",
-        ),
-        of_router(
-            "router_link",
-            Levels::Words(&["tap", "xdp", "packet"]),
-            "tap",
-            "the router's links, to either host: TAP devices, or AF_XDP or packet sockets on the ends of veth pairs",
-        ),
-        of_router(
-            "ring_packets",
-            Levels::WordsOrNumber(&["auto"], 64, 4096),
-            "auto",
-            "packets that a ring of the router's links takes: the queue of a TAP device, each ring of an AF_XDP socket, \
-             the receive buffer of a packet socket; auto = as the links are made",
-        ),
-        Factor::own(
-            "router_cpu",
-            Levels::Words(&["own", "near", "far", "free"]),
-            "own",
-            "the router on the first CPU that neither host has (else on the far host's), on that of a host, or wherever \
-             the kernel puts it; a kernel's router with own and far on any but the near host's, else where that sends",
-        ),
-    ],
-    factors: &[],
-    watched: false,
-    plan: |task| {
-        let flows = task.number("flows");
-        let datagram_bytes = Some(task.number("payload_bytes"));
-        Plan {
-            joined: Joined::Flows(flows),
-            measure: Measure::Bulk { near_sends: flows, far_sends: 0, datagram_bytes },
-        }
-    },
-    work: |network, part, progress| match part.end {
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    match part.end {
         End::Near => send(network, &part, progress),
         End::Far => receive(network, &part, progress),
-    },
-};
+    }
+}
 
 /// Sends by each socket in turn until it is to stop.
 fn send(network: &mut dyn Network, part: &Part<'_>, progress: &Progress) -> io::Result<Outcome> {

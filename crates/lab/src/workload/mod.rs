@@ -4,7 +4,6 @@ mod admission;
 mod crr;
 mod datagrams;
 mod forward;
-mod kind;
 mod rr;
 mod soak;
 mod stream;
@@ -21,53 +20,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
+use millstream_plan::{Joined, Measure, Task, Workload};
+use millstream_record::TcpInfoRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::transport::{ConnId, ConnInfo, DatagramId, ListenerId, Network};
-use millstream_record::TcpInfoRecord;
 
 pub use admission::Ticket;
 use admission::{Admission, BACKLOG};
-pub use kind::{ALL, Kind, Plan, Task, Workload};
 use whereabouts::Tracker;
 pub use whereabouts::Whereabouts;
-
-/// What joins the two ends of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joined {
-    /// Connections for the whole run: so many on which the near host sends, and so many on which the far host does.
-    Connections {
-        /// On which the near host sends.
-        near_sends: usize,
-        /// On which the far host sends.
-        far_sends: usize,
-        /// Small writes are sent at once (no Nagle).
-        nodelay: bool,
-    },
-    /// A connection for each transaction, which the near host opens.
-    Calls,
-    /// So many sockets for datagrams at each end, of which some may be lost.
-    Sockets(usize),
-    /// So many sockets for datagrams of the near end, all to one of the far end, by way of a router.
-    Flows(usize),
-}
-
-/// What a task counts, from which its results follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Payload that arrived.
-    Bulk {
-        /// How many connections or sockets the near host sends on.
-        near_sends: usize,
-        /// The same of the far host.
-        far_sends: usize,
-        /// Payload of each packet, where the packets are the workload's own.
-        datagram_bytes: Option<usize>,
-    },
-    /// Pairs of request and response.
-    Transactions,
-}
 
 /// Which end of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,112 +251,81 @@ pub struct Listening {
     pub ports: Ports,
 }
 
-impl Plan {
-    /// Bulk data on as many connections each way as the factor `count` and `direction` say.
-    fn of_streams(task: &Task, count: &str) -> Self {
-        let (near_sends, far_sends) = task.each_way(task.number(count));
-        Self {
-            joined: Joined::Connections { near_sends, far_sends, nodelay: false },
-            measure: Measure::Bulk { near_sends, far_sends, datagram_bytes: None },
+/// Starts to listen on fresh ports.
+pub fn listen(task: Task, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
+    let plan = task.plan();
+    let ports = Ports { ticket: Ticket::fresh()?, ..Ports::default() };
+    let mut listening = Listening { task, listeners: None, sockets: vec![], ports };
+    if let Some(count) = plan.far_sockets() {
+        for _ in 0..count {
+            let (socket, taken) = network.bind_datagrams((address, 0).into())?;
+            listening.sockets.push(socket);
+            listening.ports.datagrams.push(taken.port());
         }
+        return Ok(listening);
     }
-
-    /// Whether it is of datagrams, of which some may be lost.
-    pub fn is_of_datagrams(self) -> bool {
-        matches!(self.joined, Joined::Sockets(_) | Joined::Flows(_))
-    }
-
-    /// Connections of bulk data on which the near and the far host send.
-    pub fn streams(self) -> Option<(usize, usize)> {
-        match (self.joined, self.measure) {
-            (Joined::Connections { .. }, Measure::Bulk { near_sends, far_sends, .. }) => {
-                Some((near_sends, far_sends))
-            }
-            _ => None,
-        }
-    }
-
-    /// Sockets for datagrams that the far end binds.
-    fn far_sockets(self) -> Option<usize> {
-        match self.joined {
-            Joined::Sockets(count) => Some(count),
-            Joined::Flows(_) => Some(2),
-            _ => None,
-        }
-    }
-
-    /// Connections for the whole run.
-    fn lanes(self) -> (usize, usize) {
-        match self.joined {
-            Joined::Connections { near_sends, far_sends, .. } => (near_sends, far_sends),
-            _ => (0, 0),
-        }
-    }
+    let (near, far) = plan.lanes();
+    let (near_sends, first) = network.listen((address, 0).into(), near.max(BACKLOG))?;
+    let (far_sends, second) = network.listen((address, 0).into(), far.max(BACKLOG))?;
+    listening.listeners = Some((near_sends, far_sends));
+    listening.ports.near_sends = first.port();
+    listening.ports.far_sends = second.port();
+    Ok(listening)
 }
 
-impl Task {
-    /// Starts to listen on fresh ports.
-    pub fn listen(self, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
-        let plan = self.plan();
-        let ports = Ports { ticket: Ticket::fresh()?, ..Ports::default() };
-        let mut listening = Listening { task: self, listeners: None, sockets: vec![], ports };
-        if let Some(count) = plan.far_sockets() {
+/// Opens all connections, one after the other.
+pub fn connect(
+    task: Task,
+    network: &mut dyn Network,
+    address: IpAddr,
+    ports: &Ports,
+) -> io::Result<Session> {
+    let plan = task.plan();
+    let (near, far) = plan.lanes();
+    let mut session = Session::new(task, End::Near);
+    for _ in 0..near {
+        let conn = ports.ticket.connect(network, (address, ports.near_sends).into())?;
+        session.lanes.push(Lane { conn, sends: true });
+    }
+    for _ in 0..far {
+        let conn = ports.ticket.connect(network, (address, ports.far_sends).into())?;
+        session.lanes.push(Lane { conn, sends: false });
+    }
+    match (plan.joined, ports.datagrams.as_slice()) {
+        (Joined::Flows(count), &[greeting, port]) => {
+            datagrams::greet(network, (address, greeting).into(), &ports.ticket)?;
             for _ in 0..count {
-                let (socket, taken) = network.bind_datagrams((address, 0).into())?;
-                listening.sockets.push(socket);
-                listening.ports.datagrams.push(taken.port());
+                let socket = datagrams::bound_to(network, (address, port).into())?;
+                session.sockets.push(socket);
             }
-            return Ok(listening);
         }
-        let (near, far) = plan.lanes();
-        let (near_sends, first) = network.listen((address, 0).into(), near.max(BACKLOG))?;
-        let (far_sends, second) = network.listen((address, 0).into(), far.max(BACKLOG))?;
-        listening.listeners = Some((near_sends, far_sends));
-        listening.ports.near_sends = first.port();
-        listening.ports.far_sends = second.port();
-        Ok(listening)
+        (_, all) => {
+            for &port in all {
+                let to = (address, port).into();
+                session.sockets.push(datagrams::greet(network, to, &ports.ticket)?);
+            }
+        }
     }
+    if plan.joined == Joined::Calls {
+        let to = (address, ports.near_sends).into();
+        ports.ticket.announce(network, to)?;
+        session.calls = Calls::To(to);
+    }
+    session.ready(network)
+}
 
-    /// Opens all connections, one after the other.
-    pub fn connect(
-        self,
-        network: &mut dyn Network,
-        address: IpAddr,
-        ports: &Ports,
-    ) -> io::Result<Session> {
-        let plan = self.plan();
-        let (near, far) = plan.lanes();
-        let mut session = Session::new(self, End::Near);
-        for _ in 0..near {
-            let conn = ports.ticket.connect(network, (address, ports.near_sends).into())?;
-            session.lanes.push(Lane { conn, sends: true });
-        }
-        for _ in 0..far {
-            let conn = ports.ticket.connect(network, (address, ports.far_sends).into())?;
-            session.lanes.push(Lane { conn, sends: false });
-        }
-        match (plan.joined, ports.datagrams.as_slice()) {
-            (Joined::Flows(count), &[greeting, port]) => {
-                datagrams::greet(network, (address, greeting).into(), &ports.ticket)?;
-                for _ in 0..count {
-                    let socket = datagrams::bound_to(network, (address, port).into())?;
-                    session.sockets.push(socket);
-                }
-            }
-            (_, all) => {
-                for &port in all {
-                    let to = (address, port).into();
-                    session.sockets.push(datagrams::greet(network, to, &ports.ticket)?);
-                }
-            }
-        }
-        if plan.joined == Joined::Calls {
-            let to = (address, ports.near_sends).into();
-            ports.ticket.announce(network, to)?;
-            session.calls = Calls::To(to);
-        }
-        session.ready(network)
-    }
+fn work(network: &mut dyn Network, part: &Part<'_>, progress: &Progress) -> io::Result<Outcome> {
+    let work = match part.task.workload {
+        Workload::TcpStream => stream::work,
+        Workload::TcpRr => rr::work,
+        Workload::TcpCrr => crr::work,
+        Workload::UdpStream => udp_stream::work,
+        Workload::UdpRr => udp_rr::work,
+        Workload::UdpPps => udp_pps::work,
+        Workload::Forward => forward::work,
+        Workload::Soak => soak::work,
+    };
+    work(network, part, progress)
 }
 
 impl Listening {
@@ -446,7 +378,7 @@ impl Session {
     /// all that was sent is received before this returns.
     pub fn run(self, network: &mut dyn Network, progress: &Progress) -> io::Result<Outcome> {
         let Session { task, end, lanes, sockets, calls } = self;
-        Task::work(network, Part { task: &task, end, lanes, sockets, calls }, progress)
+        work(network, &Part { task: &task, end, lanes, sockets, calls }, progress)
     }
 }
 

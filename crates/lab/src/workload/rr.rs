@@ -2,33 +2,24 @@
 
 use std::io;
 
-use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
-use super::{End, Joined, Lane, Measure, Outcome, Progress, describe, monotonic_ns};
+use super::{End, Lane, Outcome, Part, Progress, describe, monotonic_ns};
 use crate::transport::{ConnId, Network, read_exact, write_all};
-use millstream_record::keys;
 
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "tcp_rr",
-    result: keys::TRANSACTIONS,
-    own_factors: &[],
-    factors: &["request_bytes", "response_bytes", "congestion"],
-    watched: false,
-    plan: |_| Plan {
-        joined: Joined::Connections { near_sends: 1, far_sends: 0, nodelay: true },
-        measure: Measure::Transactions,
-    },
-    work: |network, part, progress| {
-        let bytes = |name| part.task.number(name);
-        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
-        let conn = part.lanes.first().ok_or(io::ErrorKind::NotConnected)?.conn;
-        match part.end {
-            End::Near => ask(network, conn, request, response, progress),
-            End::Far => answer(network, conn, request, response, progress),
-        }
-    },
-};
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let bytes = |name| part.task.number(name);
+    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+    let conn = part.lanes.first().ok_or(io::ErrorKind::NotConnected)?.conn;
+    match part.end {
+        End::Near => ask(network, conn, request, response, progress),
+        End::Far => answer(network, conn, request, response, progress),
+    }
+}
 
 /// The asking end. A transaction's latency is from before the call that sends
 /// the request until after the call that completes the response.

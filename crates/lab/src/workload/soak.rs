@@ -11,39 +11,19 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::kind::{Kind, Plan};
-use super::{End, Lane, Outcome, Progress, Tracker, Wrong, describe, monotonic_ns};
-use crate::experiment::{Factor, Levels};
+use super::{End, Lane, Outcome, Part, Progress, Tracker, Wrong, describe, monotonic_ns};
 use crate::transport::Network;
-use millstream_record::keys;
 
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "soak",
-    result: keys::THROUGHPUT,
-    own_factors: &[
-        Factor::own(
-            "soak_streams",
-            Levels::Number(3, 1024),
-            "3",
-            "connections of soak (per direction)",
-        ),
-        Factor::own(
-            "disk_mib",
-            Levels::WordsOrNumber(&["off"], 1, 1 << 20),
-            "64",
-            "MiB of a file of the near host (in TMPDIR, else /var/tmp) that is read, sought in and written meanwhile",
-        ),
-    ],
-    factors: &["direction", "message_bytes", "congestion"],
-    watched: true,
-    plan: |task| Plan::of_streams(task, "soak_streams"),
-    work: |network, part, progress| {
-        let disk_mib = if part.end == End::Near { part.task.number("disk_mib") } else { 0 };
-        let bytes = (part.task.number("message_bytes"), disk_mib);
-        run(network, part.end, &part.lanes, bytes, progress)
-    },
-};
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let disk_mib = if part.end == End::Near { part.task.number("disk_mib") } else { 0 };
+    let bytes = (part.task.number("message_bytes"), disk_mib);
+    run(network, part.end, &part.lanes, bytes, progress)
+}
 
 /// How often a thread without anything ready looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);

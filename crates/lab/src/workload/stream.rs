@@ -5,12 +5,10 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::kind::{Kind, Plan};
-use super::{End, Lane, Outcome, Progress, Tracker, describe};
-use crate::experiment::{Factor, Levels};
-use crate::transport::{ConnId, Network};
 use millstream_record::TcpInfoRecord;
-use millstream_record::keys;
+
+use super::{End, Lane, Outcome, Part, Progress, Tracker, describe};
+use crate::transport::{ConnId, Network};
 
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;
@@ -19,25 +17,16 @@ const WAIT_BYTES: usize = 256 * 1024;
 /// How often a thread without anything ready looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "tcp_stream",
-    result: keys::THROUGHPUT,
-    own_factors: &[Factor::own(
-        "streams",
-        Levels::Number(1, 1024),
-        "1",
-        "connections (per direction)",
-    )],
-    factors: &["direction", "message_bytes", "congestion", "api", "rival"],
-    watched: false,
-    plan: |task| Plan::of_streams(task, "streams"),
-    work: |network, part, progress| {
-        let is_shared = part.task.level("api") == "zero-copy";
-        let calls = Calls::new(part.task.number("message_bytes"), is_shared);
-        run(network, part.end, &part.lanes, calls, progress)
-    },
-};
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let is_shared = part.task.level("api") == "zero-copy";
+    let calls = Calls::new(part.task.number("message_bytes"), is_shared);
+    run(network, part.end, &part.lanes, calls, progress)
+}
 
 fn run(
     network: &mut dyn Network,

@@ -87,7 +87,7 @@ fn over<N: Network>(
     let (at_near, at_far) = (task.clone(), task.clone());
     let server = thread::spawn(move || {
         let mut network = far_network();
-        let listening = at_far.listen(&mut network, address).unwrap();
+        let listening = listen(at_far, &mut network, address).unwrap();
         tell.send(listening.ports.clone()).unwrap();
         let outcome = listening.accept(&mut network).unwrap().run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
@@ -98,7 +98,7 @@ fn over<N: Network>(
     let client = thread::spawn(move || {
         let mut network = near_network();
         strangers(&mut network, address, &ports);
-        let session = at_near.connect(&mut network, address, &ports).unwrap();
+        let session = connect(at_near, &mut network, address, &ports).unwrap();
         let outcome = session.run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
         outcome.unwrap()

@@ -5,30 +5,24 @@ use std::io;
 use std::time::Duration;
 
 use super::admission::{GREETING_BYTES, is_greeting};
-use super::kind::{Kind, Plan};
 use super::transactions::Transactions;
-use super::{End, Joined, Measure, Outcome, Progress, monotonic_ns};
+use super::{End, Outcome, Part, Progress, monotonic_ns};
 use crate::transport::{DatagramId, Network};
-use millstream_record::keys;
 
-/// See the module's promise.
-pub(super) const KIND: Kind = Kind {
-    name: "udp_rr",
-    result: keys::TRANSACTIONS,
-    own_factors: &[],
-    factors: &["request_bytes", "response_bytes"],
-    watched: false,
-    plan: |_| Plan { joined: Joined::Sockets(1), measure: Measure::Transactions },
-    work: |network, part, progress| {
-        let bytes = |name| part.task.number(name);
-        let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
-        let socket = *part.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
-        match part.end {
-            End::Near => ask(network, socket, request, response, progress),
-            End::Far => answer(network, socket, request, response, progress),
-        }
-    },
-};
+/// Works at one end until `progress` says stop, then ends what it has in order.
+pub(super) fn work(
+    network: &mut dyn Network,
+    part: &Part<'_>,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let bytes = |name| part.task.number(name);
+    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+    let socket = *part.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
+    match part.end {
+        End::Near => ask(network, socket, request, response, progress),
+        End::Far => answer(network, socket, request, response, progress),
+    }
+}
 
 /// How long an answer is waited for.
 const REPEAT_AFTER: Duration = Duration::from_millis(200);

@@ -1,16 +1,16 @@
 //! What the configuration of a run asks for: its link, its CPUs, its task, and what each end is to do.
 
+use millstream_plan::{Configuration, Task};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::Run;
-use crate::experiment::Configuration;
 use crate::hosts::{PREFIX_V4, PREFIX_V6, Path};
 use crate::probe::Absent;
 use crate::runner::distance::Cpus;
 use crate::runner::{Addresses, Places};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};
-use crate::workload::{End, Task};
+use crate::workload::End;
 
 /// CPUs of the near and of the far host: the first two that this process may use; where there is one, both have that.
 pub(super) fn placement(level: &str) -> (Option<usize>, Option<usize>) {
@@ -322,7 +322,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Workload;
+    use millstream_plan::Workload;
 
     #[test]
     fn an_engine_is_on_the_cpu_of_its_own_application_at_either_end() {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use millstream::link::{Burst, Faults, Link, Reorder};
+use millstream_plan::Configuration;
+use millstream_record::error::Error;
+use millstream_record::{RUNNER, RunRecord, keys};
 
 use super::Run;
 use super::steps::Measured;
-use crate::experiment::Configuration;
 use crate::hosts::{Between, Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
 use crate::impair::{EndConfig, Forwarder, Way, describe};
 use crate::integrity::{self, Claim};
@@ -15,8 +17,6 @@ use crate::remote::WorkerProcess;
 use crate::runner::results;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Ports};
-use millstream_record::error::Error;
-use millstream_record::{RUNNER, RunRecord, keys};
 
 /// What Ethernet adds to a packet on the path.
 const LINK_HEADER_BYTES: u64 = 14;
@@ -200,7 +200,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(measured: &Measured, plan: crate::workload::Plan) -> Self {
+    fn of(measured: &Measured, plan: millstream_plan::Plan) -> Self {
         let rival = (!measured.rivals.is_empty())
             .then(|| results::stream_bits_per_s(plan, &measured.rivals));
         Self {
@@ -244,7 +244,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Definition, plan};
+    use millstream_plan::{Definition, plan};
 
     fn configured(factors: &str) -> Configuration {
         let text = format!(

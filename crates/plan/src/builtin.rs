@@ -36,7 +36,7 @@ pub fn builtin(name: &str) -> Option<Definition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::plan;
+    use crate::plan;
 
     #[test]
     fn every_builtin_parses_under_its_own_name() {

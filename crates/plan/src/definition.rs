@@ -22,12 +22,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use millstream_foreign::shown;
+use millstream_record::error::Error;
 use toml::{Table, Value};
 
-use super::factor::{FACTORS, Factor, ROUTERS, STACKS};
-use crate::limits;
-use crate::workload::{ALL, Workload};
-use millstream_record::error::Error;
+use super::factor::Factor;
+use super::factors::{FACTORS, ROUTERS, STACKS};
+use super::limits;
+use super::workload::{ALL, Workload};
 
 /// Levels by the name of their factor.
 pub type Choices = BTreeMap<String, Vec<String>>;

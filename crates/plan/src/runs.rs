@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::definition::Definition;
-use super::factor::{FACTORS, Factor};
-use crate::workload::Workload;
+use super::factor::Factor;
+use super::factors::FACTORS;
+use super::workload::Workload;
 
 /// One way of running: workload, stack and a level of every factor it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

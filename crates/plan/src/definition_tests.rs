@@ -129,8 +129,8 @@ fn of_transactions_there_is_no_rival() {
     let error = refusal(&text("\"tcp_rr\""));
     assert!(error.contains("no factor 'rival' for tcp_rr"), "{error}");
     let both = Definition::parse("x", &text("\"tcp_rr\", \"tcp_stream\"")).unwrap();
-    let runs = crate::experiment::plan(&both, 1);
-    let with = |run: &&crate::experiment::PlannedRun| run.configuration.level("rival") != "none";
+    let runs = crate::plan(&both, 1);
+    let with = |run: &&crate::PlannedRun| run.configuration.level("rival") != "none";
     assert!(runs.iter().filter(with).all(|run| run.configuration.workload == stream()));
     assert!(runs.iter().any(|run| with(&run)));
 }
@@ -222,7 +222,7 @@ fn an_experiment_that_never_ends_is_refused_before_it_is_planned() {
     // Two of offload and two of buffers; tcp_stream has four times as many.
     let mut definition = Definition::parse("x", GOOD).unwrap();
     assert_eq!(definition.block_runs(), 20);
-    assert_eq!(crate::experiment::plan(&definition, 1).len(), 3 * 20);
+    assert_eq!(crate::plan(&definition, 1).len(), 3 * 20);
     let repeats = |repeats| Overrides { repeats: Some(repeats), ..Overrides::default() };
     definition.apply(&repeats(5_000)).unwrap();
     let error = definition.apply(&repeats(5_001)).unwrap_err().to_string();
