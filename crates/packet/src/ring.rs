@@ -69,7 +69,7 @@ pub struct Consumer<T> {
     seen_tail: usize,
 }
 
-/// A ring for at least `capacity` items (the next power of two).
+/// Returns a ring for at least `capacity` items (the next power of two).
 ///
 /// # Panics
 /// If that is beyond what can be addressed.
@@ -173,7 +173,7 @@ impl<T> Producer<T> {
         self.shared.len()
     }
 
-    /// True if nothing was inside at this moment.
+    /// Returns true if nothing was inside at this moment.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -183,7 +183,7 @@ impl<T> Producer<T> {
         self.shared.slots.len()
     }
 
-    /// True once the consumer is gone: nobody will take what is put.
+    /// Returns true once the consumer is gone: nobody will take what is put.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
@@ -221,7 +221,8 @@ impl<T> Consumer<T> {
         Some(self.take_first())
     }
 
-    /// As [`pop`](Self::pop) without its fence, as [`poll_bulk`](Self::poll_bulk) is.
+    /// Takes an item as [`pop`](Self::pop) does, without its fence, as
+    /// [`poll_bulk`](Self::poll_bulk).
     #[inline]
     pub fn poll(&mut self) -> Option<T> {
         (self.glance() != 0).then(|| self.take_first())
@@ -244,10 +245,10 @@ impl<T> Consumer<T> {
         self.take(n, out)
     }
 
-    /// As [`pop_bulk`](Self::pop_bulk) without its fence, for who polls: 0 promises nothing. Before
-    /// it goes to sleep the consumer issues a sequentially consistent fence and asks
-    /// [`is_empty`](Self::is_empty); the [`push`](Producer::push) that this does not see then
-    /// returns `true`.
+    /// Takes items as [`pop_bulk`](Self::pop_bulk) does, without its fence, for a consumer that
+    /// polls: 0 promises nothing. Before it goes to sleep the consumer issues a sequentially
+    /// consistent fence and asks [`is_empty`](Self::is_empty); the [`push`](Producer::push) that
+    /// this does not see then returns `true`.
     #[inline]
     pub fn poll_bulk(&mut self, limit: usize, out: impl FnMut(T)) -> usize {
         let n = self.glance().min(limit);
@@ -303,7 +304,7 @@ impl<T> Consumer<T> {
         self.shared.len()
     }
 
-    /// True if nothing was inside at this moment.
+    /// Returns true if nothing was inside at this moment.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -313,8 +314,8 @@ impl<T> Consumer<T> {
         self.shared.slots.len()
     }
 
-    /// True once the producer is gone. What is inside can still be taken: closed, then empty, is
-    /// the end.
+    /// Returns true once the producer is gone. What is inside can still be taken: closed, then
+    /// empty, is the end.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)

@@ -17,37 +17,37 @@ impl Instant {
     /// The last moment that can be written.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The moment `nanos` after the start of the clock.
+    /// Returns the moment `nanos` after the start of the clock.
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The moment `micros` after the start of the clock, saturating.
+    /// Returns the moment `micros` after the start of the clock, saturating.
     #[inline]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// The moment `millis` after the start of the clock, saturating.
+    /// Returns the moment `millis` after the start of the clock, saturating.
     #[inline]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds since the start of the clock.
     #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to `self`, or `None` if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or `None` if `earlier` is later.
     #[inline]
     pub fn checked_duration_since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
-    /// The time from `earlier` to `self`, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[inline]
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -13,14 +13,14 @@ pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The all-routers multicast address, `ff02::2` (RFC 4291 section 2.7.1).
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// The link-local address of an Ethernet interface: `fe80::/64` with its EUI-64 identifier (RFC
-/// 2464 section 5).
+/// Returns the link-local address of an Ethernet interface: `fe80::/64` with its EUI-64 identifier
+/// (RFC 2464 section 5).
 pub const fn link_local(mac: MacAddr) -> Ipv6Addr {
     mac.link_local()
 }
 
-/// The address with the modified EUI-64 interface identifier of an Ethernet address in a /64
-/// network (RFC 4291 appendix A): what a host takes up from an advertised prefix (RFC 4862
+/// Returns the address with the modified EUI-64 interface identifier of an Ethernet address in a
+/// /64 network (RFC 4291 appendix A): what a host takes up from an advertised prefix (RFC 4862
 /// section 5.5.3). The last 64 bits of `network` do not count.
 pub const fn eui64(network: Ipv6Addr, mac: MacAddr) -> Ipv6Addr {
     let id = mac.link_local().to_bits() as u64;

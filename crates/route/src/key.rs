@@ -10,23 +10,23 @@ pub(crate) trait Key: Copy + Ord {
     #[cfg(test)]
     const ZERO: Self;
 
-    /// `width` bits from bit `offset` on, counted from the front. `offset` is below [`Self::BITS`],
-    /// `width` between 1 and 24; what lies beyond the end is zero.
+    /// Returns `width` bits from bit `offset` on, counted from the front. `offset` is below
+    /// [`Self::BITS`], `width` between 1 and 24; what lies beyond the end is zero.
     fn bits(self, offset: u32, width: u32) -> usize;
 
-    /// The first 32 bits.
+    /// Returns the first 32 bits.
     fn front(self) -> u32;
 
-    /// The byte behind the first `offset` bits, whole bytes of an address.
+    /// Returns the byte behind the first `offset` bits, whole bytes of an address.
     fn byte(self, offset: u32) -> usize;
 
-    /// The first `len` bits, the others cleared.
+    /// Returns the first `len` bits, the others cleared.
     fn network(self, len: u8) -> Self;
 
-    /// The last address of the network of `len` bits that this address is in.
+    /// Returns the last address of the network of `len` bits that this address is in.
     fn last(self, len: u8) -> Self;
 
-    /// As an address.
+    /// Returns it as an address.
     fn addr(self) -> IpAddr;
 }
 

@@ -13,7 +13,7 @@ impl LinkId {
     /// No link of an engine gets this number.
     pub const NONE: Self = Self(u16::MAX);
 
-    /// The number as an index.
+    /// Returns the number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -44,13 +44,13 @@ impl Prefix {
     /// All of IPv6: the destination of a default route.
     pub const DEFAULT_V6: Self = Self { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// An address with a prefix length; `None` when the length is beyond the family's.
+    /// Returns an address with a prefix length; `None` when the length is beyond the family's.
     pub fn new(addr: IpAddr, len: u8) -> Option<Self> {
         let prefix = Self { addr, len };
         prefix.is_valid().then_some(prefix)
     }
 
-    /// The prefix that holds this one address.
+    /// Returns the prefix that holds this one address.
     pub const fn host(addr: IpAddr) -> Self {
         Self { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
     }
@@ -65,8 +65,8 @@ impl Prefix {
         if self.addr.is_ipv4() { 32 } else { 128 }
     }
 
-    /// The same network with the host bits cleared. A length beyond the family's counts as the
-    /// family's.
+    /// Returns the same network with the host bits cleared. A length beyond the family's counts as
+    /// the family's.
     pub fn network(&self) -> Self {
         let len = self.len.min(self.max_len());
         let addr = match self.addr {
@@ -86,8 +86,8 @@ impl Prefix {
         }
     }
 
-    /// The directed broadcast address of an IPv4 network (RFC 1122 section 3.2.1.3); `None` for
-    /// IPv6, and for /31 (RFC 3021) and /32, which have none.
+    /// Returns the directed broadcast address of an IPv4 network (RFC 1122 section 3.2.1.3); `None`
+    /// for IPv6, and for /31 (RFC 3021) and /32, which have none.
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.addr {
             IpAddr::V4(a) if self.len < 31 => {
@@ -127,7 +127,7 @@ impl std::error::Error for NotAPrefix {}
 impl FromStr for Prefix {
     type Err = NotAPrefix;
 
-    /// `ADDRESS/LENGTH`, or an address alone for that one host.
+    /// Reads `ADDRESS/LENGTH`, or an address alone for that one host.
     fn from_str(text: &str) -> Result<Self, NotAPrefix> {
         let Some((addr, len)) = text.split_once('/') else {
             return text.parse().map(Self::host).map_err(|_| NotAPrefix);

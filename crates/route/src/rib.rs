@@ -91,7 +91,7 @@ impl Numbers {
         hops
     }
 
-    /// The route of this number.
+    /// Returns the route of this number.
     fn get(&self, number: u32) -> Route {
         match &self.held[number as usize].0 {
             Hops::One(route) => *route,
@@ -135,7 +135,7 @@ struct Map<K> {
 }
 
 impl<K: Key> Map<K> {
-    /// The numbers of a prefix's routes, the one in force first.
+    /// Returns the numbers of a prefix's routes, the one in force first.
     fn numbers<'a>(&'a self, value: &'a u32) -> &'a [u32] {
         match value & SEVERAL {
             0 => core::slice::from_ref(value),
@@ -143,7 +143,7 @@ impl<K: Key> Map<K> {
         }
     }
 
-    /// The number of what readers are to find: a route, or several.
+    /// Returns the number that readers are to find: of a route, or of several.
     fn in_force(&self, value: u32) -> u32 {
         if value & SEVERAL == 0 {
             return value;
@@ -152,7 +152,7 @@ impl<K: Key> Map<K> {
         sharers.unwrap_or(numbers[0])
     }
 
-    /// The same for a prefix, if it has a route.
+    /// Returns the same for a prefix, if it has a route.
     fn in_force_of(&self, key: K, len: u8) -> Option<u32> {
         self.by_prefix.get(&(key, len)).map(|&value| self.in_force(value))
     }
@@ -340,8 +340,8 @@ impl<K: Key> Family<K> {
         }
     }
 
-    /// All routes from one of a prefix on, the one in force being the first: with its place among
-    /// those of its prefix.
+    /// Returns all routes from one of a prefix on, the one in force being the first: with its place
+    /// among those of its prefix.
     pub fn iter_from(
         &self,
         (key, len): (K, u8),
@@ -357,7 +357,7 @@ impl<K: Key> Family<K> {
         })
     }
 
-    /// All routes with their prefixes, by prefix and then metric.
+    /// Returns all routes with their prefixes, by prefix and then metric.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Route)> + '_ {
         self.map.by_prefix.iter().flat_map(move |((key, len), value)| {
             let prefix = Prefix { addr: key.addr(), len: *len };

@@ -35,22 +35,22 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route to what is on the link itself.
+    /// Returns a route to what is on the link itself.
     pub const fn on_link(link: LinkId) -> Self {
         Self { link, gateway: None, mtu: None, metric: 0, reject: None, weight: 1 }
     }
 
-    /// A route through a router.
+    /// Returns a route through a router.
     pub const fn via(link: LinkId, gateway: IpAddr) -> Self {
         Self { gateway: Some(gateway), ..Self::on_link(link) }
     }
 
-    /// A route that leads nowhere, so that no route for a shorter prefix is taken.
+    /// Returns a route that leads nowhere, so that no route for a shorter prefix is taken.
     pub const fn rejecting(reject: Reject) -> Self {
         Self { reject: Some(reject), ..Self::on_link(LinkId::NONE) }
     }
 
-    /// The neighbour that a packet for `destination` is handed to on this route.
+    /// Returns the neighbour that a packet for `destination` is handed to on this route.
     pub fn next_hop(&self, destination: IpAddr) -> IpAddr {
         self.gateway.unwrap_or(destination)
     }

@@ -101,7 +101,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The route of the longest prefix that covers `addr`; of several that share its flows
+    /// Returns the route of the longest prefix that covers `addr`; of several that share its flows
     /// ([`RouteTable::set_multipath`]) the first. Writes nothing, allocates nothing and waits for
     /// nobody.
     #[inline]
@@ -109,8 +109,8 @@ impl Routes {
         self.lookup_flow(addr, || 0)
     }
 
-    /// The same for a flow with this hash, evenly spread over 32 bits: of several routes that share
-    /// flows the same one each time. It is asked for only where there are several.
+    /// Returns the same for a flow with this hash, evenly spread over 32 bits: of several routes
+    /// that share flows the same one each time. It is asked for only where there are several.
     #[inline]
     pub fn lookup_flow(&self, addr: IpAddr, hash: impl Fn() -> u32) -> Option<&Route> {
         #[cfg(feature = "clogs")]
@@ -120,8 +120,8 @@ impl Routes {
         self.tables.lookup_flow(addr, hash)
     }
 
-    /// The route of the longest prefix that covers `addr`; of several that share its flows the one
-    /// that leads by `link`, where there is one, else the first.
+    /// Returns the route of the longest prefix that covers `addr`; of several that share its flows
+    /// the one that leads by `link`, where there is one, else the first.
     pub fn lookup_by(&self, addr: IpAddr, link: LinkId) -> Option<&Route> {
         match addr {
             IpAddr::V4(addr) => self.tables.v4.lookup_by(addr.to_bits(), link),
@@ -148,7 +148,7 @@ impl Routes {
         );
     }
 
-    /// The same for IPv6.
+    /// Does the same for IPv6.
     #[inline]
     pub fn lookup_v6<'a>(
         &'a self,
@@ -165,8 +165,8 @@ impl Routes {
         );
     }
 
-    /// The generation of the table at the last [`refresh`](Self::refresh); goes into a header
-    /// template. What is looked up is of this generation or newer.
+    /// Returns the generation of the table at the last [`refresh`](Self::refresh); goes into a
+    /// header template. What is looked up is of this generation or newer.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -237,13 +237,13 @@ impl Default for RouteTable {
 }
 
 impl RouteTable {
-    /// An empty table with the usual limit, [`ROUTES_LIMIT`].
+    /// Returns an empty table with the usual limit, [`ROUTES_LIMIT`].
     pub fn new() -> Self {
         Self::with_limit(ROUTES_LIMIT)
     }
 
-    /// An empty table that holds at most `limit` routes, alternatives included; four million at
-    /// most, which is what its arrays can number.
+    /// Returns an empty table that holds at most `limit` routes, alternatives included; four
+    /// million at most, which is what its arrays can number.
     pub fn with_limit(limit: usize) -> Self {
         let (v4, v6) = (Family::new(), Family::new());
         let current = Tables { v4: Arc::clone(v4.fib()), v6: Arc::clone(v6.fib()) };
@@ -265,7 +265,7 @@ impl RouteTable {
         let _ = self.shared.lock.set(Arc::clone(lock));
     }
 
-    /// A reader that sees the table as it is now.
+    /// Returns a reader that sees the table as it is now.
     pub fn reader(&self) -> Routes {
         Routes {
             tables: self.tables(),
@@ -337,7 +337,7 @@ impl RouteTable {
         result
     }
 
-    /// The route of the longest prefix that covers `addr`, as readers see it: inside
+    /// Returns the route of the longest prefix that covers `addr`, as readers see it: inside
     /// [`change`](Self::change), as before it.
     #[inline]
     pub fn lookup(&self, addr: IpAddr) -> Option<&Route> {
@@ -353,15 +353,15 @@ impl RouteTable {
         self.generation
     }
 
-    /// All routes with their prefixes, by prefix and then metric: the first of a prefix is in
-    /// force.
+    /// Returns all routes with their prefixes, by prefix and then metric: the first of a prefix is
+    /// in force.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Route)> + '_ {
         self.v4.iter().chain(self.v6.iter())
     }
 
-    /// The same from one on, for who walks the table a part at a time: the route of this `prefix`
-    /// in this `place` among its routes, or the next one there is. Each comes with its place.
-    /// Finding the first takes logarithmic time.
+    /// Returns the same from one on, for a caller that walks the table a part at a time: the route
+    /// of this `prefix` in this `place` among its routes, or the next one there is. Each comes with
+    /// its place. Finding the first takes logarithmic time.
     pub fn iter_from(
         &self,
         prefix: Prefix,

@@ -107,9 +107,9 @@ pub struct HeaderTemplate {
 }
 
 impl HeaderTemplate {
-    /// For packets that bring their transport header with them. `ethernet` is `None` on a link
-    /// that carries IP packets without one. The length, identification and ECN of `ip` do not
-    /// count; it is no fragment.
+    /// Returns a template for packets that bring their transport header with them. `ethernet` is
+    /// `None` on a link that carries IP packets without one. The length, identification and ECN of
+    /// `ip` do not count; it is no fragment.
     ///
     /// # Panics
     /// When `ip` is a fragment or its addresses are of two families.
@@ -140,7 +140,7 @@ impl HeaderTemplate {
         }
     }
 
-    /// For UDP datagrams of a flow: packets bring only their data.
+    /// Returns a template for UDP datagrams of a flow: packets bring only their data.
     ///
     /// # Panics
     /// As [`new`](Self::new), and when the protocol of `ip` is not UDP.
@@ -167,24 +167,24 @@ impl HeaderTemplate {
         self.generations == now
     }
 
-    /// Bytes it puts in front of a packet: the headroom to ask for.
+    /// Returns the number of bytes it puts in front of a packet: the headroom to ask for.
     #[inline]
     pub const fn header_len(&self) -> usize {
         self.len as usize
     }
 
-    /// Bytes of the link header it begins with.
+    /// Returns the number of bytes of the link header it begins with.
     pub const fn link_header_len(&self) -> usize {
         self.l3 as usize
     }
 
-    /// Bytes of the IP header.
+    /// Returns the number of bytes of the IP header.
     pub const fn ip_header_len(&self) -> usize {
         (self.l4 - self.l3) as usize
     }
 
-    /// The headers, with lengths, identification, ECN and checksums still to be written: what
-    /// [`stamp`](Self::stamp) completes.
+    /// Returns the headers, with lengths, identification, ECN and checksums still to be written:
+    /// what [`stamp`](Self::stamp) completes.
     #[inline]
     pub fn headers(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -429,7 +429,7 @@ fn length_sum(transport_len: usize) -> u32 {
     u32::from(high) + u32::from(low)
 }
 
-/// Where the checksum of a protocol that covers the pseudo-header is in its header.
+/// Returns the offset of the checksum in the header of a protocol that covers the pseudo-header.
 const fn checksum_offset(protocol: Protocol) -> Option<u8> {
     match protocol {
         Protocol::TCP => Some(tcp::CHECKSUM_OFFSET as u8),

@@ -32,12 +32,12 @@ impl Accumulator {
         self.odd ^= len % 2 == 1;
     }
 
-    /// The partial sum, folded.
+    /// Returns the partial sum, folded.
     pub const fn sum(self) -> u32 {
         fold(self.sum)
     }
 
-    /// The two bytes of the checksum field.
+    /// Returns the two bytes of the checksum field.
     pub const fn finish(self) -> [u8; 2] {
         finish(self.sum)
     }

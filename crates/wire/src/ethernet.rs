@@ -40,8 +40,8 @@ impl MacAddr {
         !self.is_multicast() && self != Self::ZERO
     }
 
-    /// The group address for a multicast IP address (RFC 1112, 6.4; RFC 2464, 7),
-    /// the broadcast address for the IPv4 one; `None` for a unicast address.
+    /// Returns the group address for a multicast IP address (RFC 1112, 6.4; RFC 2464, 7), the
+    /// broadcast address for the IPv4 one; `None` for a unicast address.
     pub const fn for_multicast(address: IpAddr) -> Option<Self> {
         match address {
             IpAddr::V4(Ipv4Addr::BROADCAST) => Some(Self::BROADCAST),
@@ -57,7 +57,7 @@ impl MacAddr {
         }
     }
 
-    /// The link-local IPv6 address made of this one (RFC 4291, appendix A).
+    /// Returns the link-local IPv6 address made of this one (RFC 4291, appendix A).
     pub const fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         let id = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
@@ -122,7 +122,7 @@ impl EtherType {
     /// An 802.1Q tag follows.
     pub const VLAN: Self = Self(0x8100);
 
-    /// The type for an address's family.
+    /// Returns the type for an address's family.
     pub const fn of(address: &IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::IPV4,
@@ -138,12 +138,12 @@ impl EtherType {
 pub struct VlanTag(pub u16);
 
 impl VlanTag {
-    /// The VLAN identifier, 0 to 4095; 0 means a priority without a VLAN.
+    /// Returns the VLAN identifier, 0 to 4095; 0 means a priority without a VLAN.
     pub const fn id(self) -> u16 {
         self.0 & 0xfff
     }
 
-    /// The priority code point, 0 to 7.
+    /// Returns the priority code point, 0 to 7.
     pub const fn priority(self) -> u8 {
         (self.0 >> 13) as u8
     }
@@ -163,7 +163,7 @@ pub struct EthernetHeader {
 }
 
 impl EthernetHeader {
-    /// A header without tag.
+    /// Returns a header without tag.
     pub const fn new(dst: MacAddr, src: MacAddr, ethertype: EtherType) -> Self {
         Self { dst, src, ethertype, vlan: None }
     }

@@ -67,7 +67,7 @@ impl Sources<'_> {
     }
 }
 
-/// An address of four or sixteen bytes.
+/// Returns an address of four or sixteen bytes.
 fn address(bytes: &[u8]) -> IpAddr {
     match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
         (Ok(v4), _) => Ipv4Addr::from(v4).into(),
@@ -115,7 +115,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Bytes that it takes in a report.
+    /// Returns the number of bytes that it takes in a report.
     pub fn len(&self) -> usize {
         let address_len = Sources::address_len(self.group.is_ipv4());
         4 + address_len * (1 + self.sources.len())
@@ -172,7 +172,8 @@ fn parse_mld(bytes: &[u8]) -> Option<GroupMessage<'_>> {
     query(group.into(), generation, within, more)
 }
 
-/// A query for `group`, any address for all groups, with what follows it in the newest version.
+/// Returns a query for `group`, any address for all groups, with what follows it in the newest
+/// version.
 fn query(
     group: IpAddr,
     generation: Generation,
@@ -211,7 +212,7 @@ fn float16(code: u16) -> u32 {
     if code < 32_768 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// Bytes of a report of these records.
+/// Returns the number of bytes of a report of these records.
 pub fn report_len(records: &[Record<'_>]) -> usize {
     REPORT_LEN + records.iter().map(Record::len).sum::<usize>()
 }
@@ -244,7 +245,7 @@ pub fn emit_report(version: Version, records: &[Record<'_>], buffer: &mut [u8]) 
     len
 }
 
-/// Bytes of a message of an older version.
+/// Returns the number of bytes of a message of an older version.
 pub const fn old_len(version: Version) -> usize {
     match version {
         Version::V4 => 8,

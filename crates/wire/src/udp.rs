@@ -25,7 +25,7 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// A header whose checksum the caller stores later.
+    /// Returns a header whose checksum the caller stores later.
     pub const fn new(src_port: u16, dst_port: u16, payload_len: usize) -> Self {
         Self { src_port, dst_port, payload_len, checksum: [0; 2] }
     }

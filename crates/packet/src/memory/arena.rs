@@ -105,12 +105,12 @@ fn next_tag() -> Result<u32, PoolError> {
 }
 
 impl Arena {
-    /// An arena with its initial frames, views and blocks, and one handle counted.
+    /// Returns an arena with its initial frames, views and blocks, and one handle counted.
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         Self::marked(config, 0)
     }
 
-    /// The same, with `marks` in its tag.
+    /// Returns the same, with `marks` in its tag.
     pub(crate) fn marked(config: PoolConfig, marks: u32) -> Result<Arc<Self>, PoolError> {
         let arena = Arc::new(Self {
             tag: next_tag()? | marks,
@@ -142,7 +142,7 @@ impl Arena {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The arena that a descriptor belongs to.
+    /// Returns the arena that a descriptor belongs to.
     ///
     /// # Safety
     /// The entry is owned and not at home: so the arena is kept alive by a handle, a cache, or
@@ -156,7 +156,7 @@ impl Arena {
         }
     }
 
-    /// One item past the magazines: for a thread that is ending.
+    /// Takes one item past the magazines: for a thread that is ending.
     pub(crate) fn take_one(&self, stock: &Stock) -> Option<Entry> {
         let mut out = vec![None; stock.depot.half()];
         let n = stock.depot.take(&mut out);
@@ -254,7 +254,7 @@ impl Arena {
         self.frames.all_home() && self.views.all_home() && self.blocks.all_home()
     }
 
-    /// The tag of a stock's descriptors when they are free.
+    /// Returns the tag of a stock's descriptors when they are free.
     pub(crate) fn tag_of(&self, item: Item) -> u32 {
         if item == Item::Block { self.tag | IN_BLOCK } else { self.tag }
     }

@@ -26,7 +26,7 @@ impl Clogs {
 }
 
 impl Pool {
-    /// As [`Pool::new`], with faults switched on for its frames.
+    /// Makes a pool as [`Pool::new`] does, with faults switched on for its frames.
     ///
     /// # Errors
     /// As there.

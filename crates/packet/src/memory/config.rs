@@ -68,7 +68,8 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// A pool of exactly `frames` frames and as many views, without blocks, that does not grow.
+    /// Returns a pool of exactly `frames` frames and as many views, without blocks, that does not
+    /// grow.
     pub fn fixed(frames: usize) -> Self {
         Self {
             initial_frames: frames,

@@ -92,7 +92,7 @@ unsafe impl<T: Send> Sync for Depot<T> {}
 unsafe impl<T: Send> Send for Depot<T> {}
 
 impl<T: Copy> Depot<T> {
-    /// An empty depot with room for `limit` items, exchanged by `half`.
+    /// Returns an empty depot with room for `limit` items, exchanged by `half`.
     pub(crate) fn new(limit: usize, half: usize) -> Self {
         let half = half.max(1);
         let count = limit.div_ceil(half) + SPARE_BUNDLES;
@@ -168,7 +168,7 @@ impl<T: Copy> Depot<T> {
         }
     }
 
-    /// A bundle with room, popped. Whole halves go into empty ones; odd lots fill up a partial one
+    /// Pops a bundle with room. Whole halves go into empty ones; odd lots fill up a partial one
     /// first, so that there are never more partial ones than threads that put at once.
     fn bundle_for(&self, items: usize) -> u32 {
         let (first, second) = if items >= self.half {

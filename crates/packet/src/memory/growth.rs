@@ -194,14 +194,14 @@ impl Arena {
 }
 
 impl ExtentBook {
-    /// The start of a chunk.
+    /// Returns the start of a chunk.
     fn chunk(&self, number: usize) -> NonNull<u8> {
         debug_assert!((number + 1) * CHUNK_SIZE_BYTES <= self.mapping.len());
         // SAFETY: inside the mapping.
         unsafe { self.mapping.base().add(number * CHUNK_SIZE_BYTES) }
     }
 
-    /// A chunk that was given back, to be used again; its memory provided if so wished.
+    /// Takes a chunk that was given back, to be used again; its memory is provided if so wished.
     fn take_spare(&mut self, item: Item, provide: bool) -> Option<NonNull<u8>> {
         let number = if self.item == item { self.spare.pop() } else { None }?;
         if provide {

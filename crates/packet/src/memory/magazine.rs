@@ -68,7 +68,7 @@ impl Magazine {
         self.count.store(count as u32, Ordering::Relaxed);
     }
 
-    /// The thread's own items, in its hands for a moment.
+    /// Returns the thread's own items, in its hands for a moment.
     #[inline]
     #[expect(
         clippy::mut_from_ref,

@@ -38,7 +38,7 @@ impl Mapping {
     }
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the number of bytes of memory that the machine has.
 pub(crate) fn machine_bytes() -> usize {
     // Miri does not know; others may not tell.
     // SAFETY: only asks.

@@ -66,13 +66,13 @@ impl Pool {
         cache::take_frame(&self.arena)
     }
 
-    /// For who takes many frames.
+    /// Returns the means of taking many frames.
     #[inline]
     pub(crate) fn taking_frames(&self) -> cache::Taking<'_> {
         cache::Taking::of(&self.arena, Item::Frame)
     }
 
-    /// For who takes many views.
+    /// Returns the means of taking many views.
     #[inline]
     pub(crate) fn taking_views(&self) -> cache::Taking<'_> {
         cache::Taking::of(&self.arena, Item::View)
@@ -88,14 +88,15 @@ impl Pool {
         cache::take_view(&self.arena)
     }
 
-    /// True once the pool has run low of frames, views or blocks and could grow. One relaxed load.
+    /// Returns true once the pool has run low of frames, views or blocks and could grow. One
+    /// relaxed load.
     #[inline]
     pub fn growth_wanted(&self) -> bool {
         self.arena.growth_wanted.load(Ordering::Relaxed) != 0
     }
 
-    /// True while an allocation by this thread would find nothing. A glance at two counts, for
-    /// deciding what to do after a refusal; growth may end it.
+    /// Returns true while an allocation by this thread would find nothing. A glance at two counts,
+    /// for deciding what to do after a refusal; growth may end it.
     #[inline]
     pub fn is_dry(&self) -> bool {
         cache::is_dry(&self.arena)
@@ -111,22 +112,22 @@ impl Pool {
         is_all.then_some(total)
     }
 
-    /// Bytes of memory that its frames and blocks may become, as
+    /// Returns the number of bytes of memory that its frames and blocks may become, as
     /// [`Packet::held_bytes`](crate::Packet::held_bytes) counts them.
     pub fn limit_bytes(&self) -> usize {
         let Arena { frames, blocks, .. } = &*self.arena;
         frames.limit * FRAME_HELD_BYTES + blocks.limit * BLOCK_HELD_BYTES
     }
 
-    /// Frames that it may have.
+    /// Returns the number of frames that it may have.
     pub fn limit_frames(&self) -> usize {
         self.arena.frames.limit
     }
 
-    /// Frames that this thread could still be given, sooner or later: those in the depot and in its
-    /// own magazine, and those that growth may still add, unless the system gave none when it was
-    /// asked last. Frames in the magazines of other threads are theirs. A few relaxed loads, no
-    /// lock: for who decides by it what may be kept.
+    /// Returns the number of frames that this thread could still be given, sooner or later: those
+    /// in the depot and in its own magazine, and those that growth may still add, unless the system
+    /// gave none when it was asked last. Frames in the magazines of other threads are theirs. It
+    /// takes a few relaxed loads and no lock, for callers that decide by it what may be kept.
     pub fn free_frames(&self) -> usize {
         let frames = &self.arena.frames;
         let growth = match self.arena.growth_failed.load(Ordering::Relaxed) {
@@ -172,8 +173,8 @@ impl Pool {
         self.arena.add_holder(name)
     }
 
-    /// The mappings that carry the frames, for links that hand them to a device. From now on the
-    /// pool gives none of its memory back: a device would go on with what was there before.
+    /// Returns the mappings that carry the frames, for links that hand them to a device. From now
+    /// on the pool gives none of its memory back: a device would go on with what was there before.
     pub fn extents(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
         self.arena.hand_out_extents(|base, len, frames| extents.push(Extent { base, len, frames }));
@@ -185,9 +186,10 @@ impl Pool {
         self.arena.stats(0..usize::MAX)
     }
 
-    /// The same for who may not take long: of threads ([`PoolStats::caches`]) and of holders those
-    /// in these places alone. Frames cached by other threads count as used. Beyond the last place
-    /// both are empty; a holder that has gone may leave a place among the holders empty.
+    /// Returns the same for a caller that may not take long: of threads ([`PoolStats::caches`]) and
+    /// of holders those in these places alone. Frames cached by other threads count as used. Beyond
+    /// the last place both are empty; a holder that has gone may leave a place among the holders
+    /// empty.
     pub fn stats_in(&self, places: Range<usize>) -> PoolStats {
         self.arena.stats(places)
     }

@@ -25,14 +25,14 @@ impl Refs {
         Self(AtomicU32::new(1))
     }
 
-    /// True when the caller, a holder, is the only one: then the frame is all its own, and what
-    /// others did with it has happened before.
+    /// Returns true when the caller, a holder, is the only one: then the frame is all its own, and
+    /// what others did with it has happened before.
     #[inline]
     pub(crate) fn is_sole(&self) -> bool {
         self.0.load(Ordering::Acquire) == 1
     }
 
-    /// One more, made by a holder. True if that was the only one before.
+    /// Adds a reference, for a holder. Returns true if that was the only one before.
     #[inline]
     pub(crate) fn share(&self) -> bool {
         let first = self.is_sole();
@@ -51,7 +51,8 @@ impl Refs {
         self.0.store(2, Ordering::Relaxed);
     }
 
-    /// One less. True if that was the last one: the frame goes home, its count 1 again.
+    /// Takes a reference off. Returns true if that was the last one: the frame goes home, its count
+    /// 1 again.
     #[inline]
     pub(crate) fn release(&self) -> bool {
         if self.is_sole() {

@@ -77,9 +77,9 @@ impl PoolStats {
         self.caches.iter().fold(0, |sum, cache| sum.saturating_add(cache.frames))
     }
 
-    /// Bytes that are in packets and that no holder has said to have: on links, in batches, in the
-    /// application's hands. 0 when holders say more than is out: a frame cut in two is charged
-    /// twice.
+    /// Returns the bytes that are in packets and that no holder has said to have: on links, in
+    /// batches, in the application's hands. 0 when holders say more than is out: a frame cut in two
+    /// is charged twice.
     pub fn unclaimed_bytes(&self) -> usize {
         // Holders may report any number.
         let claimed =
@@ -313,7 +313,7 @@ impl Holder {
 }
 
 impl HolderCell {
-    /// True once the holder has been dropped, the books' own reference being the last.
+    /// Returns true once the holder has been dropped, the books' own reference being the last.
     pub(crate) fn is_gone(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1
     }

@@ -6,7 +6,7 @@ use crate::limits::{FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES};
 use crate::memory::{FRAME_UNITS, Pool};
 
 impl Pool {
-    /// One empty frame, its data starting after `headroom` bytes (at most 2,048).
+    /// Returns one empty frame, its data starting after `headroom` bytes (at most 2,048).
     #[inline]
     pub fn alloc(&self, headroom: usize) -> Option<Packet> {
         let entry = self.take_frame()?;
@@ -14,8 +14,8 @@ impl Pool {
         Some(Packet::from_ring(entry))
     }
 
-    /// One empty block of [`BLOCK_ROOM_BYTES`](crate::BLOCK_ROOM_BYTES), its data starting after
-    /// `headroom` of them: for bulk, since it is charged for whole
+    /// Returns one empty block of [`BLOCK_ROOM_BYTES`](crate::BLOCK_ROOM_BYTES), its data starting
+    /// after `headroom` of them: for bulk, since it is charged for whole
     /// ([`BLOCK_HELD_BYTES`](crate::BLOCK_HELD_BYTES)) however little it holds. `None` is ordinary:
     /// the pool has no blocks, or has to grow first. The caller takes frames then.
     #[inline]
@@ -25,8 +25,8 @@ impl Pool {
         Some(Packet::from_ring(entry))
     }
 
-    /// An empty packet with spare room for at least `capacity` bytes, over as many frames as that
-    /// takes, `headroom` bytes free before the first. All or nothing.
+    /// Returns an empty packet with spare room for at least `capacity` bytes, over as many frames
+    /// as that takes, `headroom` bytes free before the first. All or nothing.
     pub fn alloc_chain(&self, headroom: usize, capacity: usize) -> Option<Packet> {
         if capacity > PACKET_LIMIT_BYTES {
             return None;

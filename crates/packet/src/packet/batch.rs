@@ -23,7 +23,7 @@ const AHEAD: usize = 8;
 const SWAP_LEAST: usize = 16;
 
 impl PacketBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub const fn new() -> Self {
         Self { slots: [const { None }; BATCH_LIMIT], first: 0, len: 0 }
     }
@@ -73,26 +73,26 @@ impl PacketBatch {
         packet
     }
 
-    /// The packet at the front.
+    /// Returns the packet at the front.
     #[inline]
     pub fn front(&self) -> Option<&Packet> {
         if self.len == 0 { None } else { self.slots[self.first % BATCH_LIMIT].as_ref() }
     }
 
-    /// The packet at the end.
+    /// Returns the packet at the end.
     #[inline]
     pub fn back(&self) -> Option<&Packet> {
         let last = self.len.checked_sub(1)?;
         self.slots[self.slot(last)].as_ref()
     }
 
-    /// The packet at place `i` from the front.
+    /// Returns the packet at place `i` from the front.
     #[inline]
     pub fn get(&self, i: usize) -> Option<&Packet> {
         if i < self.len { self.slots[self.slot(i)].as_ref() } else { None }
     }
 
-    /// The packet at place `i` from the front, to be changed.
+    /// Returns the packet at place `i` from the front, to be changed.
     #[inline]
     pub fn get_mut(&mut self, i: usize) -> Option<&mut Packet> {
         if i >= self.len {
@@ -110,7 +110,7 @@ impl PacketBatch {
         DrainFront { left: n.min(len), first: self.first, taken: 0, len, batch: self }
     }
 
-    /// For who puts many packets at the end. They are inside when it is dropped.
+    /// Returns a guard that puts many packets at the end. They are inside when it is dropped.
     #[inline]
     pub fn filling(&mut self) -> Filling<'_> {
         Filling { first: self.first, len: self.len, batch: self }
@@ -132,8 +132,8 @@ impl PacketBatch {
         Some(packet)
     }
 
-    /// The packets from the front, for who looks into each: those some places behind are brought
-    /// into the cache.
+    /// Returns the packets from the front, for a caller that looks into each: those some places
+    /// behind are brought into the cache.
     #[inline]
     pub fn iter_ahead(&self) -> impl Iterator<Item = &Packet> {
         self.look_ahead();
@@ -171,36 +171,36 @@ impl PacketBatch {
         }
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Packets that it would take yet.
+    /// Returns the number of packets that it would take yet.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH_LIMIT - self.len
     }
 
-    /// True without a packet.
+    /// Returns true without a packet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True without room.
+    /// Returns true without room.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.len == BATCH_LIMIT
     }
 
-    /// The packets from the front.
+    /// Returns the packets from the front.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
         (0..self.len).filter_map(|i| self.slots[self.slot(i)].as_ref())
     }
 
-    /// The packets from the front, to be changed.
+    /// Returns the packets from the front, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Packet> {
         let (first, len) = (self.first, self.len);
         let (front, back) = self.slots.split_at_mut(first);
@@ -285,7 +285,7 @@ impl core::fmt::Debug for DrainFront<'_> {
 }
 
 impl DrainFront<'_> {
-    /// The next packet, if it is as asked for; any other stays, and so do those behind it.
+    /// Takes the next packet, if it is as asked for; any other stays, and so do those behind it.
     #[inline(always)]
     pub fn next_if(&mut self, is_wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         let slot = &mut self.batch.slots[(self.first + self.taken) % BATCH_LIMIT];

@@ -54,7 +54,8 @@ impl Packet {
         }
     }
 
-    /// Bytes and units of this packet and `other` in one; `None` beyond what a packet may have.
+    /// Returns the bytes and units of this packet and `other` in one; `None` beyond what a packet
+    /// may have.
     #[inline]
     pub(crate) fn joined(&self, other: &Packet) -> Option<(usize, u32)> {
         let units = more_units(self.last().held_units(), other.last().held_units())?;
@@ -116,8 +117,8 @@ impl Packet {
         self.meta_mut().payload_sum = None;
     }
 
-    /// The entry in which the first `at` bytes end, and how many of them are in it. It is the
-    /// first such entry: `at` bytes that end with a frame are wholly in that frame.
+    /// Returns the entry in which the first `at` bytes end, and how many of them are in it. It is
+    /// the first such entry: `at` bytes that end with a frame are wholly in that frame.
     fn locate(&self, at: usize) -> (Entry, usize) {
         let mut left = at;
         for entry in self.entries() {
@@ -339,7 +340,7 @@ impl RingBuilder {
         self.units += units;
     }
 
-    /// The packet; none when nothing was added.
+    /// Returns the packet; none when nothing was added.
     #[inline]
     pub(crate) fn finish(mut self) -> Option<Packet> {
         let last = self.last.take()?;

@@ -66,8 +66,8 @@ impl Packet {
         last.set_totals(total_len, units);
     }
 
-    /// One empty frame with `bytes` copied behind `headroom` (at most a frame's), or as many frames
-    /// as it takes.
+    /// Returns one frame with `bytes` copied behind `headroom` (at most a frame's), or as many
+    /// frames as that takes.
     ///
     /// # Errors
     /// When the pool has not enough frames, or the bytes exceed 4 GiB.
@@ -79,9 +79,9 @@ impl Packet {
         Ok(packet)
     }
 
-    /// A copy of `bytes` in [blocks](Pool::alloc_block) of `each` bytes; in frames what is left of
-    /// them, less than [`BULK_BYTES`], or finds no block. All in frames where no block holds
-    /// `each`.
+    /// Returns a copy of `bytes` in [blocks](Pool::alloc_block) of `each` bytes; in frames what is
+    /// left of them, less than [`BULK_BYTES`], or finds no block. All in frames where no block
+    /// holds `each`.
     ///
     /// # Errors
     /// When the pool has not enough frames, or the bytes exceed 4 GiB.
@@ -116,13 +116,13 @@ impl Packet {
         }
     }
 
-    /// Bytes of data.
+    /// Returns the number of bytes of data.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.total_len()
     }
 
-    /// True without a byte of data.
+    /// Returns true without a byte of data.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -133,7 +133,7 @@ impl Packet {
         self.entries().count()
     }
 
-    /// Bytes of memory that this packet is charged for.
+    /// Returns the number of bytes of memory that this packet is charged for.
     ///
     /// A frame of its own counts 2,048 + 64, a block 65,536 + 64. A [`view`](Self::view) counts 64:
     /// the packet that it was taken from is charged for the frame. A part that
@@ -158,21 +158,21 @@ impl Packet {
         unsafe { &*self.0.meta_ptr() }
     }
 
-    /// The same, to be written.
+    /// Returns the same, to be written.
     #[inline]
     pub fn meta_mut(&mut self) -> &mut Meta {
         // SAFETY: as above, borrowed mutably.
         unsafe { &mut *self.0.meta_ptr() }
     }
 
-    /// The bytes in the first frame: all of a packet of one frame.
+    /// Returns the bytes in the first frame: all of a packet of one frame.
     #[inline]
     pub fn head(&self) -> &[u8] {
         // SAFETY: the entry is this packet's; the borrow is the packet's.
         unsafe { self.first().bytes() }
     }
 
-    /// The bytes of a packet of one frame of its own; `None` of any other.
+    /// Returns the bytes of a packet of one frame of its own; `None` of any other.
     #[inline]
     pub fn sole(&self) -> Option<&[u8]> {
         let entry = self.0;
@@ -180,7 +180,7 @@ impl Packet {
         (entry.next() == entry && entry.is_frame()).then(|| unsafe { entry.own_bytes() })
     }
 
-    /// The same, to be written; `None` also if others refer to that frame.
+    /// Returns the same, to be written; `None` also if others refer to that frame.
     #[inline]
     pub fn sole_mut(&mut self) -> Option<&mut [u8]> {
         let entry = self.0;
@@ -190,7 +190,7 @@ impl Packet {
         is_own.then(|| unsafe { entry.own_frame_mut(entry.offset(), entry.len()) })
     }
 
-    /// The bytes in the first frame, to be written; `None` if others refer to that frame
+    /// Returns the bytes in the first frame, to be written; `None` if others refer to that frame
     /// ([`make_head_mut`](Self::make_head_mut) copies it then).
     #[inline]
     pub fn head_mut(&mut self) -> Option<&mut [u8]> {
@@ -199,9 +199,9 @@ impl Packet {
         first.is_unique().then(|| unsafe { first.frame_mut(first.offset(), first.len()) })
     }
 
-    /// The bytes in the first frame, to be written; copies just that frame if others refer to it.
-    /// Where a block has more than a frame's bytes, it copies as many as a frame has room for,
-    /// which are the first frame then.
+    /// Returns the bytes in the first frame, to be written; copies just that frame if others refer
+    /// to it. Where a block has more than a frame's bytes, it copies as many as a frame has room
+    /// for, which are the first frame then.
     ///
     /// # Errors
     /// When the copy finds no free frame, or the packet would hold more memory than one may: 128
@@ -369,7 +369,7 @@ impl Packet {
         Ok(())
     }
 
-    /// The room behind the data, frame by frame, for a read that scatters; then
+    /// Returns the room behind the data, frame by frame, for a read that scatters; then
     /// [`commit`](Self::commit) says how much was filled. Room that others may see is left out.
     pub fn spare_slices(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let last = self.0;
@@ -389,7 +389,7 @@ impl Packet {
         })
     }
 
-    /// The last entry with data, or the first one: where the spare room begins.
+    /// Returns the last entry with data, or the first one: where the spare room begins.
     fn spare_from(&self) -> Entry {
         self.entries().filter(|entry| entry.len() != 0).last().unwrap_or_else(|| self.first())
     }
@@ -466,24 +466,24 @@ impl Packet {
         self.0.set_meta(Meta::default());
     }
 
-    /// The data, frame by frame, without copying.
+    /// Returns the data, frame by frame, without copying.
     #[inline]
     pub fn slices(&self) -> Slices<'_> {
         Slices::new(self.first(), self.0)
     }
 
-    /// True if others refer to any of the frames: those cannot be written.
+    /// Returns true if others refer to any of the frames: those cannot be written.
     pub fn is_shared(&self) -> bool {
         self.entries().any(|entry| !entry.is_unique())
     }
 
-    /// The descriptors from the first to the last.
+    /// Returns the descriptors from the first to the last.
     #[inline]
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + use<> {
         self.entries_after(self.0)
     }
 
-    /// The descriptors behind `before` up to the last.
+    /// Returns the descriptors behind `before` up to the last.
     #[inline]
     pub(crate) fn entries_after(&self, before: Entry) -> impl Iterator<Item = Entry> + use<> {
         let last = self.0;
@@ -533,7 +533,7 @@ impl fmt::Debug for Packet {
 
 const _: () = assert!(size_of::<Option<Packet>>() == size_of::<usize>());
 
-/// `packet` behind what there is before it, which are bytes of one slice together.
+/// Returns `packet` behind the one before it, if any: together they are the bytes of one slice.
 fn join(before: Option<Packet>, packet: Packet) -> Packet {
     match before {
         Some(mut before) => {

@@ -54,12 +54,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Bytes not read yet.
+    /// Returns the number of bytes not read yet.
     pub fn remaining(&self) -> usize {
         self.remaining
     }
 
-    /// The contiguous bytes at this place; empty only at the end.
+    /// Returns the contiguous bytes at this place; empty only at the end.
     pub fn chunk(&mut self) -> &'a [u8] {
         if self.here.is_empty() {
             self.here = self.slices.next().unwrap_or(&[]);
@@ -105,7 +105,7 @@ impl io::Read for Reader<'_> {
 }
 
 impl Packet {
-    /// A cursor over the data.
+    /// Returns a cursor over the data.
     pub fn reader(&self) -> Reader<'_> {
         Reader { slices: self.slices(), here: &[], remaining: self.len() }
     }
@@ -116,7 +116,8 @@ impl Packet {
         if reader.skip(offset) < offset { 0 } else { reader.read(out) }
     }
 
-    /// The same, and the folded partial sum ([`crate::sum`]) of what was copied, in one pass.
+    /// Copies as [`copy_to`](Self::copy_to) does, and sums in the same pass. Returns the number of
+    /// bytes copied, and their folded partial sum ([`crate::sum`]).
     pub fn copy_and_sum_to(&self, offset: usize, out: &mut [u8]) -> (usize, u32) {
         let mut reader = self.reader();
         if reader.skip(offset) < offset {
@@ -137,8 +138,8 @@ impl Packet {
         (done, total)
     }
 
-    /// The folded partial sum ([`crate::sum`]) of `len` bytes from `offset`, or as many as there
-    /// are.
+    /// Returns the folded partial sum ([`crate::sum`]) of `len` bytes from `offset`, or as many as
+    /// there are.
     pub fn sum(&self, offset: usize, len: usize) -> u32 {
         let mut reader = self.reader();
         reader.skip(offset);

@@ -17,7 +17,7 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
-    /// A high mark, and the low mark at half of it.
+    /// Returns limits with this high mark, and the low mark at half of it.
     pub const fn new(high_bytes: usize) -> Self {
         Self { low_bytes: high_bytes / 2, high_bytes }
     }

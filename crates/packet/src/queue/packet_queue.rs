@@ -27,7 +27,7 @@ pub struct PacketQueue {
 unsafe impl Send for PacketQueue {}
 
 impl PacketQueue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub const fn new(limits: QueueLimits) -> Self {
         Self { ends: None, packets: 0, bytes: 0, gauge: Gauge::new(limits) }
     }
@@ -37,36 +37,36 @@ impl PacketQueue {
         self.gauge.set_limits(limits);
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub fn limits(&self) -> QueueLimits {
         self.gauge.limits
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     #[inline]
     pub fn len(&self) -> usize {
         self.packets
     }
 
-    /// True without a packet.
+    /// Returns true without a packet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
 
-    /// Bytes of data inside.
+    /// Returns the number of bytes of data inside.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of memory held by what is inside.
+    /// Returns the number of bytes of memory held by what is inside.
     #[inline]
     pub fn held_bytes(&self) -> usize {
         self.gauge.held
     }
 
-    /// The most memory held since the start, in bytes.
+    /// Returns the most memory held since the start, in bytes.
     pub fn high_water(&self) -> usize {
         self.gauge.high_water
     }
@@ -76,17 +76,17 @@ impl PacketQueue {
         self.gauge.refused()
     }
 
-    /// All of these, to be shown or summed up.
+    /// Returns the figures of the queue, to be shown or summed up.
     pub fn stats(&self) -> QueueStats {
         self.gauge.stats(self.bytes, 0)
     }
 
-    /// True once after the queue was full and has come down to its low mark.
+    /// Returns true once after the queue was full and has come down to its low mark.
     pub fn take_drained(&mut self) -> bool {
         self.gauge.take_drained()
     }
 
-    /// A witness of room for a packet that holds `bytes` of memory; none at the limit.
+    /// Returns a witness of room for a packet that holds `bytes` of memory; none at the limit.
     pub fn room(&self, bytes: usize) -> Option<Room> {
         self.gauge.room(bytes)
     }
@@ -101,8 +101,9 @@ impl PacketQueue {
         self.push_checked(packet, fits)
     }
 
-    /// The same, with a witness: accepted for certain if nothing was put in since
-    /// [`room`](Self::room) and the packet holds no more than asked for.
+    /// Puts a packet in as [`push_back`](Self::push_back) does, with a witness: it is accepted for
+    /// certain if nothing was put in since [`room`](Self::room) and it holds no more than asked
+    /// for.
     ///
     /// # Errors
     /// As [`push_back`](Self::push_back), otherwise.
@@ -181,7 +182,7 @@ impl PacketQueue {
         Some(packet)
     }
 
-    /// Bytes of data in the first packet.
+    /// Returns the number of bytes of data in the first packet.
     pub fn front_len(&self) -> Option<usize> {
         let mut last = self.ends?.0;
         while !last.is_queued() {

@@ -53,7 +53,7 @@ fn copy_and_sum_many(src: &[u8], dst: &mut [u8]) -> u32 {
     copy_and_sum_bulk(src, dst)
 }
 
-/// As [`copy_and_sum`], for who has a segment or more in a loop: one call less.
+/// Does as [`copy_and_sum`], for a caller that has a segment or more in a loop: one call less.
 ///
 /// # Panics
 /// When `dst` is shorter than `src`.
@@ -98,7 +98,8 @@ pub const fn finish(sum: u32) -> [u8; 2] {
     (!(fold(sum) as u16)).to_ne_bytes()
 }
 
-/// As [`finish`], from a sum of 32-bit words in memory order, of which there are less than 2^32.
+/// Returns the checksum field as [`finish`] does, for a sum of 32-bit words in memory order, of
+/// which there are less than 2^32.
 #[inline]
 pub const fn finish64(sum: u64) -> [u8; 2] {
     (!portable::fold64(sum)).to_ne_bytes()
@@ -115,7 +116,7 @@ const SHORT_BYTES: usize = 96;
 /// Up to here bytes are copied one, two, four or eight at a time, without a call.
 pub(crate) const FEW_BYTES: usize = 16;
 
-/// As [`copy_and_sum`], where the caller has seen that they are few ([`FEW_BYTES`]).
+/// Does as [`copy_and_sum`], where the caller has seen that they are few ([`FEW_BYTES`]).
 #[inline(always)]
 pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
     copy_few(src, dst);
@@ -165,7 +166,7 @@ pub enum Kernel {
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 impl Kernel {
-    /// The kernel that [`sum`] and [`copy_and_sum`] use.
+    /// Returns the kernel that [`sum`] and [`copy_and_sum`] use.
     #[inline]
     pub fn chosen() -> Self {
         match CHOSEN.load(Ordering::Relaxed) {
@@ -183,7 +184,7 @@ impl Kernel {
         widest
     }
 
-    /// The kernels that this processor has, the widest last.
+    /// Returns the kernels that this processor has, the widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|kernel| kernel.is_present())
     }

@@ -44,7 +44,7 @@ pub(super) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u16 {
     fold64(total)
 }
 
-/// The same as [`sum`], of a few bytes.
+/// Returns the same as [`sum`], of a few bytes.
 #[inline(always)]
 pub(super) fn sum_few(bytes: &[u8]) -> u16 {
     match *bytes {
@@ -54,7 +54,7 @@ pub(super) fn sum_few(bytes: &[u8]) -> u16 {
     }
 }
 
-/// The sum, not folded, of a few bytes.
+/// Returns the sum, not folded, of a few bytes.
 #[inline(always)]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     let (mut sum, mut rest) = (0, bytes);

@@ -22,7 +22,8 @@ pub(super) struct Several {
 }
 
 impl Several {
-    /// Up to [`MULTIPATH_LIMIT`] routes that share flows by their weights.
+    /// Returns the choice between up to [`MULTIPATH_LIMIT`] routes that share flows by their
+    /// weights.
     pub fn new(members: &[u32], weight: impl Fn(u32) -> u16) -> Self {
         Self { members: members.into(), last: last_ranges(members, weight) }
     }
@@ -31,8 +32,8 @@ impl Several {
         &self.members
     }
 
-    /// The number for a flow of this hash (RFC 2992: by ranges of hashes, so that few flows move
-    /// when the number of routes or a weight changes).
+    /// Returns the number for a flow of this hash (RFC 2992: by ranges of hashes, so that few flows
+    /// move when the number of routes or a weight changes).
     #[cold]
     pub fn pick(&self, hash: u32) -> Option<u32> {
         let range = u64::from(hash) >> (32 - RANGE_BITS);
@@ -41,8 +42,8 @@ impl Several {
     }
 }
 
-/// The last range of each of these routes but the last: as many are a route's as its weight says,
-/// and one at least. Behind the last route there is none.
+/// Returns the last range of each of these routes but the last: as many are a route's as its weight
+/// says, and one at least. Behind the last route there is none.
 fn last_ranges(members: &[u32], weight: impl Fn(u32) -> u16) -> [u64; MULTIPATH_LIMIT - 1] {
     let weights = || members.iter().map(|&member| u64::from(weight(member)));
     let (total, mut upto, mut end) = (weights().sum::<u64>().max(1), 0, 0);

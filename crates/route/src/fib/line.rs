@@ -50,30 +50,32 @@ impl Header {
         line[0].store(self.0, order);
     }
 
-    /// The same with the version after `old`'s.
+    /// Returns the same with the version after `old`'s.
     pub fn after(self, old: Self) -> Self {
         let version = (old.0 >> VERSION_AT).wrapping_add(1);
         Self(self.0 & ((1 << VERSION_AT) - 1) | version << VERSION_AT)
     }
 
-    /// The header of a line that is read in place `at` while it is written.
+    /// Returns the header of a line that is read in place `at` while it is written.
     pub fn moved(at: usize) -> Self {
         Self(MOVED | (at * WORDS) as u64)
     }
 
-    /// The word where the values begin, or the line that is to be read instead.
+    /// Returns the word where the values begin, or the line that is to be read instead.
     #[inline(always)]
     fn base(self) -> usize {
         self.0 as usize & ((1 << BASE_BITS) - 1)
     }
 
-    /// Values of the slots of the half before: those of the first half if `half` is 1.
+    /// Returns the number of values of the slots of the half before: those of the first half if
+    /// `half` is 1.
     #[inline(always)]
     fn before(self, half: usize) -> u32 {
         (self.0 >> BASE_BITS) as u32 & (half as u32).wrapping_neg() & ((1 << BEFORE_BITS) - 1)
     }
 
-    /// The block of values outside that the line in place `at` has, and its number of lines.
+    /// Returns the block of values outside that the line in place `at` has, and its number of
+    /// lines.
     pub fn block<K: Key>(self, line: &Line, at: usize) -> Option<(u32, usize)> {
         let bits = [1, 2].map(|half| line[half].load(Ordering::Relaxed).count_ones() as usize);
         let is_outside = self.base() != 0 && self.base() != at * WORDS + FIRST_VALUE;
@@ -106,8 +108,8 @@ impl<'a> Seen<'a> {
         Some(Self { line, header: Header::read(line, Ordering::Acquire) })
     }
 
-    /// The value of a slot: right if the line [is still](Self::is_still) as it was met behind it.
-    /// `None` if it cannot be.
+    /// Returns the value of a slot: right if the line [is still](Self::is_still) as it was met
+    /// behind it. `None` if it cannot be.
     #[inline(always)]
     pub fn value<K: Key>(&self, words: &[Line], slot: usize) -> Option<u32> {
         let Self { line, header } = *self;
@@ -151,13 +153,13 @@ fn value(words: &[Line], line: &Line, header: Header, slot: usize, shift: u32) -
     Some(if shift == WIDE { value } else { extended(value) })
 }
 
-/// A value of 16 bits as one of 32.
+/// Returns a value of 16 bits as one of 32.
 #[inline(always)]
 fn extended(value: u32) -> u32 {
     i32::from(value as i16) as u32
 }
 
-/// Lines that so many values take outside: 1, 2, 4 or 8.
+/// Returns the number of lines that so many values take outside: 1, 2, 4 or 8.
 fn block_lines(values: usize, shift: u32) -> usize {
     (values << shift).div_ceil(64 * WORDS).next_power_of_two()
 }
@@ -172,7 +174,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The contents of a line whose slots have these values.
+    /// Returns the contents of a line whose slots have these values.
     pub fn new<K: Key>(slots: &[u32; SLOTS]) -> Self {
         let (mut bits, mut values, mut len) = ([0; 2], [slots[0]; SLOTS], 1);
         for slot in 1..SLOTS {
@@ -188,13 +190,13 @@ impl Contents {
         Self { bits, values, len, shift, is_apart }
     }
 
-    /// The lines that its values take outside; 0 where they fit the line.
+    /// Returns the number of lines that its values take outside; 0 where they fit the line.
     pub fn outside(&self) -> usize {
         let is_inside = self.len << self.shift <= 64 * (WORDS - FIRST_VALUE);
         if is_inside && !self.is_apart { 0 } else { block_lines(self.len, self.shift) }
     }
 
-    /// Its values, as words.
+    /// Returns its values, as words.
     fn words(&self) -> [u64; SLOTS / 2] {
         let mut words = [0; SLOTS / 2];
         for (at, &value) in self.values[..self.len].iter().enumerate() {
@@ -213,7 +215,7 @@ impl Contents {
         }
     }
 
-    /// The header of the line in place `at`, whose values are there or in this `block`.
+    /// Returns the header of the line in place `at`, whose values are there or in this `block`.
     pub fn header(&self, at: usize, block: u32) -> Header {
         let base = match self.outside() {
             0 => at * WORDS + FIRST_VALUE,
@@ -232,7 +234,7 @@ impl Contents {
     }
 }
 
-/// The values of all slots of a line, for the one who writes it.
+/// Returns the values of all slots of a line, for the one who writes it.
 pub(super) fn values<K: Key>(words: &[Line], at: usize) -> [u32; SLOTS] {
     match Seen::read(words, at) {
         // Most lines of a new table are as they were made.

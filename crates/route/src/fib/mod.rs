@@ -74,14 +74,15 @@ pub(crate) struct Fib<K> {
 }
 
 impl<K: Key> Fib<K> {
-    /// The route of the longest prefix that covers `key`, of several that share its flows the
-    /// first. The answer was right at some moment between call and return.
+    /// Returns the route of the longest prefix that covers `key`, of several that share its flows
+    /// the first. The answer was right at some moment between call and return.
     #[inline]
     pub fn lookup(&self, key: K) -> Option<&Route> {
         self.lookup_flow(key, || 0)
     }
 
-    /// The same for a flow of this hash, which is asked for where several routes share flows.
+    /// Returns the same for a flow of this hash, which is asked for where several routes share
+    /// flows.
     #[inline]
     pub fn lookup_flow(&self, key: K, hash: impl Fn() -> u32) -> Option<&Route> {
         match self.bits {
@@ -93,7 +94,8 @@ impl<K: Key> Fib<K> {
         }
     }
 
-    /// The same, of several routes that share flows the one that leads by `link`, else the first.
+    /// Returns the same, of several routes that share flows the one that leads by `link`, else the
+    /// first.
     pub fn lookup_by(&self, key: K, link: LinkId) -> Option<&Route> {
         let number = loop {
             if let Some(number) = self.attempt(key) {
@@ -147,7 +149,7 @@ impl<K: Key> Fib<K> {
         }
     }
 
-    /// The same for [`BULK`] addresses at most, the first of them in place `start`.
+    /// Looks up [`BULK`] addresses at most, the first of them in place `start`.
     #[inline(always)]
     fn lookup_chunk<'a, A: Copy>(
         &'a self,
@@ -207,7 +209,7 @@ impl<K: Key> Fib<K> {
         }
     }
 
-    /// One walk; `None` where something that it read was changed meanwhile.
+    /// Walks the table once; `None` where something that it read was changed meanwhile.
     #[inline(always)]
     fn attempt(&self, key: K) -> Option<u32> {
         let words = &*self.words;
@@ -236,19 +238,20 @@ impl<K: Key> Fib<K> {
         seen.is_still().then_some(number)
     }
 
-    /// The slot of a key in the root.
+    /// Returns the slot of a key in the root.
     #[inline(always)]
     fn root_slot(&self, key: K) -> usize {
         (key.front() >> (u32::BITS - self.root_bits)) as usize
     }
 
-    /// The line of a slot of the node that `value` leads to.
+    /// Returns the line of a slot of the node that `value` leads to.
     #[inline(always)]
     fn below(&self, value: u32, slot: usize) -> usize {
         self.first_of(value) + slot / SLOTS
     }
 
-    /// The first line of the node that a value leads to. Nodes are numbered by pairs of lines.
+    /// Returns the first line of the node that a value leads to. Nodes are numbered by pairs of
+    /// lines.
     #[inline(always)]
     fn first_of(&self, value: u32) -> usize {
         self.behind_root + NODE_LINES * !value as usize
@@ -273,7 +276,7 @@ impl<K: Key> Fib<K> {
     }
 }
 
-/// The value of a slot of a line; [`CHILD`] if it cannot be read.
+/// Returns the value of a slot of a line; [`CHILD`] if it cannot be read.
 #[inline(always)]
 fn value_of<K: Key>(seen: &Option<Seen>, words: &[line::Line], slot: usize) -> u32 {
     match seen {

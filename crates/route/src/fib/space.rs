@@ -18,12 +18,12 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Everything from line `fresh` to `end` is free.
+    /// Returns a space in which everything from line `fresh` to `end` is free.
     pub fn new(fresh: usize, end: usize) -> Self {
         Self { nodes: Vec::new(), blocks: [const { Vec::new() }; SIZES], fresh, end }
     }
 
-    /// The first line that was never used.
+    /// Returns the first line that was never used.
     pub fn fresh(&self) -> usize {
         self.fresh
     }
@@ -39,8 +39,8 @@ impl Space {
         Some(first as u32)
     }
 
-    /// The first line of a node, all of whose slots lead to nothing. It is an even one: nodes are
-    /// numbered by pairs of lines.
+    /// Takes a node, all of whose slots lead to nothing. Returns its first line, an even one: nodes
+    /// are numbered by pairs of lines.
     pub fn take_node(&mut self) -> Option<u32> {
         if let Some(node) = self.nodes.pop() {
             return Some(node);
@@ -57,8 +57,8 @@ impl Space {
         self.nodes.push(first);
     }
 
-    /// The first line of a block of `lines`, a power of two: one of just this size, else a fresh
-    /// one, else the half of a larger one.
+    /// Takes a block of `lines`, a power of two: one of just this size, else a fresh one, else the
+    /// half of a larger one. Returns its first line.
     pub fn take_block(&mut self, lines: usize) -> Option<u32> {
         let size = lines.ilog2() as usize;
         if let Some(block) = self.blocks[size].pop() {
@@ -80,7 +80,7 @@ impl Space {
         self.blocks[lines.ilog2() as usize].push(first);
     }
 
-    /// Lines of free nodes and blocks, and of those never used.
+    /// Returns the number of lines of free nodes and blocks, and of those never used.
     #[cfg(test)]
     pub fn free_lines(&self) -> usize {
         let blocks = self.blocks.iter().enumerate().map(|(size, list)| list.len() << size);

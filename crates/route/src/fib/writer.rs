@@ -28,12 +28,12 @@ pub(crate) struct Entry<K> {
 
 /// Where the writer of a table finds the prefixes that it is made of.
 pub(crate) trait Prefixes<K> {
-    /// All entries between two keys, both included, sorted by key and then length, but those of
-    /// length 0.
+    /// Returns all entries between two keys, both included, sorted by key and then length, but
+    /// those of length 0.
     fn within(&self, first: K, last: K) -> impl Iterator<Item = Entry<K>>;
 
-    /// The value of the longest prefix that covers `key` and is shorter than `len` bits, the one of
-    /// length 0 left out.
+    /// Returns the value of the longest prefix that covers `key` and is shorter than `len` bits,
+    /// the one of length 0 left out.
     fn covering(&self, key: K, len: u8) -> u32;
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct FibWriter<K> {
 }
 
 impl<K: Key> FibWriter<K> {
-    /// A table of `entries`, which are sorted by key and then length, none of them of length 0,
-    /// with room for `routes` numbers of routes.
+    /// Returns a table of `entries`, which are sorted by key and then length, none of them of
+    /// length 0, with room for `routes` numbers of routes.
     pub fn build(entries: &[Entry<K>], routes: usize) -> Self {
         let root_bits = match entries.len() {
             ROOT_24_FROM_PREFIXES.. => 24,
@@ -120,7 +120,7 @@ impl<K: Key> FibWriter<K> {
         debug_assert!(first.is_ok(), "number {number} was another's");
     }
 
-    /// The same for a number that stands for several routes, which share flows by their weights.
+    /// Sets the routes that a number stands for, which share flows by their weights.
     pub fn set_several(&mut self, number: u32, members: &[u32], weight: impl Fn(u32) -> u16) {
         let several = Hops::Several(Several::new(members, weight).into());
         let first = self.fib.routes[number as usize].set(several);
@@ -161,7 +161,7 @@ impl<K: Key> FibWriter<K> {
         Node { first: ROOT, offset: 0, width: self.fib.root_bits }
     }
 
-    /// The node below the slot of a key.
+    /// Returns the node below the slot of a key.
     fn below(&self, node: Node, key: K) -> Option<usize> {
         let slot = node.slot(key);
         let words = &*self.fib.words;
@@ -217,7 +217,8 @@ impl<K: Key> FibWriter<K> {
         Ok(())
     }
 
-    /// The node below a slot whose value was `old`; a new one where there was none.
+    /// Fills the node below a slot whose value was `old`, or a new one where there was none.
+    /// Returns its value.
     fn fill_below(
         &mut self,
         node: Node,

@@ -15,12 +15,12 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(super) fn first(&self) -> Option<Instant> {
         self.heap.first().map(|&(at, _)| at)
     }
 
-    /// The deadline of a slot.
+    /// Returns the deadline of a slot.
     pub(super) fn get(&self, slot: u32) -> Option<Instant> {
         match self.place.get(slot as usize) {
             Some(&place) if place != ABSENT => Some(self.heap[place as usize].0),

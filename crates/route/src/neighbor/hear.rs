@@ -130,7 +130,7 @@ impl NeighborTable {
         Heard { change, released: no_packets(), displaced }
     }
 
-    /// The first address of an INCOMPLETE entry.
+    /// Takes in the first address of an INCOMPLETE entry.
     fn learn(&mut self, now: Instant, slot: u32, mac: MacAddr, evidence: Evidence) -> Heard {
         let entry = self.entry(slot);
         entry.mac = mac;

@@ -38,7 +38,7 @@ impl Hash for Key {
 pub(super) struct Keyed([u64; 2]);
 
 impl Keyed {
-    /// By a key that is secret and random.
+    /// Returns the hash with a key that is secret and random.
     pub fn new(key: [u64; 2]) -> Self {
         Self(key)
     }

@@ -105,7 +105,7 @@ impl Entry {
     }
 }
 
-/// A queue for packets on their way out of the table, whose own limits they have passed.
+/// Returns a queue for packets on their way out of the table, whose own limits they have passed.
 fn no_packets() -> PacketQueue {
     PacketQueue::new(QueueLimits::new(usize::MAX))
 }
@@ -145,7 +145,7 @@ impl std::fmt::Debug for NeighborTable {
 }
 
 impl NeighborTable {
-    /// An empty table. The key must be secret and random: strangers choose what is hashed.
+    /// Returns an empty table. The key must be secret and random: strangers choose what is hashed.
     pub fn new(config: NeighborConfig, key: [u64; 2]) -> Self {
         let config = NeighborConfig {
             pending_per_entry_packets: config.pending_per_entry_packets.max(1),
@@ -180,8 +180,8 @@ impl NeighborTable {
         self.enqueue(now, link, ip, packet)
     }
 
-    /// The address of a neighbour that something is about to be sent to, if it is known. Counts as
-    /// a use of it, like [`resolve`](Self::resolve): what a header template is made from.
+    /// Returns the address of a neighbour that something is about to be sent to, if it is known.
+    /// Counts as a use of it, like [`resolve`](Self::resolve): what a header template is made from.
     #[inline]
     pub fn usable(&mut self, now: Instant, link: LinkId, ip: IpAddr) -> Option<MacAddr> {
         if let Some(mac) = MacAddr::for_multicast(ip) {
@@ -206,20 +206,21 @@ impl NeighborTable {
         Some(mac)
     }
 
-    /// The address of a neighbour, without counting as a use.
+    /// Returns the address of a neighbour, without counting as a use.
     pub fn lookup(&self, link: LinkId, ip: IpAddr) -> Option<MacAddr> {
         let slot = *self.index.get(&Key::new(link, ip))?;
         let entry = self.entries[slot as usize].as_ref()?;
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
 
-    /// The packet that has waited longest for the neighbour's address.
+    /// Returns the packet that has waited longest for the neighbour's address.
     pub fn first_waiting(&self, link: LinkId, ip: IpAddr) -> Option<&Packet> {
         let slot = *self.index.get(&Key::new(link, ip))?;
         self.pending.first(&self.entries[slot as usize].as_ref()?.pending)
     }
 
-    /// From which address the neighbour was last asked, as [`set_asker`](Self::set_asker) has it.
+    /// Returns the address from which the neighbour was last asked, as
+    /// [`set_asker`](Self::set_asker) has it.
     pub fn asker(&self, link: LinkId, ip: IpAddr) -> Option<Ipv6Addr> {
         let slot = *self.index.get(&Key::new(link, ip))?;
         self.entries[slot as usize].as_ref()?.asker
@@ -318,17 +319,17 @@ impl NeighborTable {
         self.generation
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Neighbor> + '_ {
         self.entries.iter().flatten().map(Entry::shown)
     }
 
-    /// Places of entries, for who walks them a part at a time: all below this.
+    /// Returns the number of places of entries, for a caller that walks them a part at a time.
     pub fn slots(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entry in a place, if one is there.
+    /// Returns the entry in a place, if one is there.
     pub fn in_slot(&self, slot: usize) -> Option<Neighbor> {
         self.entries.get(slot)?.as_ref().map(Entry::shown)
     }
@@ -415,8 +416,9 @@ impl NeighborTable {
         Resolved::Refused(packet, why)
     }
 
-    /// A new INCOMPLETE entry without deadline, if need be in another's place; `wanted` when
-    /// something is to be sent to it. Also how many packets went with the other one.
+    /// Makes a new INCOMPLETE entry without deadline, if need be in another's place; `wanted` when
+    /// something is to be sent to it. Returns its slot, and the number of packets that went with
+    /// the other one.
     fn create(
         &mut self,
         now: Instant,
@@ -463,7 +465,7 @@ impl NeighborTable {
         Some((slot, displaced))
     }
 
-    /// The entry of a sample that gives way in a full table. An entry nobody has asked for
+    /// Returns the entry of a sample that gives way in a full table. An entry nobody has asked for
     /// (`wanted` false) displaces only its like and INCOMPLETE ones.
     fn find_giving_way(&mut self, wanted: bool) -> Option<u32> {
         let slots = self.entries.len();
@@ -509,7 +511,7 @@ impl NeighborTable {
         queue
     }
 
-    /// The entry of a slot that the index or a deadline names, which is therefore taken.
+    /// Returns the entry of a slot that the index or a deadline names, which is therefore taken.
     fn entry(&mut self, slot: u32) -> &mut Entry {
         self.entries[slot as usize].as_mut().expect("a named slot is taken")
     }
@@ -584,8 +586,8 @@ impl NeighborTable {
         base / 2 + base.mul_f64((self.draw() >> 11) as f64 / (1_u64 << 53) as f64)
     }
 
-    /// The next of a sequence that follows from the key, so that a seed repeats it (SplitMix64,
-    /// Steele, Lea and Flood, OOPSLA 2014).
+    /// Returns the next of a sequence that follows from the key, so that a seed repeats it
+    /// (SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -63,7 +63,7 @@ impl PendingStore {
         }
     }
 
-    /// Packets kept, over all lists.
+    /// Returns the number of packets kept, over all lists.
     pub(super) fn packets(&self) -> usize {
         self.packets
     }
@@ -89,7 +89,7 @@ impl PendingStore {
         packets < self.slots.len() - self.packets && bytes <= self.limit_bytes - self.bytes
     }
 
-    /// In whose list the packet is that waits longest.
+    /// Returns the owner of the list with the packet that waits longest.
     pub(super) fn oldest_owner(&self) -> Option<u32> {
         self.slots.get(self.oldest as usize).map(|slot| slot.owner)
     }
@@ -126,7 +126,7 @@ impl PendingStore {
         Ok(())
     }
 
-    /// The oldest packet of a list.
+    /// Returns the oldest packet of a list.
     pub(super) fn first(&self, list: &List) -> Option<&Packet> {
         self.slots.get(list.head as usize)?.packet.as_ref()
     }
@@ -169,7 +169,7 @@ impl NeighborTable {
         self.pending.bytes()
     }
 
-    /// From now on waiting packets hold at most so many bytes together, and never more than
+    /// Limits the bytes that waiting packets hold together from now on; they never hold more than
     /// [`NeighborConfig::pending_bytes`](super::NeighborConfig::pending_bytes). The oldest beyond
     /// that are dropped; returns the number of these.
     #[inline]

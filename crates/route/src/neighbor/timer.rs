@@ -36,19 +36,20 @@ pub enum Action {
 }
 
 impl NeighborTable {
-    /// When [`poll`](Self::poll) has something to do next, at the earliest.
+    /// Returns the earliest time at which [`poll`](Self::poll) has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first()
     }
 
-    /// When somebody has to be asked, or given up, at the earliest: for this an owner that sleeps
-    /// must wake. What else [`next_deadline`](Self::next_deadline) counts, that what was known
-    /// becomes doubtful or is forgotten, can wait until the owner has other work.
+    /// Returns the earliest time at which a neighbour has to be asked, or given up: for this an
+    /// owner that sleeps must wake. The other events of [`next_deadline`](Self::next_deadline), at
+    /// which known addresses become doubtful or are forgotten, can wait until the owner has other
+    /// work.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.questions.first()
     }
 
-    /// One thing to do by now; call it until there is none.
+    /// Returns one thing to do by now; call it until there is none.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         while let Some(slot) = self.deadlines.pop_due(now) {
             let until = self.entry(slot).until;

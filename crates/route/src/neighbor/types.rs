@@ -88,7 +88,7 @@ impl State {
     pub const ALL: [Self; 6] =
         [Self::Incomplete, Self::Reachable, Self::Stale, Self::Delay, Self::Probe, Self::Static];
 
-    /// The name that `ip neigh` of Linux has for it.
+    /// Returns the name that `ip neigh` of Linux has for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Incomplete => "INCOMPLETE",

@@ -58,8 +58,8 @@ impl Unreachable {
         }
     }
 
-    /// The code in a message of `version`; what the version does not know is
-    /// said as the nearest that it does.
+    /// Returns the code in a message of `version`; the nearest one that it has, where it lacks this
+    /// one.
     const fn code(self, version: Version) -> u8 {
         match (version, self) {
             (_, Self::Other(code)) => code,
@@ -229,8 +229,8 @@ impl Icmp {
     }
 }
 
-/// The partial sum with which the checksum of a message of `len` bytes starts:
-/// that of the pseudo-header in IPv6 (RFC 4443, 2.3), nothing in IPv4.
+/// Returns the partial sum with which the checksum of a message of `len` bytes starts: that of the
+/// pseudo-header in IPv6 (RFC 4443, 2.3), nothing in IPv4.
 pub const fn pseudo_sum(src: IpAddr, dst: IpAddr, len: usize) -> u32 {
     match Version::of(&src) {
         Version::V4 => 0,
@@ -238,7 +238,7 @@ pub const fn pseudo_sum(src: IpAddr, dst: IpAddr, len: usize) -> u32 {
     }
 }
 
-/// The protocol number of ICMP in packets of `version`.
+/// Returns the protocol number of ICMP in packets of `version`.
 pub const fn protocol(version: Version) -> Protocol {
     match version {
         Version::V4 => Protocol::ICMP,

@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version that an address is of.
+    /// Returns the version that an address is of.
     pub const fn of(address: &IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -87,8 +87,7 @@ pub struct IpHeader {
 }
 
 impl IpHeader {
-    /// A header without options, with hop limit 64, that routers must not
-    /// fragment.
+    /// Returns a header without options, with hop limit 64, that routers must not fragment.
     ///
     /// # Panics
     /// When the addresses are not of one version.
@@ -113,17 +112,17 @@ impl IpHeader {
         }
     }
 
-    /// The version of the packet.
+    /// Returns the version of the packet.
     pub const fn version(&self) -> Version {
         Version::of(&self.src)
     }
 
-    /// The ECN field (RFC 3168, 5).
+    /// Returns the ECN field (RFC 3168, 5).
     pub const fn ecn(&self) -> u8 {
         self.traffic_class & 3
     }
 
-    /// Bytes of the whole packet.
+    /// Returns the number of bytes of the whole packet.
     pub const fn packet_len(&self) -> usize {
         self.header_len + self.payload_len
     }
@@ -194,8 +193,8 @@ fn read(head: &[u8], available: usize, rules: Rules) -> Result<IpHeader, Malform
     }
 }
 
-/// The reason when `head` does not hold `needed` bytes: the packet itself is
-/// short, for which there is a reason, or only its contiguous part.
+/// Returns the reason when `head` does not hold `needed` bytes: the packet itself is short, for
+/// which there is a reason, or only its contiguous part.
 fn short(needed: usize, available: usize, reason: Malformed) -> Malformed {
     if needed <= available { Malformed::Truncated } else { reason }
 }

@@ -123,7 +123,8 @@ fn of_jumbo(option: &[u8], payload_len: usize, pointer: usize) -> Option<Problem
     if be32(option, 2) as usize <= LENGTH_MAX { Problem::at(0, pointer + 2) } else { None }
 }
 
-/// A jumbogram as it should be: who takes none does not know the option (RFC 2675, 3).
+/// Returns the problem of a valid jumbogram: its option is unknown to a host that takes none (RFC
+/// 2675, 3).
 fn jumbogram(head: &[u8]) -> Option<Problem> {
     let len = usize::from(*head.get(V6_HEADER_LEN + 1)?) * 8 + 8;
     let options = head.get(V6_HEADER_LEN + 2..V6_HEADER_LEN + len)?;

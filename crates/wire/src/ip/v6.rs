@@ -151,8 +151,8 @@ impl Walk {
         Err(Malformed::Ipv6ExtensionLimit)
     }
 
-    /// The length of the extension header here, whose second byte counts units
-    /// of `unit` bytes; `head` holds it all.
+    /// Returns the length of the extension header here, whose second byte counts units of `unit`
+    /// bytes; `head` holds it all.
     fn length(&self, head: &[u8], unit: usize) -> Result<usize, Malformed> {
         let bytes = self.bytes(head, 8)?;
         let len = usize::from(bytes[1]) * unit + 8;
@@ -162,7 +162,7 @@ impl Walk {
         self.bytes(head, len).map(<[u8]>::len)
     }
 
-    /// The next `len` bytes of the packet.
+    /// Returns the next `len` bytes of the packet.
     fn bytes<'a>(&self, head: &'a [u8], len: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at + len;
         if end > self.packet_len {
@@ -180,8 +180,8 @@ fn check_options(options: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// Where among the options of such a header the first is that is unknown and not
-/// to be passed over.
+/// Returns the offset of the first option of such a header that is unknown and must not be passed
+/// over.
 pub(super) fn unknown_option(options: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut rest = options;
     for _ in 0..=IPV6_OPTIONS {
@@ -203,7 +203,7 @@ pub(super) fn unknown_option(options: &[u8]) -> Result<Option<usize>, Malformed>
     Err(Malformed::Ipv6OptionLimit)
 }
 
-/// Where among the options of such a header the first that tells a jumbogram's length is.
+/// Returns the offset of the first option of such a header that tells a jumbogram's length.
 pub(super) fn jumbo_option(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(&kind) = options.get(at) {

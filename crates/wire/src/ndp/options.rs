@@ -156,12 +156,12 @@ impl Options {
     }
 }
 
-/// An option of exactly `N` bytes.
+/// Returns an option as exactly `N` bytes.
 fn fixed<const N: usize>(option: &[u8]) -> Result<&[u8; N], Malformed> {
     option.try_into().map_err(|_| Malformed::NdpOption)
 }
 
-/// An Ethernet address fills one unit (RFC 2464, 6).
+/// Returns the Ethernet address in an option, which fills one unit (RFC 2464, 6).
 fn link_layer(option: &[u8]) -> Result<MacAddr, Malformed> {
     let &[_, _, a, b, c, d, e, f] = fixed::<8>(option)?;
     let mac = MacAddr([a, b, c, d, e, f]);

@@ -47,13 +47,13 @@ impl TcpFlags {
         self.0 == 0
     }
 
-    /// The bits of both.
+    /// Returns the bits of both.
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The bits that are not in `other`.
+    /// Returns the bits that are not in `other`.
     #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

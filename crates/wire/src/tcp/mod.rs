@@ -96,8 +96,9 @@ impl TcpHeader {
         header_len
     }
 
-    /// The header as words that lie in memory as [`emit`](Self::emit) writes them, where it has no
-    /// option but timestamps (RFC 7323 appendix A). Nearly every segment of a connection is such.
+    /// Returns the header as words that lie in memory as [`emit`](Self::emit) writes them, where it
+    /// has no option but timestamps (RFC 7323 appendix A). Nearly every segment of a connection is
+    /// such.
     #[inline]
     pub fn words_with_timestamps(&self) -> Option<[u32; 8]> {
         let Self { src_port, dst_port, seq, ack, flags, window, urgent, options } = self;

@@ -102,7 +102,7 @@ impl FastOpenCookie {
     /// No cookie: the option of a client that asks for one.
     pub const REQUEST: Self = Self { bytes: [0; FAST_OPEN_COOKIE_BYTES], len: 0 };
 
-    /// A cookie, or the request when `bytes` is empty; none when the length is not one of those
+    /// Returns a cookie, or the request when `bytes` is empty; `None` for a length that is not
     /// allowed.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = bytes.len();
@@ -120,7 +120,7 @@ impl FastOpenCookie {
         self.len == 0
     }
 
-    /// Bytes of the option in a header, padding included.
+    /// Returns the number of bytes of the option in a header, padding included.
     fn option_len(&self) -> usize {
         (2 + usize::from(self.len)).next_multiple_of(4)
     }

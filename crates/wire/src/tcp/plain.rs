@@ -34,13 +34,13 @@ impl PlainHeader {
         })
     }
 
-    /// The flags.
+    /// Returns the flags.
     #[inline]
     pub fn flags(&self) -> TcpFlags {
         if self.push { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK }
     }
 
-    /// The whole header, from and to these ports.
+    /// Returns the whole header, from and to these ports.
     #[inline]
     pub fn header(&self, src_port: u16, dst_port: u16) -> TcpHeader {
         let Self { seq, ack, window, timestamps, .. } = *self;

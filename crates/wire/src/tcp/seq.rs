@@ -35,13 +35,13 @@ impl SeqNumber {
         other.le(self)
     }
 
-    /// The later of two numbers.
+    /// Returns the later of two numbers.
     #[inline]
     pub const fn max(self, other: Self) -> Self {
         if self.lt(other) { other } else { self }
     }
 
-    /// The earlier of two numbers.
+    /// Returns the earlier of two numbers.
     #[inline]
     pub const fn min(self, other: Self) -> Self {
         if other.lt(self) { other } else { self }

@@ -95,7 +95,7 @@ fn forget_slot(tag: u32) {
     });
 }
 
-/// The running thread's cache for the pool with this tag, if the table has it.
+/// Returns the running thread's cache for the pool with this tag, if the table has it.
 ///
 /// The reference is good until the thread retires the cache, which no code that holds one does.
 #[inline]
@@ -141,7 +141,7 @@ fn find<'a>(arena: &Arc<Arena>) -> Option<&'a Cache> {
     CACHES.try_with(find).ok().flatten()
 }
 
-/// A cache on the pool's books; none when the pool is closed.
+/// Makes a cache on the pool's books; none when the pool is closed.
 fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
     let cache = Box::into_raw(Box::new(Cache {
         magazines: Magazines {
@@ -217,7 +217,7 @@ fn take_slow(arena: &Arc<Arena>, item: Item) -> Option<Entry> {
     magazine.pop()
 }
 
-/// A free frame of the pool. Its contents and all fields but the tag and the count are stale.
+/// Takes a free frame of the pool. Its contents and all fields but the tag and the count are stale.
 #[inline]
 pub(crate) fn take_frame(arena: &Arc<Arena>) -> Option<Entry> {
     take(arena, Item::Frame)
@@ -236,7 +236,7 @@ impl<'a> Taking<'a> {
         Self { arena, item, magazine: cached(arena.tag).map(|cache| item.of(cache)) }
     }
 
-    /// A free one.
+    /// Takes a free one.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Entry> {
         match self.magazine.and_then(Magazine::pop) {
@@ -255,7 +255,7 @@ impl<'a> Taking<'a> {
     }
 }
 
-/// True if `take_frame` would find nothing.
+/// Returns true if `take_frame` would find nothing.
 #[inline]
 pub(crate) fn is_dry(arena: &Arena) -> bool {
     cached(arena.tag).is_none_or(|cache| cache.frames.count() == 0) && arena.frames.depot.len() == 0
@@ -267,20 +267,20 @@ pub(crate) fn own_frames(arena: &Arena) -> usize {
     cached(arena.tag).map_or(0, |cache| cache.frames.count())
 }
 
-/// A free view descriptor of the pool.
+/// Takes a free view descriptor of the pool.
 #[inline]
 pub(crate) fn take_view(arena: &Arc<Arena>) -> Option<Entry> {
     take(arena, Item::View)
 }
 
-/// A free block of the pool, as `take_frame`.
+/// Takes a free block of the pool, as `take_frame`.
 #[inline]
 pub(crate) fn take_block(arena: &Arc<Arena>) -> Option<Entry> {
     // Without any, asking is no exhaustion.
     if arena.blocks.limit == 0 { None } else { take(arena, Item::Block) }
 }
 
-/// A free frame of the arena of a packet that is out.
+/// Takes a free frame of the arena of a packet that is out.
 pub(crate) fn frame_beside(entry: Entry) -> Option<Entry> {
     // SAFETY: the entry is owned and out.
     take_frame(&unsafe { Arena::of(entry) })

@@ -78,7 +78,7 @@ impl Releasing<'_> {
         Self { tag, cache: cached(tag) }
     }
 
-    /// As [`release`]; what the entry [counts](Entry::units).
+    /// Releases an entry as [`release`] does. Returns the units that it [counts](Entry::units).
     #[inline(always)]
     pub(crate) fn release(&mut self, entry: Entry) -> u32 {
         match self.cache.and_then(|cache| release_sole_view(cache, self.tag, entry)) {

@@ -57,8 +57,8 @@ fn is_of_heap(frame: Entry) -> bool {
     frame.tag() & HEAP != 0 && !frame.is_in_block()
 }
 
-/// Where the bytes of a frame or block are that is out: `frame` is its own descriptor, `place` its
-/// place in the arena.
+/// Returns the place of the bytes of a frame or block that is out: `frame` is its own descriptor,
+/// `place` its place in the arena.
 #[inline]
 pub(crate) fn base(frame: Entry, place: *mut u8) -> *mut u8 {
     if !is_of_heap(frame) {

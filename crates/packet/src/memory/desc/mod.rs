@@ -255,19 +255,19 @@ impl Entry {
         unsafe { (*self.as_ptr()).tag }
     }
 
-    /// A frame of its own: no view, and no block.
+    /// Returns true for a frame of its own: no view, and no block.
     #[inline]
     pub(crate) fn is_frame(self) -> bool {
         self.tag() & KIND_MASK == Kind::Frame as u32
     }
 
-    /// A frame or a block of its own: no view.
+    /// Returns true for a frame or a block of its own: no view.
     #[inline]
     pub(crate) fn is_owner(self) -> bool {
         self.tag() & VIEW_MASK == Kind::Frame as u32
     }
 
-    /// Its bytes are in a block, its own or another's.
+    /// Returns true if its bytes are in a block, its own or another's.
     #[inline]
     pub(crate) fn is_in_block(self) -> bool {
         self.tag() & IN_BLOCK != 0
@@ -284,7 +284,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of the frame or block.
+    /// Returns the number of bytes of the frame or block.
     #[inline]
     pub(crate) fn size(self) -> usize {
         if self.is_in_block() { BLOCK_ROOM_BYTES } else { FRAME_SIZE_BYTES }
@@ -317,13 +317,13 @@ impl Entry {
         before.abs_diff(self.units())
     }
 
-    /// The descriptor of the frame that the bytes are in: itself, or a view's owner.
+    /// Returns the descriptor of the frame that the bytes are in: itself, or a view's owner.
     #[inline]
     pub(crate) fn frame(self) -> Entry {
         if self.is_owner() { self } else { self.owner() }
     }
 
-    /// The descriptor of the frame that a view refers to.
+    /// Returns the descriptor of the frame that a view refers to.
     #[inline]
     pub(crate) fn owner(self) -> Entry {
         debug_assert!(!self.is_owner());
@@ -331,7 +331,7 @@ impl Entry {
         unsafe { Entry(NonNull::new_unchecked((*self.as_ptr()).link.owner)) }
     }
 
-    /// The count of references to a frame; `self` is a frame's descriptor.
+    /// Returns the count of references to a frame; `self` is a frame's descriptor.
     #[inline]
     pub(crate) fn refs<'a>(self) -> &'a Refs {
         debug_assert!(self.is_owner());
@@ -340,7 +340,7 @@ impl Entry {
         unsafe { &*(&raw const (*self.as_ptr()).link.frame).cast::<Refs>() }
     }
 
-    /// True while nobody else refers to the frame: all of it may be written.
+    /// Returns true while nobody else refers to the frame: all of it may be written.
     #[inline]
     pub(crate) fn is_unique(self) -> bool {
         self.frame().refs().is_sole()
@@ -394,7 +394,7 @@ impl Entry {
         }
     }
 
-    /// The first byte of the frame.
+    /// Returns the first byte of the frame.
     #[inline]
     fn base(self) -> *mut u8 {
         #[cfg(feature = "clogs")]
@@ -403,7 +403,7 @@ impl Entry {
         self.place()
     }
 
-    /// Its place in the arena.
+    /// Returns its place in the arena.
     #[inline]
     pub(crate) fn place(self) -> *mut u8 {
         let shift = if self.is_in_block() { BLOCK_SHIFT } else { FRAME_SHIFT };
@@ -413,7 +413,7 @@ impl Entry {
         })
     }
 
-    /// The start of this entry's chunk, where its arena is named.
+    /// Returns the start of this entry's chunk, where its arena is named.
     pub(crate) fn chunk(self) -> *mut u8 {
         self.as_ptr().cast::<u8>().map_addr(|at| at & !(CHUNK_SIZE_BYTES - 1))
     }
@@ -426,7 +426,7 @@ impl Entry {
         prefetch(base.wrapping_add(self.offset()));
     }
 
-    /// The bytes of this entry. The caller bounds `'a` by its hold on the entry.
+    /// Returns the bytes of this entry. The caller bounds `'a` by its hold on the entry.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: `set_range` and `reset_view` keep offset + len inside the frame; nobody writes
@@ -434,7 +434,7 @@ impl Entry {
         unsafe { slice::from_raw_parts(self.base().add(self.offset()), self.len()) }
     }
 
-    /// Bytes `from..from + len` of the frame, to be written.
+    /// Returns the bytes `from..from + len` of the frame, to be written.
     ///
     /// # Safety
     /// The caller may write them: the entry is unique, or they are its room. It bounds `'a`.
@@ -479,7 +479,7 @@ impl Entry {
         self.is_unique() || self.is_owner() && at >= self.shared().1
     }
 
-    /// The range of bytes that views were given of.
+    /// Returns the range of bytes that views were given of.
     fn shared(self) -> (usize, usize) {
         // SAFETY: a frame's descriptor in its owner's hands.
         unsafe {
@@ -500,7 +500,8 @@ impl Entry {
         unsafe { (*self.as_ptr()).held_units }
     }
 
-    /// The mark of a packet's last descriptor in a queue of packets. Set nowhere else.
+    /// Returns true where it has the mark of a packet's last descriptor in a queue of packets,
+    /// which is set nowhere else.
     #[inline]
     pub(crate) fn is_queued(self) -> bool {
         self.held_units() & QUEUED != 0

@@ -5,7 +5,7 @@ use crate::limits::{CHUNK_SIZE_BYTES, FRAME_SIZE_BYTES};
 use std::slice;
 
 impl Entry {
-    /// The first byte of a [frame](Self::is_frame) of its own.
+    /// Returns the first byte of a [frame](Self::is_frame) of its own.
     #[inline]
     pub(super) fn own_base(self) -> *mut u8 {
         #[cfg(feature = "clogs")]
@@ -14,7 +14,7 @@ impl Entry {
         self.own_place()
     }
 
-    /// Its place in the arena.
+    /// Returns its place in the arena.
     #[inline]
     fn own_place(self) -> *mut u8 {
         debug_assert!(self.is_frame());
@@ -24,14 +24,14 @@ impl Entry {
         })
     }
 
-    /// As [`bytes`](Self::bytes) for a frame of its own.
+    /// Returns the [`bytes`](Self::bytes) of a frame of its own.
     #[inline]
     pub(crate) unsafe fn own_bytes<'a>(self) -> &'a [u8] {
         // SAFETY: as there.
         unsafe { slice::from_raw_parts(self.own_base().add(self.offset()), self.len()) }
     }
 
-    /// As [`frame_mut`](Self::frame_mut) for a frame of its own.
+    /// Does as [`frame_mut`](Self::frame_mut) for a frame of its own.
     ///
     /// # Safety
     /// As there.

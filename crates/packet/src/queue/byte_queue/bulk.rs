@@ -24,7 +24,8 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// Bytes missing to a whole number of segments when `written` more are there.
+    /// Returns the number of bytes missing to a whole number of segments when `written` more are
+    /// there.
     fn seam(&self, written: usize) -> usize {
         // The sum of the two might not fit.
         let segment = self.segment.max(1);
@@ -59,10 +60,11 @@ impl ByteQueue {
         self.whole != 0 && (len >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block))
     }
 
-    /// As [`write`](Self::write), into blocks of [`whole`](Self::whole) bytes each while there is
-    /// enough for one ([`BULK_BYTES`]), or the last one is full; into frames where the pool has no
-    /// block, or the queue's limit is below four of them. A block counts whole from its first byte
-    /// on; the last one of a write may hold little, until the next write goes on in it.
+    /// Writes as [`write`](Self::write) does, into blocks of [`whole`](Self::whole) bytes each
+    /// while there is enough for one ([`BULK_BYTES`]), or the last one is full; into frames where
+    /// the pool has no block, or the queue's limit is below four of them. A block counts whole from
+    /// its first byte on; the last one of a write may hold little, until the next write goes on in
+    /// it.
     pub fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> Written {
         if self.whole == 0 {
             return self.write(pool, bytes);
@@ -159,7 +161,8 @@ impl ByteQueue {
         left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
     }
 
-    /// Bytes that go into the room of `last`: up to where a segment ends, when a block `follows`.
+    /// Returns the number of bytes that go into the room of `last`: up to where a segment ends,
+    /// when a block `follows`.
     fn room_in(&self, last: Entry, seam: usize, follows: bool) -> usize {
         let (end, room) = (last.offset() + last.len(), last.tailroom());
         match last.is_in_block() {

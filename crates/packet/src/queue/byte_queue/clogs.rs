@@ -89,7 +89,7 @@ mod mapped {
     }
 
     impl Mapped {
-        /// `len` bytes, at least one, all zero; `None` when the system gives none.
+        /// Returns `len` bytes, at least one, all zero; `None` when the system gives none.
         #[cfg(not(miri))]
         pub(super) fn new(len: usize) -> Option<Self> {
             let len = len.max(1);

@@ -48,7 +48,7 @@ impl Cursors {
         *self = Self::new();
     }
 
-    /// The cursor nearest before or at `offset` from `front`: which, its entry and offset.
+    /// Returns the cursor nearest before or at `offset` from `front`: which, its entry and offset.
     #[inline]
     pub(crate) fn nearest(&self, front: u64, offset: usize) -> Option<(usize, Entry, usize)> {
         let mut best = None;
@@ -78,7 +78,7 @@ impl Cursors {
         true
     }
 
-    /// The place nearest before or at `offset` from `front`, of the survey or of readers.
+    /// Returns the place nearest before or at `offset` from `front`, of the survey or of readers.
     pub(crate) fn nearest_to_survey(&self, front: u64, offset: usize) -> Option<(Entry, usize)> {
         let read = self.nearest(front, offset).map(|(_, entry, start)| (entry, start));
         let own = self.survey.as_ref().and_then(|survey| survey.cursor);

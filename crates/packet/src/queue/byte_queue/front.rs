@@ -110,7 +110,7 @@ impl ByteQueue {
         }
     }
 
-    /// The one entry, if it is one and a frame.
+    /// Returns the one entry, if it is one and a frame.
     #[inline]
     fn sole_frame(&self) -> Option<Entry> {
         self.last.filter(|last| last.next() == *last && last.is_frame())

@@ -42,8 +42,8 @@ impl ByteQueue {
         builder.finish().or_else(|| pool.alloc(0)).ok_or(Exhausted)
     }
 
-    /// A copy of `len` bytes from `offset` (as many as there are) in fresh frames behind `headroom`
-    /// (at most a frame's), its partial checksum in
+    /// Returns a copy of `len` bytes from `offset` (as many as there are) in fresh frames behind
+    /// `headroom` (at most a frame's), its partial checksum in
     /// [`Meta::payload_sum`](crate::Meta::payload_sum): one pass over the bytes. Finds its place as
     /// [`view`](Self::view) does.
     ///

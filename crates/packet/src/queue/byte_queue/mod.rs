@@ -64,7 +64,7 @@ pub struct Written {
 }
 
 impl ByteQueue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub const fn new(limits: QueueLimits) -> Self {
         Self {
             last: None,
@@ -83,24 +83,24 @@ impl ByteQueue {
         self.gauge.set_limits(limits);
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub fn limits(&self) -> QueueLimits {
         self.gauge.limits
     }
 
-    /// Bytes of data inside.
+    /// Returns the number of bytes of data inside.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True without a byte of data.
+    /// Returns true without a byte of data.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of memory held by what is inside.
+    /// Returns the number of bytes of memory held by what is inside.
     #[inline]
     pub fn held_bytes(&self) -> usize {
         #[cfg(feature = "clogs")]
@@ -110,12 +110,13 @@ impl ByteQueue {
         self.gauge.held
     }
 
-    /// The most memory held since the start, in bytes.
+    /// Returns the most memory held since the start, in bytes.
     pub fn high_water(&self) -> usize {
         self.gauge.high_water
     }
 
-    /// Bytes copied into free room instead of holding a frame of their own, since the start.
+    /// Returns the number of bytes copied into free room instead of holding a frame of their own,
+    /// since the start.
     pub fn coalesced_bytes(&self) -> u64 {
         self.coalesced
     }
@@ -125,17 +126,17 @@ impl ByteQueue {
         self.gauge.refused()
     }
 
-    /// All of these, to be shown or summed up.
+    /// Returns the figures of the queue, to be shown or summed up.
     pub fn stats(&self) -> QueueStats {
         self.gauge.stats(self.len, self.coalesced)
     }
 
-    /// True once after the queue was full and has come down to its low mark.
+    /// Returns true once after the queue was full and has come down to its low mark.
     pub fn take_drained(&mut self) -> bool {
         self.gauge.take_drained()
     }
 
-    /// A witness of room for a packet that holds `bytes` of memory; none at the limit.
+    /// Returns a witness of room for a packet that holds `bytes` of memory; none at the limit.
     pub fn room(&self, bytes: usize) -> Option<Room> {
         self.gauge.room(bytes)
     }
@@ -175,8 +176,8 @@ impl ByteQueue {
         self.len.checked_add(packet.len()).is_some() && self.gauge.can_count(packet.held_bytes())
     }
 
-    /// The same, with a witness: accepted for certain if nothing was put in since
-    /// [`room`](Self::room) and the packet holds no more than asked for.
+    /// Appends as [`append`](Self::append) does, with a witness: the packet is accepted for certain
+    /// if nothing was put in since [`room`](Self::room) and it holds no more than asked for.
     ///
     /// # Errors
     /// As [`append`](Self::append), otherwise.
@@ -226,8 +227,8 @@ impl ByteQueue {
         true
     }
 
-    /// Bytes that [`write`](Self::write) puts into the free room behind the last ones, before it
-    /// takes a frame.
+    /// Returns the number of bytes that [`write`](Self::write) puts into the free room behind the
+    /// last ones, before it takes a frame.
     pub fn room_behind(&self) -> usize {
         self.last.map_or(0, Entry::tailroom)
     }
@@ -425,7 +426,7 @@ impl ByteQueue {
         self.link_ring(new_last);
     }
 
-    /// The data, frame by frame, from the front.
+    /// Returns the data, frame by frame, from the front.
     pub fn slices(&self) -> Slices<'_> {
         self.last.map_or(Slices::none(), |last| Slices::new(last.next(), last))
     }

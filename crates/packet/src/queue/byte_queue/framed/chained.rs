@@ -51,8 +51,8 @@ impl ByteQueue {
         bytes.len() - rest.len()
     }
 
-    /// Bytes of the segment at the end, of which there are less than `size`, and which takes more;
-    /// 0 where the next byte begins one.
+    /// Returns the bytes of the segment at the end, where that has less than `size`, and takes
+    /// more; 0 where the next byte begins one.
     fn in_open_segment(&self, size: usize) -> usize {
         let open = usize::from(self.framed.open);
         let takes_more = self.last.is_some_and(|last| self.takes_more(last));
@@ -75,7 +75,7 @@ impl ByteQueue {
         Some(now.len())
     }
 
-    /// The packet of the frames behind `before` that hold just the `len` bytes which end at
+    /// Returns the packet of the frames behind `before` that hold just the `len` bytes which end at
     /// position `end`, with its sum; views of them stay. `None` where they are none that were
     /// [written so](Self::write_chained), or no views are free; then nothing has changed.
     pub(super) fn hand_out_chained(

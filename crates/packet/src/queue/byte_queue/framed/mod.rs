@@ -121,10 +121,10 @@ impl ByteQueue {
         usize::from(self.framed.headroom)
     }
 
-    /// As [`write`](Self::write), into frames of `size` bytes each behind `headroom` free ones,
-    /// which [`hand_out`](Self::hand_out) gives out when they are asked for one by one. The last
-    /// one may have fewer, and takes more until it is handed out. Where a frame does not hold
-    /// `size` (65,535 at most), each segment lies in some of its own.
+    /// Writes as [`write`](Self::write) does, into frames of `size` bytes each behind `headroom`
+    /// free ones, which [`hand_out`](Self::hand_out) gives out when they are asked for one by one.
+    /// The last one may have fewer, and takes more until it is handed out. Where a frame does not
+    /// hold `size` (65,535 at most), each segment lies in some of its own.
     pub fn write_framed(
         &mut self,
         pool: &Pool,
@@ -232,11 +232,11 @@ impl ByteQueue {
             && get_sum(last).is_some()
     }
 
-    /// The frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where they are
-    /// [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there, behind
-    /// `headroom` free bytes at least, and it was not handed out before: with its partial checksum
-    /// in [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is none, or
-    /// no view is free.
+    /// Returns the frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where
+    /// they are [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there,
+    /// behind `headroom` free bytes at least, and it was not handed out before: with its partial
+    /// checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is
+    /// none, or no view is free.
     ///
     /// To be asked in the order of writing; what was passed over is not found again until all
     /// before it has left.
@@ -288,9 +288,9 @@ impl ByteQueue {
         Some(Packet::from_ring(frame))
     }
 
-    /// As [`hand_out`](Self::hand_out) of frames that follow each other, `each` bytes in every one,
-    /// up to `len` bytes of them: they go to `parts`. How many bytes those are; 0 where the first
-    /// is no such frame.
+    /// Hands out, as [`hand_out`](Self::hand_out) does, frames that follow each other, `each` bytes
+    /// in every one, up to `len` bytes of them: they go to `parts`. Returns the number of these
+    /// bytes; 0 where the first is no such frame.
     pub fn hand_out_run(
         &mut self,
         pool: &Pool,
@@ -381,8 +381,9 @@ impl ByteQueue {
         self.framed.active
     }
 
-    /// Bytes from `offset` to the end of a segment written by [`write_framed`](Self::write_framed),
-    /// where the copy before ended inside it: whoever sends just these goes on with whole ones.
+    /// Returns the number of bytes from `offset` to the end of a segment written by
+    /// [`write_framed`](Self::write_framed), where the copy before ended inside it: a sender that
+    /// sends just these goes on with whole ones.
     pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
         let at = self.front.wrapping_add(offset as u64);
         if !self.framed.active || at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
@@ -401,7 +402,7 @@ impl ByteQueue {
         (is_inside && offset < end).then(|| end - offset)
     }
 
-    /// The entry that ends at `offset`, if a copy or view ended there.
+    /// Returns the entry that ends at `offset`, if a copy or view ended there.
     fn ends_at(&self, offset: usize) -> Option<Entry> {
         let (_, entry, start) = self.cursors.nearest(self.front, offset)?;
         (start + entry.len() == offset).then_some(entry)
