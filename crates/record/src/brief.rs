@@ -159,7 +159,7 @@ impl From<Brief> for RunRecord {
     }
 }
 
-/// The facts whose names begin as one of [`TOLD`] does.
+/// Returns the facts whose names begin as one of [`TOLD`] does.
 fn told<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     struct Told;
     impl<'de> Visitor<'de> for Told {

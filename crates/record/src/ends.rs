@@ -54,7 +54,7 @@ pub struct StageRecord {
 }
 
 impl EngineRecord {
-    /// Share of the timed turns that each stage took.
+    /// Returns the share of the timed turns that each stage took.
     pub fn shares(&self) -> impl Iterator<Item = (&str, f64)> {
         let total: u64 = self.stages.values().map(|stage| stage.ns).sum();
         let share = move |stage: &StageRecord| stage.ns as f64 / total.max(1) as f64;

@@ -19,7 +19,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The value of one fact.
+    /// Returns the value of one fact.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.facts.get(name).map(String::as_str)
     }

@@ -33,13 +33,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// A closure for `map_err` that says what was being done.
+    /// Returns a closure for `map_err` that says what was being done.
     pub fn host(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
         move |source| Error::Host { doing, source }
     }
 
-    /// A closure for `map_err` that names the file.
+    /// Returns a closure for `map_err` that names the file.
     pub fn file(path: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }

@@ -69,8 +69,8 @@ pub struct Difference {
 }
 
 impl ExperimentRecord {
-    /// A record with name, seed, a fresh id and the format filled in. The id is made of the name,
-    /// the second, the seed, the process, and how many records this process has made.
+    /// Returns a record with name, seed, a fresh id and the format filled in. The id is made of the
+    /// name, the second, the seed, the process, and how many records this process has made.
     pub fn new(name: &str, seed: u64, started_at: Timestamp) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let tail = tail(seed, std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -84,7 +84,7 @@ impl ExperimentRecord {
         }
     }
 
-    /// The id of the run at `order` (from 0) of this experiment.
+    /// Returns the id of the run at `order` (from 0) of this experiment.
     pub fn run_id(&self, order: u32) -> String {
         format!("{}-r{order:04}", self.id)
     }

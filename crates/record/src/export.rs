@@ -172,7 +172,7 @@ impl<W: Write + Send> Export<W> {
     }
 }
 
-/// Each value of a table, with the names of the table and of its row and column.
+/// Returns each value of a table, with the names of the table and of its row and column.
 fn cells<'a>(
     (name, table): (&'a String, &'a Table),
 ) -> impl Iterator<Item = (&'a str, String, f64)> {
@@ -231,7 +231,7 @@ fn failed(error: ParquetError) -> io::Error {
     }
 }
 
-/// The next column, of which every row has a value.
+/// Writes the next column, in which every row has a value.
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
     values: &[T::T],
@@ -239,7 +239,7 @@ fn column<T: DataType>(
     write::<T>(group, values, None)
 }
 
-/// The next column, of which the rows with mark 1 have a value.
+/// Writes the next column, in which the rows with mark 1 have a value.
 fn optional<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
     values: &[T::T],

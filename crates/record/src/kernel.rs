@@ -139,7 +139,7 @@ impl StackRecord {
         self.by_cpu.iter().sum()
     }
 
-    /// The process; empty where that is not known.
+    /// Returns the process; empty where that is not known.
     pub fn process(&self) -> &str {
         self.stack.first().map_or("", String::as_str)
     }
@@ -205,7 +205,7 @@ pub struct CostRecord {
 }
 
 impl KernelActivity {
-    /// Sum over all CPUs of a count or time.
+    /// Returns the sum over all CPUs of a count or time.
     pub fn total(&self, name: &str) -> Option<f64> {
         self.counts.get(name).map(|by_cpu| by_cpu.iter().sum())
     }

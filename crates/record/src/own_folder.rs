@@ -78,7 +78,7 @@ impl OwnFolder {
         Ok(Self { folder: Arc::new(opened.into()), path })
     }
 
-    /// Where it was when it was opened: for messages.
+    /// Returns the path at which it was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -244,7 +244,7 @@ pub struct CpuSeries {
 }
 
 impl CpuSeries {
-    /// The kinds in drawing order with their short names, busy ones first.
+    /// Returns the kinds in drawing order with their short names, busy ones first.
     pub fn kinds(&self) -> [(&'static str, &[f64]); 8] {
         [
             ("usr", &self.usr_s),
@@ -258,7 +258,7 @@ impl CpuSeries {
         ]
     }
 
-    /// Seconds spent in one kind over all steps; zero for an unknown name.
+    /// Returns the seconds spent in one kind over all steps; zero for an unknown name.
     pub fn total_s(&self, kind: &str) -> f64 {
         self.kinds()
             .iter()
@@ -266,7 +266,7 @@ impl CpuSeries {
             .map_or(0.0, |(_, series)| series.iter().sum())
     }
 
-    /// Seconds of work (usr, nice, sys, softirq, irq) in step `at`.
+    /// Returns the seconds of work (usr, nice, sys, softirq, irq) in step `at`.
     pub fn busy_s(&self, at: usize) -> f64 {
         self.kinds()[..5].iter().map(|(_, series)| series.get(at).copied().unwrap_or(0.0)).sum()
     }
@@ -317,7 +317,7 @@ impl Probes {
         self.inside(window, |step| cpus.iter().map(|one| one.busy_s(step)).sum())
     }
 
-    /// The sum of what the steps between samples had, each by the share of it that lies in
+    /// Returns the sum of what the steps between samples had, each by the share of it that lies in
     /// `window`.
     fn inside(&self, window: Window, of_step: impl Fn(usize) -> f64) -> Option<f64> {
         let mut total = 0.0;

@@ -134,7 +134,7 @@ impl IntervalSeries {
 }
 
 impl RunRecord {
-    /// A run with the format filled in and everything else empty and valid.
+    /// Returns a run with the format filled in and everything else empty and valid.
     pub fn new(id: impl Into<String>) -> Self {
         Self { format: FORMAT_VERSION, id: id.into(), ..Self::default() }
     }
@@ -146,7 +146,7 @@ impl RunRecord {
         (self.factors, self.block, self.order) = (part.factors, part.block, part.order);
     }
 
-    /// A result, if the run has it and it is a finite number.
+    /// Returns a result, if the run has it and it is a finite number.
     pub fn result(&self, key: &str) -> Option<f64> {
         self.results.get(key).copied().filter(|value| value.is_finite())
     }
@@ -166,7 +166,7 @@ fn number_lists<'de, D: Deserializer<'de>>(
     Ok(all.into_iter().map(|(key, list)| (key, known(list))).collect())
 }
 
-/// `tcp_stream direction=up streams=4`: the name of a configuration in tables and plots.
+/// Returns the name of a configuration in tables and plots: `tcp_stream direction=up streams=4`.
 pub fn configuration_label(workload: &str, factors: &BTreeMap<String, String>) -> String {
     let mut label = workload.to_owned();
     for (name, level) in factors {

@@ -82,7 +82,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column by itself.
+    /// Returns a column by itself.
     pub const fn new(
         name: &'static str,
         unit: &'static str,
@@ -92,7 +92,7 @@ impl Column {
         Self::part(name, unit, kind, "", help)
     }
 
-    /// A column whose values are a part of those of another one.
+    /// Returns a column whose values are a part of those of another one.
     pub const fn part(
         name: &'static str,
         unit: &'static str,

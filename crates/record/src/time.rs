@@ -18,28 +18,29 @@ const DAY_MS: u64 = 86_400_000;
 const LAST_MS: u64 = 253_402_300_799_999;
 
 impl Timestamp {
-    /// The given milliseconds after 1970-01-01T00:00:00Z, at most the end of the year 9999.
+    /// Returns the moment these milliseconds after 1970-01-01T00:00:00Z, at most the end of the
+    /// year 9999.
     pub fn from_unix_ms(unix_ms: u64) -> Self {
         Self { unix_ms: unix_ms.min(LAST_MS) }
     }
 
-    /// The moment of `time`; what lies before 1970 becomes 1970.
+    /// Returns the moment of `time`; what lies before 1970 becomes 1970.
     pub fn from_system(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self::from_unix_ms(since.as_millis() as u64)
     }
 
-    /// The wall clock now.
+    /// Returns the time of the wall clock.
     pub fn now() -> Self {
         Self::from_system(SystemTime::now())
     }
 
-    /// Milliseconds since 1970-01-01T00:00:00Z.
+    /// Returns the milliseconds since 1970-01-01T00:00:00Z.
     pub fn unix_ms(self) -> u64 {
         self.unix_ms
     }
 
-    /// `20261120-222419`: for names of files and experiments.
+    /// Returns the time as `20261120-222419`, for names of files and experiments.
     pub fn compact(self) -> String {
         let (year, month, day) = self.date();
         let s = self.unix_ms / 1000 % 86_400;

@@ -38,7 +38,7 @@ impl Location {
         }
     }
 
-    /// The file, where it is one.
+    /// Returns the file, where it is one.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -51,7 +51,7 @@ fn is_url(text: &str) -> bool {
     text.starts_with("postgres://") || text.starts_with("postgresql://")
 }
 
-/// A word of a command line as it may be recorded: of a database's URL all but the password.
+/// Returns a word of a command line as it may be recorded: a database's URL without its password.
 pub fn without_password(word: &str) -> String {
     let Some(at) = word.find("postgres://").or_else(|| word.find("postgresql://")) else {
         return word.to_owned();

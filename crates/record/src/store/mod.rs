@@ -37,19 +37,19 @@ trait Backend: Debug {
     fn save_experiment(&self, experiment: &ExperimentRecord, json: &str) -> Result<(), StoreError>;
     /// Keeps the run and, where it has one, its brief: both or none.
     fn save_run(&self, run: &RunRecord, json: &str, brief: Option<&str>) -> Result<(), StoreError>;
-    /// The one that was kept last first.
+    /// Returns all experiments, the one that was kept last first.
     fn experiments(&self) -> Result<Vec<Summary>, StoreError>;
-    /// Its record.
+    /// Returns the record of an experiment.
     fn experiment(&self, id: &str) -> Result<Option<String>, StoreError>;
     /// Hands over id and record of each run of an experiment, in the order of execution.
     fn each_run(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
     /// The same, with the brief of a run instead of its record where it has one of this version
     /// ([`BRIEF_VERSION`](crate::BRIEF_VERSION)).
     fn each_brief(&self, experiment_id: &str, take: Take<'_>) -> Result<(), StoreError>;
-    /// The same of these runs, in the order of their ids here; one that is not there is passed
-    /// over.
+    /// Hands over id and record of the runs with these ids, in the order of the ids; one that is
+    /// not there is passed over.
     fn each_of(&self, ids: &[&str], take: Take<'_>) -> Result<(), StoreError>;
-    /// All or none.
+    /// Removes these experiments, all or none.
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError>;
     fn give_back_room(&self, alone: bool) -> Result<bool, StoreError>;
 }
@@ -125,7 +125,7 @@ impl Store {
         Ok(Self { at, backend })
     }
 
-    /// Where it is.
+    /// Returns its location.
     pub fn at(&self) -> &Location {
         &self.at
     }
@@ -141,13 +141,13 @@ impl Store {
         self.backend.save_run(run, &json, brief(&json).as_deref())
     }
 
-    /// All experiments, the one that was kept last first. Rows are numbered in the order of
+    /// Returns all experiments, the one that was kept last first. Rows are numbered in the order of
     /// keeping, which no clock that is set changes; saving an experiment again leaves its number.
     pub fn experiments(&self) -> Result<Vec<Summary>, StoreError> {
         self.backend.experiments()
     }
 
-    /// The experiment with this id.
+    /// Returns the experiment with this id.
     pub fn experiment(&self, id: &str) -> Result<Option<ExperimentRecord>, StoreError> {
         self.backend.experiment(id)?.map(|text| parse(&self.at, &text, id)).transpose()
     }
@@ -166,15 +166,15 @@ impl Store {
         self.backend.give_back_room(alone)
     }
 
-    /// The experiment that was kept last, or the last of that name.
+    /// Returns the experiment that was kept last, or the last of that name.
     pub fn latest(&self, name: Option<&str>) -> Result<Option<ExperimentRecord>, StoreError> {
         let all = self.experiments()?;
         let newest = all.iter().find(|one| name.is_none_or(|name| one.name == name));
         newest.map_or(Ok(None), |one| self.experiment(&one.id))
     }
 
-    /// The experiment that `text` means: an id, the beginning of exactly one id, or a name (its
-    /// newest).
+    /// Returns the experiment that `text` means: an id, the beginning of exactly one id, or a name
+    /// (its newest).
     pub fn find(&self, text: &str) -> Result<ExperimentRecord, StoreError> {
         if let Some(exact) = self.experiment(text)? {
             return Ok(exact);
@@ -187,8 +187,8 @@ impl Store {
         found.ok_or_else(|| self.none(text, 0))
     }
 
-    /// The experiment that `text` means without doubt: an id, or the beginning of exactly one. A
-    /// name that several have had means none of them.
+    /// Returns the experiment that `text` means without doubt: an id, or the beginning of exactly
+    /// one. A name that several have had means none of them.
     pub fn find_one(&self, text: &str) -> Result<Summary, StoreError> {
         let mut all = self.experiments()?;
         let kept = all.len();
@@ -210,7 +210,8 @@ impl Store {
         StoreError::NoExperiment { at: self.at.clone(), wanted: wanted.to_owned(), kept }
     }
 
-    /// The runs of an experiment in the order of execution. One that cannot be read is an error.
+    /// Returns the runs of an experiment in the order of execution. One that cannot be read is an
+    /// error.
     pub fn runs(&self, experiment_id: &str) -> Result<Vec<RunRecord>, StoreError> {
         self.read(&mut |take| self.backend.each_run(experiment_id, take))?.into_iter().collect()
     }
@@ -229,8 +230,8 @@ impl Store {
         readable(runs.map(|run| run.map(|ForTables(run)| run)).collect())
     }
 
-    /// The runs with these ids that can be read, in the order of the ids, and what is wrong with
-    /// the others. One that is not there is passed over.
+    /// Returns the runs with these ids that can be read, in the order of the ids, and one error for
+    /// each other. One that is not there is passed over.
     pub fn runs_of(&self, ids: &[&str]) -> Result<Readable, StoreError> {
         Ok(apart(self.read(&mut |take| self.backend.each_of(ids, take))?))
     }
@@ -378,7 +379,8 @@ struct Format {
     format: u32,
 }
 
-/// A line of a list: begin and end as text, then how many runs are planned, kept and valid.
+/// Returns a line of a list, made of begin and end as text, and of the numbers of runs that are
+/// planned, kept and valid.
 fn summary(
     id: String,
     name: String,

@@ -43,7 +43,7 @@ impl StoreError {
     }
 }
 
-/// An error with its causes, as far as it does not name them itself.
+/// Returns an error with its causes, as far as it does not name them itself.
 pub(super) fn whole(error: &postgres::Error) -> String {
     let mut text = match error.as_db_error() {
         Some(said) => said.message().to_owned(),

@@ -189,8 +189,8 @@ fn is_not_waited_for(config: &mut Config) {
     }
 }
 
-/// The library waits for a connection only so long, and for the first words of who takes it for
-/// ever.
+/// Opens a session, in a thread of its own: the library limits the time for connecting, but not for
+/// the server's first words.
 fn session(dialer: &Arc<Dialer>) -> Result<Client, Failure> {
     let (dialing, (tell, told)) = (dialer.clone(), channel());
     thread::spawn(move || {
@@ -303,7 +303,7 @@ impl Backend for Postgres {
         gone.map_err(|failure| failure.at(&self.at))
     }
 
-    /// The server does that by itself, when it sees fit.
+    /// Does nothing: the server gives room back by itself, when it sees fit.
     fn give_back_room(&self, _alone: bool) -> Result<bool, StoreError> {
         Ok(true)
     }

@@ -10,8 +10,8 @@ use super::super::{Location, StoreError};
 const NUMBERED: &str =
     "ALTER TABLE experiment ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY";
 
-/// The schema's version of a store on a server, `None` where there is none yet. Refuses tables of
-/// other programs and of newer versions of this one; changes nothing.
+/// Returns the schema's version of a store on a server, `None` where there is none yet. Refuses
+/// tables of other programs and of newer versions of this one; changes nothing.
 pub(super) fn version(at: &Location, client: &mut Client) -> Result<Option<u32>, StoreError> {
     let failed = |error| StoreError::from_postgres(at, &error);
     // The tables themselves are read: what `to_regclass` says may be of before another process made

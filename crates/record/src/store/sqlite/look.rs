@@ -9,8 +9,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::store::{StoreError, schema};
 
-/// Returns a connection that only reads, and the schema's version, which may be an older one. A file in write-ahead mode wants two others beside it. Where a
-/// writer has them open they are there; else nobody writes, and the file is read as it stands.
+/// Returns a connection that only reads, and the schema's version, which may be an older one. A
+/// file in write-ahead mode wants two others beside it. Where a writer has them open they are
+/// there; else nobody writes, and the file is read as it stands.
 pub(super) fn open(path: &Path) -> Result<(Connection, u32), StoreError> {
     let failed = |error| StoreError::from_sqlite(path, error);
     let mut log = path.as_os_str().to_owned();
@@ -26,7 +27,7 @@ pub(super) fn open(path: &Path) -> Result<(Connection, u32), StoreError> {
     Err(StoreError::Io { at: path.into(), why: "no schema can be made here".to_owned() })
 }
 
-/// `file:./a%20b?query`: all but plain characters by their numbers.
+/// Returns the path as a URI, `file:./a%20b?query`: all but plain characters by their numbers.
 fn uri(path: &Path, query: &str) -> PathBuf {
     let mut text = b"file:".to_vec();
     for &byte in Path::new(".").join(path).as_os_str().as_bytes() {

@@ -64,8 +64,8 @@ impl Sqlite {
         Ok(Self { path: path.to_owned(), connection, has_briefs })
     }
 
-    /// Where another process creates the file, or closes it as the last, SQLite answers at once
-    /// that it is busy.
+    /// Opens the file, for [`BUSY_TIMEOUT_MS`] again and again: where another process creates the
+    /// file, or closes it as the last, SQLite answers at once that it is busy.
     fn open_with(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(BUSY_TIMEOUT_MS);
         loop {
