@@ -105,7 +105,8 @@ pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
     tell(&found.text(), to_string(&found), arguments.json.as_deref())
 }
 
-/// The runs whose configuration has each of `words`; where there are none, what there is.
+/// Returns the runs whose configuration has each of `words`. Where there are none, the error names
+/// the configurations.
 fn only(runs: Vec<RunRecord>, words: &[String]) -> Result<Vec<RunRecord>, Error> {
     let name = |run: &RunRecord| format!("{} {}", run.configuration(), run.stack);
     let is_meant = |run: &RunRecord| {

@@ -86,7 +86,7 @@ pub struct Impair {
     pub quiet: bool,
 }
 
-/// For how long a command goes on: `30` or `1.5`, or with a unit as other times.
+/// Reads the duration of a command: `30` or `1.5`, or with a unit as other times.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse::<f64>().ok().filter(|s| s.is_finite() && *s > 0.0 && *s <= 1e9);
     match number {
@@ -140,7 +140,7 @@ impl Impair {
         shared.into_iter().flatten().copied().collect()
     }
 
-    /// The faults of both directions.
+    /// Returns the faults of both directions.
     fn faults(&self) -> (Faults, Faults) {
         let shared = self.shared();
         let of = |own: &Vec<Change>| {
@@ -251,7 +251,7 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A second of one direction.
+/// Returns a line about a second of one direction.
 fn line(now: &Way, then: &Way, span_s: f64) -> String {
     let rate = |now: u64, then: u64| (now - then) as f64 / span_s.max(1e-9);
     let packets = rate(now.passed_packets, then.passed_packets);

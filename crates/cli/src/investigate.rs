@@ -241,7 +241,8 @@ fn name_of(words: &[OsString]) -> String {
     if is_name(&name) { name } else { "command".to_owned() }
 }
 
-/// Where the figure of a command is: as it was said, or as it is known of the program.
+/// Returns the place of a command's figure in its output: as it was given, or as it is known of the
+/// program.
 pub fn figure_of(
     words: &[OsString],
     said: Option<&str>,
@@ -279,7 +280,7 @@ pub fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
     Ok(causes)
 }
 
-/// The words of a line, as a shell parts them: quotes hold what they enclose together.
+/// Returns the words of a line, as a shell parts them: quotes hold what they enclose together.
 fn words(line: &str) -> Result<Vec<String>, Error> {
     shlex::split(line)
         .filter(|words| !words.is_empty())

@@ -31,7 +31,7 @@ impl Keeper {
         Self { store, at, made, progress, experiment: None, runs: vec![], kept: 0 }
     }
 
-    /// An experiment of so many runs begins.
+    /// Begins an experiment of so many runs.
     pub fn begin_of(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
         self.store()?.save_experiment(experiment)?;
         self.made.keep();
@@ -75,7 +75,7 @@ impl Keeper {
         }
     }
 
-    /// The store, made when it is first asked for.
+    /// Returns the store, made when it is first asked for.
     fn store(&mut self) -> Result<&mut Store, Error> {
         let store = match self.store.take() {
             Some(store) => store,

@@ -57,8 +57,8 @@ pub struct Report {
 /// A way to read the runs of an experiment.
 type Reader = fn(&Store, &str) -> Result<Readable, StoreError>;
 
-/// The experiments that are meant; the same one twice counts once. The last one where none is
-/// named.
+/// Returns the experiments that are named; the same one twice counts once. Without a name it is the
+/// last one.
 pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
     let store = Store::open_existing(&database(at)?)?;
     read(&store, which, Store::readable_runs)
@@ -125,8 +125,8 @@ pub fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
     parts.iter().flat_map(|(_, runs)| runs).cloned().collect()
 }
 
-/// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the
-/// reader must know.
+/// Returns an experiment and its runs. A run that cannot be read hides no other: it is passed over,
+/// which the reader must know.
 fn with_runs(
     store: &Store,
     mut experiment: ExperimentRecord,
@@ -199,7 +199,7 @@ fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, E
     Ok(text)
 }
 
-/// The page of kept experiments.
+/// Writes the page of kept experiments.
 pub fn report(arguments: &Report) -> Result<ExitCode, Error> {
     let Report { which, out: folder, json, database: at } = arguments;
     let store = Store::open_existing(&database(at)?)?;

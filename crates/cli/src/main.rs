@@ -122,7 +122,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// One line on the standard error, and the exit code that fits.
+/// Writes one line on the standard error. Returns the exit code that fits.
 fn fail(error: &Error) -> ExitCode {
     output::say(format_args!("millstream: {error}"));
     ExitCode::from(exits::code(error))

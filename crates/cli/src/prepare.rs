@@ -22,7 +22,7 @@ impl Made {
         self.tried_out(folder).map_err(Error::file(named()))
     }
 
-    /// The same for a database file that is not there yet. The file itself is made by
+    /// Does the same for a database file that is not there yet. The file itself is made by
     /// [`new_store`]: another process might open it before it is taken away here, and keep its runs
     /// in no file.
     pub fn database_folder(&mut self, at: &Location) -> Result<(), Error> {
@@ -90,9 +90,9 @@ fn unwritable(file: &Path) -> String {
     format!("cannot write {} (--db names another file)", file.display())
 }
 
-/// The store, where there is one already: what is wrong with it, or with the way to it, is better
-/// known before the measuring. One that is not there yet is made when an experiment begins. Names
-/// of servers are looked up by a thread, so this is for after [`setting`](crate::setting::setting).
+/// Opens the store, where there is one already: a fault of it, or of the way to it, is better known
+/// before the measuring. One that is not there yet is made when an experiment begins. Names of
+/// servers are looked up by a thread, so this is for after [`setting`](crate::setting::setting).
 pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
     match Store::is_missing(at)? {
         true => Ok(None),
@@ -100,8 +100,8 @@ pub fn existing_store(at: &Location) -> Result<Option<Store>, Error> {
     }
 }
 
-/// The store, made where it is missing, with its folder: whoever tried it out, too, may have taken
-/// that away again.
+/// Opens the store, which is made where it is missing, with its folder: another command that tried
+/// it out may have taken that away again.
 pub fn new_store(at: &Location) -> Result<Store, Error> {
     if let Some(file) = at.file() {
         fs::create_dir_all(folder_of(file)).map_err(Error::file(unwritable(file)))?;

@@ -48,7 +48,7 @@ impl Pace {
 }
 
 impl Progress {
-    /// For runs that measure and warm up for `seconds` each.
+    /// Returns the progress of runs that measure and warm up for `seconds` each.
     pub fn new(seconds: f64) -> Self {
         let pace = Pace {
             expected_s: seconds + SET_UP_S,
@@ -118,7 +118,7 @@ impl Progress {
     }
 }
 
-/// The main result of a run.
+/// Returns the main result of a run.
 fn headline(run: &RunRecord) -> String {
     let is_of_packets =
         Workload::of(&run.workload).is_some_and(|workload| workload.result() == keys::PACKETS);
@@ -138,7 +138,7 @@ fn headline(run: &RunRecord) -> String {
         .map_or("no result".to_owned(), |(key, value)| format!("{key} {value}"))
 }
 
-/// `2:05 min`.
+/// Returns text such as `2:05 min`.
 fn minutes(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     format!("{}:{:02} min", whole / 60, whole % 60)

@@ -93,7 +93,7 @@ Examples:
   millstream replay in.pcapng --tap ms0 --address 10.0.0.1/24 --to-mac device --direction in
   millstream replay in.pcap --interface eth0 --fast --rounds 100";
 
-/// A factor such as 0.5 as percent.
+/// Reads a factor such as 0.5 as percent.
 fn percent(text: &str) -> Result<u32, String> {
     let factor = text.parse::<f64>().ok().filter(|factor| (0.01..=1e6).contains(factor));
     // At most 10^8.
@@ -127,7 +127,7 @@ impl Arguments {
         ReplayConfig { pace, direction, rounds, mtu, ..ReplayConfig::default() }
     }
 
-    /// Where the packets go.
+    /// Opens the link that the packets go to.
     fn open(&self, medium: Medium) -> Result<Box<dyn Link>, Error> {
         let netns = self.netns.as_deref().map(impair::namespace).transpose()?;
         let refused = |name: &str, error: &LinkError| {
@@ -167,7 +167,7 @@ impl Arguments {
         }
     }
 
-    /// The destination to write, if any.
+    /// Returns the destination to write, if any.
     fn destination(&self, link: &dyn Link) -> Result<Option<MacAddr>, Error> {
         if link.capabilities().medium == Medium::Ip {
             return match self.to_mac {

@@ -97,7 +97,7 @@ fn level_setting(text: &str) -> Result<LevelSetting, String> {
 }
 
 impl Arguments {
-    /// Where the two ends are.
+    /// Returns the places of the two ends.
     pub fn places(&self) -> Result<Places, Error> {
         let Some(far) = self.far else { return Ok(Places::Made) };
         let host = |control| {

@@ -30,7 +30,7 @@ pub fn setting() -> Result<Setting, Error> {
     })
 }
 
-/// The folder of this user's state, once what killed runs have left is put right.
+/// Returns the folder of this user's state, when the remains of killed runs are put right.
 pub fn state() -> Result<StateDir, Error> {
     let state = StateDir::locate()?;
     for line in sweep(&state)? {
@@ -44,7 +44,7 @@ pub fn guard_program() -> Result<WorkerProgram, Error> {
     Ok(WorkerProgram { arguments: vec!["guard".to_owned()], ..worker_program()? })
 }
 
-/// A definition by the name of a built-in experiment or from a file.
+/// Reads a definition by the name of a built-in experiment or from a file.
 pub fn load(name: &str) -> Result<Definition, Error> {
     if let Some(definition) = builtin(name) {
         return Ok(definition);
@@ -63,7 +63,7 @@ pub fn load(name: &str) -> Result<Definition, Error> {
     Definition::parse(name, &text)
 }
 
-/// This very program, as a worker.
+/// Returns this very program, as a worker.
 pub fn worker_program() -> Result<WorkerProgram, Error> {
     let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
     Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })

@@ -32,7 +32,8 @@ pub struct Database {
     pub at: Option<OsString>,
 }
 
-/// Where the store is: `--db`, else a file in the user's data folder, to root in no other user's.
+/// Returns the place of the store: `--db`, else a file in the user's data folder, to root in no
+/// other user's.
 pub fn database(database: &Database) -> Result<Location, Error> {
     if let Some(at) = &database.at {
         return Ok(Location::parse(at)?);
@@ -65,7 +66,7 @@ pub fn name(text: &str) -> Result<String, String> {
     is_allowed.ok_or_else(|| "write 1 to 64 letters, digits, '-' and '_'".to_owned())
 }
 
-/// A number that counts; what it may be at most is the definition's to say.
+/// Reads a number that counts; the largest is the definition's to say.
 pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     let text = text.trim();
     let is_long = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
@@ -73,7 +74,7 @@ pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| why.to_owned())
 }
 
-/// A number of seconds; what it may be is the definition's to say.
+/// Reads a number of seconds; its limits are the definition's to say.
 pub fn seconds(text: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| "write a number of seconds, as 0.5".to_owned())
 }

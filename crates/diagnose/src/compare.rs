@@ -171,8 +171,8 @@ fn equal(ranks: &[f64]) -> (usize, f64) {
     (groups.clone().max().unwrap_or(0), cubes.sum())
 }
 
-/// By the normal distribution, with half a step of the sum taken off (Lehmann, Nonparametrics,
-/// 1975).
+/// Returns the chance by the normal distribution, with half a step of the sum taken off (Lehmann,
+/// Nonparametrics, 1975).
 fn by_normal(ranks: &[f64], first: usize, (step, ties): (usize, f64)) -> f64 {
     let (n, m, all) = (first as f64, (ranks.len() - first) as f64, ranks.len() as f64);
     let expected = (all - 1.0) / 2.0 * n;
@@ -209,8 +209,8 @@ fn by_exchange(mut ranks: Vec<f64>, first: usize, seed: u64) -> f64 {
     (as_far + 1) as f64 / (EXCHANGES + 1) as f64
 }
 
-/// The change, as a share, that so many runs with this noise show four times out of five. Infinite
-/// where the values near the median reach zero: such noise has no ratio.
+/// Returns the change, as a share, that so many runs with this noise show four times out of five.
+/// Infinite where the values near the median reach zero: such noise has no ratio.
 pub fn least_seen(first: &[f64], second: &[f64]) -> f64 {
     (Z_SEEN * ratio_error(first, second)).exp() - 1.0
 }

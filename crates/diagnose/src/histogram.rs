@@ -39,7 +39,7 @@ pub struct Shift {
     pub runs: (usize, usize),
 }
 
-/// The least value of the bucket where the quantile `q` lies; `None` of an empty histogram.
+/// Returns the least value of the bucket where the quantile `q` lies; `None` of an empty histogram.
 pub fn quantile(histogram: &Buckets, q: f64) -> Option<u64> {
     let all: u64 = histogram.iter().map(|(_, count)| count).sum();
     let wanted = (all as f64 * q).ceil().max(1.0) as u64;
@@ -87,7 +87,7 @@ const PLACES: usize = 65;
 /// The share of the values at each place.
 type Shares = [f64; PLACES];
 
-/// The place of a bucket by its least value.
+/// Returns the place of a bucket by its least value.
 fn place(least: u64) -> usize {
     (u64::BITS - least.leading_zeros()) as usize
 }
@@ -104,7 +104,7 @@ fn shares(histogram: &Buckets) -> Option<Shares> {
     Some(shares)
 }
 
-/// The mean of all runs.
+/// Returns the mean of all runs.
 fn sum(set: &[Shares]) -> Shares {
     let mut sum = [0.0; PLACES];
     for one in set {
@@ -117,7 +117,7 @@ fn mean_power(shares: &Shares) -> f64 {
     shares.iter().enumerate().map(|(place, share)| place as f64 * share).sum()
 }
 
-/// The area between both distribution functions.
+/// Returns the area between both distribution functions.
 fn distance(one: &Shares, two: &Shares) -> f64 {
     let mut apart = 0.0f64;
     let steps = one.iter().zip(two).map(|(one, two)| {
@@ -127,7 +127,7 @@ fn distance(one: &Shares, two: &Shares) -> f64 {
     steps.sum()
 }
 
-/// Where the quantile of the mean of all runs lies.
+/// Returns the least value of the bucket where the quantile of the mean of all runs lies.
 fn pooled(set: &[Shares], q: f64) -> Option<u64> {
     let mut seen = 0.0;
     let at = sum(set).iter().position(|share| {

@@ -53,13 +53,13 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Its share of `runs` runs, 0 to 1.
+    /// Returns its share of `runs` runs, 0 to 1.
     pub fn share(&self, runs: usize) -> f64 {
         self.members.len() as f64 / runs.max(1) as f64
     }
 }
 
-/// The groups of `values`, lowest first: one to [`MODES_MOST`], none without values.
+/// Returns the groups of `values`, lowest first: one to [`MODES_MOST`], none without values.
 ///
 /// Values that are not finite belong to no group. Fewer than eight values are one group: that few
 /// prove no more.
@@ -130,7 +130,8 @@ struct Split {
     cuts: [usize; 2],
 }
 
-/// Where ascending `values` are best split in `parts` (2 or 3), each with at least `least` of them.
+/// Returns the best split of ascending `values` in `parts` (2 or 3), each with at least `least` of
+/// them.
 fn split(values: &[f64], parts: usize, least: usize) -> Option<Split> {
     let n = values.len();
     if n < VALUES_LEAST || n < parts * least {

@@ -88,7 +88,7 @@ const KNOWN: &[Known] = &[
     known("disks", "disk_busy_share", "io_pressure_share", ""),
 ];
 
-/// The resources by what `features` say, CPUs first.
+/// Returns the resources with the values of `features`, CPUs first.
 pub fn resources(features: &[Feature]) -> Vec<Resource> {
     let of = |name: &str| -> Option<f64> {
         let feature = features.iter().find(|one| one.name == name)?;

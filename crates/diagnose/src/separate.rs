@@ -89,7 +89,8 @@ pub fn separate(outcome: Outcome<'_>, features: &[Feature], seed: u64) -> Separa
     separate_by(outcome, features, (seed, EXCHANGES))
 }
 
-/// With so many exchanges of that seed; p is as right with fewer, and coarser.
+/// Does the same by a seed and a number of exchanges; with fewer of them p is as right, and
+/// coarser.
 fn separate_by(outcome: Outcome<'_>, features: &[Feature], draws: (u64, usize)) -> Separation {
     let runs = outcome.values.len();
     assert_eq!(outcome.blocks.len(), runs, "a block for each run");
@@ -159,7 +160,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// The greatest strength of any feature in each exchange.
+/// Returns the greatest strength of any feature in each exchange.
 fn strongest_by_chance(
     outcome: Outcome<'_>,
     target: &[f64],

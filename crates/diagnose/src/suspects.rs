@@ -147,7 +147,7 @@ pub fn suspects(
 /// listed as why they differ.
 const MORE_LEAST: f64 = 0.1;
 
-/// The features of a group's runs.
+/// Returns the features of a group's runs.
 fn of_runs(features: &[Feature], group: &Mode) -> Vec<Feature> {
     let of_group = |feature: &Feature| {
         let values = group.members.iter().map(|&run| feature.values[run]).collect();

@@ -38,7 +38,7 @@ pub struct Contrast<'a> {
     pub is_continuum: bool,
 }
 
-/// The lowest and the highest third of results without groups.
+/// Returns the lowest and the highest third of results without groups.
 pub fn thirds(results: &[f64]) -> Vec<Mode> {
     let mut order: Vec<usize> = (0..results.len()).collect();
     order.sort_by(|&a, &b| results[a].total_cmp(&results[b]));
@@ -282,9 +282,9 @@ pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u
     judgement
 }
 
-/// Share of the scatter lost between the free and the held level, as a share of the observed
-/// difference (`wanted`), and the chance of that: runs dealt anew into both sets, by their distance
-/// from their own median (Brown and Forsythe, 1974).
+/// Returns the share of the scatter lost between the free and the held level, as a share of the
+/// observed difference (`wanted`), and the chance of that: runs dealt anew into both sets, by their
+/// distance from their own median (Brown and Forsythe, 1974).
 fn calmed(free: &[f64], held: &[f64], (scale, wanted): (Scale, f64), seed: u64) -> (f64, f64) {
     const EXCHANGES: usize = 1_999;
     let scaled = |values: &[f64]| -> Vec<f64> {

@@ -48,10 +48,10 @@ pub struct Swept {
 }
 
 impl Directory {
-    /// Where the engines of user `uid` publish: what `MILLSTREAM_LIVE_DIR` names; without it the
-    /// first that is in memory, and that nobody else has taken, of `/run/millstream` (of root),
-    /// `$XDG_RUNTIME_DIR/millstream` (of others), `/run/user/UID/millstream` and
-    /// `/dev/shm/millstream-UID`. It is made where it is not there.
+    /// Returns the directory in which engines of user `uid` publish: the one that
+    /// `MILLSTREAM_LIVE_DIR` names, or else the first that is in memory, and that nobody else has
+    /// taken, of `/run/millstream` (of root), `$XDG_RUNTIME_DIR/millstream` (of others),
+    /// `/run/user/UID/millstream` and `/dev/shm/millstream-UID`. It is made where it is missing.
     ///
     /// # Errors
     /// When there is none, or it is not this user's alone: why each of them is not.
@@ -76,8 +76,8 @@ impl Directory {
         Err(LiveError::NoDirectory(refused.join("; ")))
     }
 
-    /// This directory, which is made where it is not there. A directory on a disk would have
-    /// engines wait for the disk.
+    /// Returns this directory, which is made where it is missing. On a disk it would have engines
+    /// wait for the disk.
     ///
     /// # Errors
     /// When it cannot be made, or is not user `uid`'s alone.
@@ -91,15 +91,14 @@ impl Directory {
         Self::existing(path, uid)
     }
 
-    /// All directories that engines of user `uid` may have published in, as far as they are there:
-    /// a reader's environment may be another than the engine's.
+    /// Returns all directories that engines of user `uid` may have published in, as far as they are
+    /// there: a reader's environment may be another than the engine's.
     pub fn all_of_user(uid: u32) -> Vec<Self> {
         let paths = set(VARIABLE).map_or_else(|| candidates(uid), |path| vec![path]);
         paths.into_iter().filter_map(|path| Self::existing(path, uid).ok()).collect()
     }
 
-    /// A directory that is there and user `uid`'s alone, and that nobody else can put another in
-    /// the place of.
+    /// Returns a directory that is there and user `uid`'s alone, and that nobody else can replace.
     fn existing(path: PathBuf, uid: u32) -> Result<Self, LiveError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -124,12 +123,12 @@ impl Directory {
         }
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its owner.
+    /// Returns its owner.
     pub fn uid(&self) -> u32 {
         self.uid
     }
@@ -196,14 +195,14 @@ impl Directory {
         fs::remove_file(path).is_ok()
     }
 
-    /// Some files of it.
+    /// Returns its files, [`FILES_MOST`] at most.
     fn files(&self) -> io::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(&self.path)?.take(FILES_MOST);
         Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
     }
 }
 
-/// A variable of the environment that is set to something.
+/// Returns a variable of the environment that is not empty.
 fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

@@ -30,7 +30,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// A closure for `map_err` that names the file.
+    /// Returns a closure for `map_err` that names the file.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

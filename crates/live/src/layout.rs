@@ -55,13 +55,13 @@ fn mix(sum: u64, word: u64) -> u64 {
     (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR)
 }
 
-/// The number of 8 bytes at `at`; 0 behind the end.
+/// Returns the 64-bit number at `at`; 0 behind the end.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
     word.map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// The number of 4 bytes at `at`; 0 behind the end.
+/// Returns the 32-bit number at `at`; 0 behind the end.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
     word.map_or(0, |word| u32::from_le_bytes(*word))
@@ -87,7 +87,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// As it is written.
+    /// Returns its bytes in a segment.
     pub(crate) fn encode(&self) -> [u8; HEADER_USED_BYTES] {
         let mut bytes = [0; HEADER_USED_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -138,7 +138,7 @@ impl Header {
         })
     }
 
-    /// Where the slot of a snapshot begins in the file.
+    /// Returns the offset in the file of a snapshot's slot.
     pub(crate) fn slot_at(&self, sequence: u64) -> u64 {
         HEADER_BYTES as u64 + (sequence % 2) * self.slot_bytes as u64
     }

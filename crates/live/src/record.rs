@@ -29,7 +29,7 @@ impl<'a> Fields<'a> {
         Self { out }
     }
 
-    /// One more field. A key has letters, digits and `_`.
+    /// Adds a field. A key has letters, digits and `_`.
     pub fn put(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
         self.out.push(' ');
         self.out.push_str(key);
@@ -80,13 +80,13 @@ impl Record {
         Self { kind, fields: fields.take(FIELDS_MOST).collect() }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The same as a number; `None` also when it is none.
+    /// Returns the value of a key as a number; `None` also when it is none.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.get(key)?.parse().ok()
     }

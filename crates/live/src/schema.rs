@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it stands in the schema.
+    /// Returns its name in the schema.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -96,7 +96,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let found = self.labels.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())

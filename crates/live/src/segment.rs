@@ -72,12 +72,12 @@ impl Segment {
         &self.header
     }
 
-    /// Its file.
+    /// Returns its file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The control socket of its engine.
+    /// Returns the control socket of its engine.
     pub fn socket_path(&self) -> PathBuf {
         self.path.with_extension(SOCKET)
     }
@@ -94,8 +94,8 @@ impl Segment {
         }
     }
 
-    /// The newest snapshot. It is of one time: one that was changed while it was read is read
-    /// again, at most 100 times.
+    /// Returns the newest snapshot, which is of one moment: one that was changed while it was read
+    /// is read again, at most 100 times.
     ///
     /// # Errors
     /// [`Damage::Unsettled`] when it was changed each time, or neither slot has a whole snapshot; what is wrong with the
@@ -122,7 +122,7 @@ impl Segment {
         Err(last)
     }
 
-    /// The numbers of the snapshots in the two slots.
+    /// Returns the numbers of the snapshots in the two slots.
     fn sequences(&self) -> Result<[u64; 2], Damage> {
         let mut sequences = [0; 2];
         for (slot, sequence) in sequences.iter_mut().enumerate() {
@@ -133,7 +133,7 @@ impl Segment {
         Ok(sequences)
     }
 
-    /// The newest snapshot; `None` when it was changed meanwhile.
+    /// Returns the newest snapshot; `None` when it was changed meanwhile.
     fn try_read(&mut self, sequences: [u64; 2]) -> Result<Option<Snapshot>, Damage> {
         // The newest, or the one before where that is being written, or was when its engine was
         // killed.
@@ -199,7 +199,8 @@ impl Segment {
     }
 }
 
-/// A file that ends too soon is damaged; everything else is the system's answer.
+/// Returns the damage that an error means: a file that ends too soon is cut short; everything else
+/// is the system's answer.
 fn short(error: io::Error) -> Damage {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Damage::Broken("it is cut short"),
@@ -208,19 +209,19 @@ fn short(error: io::Error) -> Damage {
 }
 
 impl Snapshot {
-    /// Everything, in the engine's order: what it is, and its values (one; of a histogram one for
+    /// Returns all entries in the engine's order, each with its values (one; of a histogram one for
     /// each power of two).
     pub fn iter(&self) -> impl Iterator<Item = (&Entry, &[u64])> {
         let of = |entry: &Entry| &self.values[entry.at..entry.at + entry.width];
         self.entries.iter().map(move |entry| (entry, of(entry)))
     }
 
-    /// All of a name.
+    /// Returns all entries of a name, with their values.
     pub fn named(&self, name: &str) -> impl Iterator<Item = (&Entry, &[u64])> {
         self.iter().filter(move |(entry, _)| entry.name == name)
     }
 
-    /// The sum of the counters or gauges of a name; `None` when the engine has none.
+    /// Returns the sum of the counters or gauges of a name; `None` when the engine has none.
     pub fn total(&self, name: &str) -> Option<u64> {
         let found = self.named(name).filter(|(entry, _)| entry.kind != Kind::Histogram);
         found.map(|(_, values)| values[0]).reduce(u64::wrapping_add)

@@ -153,7 +153,7 @@ impl Writer {
         self.file.write_all_at(&self.slot, at)
     }
 
-    /// The first snapshot is there: from now on the segment has its name.
+    /// Gives the segment its name, when the first snapshot is there.
     fn finish(&mut self) -> Result<(), LiveError> {
         let Some(unfinished) = &self.unfinished else { return Ok(()) };
         for _ in 0..NAMES_TRIED {
@@ -182,12 +182,12 @@ impl Writer {
         })
     }
 
-    /// Where the segment is.
+    /// Returns the path of the segment.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the engine's control socket belongs.
+    /// Returns the path at which the engine's control socket belongs.
     pub fn socket_path(&self) -> PathBuf {
         self.path.with_extension(SOCKET)
     }
@@ -223,7 +223,7 @@ fn check_name(name: &str) -> Result<(), LiveError> {
     if fits { Ok(()) } else { Err(LiveError::Name(name.to_owned())) }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 fn since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -63,7 +63,8 @@ impl MirrorConfig {
         self
     }
 
-    /// The same for an interface of the calling thread's namespace, by its name.
+    /// Maps an interface of the calling thread's namespace, by its name, as [`link`](Self::link)
+    /// does.
     ///
     /// # Errors
     /// When there is none of this name.

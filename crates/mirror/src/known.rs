@@ -81,7 +81,7 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         }
     }
 
-    /// All that there are.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = (K, V)> + '_ {
         self.by_key.iter().map(|(key, (value, _))| (*key, *value))
     }

@@ -217,8 +217,8 @@ impl Mirror {
         }
     }
 
-    /// When [`poll`](Self::poll) has something to do though the kernel tells nothing, in the
-    /// engine's time. Who gives to a route table polls once a second instead.
+    /// Returns the time of the engine at which [`poll`](Self::poll) has something to do though the
+    /// kernel tells nothing. An owner that gives to a route table polls once a second instead.
     pub fn deadline(&self) -> Option<Instant> {
         self.reading.deadline()
     }

@@ -46,7 +46,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// All of this is to be read.
+    /// Returns the state before the first round of these dumps.
     pub fn new(dumps: Vec<Dump>) -> Self {
         Self {
             dumps,

@@ -124,7 +124,7 @@ impl HostRoutes {
         matches!(held, [only] if only.route == *route)
     }
 
-    /// The kernel has this route.
+    /// Adds a route that the kernel has.
     pub fn add(&mut self, route: HostRoute, how: How, generation: u32) -> Outcome {
         let prefix = route.prefix;
         let grows = route.hops.len().max(1);
@@ -162,7 +162,7 @@ impl HostRoutes {
         outcome
     }
 
-    /// The kernel does not have it any more.
+    /// Removes a route that the kernel does not have any more.
     pub fn remove(&mut self, route: &HostRoute) -> Outcome {
         let prefix = route.prefix;
         if !self.by_prefix.contains_key(&prefix) {

@@ -17,13 +17,13 @@ impl Target for RouteTable {}
 /// The parts of a target that a mirror changes. It is not exported, so other crates make no
 /// targets.
 pub trait Gets {
-    /// For addresses and neighbours.
+    /// Returns the engine, for addresses and neighbours.
     fn engine(&mut self) -> Option<&mut Engine>;
 
-    /// For routes.
+    /// Returns the route table, for routes.
     fn table(&mut self) -> Option<&mut RouteTable>;
 
-    /// The time, where the target has one.
+    /// Returns the time, where the target has one.
     fn now(&mut self) -> Option<Instant>;
 }
 

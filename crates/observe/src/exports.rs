@@ -27,7 +27,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// For each address in a living process `[near NAME]`, where there is such a function.
+    /// Returns `[near NAME]` for each address in a living process, where there is such a function.
     pub(crate) fn names(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<String>> {
         let normalizer = Normalizer::builder().enable_build_ids(false).build();
         // Files are found by their names: the links in map_files need more rights.
@@ -59,7 +59,7 @@ fn read(path: &Path) -> Exports {
     exports
 }
 
-/// The next export; where none is near, the last one before.
+/// Returns the next export; where none is near, the last one before.
 fn beside(exports: &Exports, offset: u64) -> Option<String> {
     let after = exports.partition_point(|(at, _)| *at <= offset);
     let mut both = exports.get(after).into_iter().chain(exports[..after].last());

@@ -46,7 +46,7 @@ impl From<String> for Absent {
     }
 }
 
-/// An error and its causes in one line, without the numbers of the system's errors.
+/// Returns an error and its causes in one line, without the numbers of the system's errors.
 pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = Some(error);

@@ -9,8 +9,8 @@ use crate::symbols::Symbols;
 /// The process of the stacks, or the kernel; the stacks; where the answer goes.
 type Question = (Option<u32>, Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
 
-/// Names of stacks in the kernel, each the innermost function first, without those of the probe
-/// that took it.
+/// Returns the names of stacks in the kernel, each the innermost function first, without those of
+/// the probe that took it.
 pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
     ask(None, stacks).wait()
 }
@@ -31,12 +31,12 @@ pub struct Named {
 }
 
 impl Named {
-    /// The names of `stacks` that `answer` brings.
+    /// Returns `stacks` with the names that `answer` will bring.
     pub fn new(stacks: Vec<Vec<u64>>, answer: Receiver<Vec<Vec<String>>>) -> Self {
         Self { stacks, answer }
     }
 
-    /// The stacks whose names were asked for.
+    /// Returns the stacks whose names were asked for.
     pub fn stacks(&self) -> &[Vec<u64>] {
         &self.stacks
     }

@@ -30,7 +30,7 @@ impl Default for Symbols {
 }
 
 impl Symbols {
-    /// Nothing is read yet.
+    /// Returns a resolver that has read nothing yet.
     pub fn new() -> Self {
         // Names alone: neither lines nor inlined functions.
         let symbolizer =
@@ -43,7 +43,7 @@ impl Symbols {
         Self { symbolizer, kernel, names: HashMap::new(), beside: Beside::default() }
     }
 
-    /// Name of a function of the kernel; the address in hexadecimal where it has none
+    /// Returns the name of a function of the kernel; the address in hexadecimal where it has none
     /// (`kernel.kptr_restrict`).
     pub fn kernel(&mut self, address: u64) -> String {
         if let Some(name) = self.names.get(&address) {
@@ -57,8 +57,8 @@ impl Symbols {
         name
     }
 
-    /// Names of a stack in the kernel, the innermost first, without the functions of the probe that
-    /// took it.
+    /// Returns the names of a stack in the kernel, the innermost first, without the functions of
+    /// the probe that took it.
     pub fn kernel_stack(&mut self, stack: &[u64]) -> Vec<String> {
         let names = stack.iter().map(|address| self.kernel(*address));
         let of_probe = |name: &String| {
@@ -69,8 +69,8 @@ impl Symbols {
         names.skip_while(of_probe).collect()
     }
 
-    /// Names of stacks of a living process, whose maps are read once for all of them. Where there
-    /// is none, `[near NAME]` of what its library exports beside; else `[unknown]`.
+    /// Returns the names of stacks of a living process, whose maps are read once for all of them.
+    /// Where there is none, `[near NAME]` of what its library exports beside; else `[unknown]`.
     pub fn process(&mut self, pid: u32, stacks: &[Vec<u64>]) -> Vec<Vec<String>> {
         let mut source = Process::new(Pid::from(pid));
         // Files are found by their names: the links in map_files need more rights.

@@ -102,7 +102,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Value of a column.
+    /// Returns the value of a column.
     pub fn get(&self, column: Column) -> Option<f64> {
         self.values[column as usize]
     }
@@ -112,8 +112,8 @@ impl Row {
     }
 }
 
-/// A column of all these CPUs together: the sum of counts, the mean of shares. None where one has
-/// no value.
+/// Returns the value of a column for all these CPUs together: the sum of counts, the mean of
+/// shares. `None` where a CPU has no value.
 pub fn of_all(rows: &[Row], column: Column) -> Option<f64> {
     let sum: f64 = rows.iter().map(|row| row.get(column)).sum::<Option<f64>>()?;
     match column.is_percent() {
@@ -171,7 +171,7 @@ impl CpuTable {
         Ok(table)
     }
 
-    /// Seconds since the last sample and a row for each CPU.
+    /// Takes a sample. Returns the seconds since the last one, and a row for each CPU.
     pub fn sample(&mut self, kernel: Option<&Kernel>) -> Result<(f64, Vec<Row>), Absent> {
         let now = self.look(kernel)?;
         let seconds = now.at.duration_since(self.last.at).as_secs_f64();
@@ -188,7 +188,8 @@ impl CpuTable {
         Ok((seconds, rows))
     }
 
-    /// Columns that are not measured here, or in another way than [`Column::meaning`] says.
+    /// Returns the columns that are not measured here, or in another way than [`Column::meaning`]
+    /// says.
     pub fn notes(&self, kernel: Result<&Kernel, &Absent>) -> BTreeMap<&'static str, String> {
         let mut notes = BTreeMap::new();
         let mut note = |column: Column, why: String| drop(notes.insert(column.name(), why));

@@ -197,7 +197,7 @@ fn results(runs: &[RunRecord], rule: Rule<'_>) -> BTreeMap<(String, String), Vec
     found
 }
 
-/// The worst answer of all configurations, and a line for each.
+/// Returns the worst answer of all configurations, and a line for each.
 fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, Vec<String>) {
     let (first, second) = (results(first, rule), results(second, rule));
     let cases: BTreeSet<_> = first.keys().chain(second.keys()).collect();

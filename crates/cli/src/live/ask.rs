@@ -33,7 +33,7 @@ pub fn ask(
     result
 }
 
-/// All lines of an answer.
+/// Returns all lines of an answer.
 pub fn ask_all(segment: &Segment, question: &str) -> Result<Vec<Record>, Error> {
     let mut all = Vec::new();
     ask(segment, question, |record| {
@@ -48,7 +48,7 @@ pub fn has_socket(segment: &Segment, socket: &str) -> bool {
     ask_all(segment, &format!("queue {socket}")).is_ok()
 }
 
-/// A line as an object; numbers are numbers.
+/// Returns a line as an object; numbers are numbers.
 pub fn object(record: &Record) -> Value {
     let mut fields = Map::new();
     fields.insert("kind".into(), record.kind.as_str().into());
@@ -59,7 +59,7 @@ pub fn object(record: &Record) -> Value {
     Value::Object(fields)
 }
 
-/// A value as text; what the engine does not say is `-`.
+/// Returns a value as text; `-` where the engine does not say it.
 pub fn shown(record: &Record, key: &str) -> String {
     record.get(key).filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }

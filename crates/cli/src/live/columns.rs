@@ -7,7 +7,7 @@ pub enum Side {
     Right,
 }
 
-/// Rows below each other in columns as wide as their widest text, two spaces between.
+/// Returns the rows below each other in columns as wide as their widest text, two spaces between.
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let width = |at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|text| text.chars().count()).max()
@@ -26,12 +26,12 @@ pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A row of texts.
+/// Returns a row of texts.
 pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-/// A time for people: `12.3 s`, `4 min`, `3 h`, `2 d`.
+/// Returns a time for people: `12.3 s`, `4 min`, `3 h`, `2 d`.
 pub fn duration(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     match seconds {
@@ -42,7 +42,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// Bytes for people: `17 B`, `1.5 KiB`, `256.0 MiB`.
+/// Returns a number of bytes for people: `17 B`, `1.5 KiB`, `256.0 MiB`.
 pub fn bytes(bytes: u64) -> String {
     let mut size = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {

@@ -43,7 +43,7 @@ struct Reason {
     count: u64,
 }
 
-/// All reasons.
+/// Returns all reasons.
 fn reasons(now: &Snapshot) -> Vec<Reason> {
     let mut all = Vec::new();
     for (entry, values) in now.iter() {

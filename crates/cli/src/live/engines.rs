@@ -14,7 +14,7 @@ pub fn id(segment: &Segment) -> String {
     format!("{}-{}-{}", header.name, header.pid, header.number)
 }
 
-/// All engines of this user; what cannot be read is told on the standard error.
+/// Returns all engines of this user. Those that cannot be read are named on the standard error.
 pub fn all() -> Result<Vec<Segment>, Error> {
     let mut segments = Vec::new();
     for directory in Directory::all_of_user(effective_uid()) {
@@ -96,7 +96,7 @@ pub fn each(
     failed.filter(|_| !shown).map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// The line above what is shown of one of several engines.
+/// Returns the line above what is shown of one of several engines.
 pub fn heading(id: &str) -> String {
     format!("engine {id}\n")
 }

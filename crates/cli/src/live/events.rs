@@ -113,7 +113,7 @@ impl Watch<'_> {
     }
 }
 
-/// The first line: what the events are of.
+/// Returns the first line, which names the connection of the events.
 fn header(engine: &str, id: &str, end: &Record) -> Value {
     let get = |key| end.get(key).unwrap_or("-");
     json!({
@@ -133,7 +133,7 @@ fn header(engine: &str, id: &str, end: &Record) -> Value {
     })
 }
 
-/// One event, by the clock of the host.
+/// Returns one event, by the clock of the host.
 fn event(line: &Record, clock_begins_ns: u64) -> Value {
     let name = line.get("name").unwrap_or("-");
     let ns = clock_begins_ns.saturating_add(line.number("time_ns").unwrap_or(0));
@@ -147,7 +147,7 @@ fn event(line: &Record, clock_begins_ns: u64) -> Value {
     json!({ "time": ns as f64 / 1e6, "name": name, "data": data })
 }
 
-/// The fields of an event in the units of qlog: milliseconds, and bits a second.
+/// Returns the fields of an event in the units of qlog: milliseconds, and bits a second.
 fn data(line: &Record) -> Value {
     let own = ["number", "time_ns", "name"];
     let fields = line.fields.iter().filter(|(key, _)| !own.contains(&key.as_str()));

@@ -82,7 +82,7 @@ impl Counted {
         })
     }
 
-    /// The number behind a key, if the engine says one.
+    /// Returns the number behind a key, if the engine says one.
     fn number(&self, key: &str) -> Option<u64> {
         self.flow.number(key)
     }

@@ -25,7 +25,7 @@ impl Histogram<'_> {
         json!({ "name": self.name, "labels": labels, "unit": self.unit, "buckets": buckets })
     }
 
-    /// Nothing where nothing was counted.
+    /// Returns its text; empty where nothing was counted.
     pub fn text(&self) -> String {
         let labels = self.labels.iter().map(|(key, value)| format!(" {key}={value}"));
         match bars(self.values) {
@@ -48,8 +48,8 @@ pub fn set_count(counts: &mut Vec<u64>, least: u64, count: u64) {
 /// Characters of the longest bar.
 const BAR: f64 = 40.0;
 
-/// A line for each power of two between the least and the greatest that was counted, in the manner
-/// of DTrace's `quantize()`.
+/// Returns a line for each power of two between the least and the greatest that was counted, in the
+/// manner of DTrace's `quantize()`.
 pub fn bars(values: &[u64]) -> String {
     let is_used = |count: &u64| *count != 0;
     let (Some(first), Some(last)) =

@@ -88,7 +88,7 @@ fn help(name: &str) -> Option<&'static str> {
     ALL.get(name).copied()
 }
 
-/// The values that all engines publish now.
+/// Returns the values that all engines publish now.
 fn text() -> Result<String, Error> {
     let mut families = Families::default();
     for mut segment in engines::all()? {
@@ -193,8 +193,8 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// The name that Prometheus has for it, and how its values are written. Times are in seconds
-    /// there (base units).
+    /// Returns the name that Prometheus has for it, and the way its values are written. Times are
+    /// in seconds there (base units).
     fn as_prometheus(&self) -> (String, Scale) {
         let (end_of_name, digits) = match self.unit {
             "ns" => ("_ns", 9),
@@ -224,7 +224,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// A number as a decimal, without zeros at its end.
+    /// Returns a number as a decimal, without zeros at its end.
     fn number(self, value: u64) -> String {
         let one = 10u64.pow(self.digits);
         let (whole, part) = (value / one, value % one);
@@ -250,7 +250,7 @@ fn line(
     let _ = writeln!(lines, "{name}{{{}}} {value}", pairs.join(","));
 }
 
-/// A name that Prometheus takes, whatever the segment says.
+/// Returns a name that Prometheus takes, whatever the segment says.
 fn plain(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     name.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect()

@@ -131,7 +131,7 @@ impl Again {
     }
 }
 
-/// A segment that cannot be read, as an error of the command.
+/// Returns a segment that cannot be read, as an error of the command.
 fn unreadable(segment: &Segment, damage: &Damage) -> Error {
     Error::Refused(format!("{}: {damage}", segment.path().display()))
 }

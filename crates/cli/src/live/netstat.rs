@@ -94,7 +94,7 @@ impl Row {
     }
 }
 
-/// The links of an engine.
+/// Returns the links of an engine.
 fn links(now: &Snapshot) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (entry, values) in now.iter() {
@@ -151,7 +151,7 @@ pub fn netstat(arguments: &Netstat) -> Result<ExitCode, Error> {
     intervals(arguments, segments)
 }
 
-/// A line for each link, and one for all.
+/// Returns a line for each link, and one for all.
 fn table(now: &Snapshot) -> String {
     let (rows, total, drops) = grown(None, now);
     let mut lines = vec![row(["link", "rx packets", "errs", "tx packets", "errs", "drops"])];
@@ -167,7 +167,7 @@ fn table(now: &Snapshot) -> String {
     columns(&[Left, Right, Right, Right, Right, Right], &lines)
 }
 
-/// A line for each interval, of several engines one for each, with its ID.
+/// Prints a line for each interval; of several engines one for each, with its ID.
 fn intervals(arguments: &Netstat, segments: Vec<Segment>) -> Result<ExitCode, Error> {
     let (mut line, several) = (0, segments.len() > 1);
     arguments.again.look(segments, |id, before, now| {

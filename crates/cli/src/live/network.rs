@@ -140,7 +140,7 @@ pub fn pool(arguments: &One) -> Result<ExitCode, Error> {
     listed(arguments, "pool")
 }
 
-/// Each line of an answer with all its fields, those of 0 left out.
+/// Prints each line of an answer with all its fields, those of 0 left out.
 fn listed(arguments: &One, question: &str) -> Result<ExitCode, Error> {
     answer(&arguments.which, arguments.json, question, |lines| {
         lines.iter().try_for_each(|line| out(&plain(line)))
@@ -164,7 +164,7 @@ pub fn answer(
     })
 }
 
-/// An engine and the lines of its answer as one object.
+/// Returns an engine and the lines of its answer as one object.
 pub fn all(engine: &str, name: &str, lines: &[Record]) -> Value {
     let mut answer = Map::new();
     answer.insert("engine".into(), engine.into());
@@ -172,14 +172,14 @@ pub fn all(engine: &str, name: &str, lines: &[Record]) -> Value {
     Value::Object(answer)
 }
 
-/// A line with all its fields, those of 0 left out.
+/// Returns a line with all its fields, those of 0 left out.
 fn plain(line: &Record) -> String {
     let fields = line.fields.iter().filter(|(_, value)| value != "0");
     let fields: Vec<String> = fields.map(|(key, value)| format!(" {key} {value}")).collect();
     format!("{}{}\n", line.kind, fields.concat())
 }
 
-/// A time in microseconds, for people.
+/// Returns a time in microseconds, for people.
 fn time(line: &Record, key: &str) -> String {
     let us = line.number(key);
     us.map_or_else(|| "-".to_owned(), |us| duration(us.saturating_mul(1000)))

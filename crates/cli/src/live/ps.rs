@@ -89,7 +89,7 @@ fn number(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// All packets that were dropped: by the stack, and by links.
+/// Returns the number of packets that were dropped, by the stack and by links.
 pub(super) fn dropped(now: &Snapshot) -> Option<u64> {
     let parts = ["drops", "malformed", "link_drops"];
     parts.into_iter().filter_map(|name| now.total(name)).reduce(|one, other| one + other)

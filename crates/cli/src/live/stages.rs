@@ -55,7 +55,7 @@ struct Stage<'a> {
     units: u64,
 }
 
-/// The stages that were seen.
+/// Returns the stages that were seen.
 fn seen(now: &Snapshot) -> Vec<Stage<'_>> {
     let of = |name: &'static str, stage: &str| now.labelled(name, "stage", stage).unwrap_or(0);
     let names = now.named("stage_ns").filter_map(|(entry, _)| entry.label("stage"));

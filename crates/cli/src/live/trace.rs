@@ -63,7 +63,7 @@ struct Tracks {
 /// Tracks of one flow and way at most; a viewer shows no more of use.
 const TRACKS: usize = 1000;
 
-/// The trace-event format
+/// Returns the traces in the trace-event format
 /// (<https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>).
 fn events(engine: &str, all: &Collected) -> Value {
     let mut traces: Vec<&Traced> = all.traces.iter().collect();
@@ -102,7 +102,7 @@ impl Tracks {
         }
     }
 
-    /// The number of its flow, which is named where it is new.
+    /// Returns the number of its flow, which is named where it is new.
     fn flow(&mut self, trace: &Traced) -> usize {
         let get = |key| trace.record.get(key).unwrap_or("-");
         let name = format!("{} {} – {}", get("id"), get("local"), get("remote"));
@@ -116,7 +116,7 @@ impl Tracks {
         flow
     }
 
-    /// The first track of the flow that is free then, which is named where it is new.
+    /// Returns the first track of the flow that is free then, which is named where it is new.
     fn thread(
         &mut self,
         flow: usize,

@@ -51,12 +51,13 @@ impl Traced {
         is_whole.then_some(Self { record, times })
     }
 
-    /// Its stages: the point that each ends at, when it began, and when it ended.
+    /// Returns its stages: the point that each ends at, and the times when it began and when it
+    /// ended.
     pub fn stages(&self) -> impl Iterator<Item = (TracePoint, u64, u64)> {
         self.times.windows(2).map(|pair| (pair[1].0, pair[0].1, pair[1].1))
     }
 
-    /// When its trace begins and ends.
+    /// Returns the times at which its trace begins and ends.
     pub fn span(&self) -> (u64, u64) {
         (self.times[0].1, self.times[self.times.len() - 1].1)
     }

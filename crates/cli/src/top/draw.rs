@@ -98,8 +98,8 @@ fn tables(frame: &mut Frame<'_>, area: Rect, screen: &mut Screen, moment: &Momen
     }
 }
 
-/// Lines for each table: what each wants, or an equal part of the room, and what is left for the
-/// one in focus and then the others.
+/// Returns the number of lines for each table: as many as it wants, or an equal part of the room.
+/// The rest goes to the table in focus, and then to the others.
 fn heights(wanted: &[u16], room: u16, focus: usize) -> Vec<u16> {
     let part = room / wanted.len().max(1) as u16;
     let mut heights: Vec<u16> = wanted.iter().map(|wanted| (*wanted).min(part)).collect();
@@ -115,7 +115,7 @@ fn heights(wanted: &[u16], room: u16, focus: usize) -> Vec<u16> {
     heights
 }
 
-/// A table in `height` lines. What the user asked for beyond its ends is put right in `pane`.
+/// Returns a table in `height` lines. A position beyond its ends is put right in `pane`.
 fn table(
     sheet: &Sheet,
     pane: &mut Pane,

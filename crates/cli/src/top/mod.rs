@@ -69,7 +69,7 @@ pub struct Arguments {
 /// Shortest time between two looks.
 const DELAY_LEAST: Duration = Duration::from_millis(100);
 
-/// The time between two looks, if it is one.
+/// Returns the time between two looks, if `seconds` is one.
 fn delay(seconds: f64) -> Option<Duration> {
     let delay = Duration::try_from_secs_f64(seconds).ok()?;
     (delay >= DELAY_LEAST && delay <= Duration::from_secs(86_400)).then_some(delay)
@@ -100,7 +100,7 @@ fn refused(why: Absent) -> Error {
     Error::Refused(why.0)
 }
 
-/// One look after the other as text or JSON.
+/// Prints one look after the other as text or JSON.
 fn lines(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<ExitCode, Error> {
     let interrupt = Interrupt::from_signals()?;
     let mut absent = None;
@@ -132,7 +132,7 @@ fn lines(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<Exi
     Ok(exits::unless_interrupted(!whole))
 }
 
-/// All tables of a look.
+/// Returns all tables of a look.
 fn text(moment: &Moment, busy_only: bool) -> String {
     let mut text = format!("at {:.3} s, {:.3} s wide\n", moment.at_s, moment.width_s);
     for line in summary(moment) {
@@ -145,7 +145,7 @@ fn text(moment: &Moment, busy_only: bool) -> String {
     text + "\n"
 }
 
-/// On the terminal, until it is ended.
+/// Shows looks on the terminal, until it is ended.
 fn live(arguments: &Arguments, mut watch: Watch, delay: Duration) -> Result<ExitCode, Error> {
     let mut terminal = Terminal::enter()?;
     let mut screen = Screen::new(delay, arguments.busy);

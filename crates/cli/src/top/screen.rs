@@ -59,7 +59,7 @@ impl Screen {
         }
     }
 
-    /// A table as it was chosen.
+    /// Returns a table as it was chosen.
     pub fn sheet(&self, moment: &Moment, at: usize) -> Sheet {
         let mut sheet = sheet(moment, Subject::ALL[at], self.choice);
         if let Some((column, reversed)) = self.panes[at].sorted {
@@ -131,7 +131,7 @@ impl Screen {
         }
     }
 
-    /// A key while the seconds are typed.
+    /// Handles a key while the seconds are typed.
     fn typed_key(&mut self, code: KeyCode) -> Action {
         let Some(typed) = &mut self.typed else { return Action::None };
         match code {

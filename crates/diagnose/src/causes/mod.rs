@@ -261,7 +261,7 @@ impl Cause {
     }
 }
 
-/// The causes that are built in.
+/// Returns the causes that are built in.
 ///
 /// # Panics
 ///
@@ -278,7 +278,8 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// `median("NAME", OTHERWISE)` in expressions: of a feature that a cause can do without.
+/// Returns the value of `median("NAME", OTHERWISE)` in expressions, for a feature that a cause can
+/// do without.
 fn median_or(state: &State<'_, '_>, name: &str, otherwise: f64) -> f64 {
     let feature = state.lookup(name).and_then(|feature| feature.get_attr("median").ok());
     feature.and_then(|value| f64::try_from(value).ok()).unwrap_or(otherwise)
@@ -354,7 +355,7 @@ impl Scene {
         Self { values, measured }
     }
 
-    /// The same beside what runs of several numbers of threads show.
+    /// Adds the values of runs of several numbers of threads.
     #[must_use]
     pub fn with_threads(mut self, scaling: &Scaling) -> Self {
         self.measured.push(BY_THREADS.to_owned());

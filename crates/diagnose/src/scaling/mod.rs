@@ -151,12 +151,12 @@ impl Scaling {
     }
 }
 
-/// The share that `added` has of what was lost, at most all; none where nothing was lost.
+/// Returns the share that `added` has of what was lost, at most all; none where nothing was lost.
 fn share_of(added: f64, lost: f64) -> f64 {
     if lost > 0.0 { (added / lost).min(1.0) } else { 0.0 }
 }
 
-/// The runs that can be used, by their number of threads.
+/// Returns the runs that can be used, by their number of threads.
 fn levels<'r, 'a>(runs: &'r [ThreadedRun<'a>]) -> BTreeMap<u32, Runs<'r, 'a>> {
     let mut levels: BTreeMap<u32, Runs<'r, 'a>> = BTreeMap::new();
     let is_known = |run: &&ThreadedRun<'_>| {
@@ -172,7 +172,7 @@ fn levels<'r, 'a>(runs: &'r [ThreadedRun<'a>]) -> BTreeMap<u32, Runs<'r, 'a>> {
 
 type Level<'l, 'r, 'a> = (u32, &'l Runs<'r, 'a>);
 
-/// The fewest threads, and the most for which the CPUs suffice.
+/// Returns the fewest threads, and the most for which the CPUs suffice.
 fn chosen<'l, 'r, 'a>(
     levels: &'l BTreeMap<u32, Runs<'r, 'a>>,
 ) -> Result<(Level<'l, 'r, 'a>, Level<'l, 'r, 'a>), String> {
@@ -209,12 +209,12 @@ fn at_once(runs: &Runs<'_, '_>) -> f64 {
     middle(runs, |run| run.cpu_s / run.wall_s)
 }
 
-/// The innermost function of a stack.
+/// Returns the innermost function of a stack.
 fn innermost<'a>(stack: &[&'a str]) -> &'a str {
     stack.first().copied().unwrap_or("[no stack]")
 }
 
-/// The share of a run's samples that each function had.
+/// Returns the share of a run's samples that each function had.
 fn shares<'a>(run: &ThreadedRun<'a>) -> BTreeMap<&'a str, f64> {
     let all = samples(run) as f64;
     let mut shares = BTreeMap::new();
@@ -338,12 +338,12 @@ fn caller<'a>(function: &str, runs: &Runs<'_, 'a>) -> Option<&'a str> {
     met.into_iter().max_by_key(|(_, count)| *count).map(|(caller, _)| caller)
 }
 
-/// A name without the mark of the kernel's functions.
+/// Returns a name without the mark of the kernel's functions.
 fn plain(name: &str) -> &str {
     name.trim_end_matches("_[k]")
 }
 
-/// `look_up (61 to 163 ns), other (0 to 12 ns) and 2 more`.
+/// Returns text such as `look_up (61 to 163 ns), other (0 to 12 ns) and 2 more`.
 fn named(functions: &[Grown]) -> String {
     let one = |one: &Grown| {
         let caller =
@@ -357,7 +357,7 @@ fn named(functions: &[Grown]) -> String {
     text
 }
 
-/// Two times in one unit: `61 to 163 ns`.
+/// Returns two times in one unit: `61 to 163 ns`.
 fn between((few, many): (f64, f64)) -> String {
     let (by, unit) = match few.max(many) {
         ..1e4 => (1.0, "ns"),

@@ -8,8 +8,9 @@
 use crate::separate::{EXCHANGES, P_SHOWN};
 use crate::stats::Rng;
 
-/// For each function whether its rise is shown. `shares` has for each the share in each run,
-/// `is_many` which of the runs had many threads, and `resolution` is what one sample is of a run.
+/// Returns true for each function whose rise is shown. `shares` has for each the share in each run,
+/// `is_many` is true for runs with many threads, and `resolution` is the share that one sample is
+/// of a run.
 pub(super) fn risen(
     shares: &[Vec<f64>],
     is_many: &[bool],

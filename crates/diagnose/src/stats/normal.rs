@@ -20,7 +20,7 @@ pub fn above(z: f64) -> f64 {
     density / tail
 }
 
-/// The value that is exceeded with this chance, from 1e-12 to 1 - 1e-12.
+/// Returns the value that is exceeded with this chance, from 1e-12 to 1 - 1e-12.
 pub fn exceeded_with(chance: f64) -> f64 {
     let (mut low, mut high) = (-7.1, 7.1);
     for _ in 0..60 {

@@ -49,7 +49,7 @@ impl Lowest {
     }
 }
 
-/// The level with the least median, and that as a share of the greatest.
+/// Returns the level with the least median, and that as a share of the greatest.
 fn least(rounds: &[Vec<f64>]) -> Option<(usize, f64)> {
     let levels = 0..rounds.first()?.len();
     let of_level =

@@ -1,7 +1,7 @@
 //! An upper bound for how often a rare event comes.
 
-/// The mean of the Poisson distribution of which as few as `seen` come in 5 % of all cases: 3.0 for
-/// none.
+/// Returns the mean of the Poisson distribution of which as few as `seen` come in 5 % of all cases:
+/// 3.0 for none.
 pub fn poisson_bound(seen: f64) -> f64 {
     // Wilson and Hilferty's cube for the quantile of chi squared with 2(n + 1) degrees of freedom,
     // exact for none.

@@ -1,7 +1,7 @@
 //! Order statistics.
 
-/// The quantile `p` (0 to 1) of the finite values, linear between neighbours: type 7 of Hyndman
-/// and Fan (1996), the default of R and NumPy. `None` without a finite value.
+/// Returns the quantile `p` (0 to 1) of the finite values, linear between neighbours: type 7 of
+/// Hyndman and Fan (1996), the default of R and NumPy. `None` without a finite value.
 pub fn quantile(values: &[f64], p: f64) -> Option<f64> {
     quantiles(values, [p]).map(|[value]| value)
 }
@@ -13,7 +13,7 @@ pub fn quantiles<const N: usize>(values: &[f64], p: [f64; N]) -> Option<[f64; N]
     (!sorted.is_empty()).then(|| p.map(|p| quantile_sorted(&sorted, p).unwrap_or(f64::NAN)))
 }
 
-/// The same of values in ascending order, which may end in infinite ones.
+/// Returns the same of values in ascending order, which may end in infinite ones.
 pub(super) fn quantile_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = p.clamp(0.0, 1.0) * last as f64;
@@ -24,7 +24,7 @@ pub(super) fn quantile_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     Some(if low == high || share == 0.0 { low } else { low + (high - low) * share })
 }
 
-/// The median of the finite values.
+/// Returns the median of the finite values.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }

@@ -1,6 +1,6 @@
 //! Ranks, and how far two orders agree.
 
-/// The rank of each value, 0 the lowest; equal values share the mean of their ranks.
+/// Returns the rank of each value, 0 the lowest; equal values share the mean of their ranks.
 ///
 /// Values that are no number rank as `f64::total_cmp` orders them; callers leave them out.
 pub fn ranks(values: &[f64]) -> Vec<f64> {

@@ -22,12 +22,12 @@ impl ResampledMedian {
         Self { sorted }
     }
 
-    /// The median of the sample itself.
+    /// Returns the median of the sample itself.
     pub(super) fn of_sample(&self) -> f64 {
         quantile_sorted(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
 
-    /// The median of one resample.
+    /// Returns the median of one resample.
     pub(super) fn draw(&self, rng: &mut Rng) -> f64 {
         let n = self.sorted.len();
         let rank = n.div_ceil(2);
@@ -49,13 +49,14 @@ impl ResampledMedian {
     }
 }
 
-/// The share that one gamma-distributed number has of itself and another.
+/// Returns the share that one gamma-distributed number has of itself and another.
 fn beta(rng: &mut Rng, a: usize, b: usize) -> f64 {
     let (a, b) = (gamma(rng, a as f64), gamma(rng, b as f64));
     a / (a + b)
 }
 
-/// A number of the gamma distribution of this shape, 1 at least (Marsaglia and Tsang, 2000).
+/// Returns a number of the gamma distribution of this shape, 1 at least (Marsaglia and Tsang,
+/// 2000).
 fn gamma(rng: &mut Rng, shape: f64) -> f64 {
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -68,7 +69,8 @@ fn gamma(rng: &mut Rng, shape: f64) -> f64 {
     }
 }
 
-/// A number of the standard normal distribution (the polar method of Marsaglia and Bray, 1964).
+/// Returns a number of the standard normal distribution (the polar method of Marsaglia and Bray,
+/// 1964).
 fn normal(rng: &mut Rng) -> f64 {
     loop {
         let (x, y) = (2.0 * rng.unit() - 1.0, 2.0 * rng.unit() - 1.0);

@@ -7,7 +7,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The sequence of `seed`; every seed is good, 0 too.
+    /// Returns the sequence of `seed`; every seed is good, 0 too.
     pub fn new(seed: u64) -> Self {
         let mut next = seed;
         let state = std::array::from_fn(|_| {
@@ -21,7 +21,7 @@ impl Rng {
         Self { state }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         let [s0, s1, s2, s3] = &mut self.state;
         let result = s1.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -35,7 +35,8 @@ impl Rng {
         result
     }
 
-    /// A number below `limit`, each equally likely (Lemire's method). `limit` must not be 0.
+    /// Returns a number below `limit`, each equally likely (Lemire's method). `limit` must not be
+    /// 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit as u64;
         assert!(limit > 0, "nothing is below 0");
@@ -48,7 +49,7 @@ impl Rng {
         }
     }
 
-    /// A number from 0 up to and without 1, each multiple of 2^-53 equally likely.
+    /// Returns a number from 0 up to and without 1, each multiple of 2^-53 equally likely.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }

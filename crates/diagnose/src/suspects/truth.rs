@@ -52,7 +52,7 @@ fn recorded() -> Vec<Recorded> {
     paths.iter().map(read).collect()
 }
 
-/// The causes that limit these runs, or that make them differ, in order, with their ranks.
+/// Returns the causes that limit these runs, or that make them differ, in order, with their ranks.
 fn named(recorded: &Recorded) -> Vec<(String, f64)> {
     let feature = |(name, values): (&String, &Vec<Option<f64>>)| Feature {
         name: name.clone(),
@@ -72,7 +72,7 @@ fn named(recorded: &Recorded) -> Vec<(String, f64)> {
     fits.map(|fit| (fit.cause.id.clone(), fit.rank.value())).collect()
 }
 
-/// The line that says what is named of one, and whether that is right.
+/// Returns the line that says what is named of one, and whether that is right.
 fn judged(one: &Recorded) -> (bool, String) {
     let found = named(one);
     let first = found.first().map_or("none", |(id, _)| id.as_str());

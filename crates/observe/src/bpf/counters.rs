@@ -56,7 +56,7 @@ pub enum Counter {
 use Counter::*;
 
 impl Counter {
-    /// All, in the order of the record.
+    /// Returns all counters, in the order of the record.
     pub fn all() -> impl Iterator<Item = Self> {
         let fixed = [
             Switches,
@@ -101,7 +101,7 @@ impl Counter {
         }
     }
 
-    /// The programs without any of which it would be too low.
+    /// Returns the programs that count it: without any of them it would be too low.
     pub fn programs(self) -> &'static [Program] {
         match self {
             Switches | InvoluntarySwitches => &[Program::SchedSwitch],
@@ -153,7 +153,7 @@ impl Counter {
 pub struct Counters(pub(super) Value);
 
 impl Counters {
-    /// One of them; a time in nanoseconds.
+    /// Returns one of the counters; a time in nanoseconds.
     pub fn get(&self, what: Counter) -> u64 {
         self.0[what.place()]
     }

@@ -52,7 +52,7 @@ impl Program {
         ContentionBegin,
     ];
 
-    /// Name of the function in the object, and of the tracepoint where it is one's.
+    /// Returns the name of the function in the object, and of the tracepoint where it has one.
     pub fn name(self) -> &'static str {
         match self {
             SchedSwitch => "sched_switch",

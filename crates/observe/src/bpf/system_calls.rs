@@ -57,7 +57,7 @@ impl SystemCalls {
         )
     }
 
-    /// The windows that ended after `before`.
+    /// Returns the windows that ended after `before`.
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |cpu: usize| before.by_cpu.get(cpu).copied().unwrap_or(0);
         let by_cpu = self.by_cpu.iter().enumerate();
@@ -81,8 +81,8 @@ impl SystemCalls {
         (!self.open.is_zero()).then(|| *counted as f64 / self.open.as_secs_f64())
     }
 
-    /// Two standard errors of the rate over all CPUs, as a share of it, by how the windows differ.
-    /// `None` with fewer than two windows, or without a call.
+    /// Returns two standard errors of the rate over all CPUs, as a share of it, by how the windows
+    /// differ. `None` with fewer than two windows, or without a call.
     pub fn error(&self) -> Option<f64> {
         let n = self.windows as f64;
         if self.windows < 2 || self.rates <= 0.0 {
@@ -93,8 +93,8 @@ impl SystemCalls {
         Some(2.0 * (variance / n).sqrt() / mean)
     }
 
-    /// The share by which the rate of the CPU with most calls may be too low: what counting takes
-    /// of its time in a window. Where that CPU has idle time it is less.
+    /// Returns the share by which the rate of the CPU with most calls may be too low: what counting
+    /// takes of its time in a window. Where that CPU has idle time it is less.
     pub fn low_by(&self) -> f64 {
         let most = self.by_cpu.iter().copied().max().unwrap_or(0) as f64;
         let taken = most * self.call_ns / 1e9 / self.open.as_secs_f64().max(1e-9);

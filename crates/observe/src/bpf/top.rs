@@ -57,7 +57,7 @@ impl LockKind {
         }
     }
 
-    /// Name in records.
+    /// Returns the name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",

@@ -6,7 +6,7 @@ use crate::proc::stat;
 
 type Found = Result<Vec<Finding>, Absent>;
 
-/// A clock that takes a microsecond to read: every packet's time-stamp is one.
+/// Finds a clock that takes a microsecond to read: every packet's time-stamp is one.
 pub(super) fn clock(root: &Root) -> Found {
     let folder = "/sys/devices/system/clocksource/clocksource0";
     let current = root.text(format!("{folder}/current_clocksource"))?;
@@ -23,7 +23,7 @@ pub(super) fn clock(root: &Root) -> Found {
     )])
 }
 
-/// A governor that lowers the frequency of a CPU whose load comes in bursts.
+/// Finds a governor that lowers the frequency of a CPU whose load comes in bursts.
 pub(super) fn frequency(root: &Root) -> Found {
     let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     let governor = root.text(path)?;
@@ -37,7 +37,7 @@ pub(super) fn frequency(root: &Root) -> Found {
     )])
 }
 
-/// Time that the hypervisor gave to others.
+/// Finds time that the hypervisor gave to others.
 pub(super) fn steal(root: &Root) -> Found {
     let cpus = stat::parse(&root.text("/proc/stat")?).map_err(Absent)?;
     let (mut all, mut stolen) = (0, 0);
@@ -56,7 +56,7 @@ pub(super) fn steal(root: &Root) -> Found {
     )])
 }
 
-/// A quota of CPU time that was used up, of the group that this process is in.
+/// Finds a used-up quota of CPU time, of the group that this process is in.
 pub(super) fn throttling(root: &Root) -> Found {
     let text = root.text("/proc/self/cgroup")?;
     let group = text.lines().find_map(|line| line.strip_prefix("0::"));

@@ -32,7 +32,7 @@ impl Root {
         text.trim().parse().map_err(|_| Absent(odd()))
     }
 
-    /// Names in a folder, sorted; none where it cannot be read.
+    /// Returns the names in a folder, sorted; none where it cannot be read.
     fn names(&self, path: impl AsRef<Path>) -> Vec<OsString> {
         let entries = fs::read_dir(self.at(path.as_ref())).into_iter().flatten().flatten();
         let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();

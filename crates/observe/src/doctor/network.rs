@@ -12,8 +12,8 @@ use crate::proc::stat;
 
 type Found = Result<Vec<Finding>, Absent>;
 
-/// Packets that the receive backlog of a CPU had no room for, and budgets that ended before the
-/// work did.
+/// Finds packets that the receive backlog of a CPU had no room for, and budgets that ended before
+/// the work did.
 pub(super) fn backlog(root: &Root) -> Found {
     let path = "/proc/net/softnet_stat";
     let (mut processed, mut dropped, mut squeezed) = (0u64, 0u64, 0u64);
@@ -46,8 +46,8 @@ pub(super) fn backlog(root: &Root) -> Found {
     Ok(found)
 }
 
-/// A counter of `/proc/net/snmp` or `netstat`: a line of names and one of values, each with the
-/// protocol before it.
+/// Returns a counter of `/proc/net/snmp` or `netstat`: a line of names and one of values, each with
+/// the protocol before it.
 fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -139,12 +139,12 @@ pub(super) fn tcp_memory(root: &Root) -> Found {
     troubles(root, NETSTAT, &[pressure, pruned])
 }
 
-/// A name of an interface or a queue as it is shown.
+/// Returns a name of an interface or a queue as it is shown.
 fn of(name: &OsString) -> String {
     shown(name.as_encoded_bytes())
 }
 
-/// Packets lost at an interface, and errors.
+/// Finds packets lost at an interface, and errors.
 pub(super) fn interfaces(root: &Root) -> Found {
     let folder = "/sys/class/net";
     let names = root.names(folder);
@@ -177,7 +177,7 @@ pub(super) fn interfaces(root: &Root) -> Found {
     Ok(found)
 }
 
-/// One receive queue without RPS on a machine of several CPUs.
+/// Finds one receive queue without RPS on a machine of several CPUs.
 pub(super) fn receive_queues(root: &Root) -> Found {
     let cpus = stat::parse(&root.text("/proc/stat")?).map_err(Absent)?.len();
     let folder = "/sys/class/net";

@@ -9,8 +9,8 @@ pub struct Table {
     pub rows: Vec<(String, Vec<u64>, String)>,
 }
 
-/// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left
-/// out.
+/// Reads the rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the
+/// machine) are left out.
 pub fn parse(text: &str) -> Result<Table, String> {
     let mut lines = text.lines();
     let head = lines.next().ok_or("empty")?;
@@ -36,8 +36,9 @@ pub fn parse(text: &str) -> Result<Table, String> {
     Ok(Table { cpus, rows })
 }
 
-/// `PCI-MSIX-0000:00:04.0 1-edge virtio3-rx` is `virtio3-rx`; named rows keep their explanation.
-/// A line shared by several devices (`ehci, uhci`) keeps them all.
+/// Returns the name of a row's device: `virtio3-rx` for `PCI-MSIX-0000:00:04.0 1-edge virtio3-rx`.
+/// Named rows keep their explanation, and a line shared by several devices (`ehci, uhci`) keeps
+/// them all.
 fn device(id: &str, words: &[&str]) -> String {
     if id.bytes().any(|byte| !byte.is_ascii_digit()) {
         return words.join(" ");
@@ -110,8 +111,8 @@ pub fn totals(text: &str) -> Result<Totals, String> {
     Ok(Totals { cpus, sums })
 }
 
-/// Numbers with blanks between them, `most` of them, up to the first that is none. Where the last
-/// one ends.
+/// Reads `most` numbers with blanks between them, or up to the first word that is none. Returns the
+/// offset where the last one ends.
 fn numbers(text: &[u8], most: usize, into: &mut Vec<u64>) -> usize {
     let (mut at, mut end) = (0, 0);
     while into.len() < most {

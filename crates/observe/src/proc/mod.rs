@@ -14,7 +14,8 @@ pub fn rise(before: u64, now: u64) -> u64 {
     now.saturating_sub(before)
 }
 
-/// The same for counters that the kernel keeps in 32 bits: falling from the upper half is a wrap.
+/// Returns the same for counters that the kernel keeps in 32 bits: falling from the upper half is a
+/// wrap.
 pub fn rise32(before: u64, now: u64) -> u64 {
     const HALF: u64 = 1 << 31;
     if now < before && (HALF..=u64::from(u32::MAX)).contains(&before) && now < HALF {

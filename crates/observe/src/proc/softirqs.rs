@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Counts by kind, CPU n at place n.
 pub type Counts = BTreeMap<String, Vec<u64>>;
 
-/// The file has a column for every possible CPU; all are kept, CPU n at place n.
+/// Reads the file, which has a column for every possible CPU; all are kept, CPU n at place n.
 pub fn parse(text: &str) -> Result<Counts, String> {
     let mut lines = text.lines();
     let columns = lines.next().ok_or("empty")?.split_ascii_whitespace().count();

@@ -7,7 +7,7 @@ pub const COLUMNS: usize = 8;
 /// Ticks of one CPU by column.
 pub type Ticks = [u64; COLUMNS];
 
-/// The lines `cpuN`; kernels before 2.6.11 have fewer columns, the missing ones count as 0.
+/// Reads the lines `cpuN`; kernels before 2.6.11 have fewer columns, the missing ones count as 0.
 pub fn parse(text: &str) -> Result<Vec<(u32, Ticks)>, String> {
     let mut cpus = Vec::new();
     for line in text.lines() {

@@ -9,8 +9,8 @@ use crate::{Absent, in_one_line};
 type Value = [u64; 2 + BUCKETS];
 
 impl Kernel {
-    /// All histograms with something in them, from the start of the programs on. Where system calls
-    /// are timed it waits for the end of a window that is open, some milliseconds.
+    /// Returns all histograms with something in them, from the start of the programs on. Where
+    /// system calls are timed it waits for the end of a window that is open, some milliseconds.
     pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
         let mut all = self.interrupt_times()?;
         let has = |program: Program| self.missing(&[program]).is_none();

@@ -201,7 +201,7 @@ impl Kernel {
         &self.absent
     }
 
-    /// Why `what` is not measured here, where it is not.
+    /// Returns the reason why `what` is not measured here; `None` where it is.
     pub fn why_not(&self, what: Counter) -> Option<String> {
         self.missing(what.programs())
     }
@@ -212,7 +212,7 @@ impl Kernel {
         Some(format!("{}: {reason}", missing.name()))
     }
 
-    /// The counters of every CPU that the machine can have, CPU n at place n.
+    /// Returns the counters of every CPU that the machine can have, CPU n at place n.
     pub fn counters(&self) -> Result<Vec<Counters>, Absent> {
         let map: PerCpuArray<&MapData, Value> = self.map("counters")?;
         let values = map.get(&0, 0).map_err(|error| Absent(in_one_line(&error)))?;
@@ -263,7 +263,7 @@ pub fn count_costs() -> Result<OwnedFd, Absent> {
 /// Beginnings of the lines that the verifier's log has after the fault.
 const TAIL: [&str; 3] = ["processed ", "stack depth", "verification time"];
 
-/// One line of why the kernel refuses a program.
+/// Returns in one line why the kernel refuses a program.
 fn because(error: ProgramError) -> String {
     match &error {
         ProgramError::LoadError { io_error, verifier_log } => {
@@ -282,7 +282,7 @@ fn because(error: ProgramError) -> String {
 
 const RIGHTS: &str = "; it takes CAP_BPF and CAP_PERFMON, or root";
 
-/// Where rights are missing, which ones.
+/// Returns `reason`, with the rights that it takes where these are missing.
 fn refused(reason: &str) -> String {
     if reason.contains("Operation not permitted") || reason.contains("Permission denied") {
         return format!("{reason}{RIGHTS}");

@@ -105,8 +105,8 @@ impl Drop for Windows {
     }
 }
 
-/// The histograms of one system call. A call may end on another CPU than it began on, so that only
-/// their sum tells how many were longer; it is put where most of them began.
+/// Returns the histograms of one system call. A call may end on another CPU than it began on, so
+/// that only their sum tells how many were longer; it is put where most of them began.
 fn of_number(number: u32, values: &[Times]) -> Vec<Histogram> {
     let sum = |at: usize| values.iter().map(|value| value[at]).sum::<u64>();
     let left = |value: &Times| value[0].saturating_sub(value[1]);
@@ -187,7 +187,7 @@ impl Keeper {
         }
     }
 
-    /// One window.
+    /// Opens a window, counts in it, and closes it.
     fn window(&mut self, shared: &Shared) -> Result<(), Absent> {
         let closed = locked(&shared.open);
         let links = self.attach()?;
@@ -217,7 +217,7 @@ impl Keeper {
         Ok((open, self.by_cpu()?))
     }
 
-    /// All calls that were counted so far.
+    /// Returns all calls that were counted so far.
     fn by_cpu(&self) -> Result<Vec<u64>, Absent> {
         let by_cpu = self.counted.get(&0, 0).map_err(|error| Absent(in_one_line(&error)))?;
         Ok(by_cpu.to_vec())
@@ -288,7 +288,7 @@ fn failed(name: &str, error: aya::programs::ProgramError) -> Absent {
     Absent(format!("{name}: {}", because(error)))
 }
 
-/// The time on a CPU, first of the numbers in `schedstat`.
+/// Returns the time on a CPU, first of the numbers in `schedstat`.
 fn cpu_time(text: &str) -> Result<Duration, String> {
     let word = text.split_ascii_whitespace().next().unwrap_or_default();
     let ns = word.parse().map_err(|_| format!("odd line {text:?}"))?;
