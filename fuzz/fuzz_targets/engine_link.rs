@@ -545,7 +545,7 @@ impl Lab {
             _ if self.sockets.len() < 12 => self.sockets.extend(self.engine.tcp_connect(peer)),
             _ => {}
         }
-        let _ = self.engine.sockets().count();
+        let _ = self.engine.inspect().sockets().count();
     }
 
     /// Turns until the engine rests, looking at all that it sends.

@@ -87,12 +87,12 @@ fn run(pool: &Pool, input: &mut Input<'_>) {
         for _ in 0..8 {
             engine.turn(now);
         }
-        assert!(engine.fragments_held_bytes() <= LIMIT);
+        assert!(engine.inspect().fragments_held_bytes() <= LIMIT);
         far.receive(now, pool, &mut batch).expect("the pair is whole");
     }
     let delivered = std::iter::from_fn(|| engine.udp(socket).recv(&mut [0; 2000]).ok()).count();
     assert!(delivered <= given, "{delivered} of {given}");
     now += Duration::from_secs(61);
     engine.turn(now);
-    assert_eq!(engine.fragments_held_bytes(), 0, "their time is over");
+    assert_eq!(engine.inspect().fragments_held_bytes(), 0, "their time is over");
 }

@@ -134,7 +134,8 @@ pub(crate) fn neighbors(
         // application's own stays.
         let is_applications = told.is_none() && now.is_none() && {
             let by_hand = by_hand.get_or_insert_with(|| {
-                let by_hand = engine.neighbors().filter(|known| known.state == State::Static);
+                let by_hand =
+                    engine.inspect().neighbors().filter(|known| known.state == State::Static);
                 by_hand.map(|known| (known.link, known.ip)).collect()
             });
             by_hand.contains(&(link, ip))

@@ -379,7 +379,7 @@ fn addresses_and_neighbors_are_followed() {
     let config = host.config();
     let mut mirror = host.mirror(&config);
     let has = |host: &Host, link: u16, prefix: &str| {
-        host.engine.addresses().any(|own| own == (Some(LinkId(link)), p(prefix)))
+        host.engine.inspect().addresses().any(|own| own == (Some(LinkId(link)), p(prefix)))
     };
     assert!(has(&host, 0, "10.0.0.1/24"));
     for command in [
@@ -404,7 +404,7 @@ fn addresses_and_neighbors_are_followed() {
     }
     assert_eq!(host.routes(), kernel_routes());
     let states = |host: &Host| -> BTreeSet<(String, State)> {
-        host.engine.neighbors().map(|n| (n.ip.to_string(), n.state)).collect()
+        host.engine.inspect().neighbors().map(|n| (n.ip.to_string(), n.state)).collect()
     };
     let expected =
         [("10.0.0.9", State::Static), ("10.0.0.8", State::Stale), ("fd01::9", State::Static)];
@@ -423,7 +423,7 @@ fn addresses_and_neighbors_are_followed() {
     assert!(!has(&host, 0, "10.0.0.2/24") && has(&host, 0, "10.0.0.1/24"));
     assert!(!has(&host, 1, "fd01::1/64"));
     assert_eq!(host.routes(), kernel_routes());
-    let fd01 = host.engine.neighbors().find(|n| n.ip.is_ipv6()).expect("known");
+    let fd01 = host.engine.inspect().neighbors().find(|n| n.ip.is_ipv6()).expect("known");
     assert_eq!((fd01.state, fd01.mac.expect("known").0[5]), (State::Stale, 0x19));
     assert!(!states(&host).iter().any(|(ip, _)| ip == "10.0.0.9"));
     // An address that is removed before the interface becomes another link's is taken from the
@@ -442,11 +442,11 @@ fn addresses_and_neighbors_are_followed() {
     assert!(!has(&host, 1, "10.0.0.1/24"));
     mirror.withdraw(&mut host.engine);
     assert_eq!(
-        (host.engine.routes().expect("its own").len(), host.engine.neighbors().count()),
+        (host.engine.routes().expect("its own").len(), host.engine.inspect().neighbors().count()),
         (0, 0)
     );
     // The addresses left are the links' own.
-    assert!(host.engine.addresses().all(|(_, own)| p("fe80::/10").contains(own.addr)));
+    assert!(host.engine.inspect().addresses().all(|(_, own)| p("fe80::/10").contains(own.addr)));
 }
 
 #[test]
@@ -476,7 +476,9 @@ fn one_table_follows_the_host_for_several_engines() {
     let mut by = || {
         engines.each_mut().map(|(engine, _, socket)| {
             let sent = |engine: &Engine| {
-                [0, 1].map(|link| engine.link_stats(LinkId(link)).expect("a link").tx_packets)
+                [0, 1].map(|link| {
+                    engine.inspect().link_stats(LinkId(link)).expect("a link").tx_packets
+                })
             };
             let now = engine.refresh_time();
             while engine.turn(now).progress {}
@@ -610,7 +612,7 @@ fn an_address_of_two_interfaces_stays_while_one_has_it() {
     let mut mirror = host.mirror(&config);
     let has = |host: &Host| {
         let own = "10.0.0.1".parse::<IpAddr>().expect("an address");
-        host.engine.addresses().find(|(_, has)| has.addr == own).map(|(link, _)| link)
+        host.engine.inspect().addresses().find(|(_, has)| has.addr == own).map(|(link, _)| link)
     };
     for (command, link) in [
         ("addr del 10.0.0.1/16 dev d0", Some(Some(LinkId(0)))),
@@ -630,7 +632,7 @@ fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
     let config = host.config();
     let mut mirror = host.mirror(&config);
     let known = |host: &Host| -> BTreeSet<String> {
-        host.engine.neighbors().map(|neighbor| neighbor.ip.to_string()).collect()
+        host.engine.inspect().neighbors().map(|neighbor| neighbor.ip.to_string()).collect()
     };
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
     let mac = millstream::wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
@@ -671,7 +673,7 @@ fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
     ip("link set e0 up");
     ip("neigh replace 10.0.0.6 lladdr 02:00:00:00:00:16 dev d0 nud reachable");
     host.follow(&mut mirror);
-    let six = host.engine.neighbors().find(|neighbor| neighbor.ip == address("10.0.0.6"));
+    let six = host.engine.inspect().neighbors().find(|neighbor| neighbor.ip == address("10.0.0.6"));
     assert_eq!(six.and_then(|neighbor| neighbor.mac).map(|mac| mac.0[5]), Some(0x16));
 }
 

@@ -136,9 +136,9 @@ fn thread_ns() -> u64 {
 fn published(engine: &mut Engine) -> PathBuf {
     engine.set_live(Some(&LiveConfig::new("asked")));
     turn(engine);
-    match engine.live_error() {
+    match engine.inspect().live_error() {
         Some(error) => fail(&error.to_string()),
-        None => engine.live_path().expect("published").to_owned(),
+        None => engine.inspect().live_path().expect("published").to_owned(),
     }
 }
 

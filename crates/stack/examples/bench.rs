@@ -227,7 +227,7 @@ fn pair_bulk(o: &Options) {
         let (again, cwnd, rtt) = (info.retransmits, info.cwnd_bytes, info.srtt_us);
         line!("segments sent again {again}, congestion window {cwnd} bytes, round trip {rtt} µs");
     }
-    line!("{}", a.memory());
+    line!("{}", a.inspect().memory());
     for engine in [&a, &b].into_iter().filter(|_| o.stages != 0) {
         show_stages(engine.stats());
     }

@@ -238,7 +238,7 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
     }
     streams.into_values().for_each(|(stream, _)| stream.abort());
     if run.options.stats {
-        println!("{:?}", stack.engine().link_stats(link));
+        println!("{:?}", stack.engine().inspect().link_stats(link));
     }
     stack.finish(Duration::from_secs(1)).map(drop)
 }

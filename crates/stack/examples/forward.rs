@@ -171,7 +171,7 @@ fn measure(routes: u32, v6: bool, engines: usize) -> Result<()> {
 fn hand_on(pool: Pool, reader: Routes, routes: u32, v6: bool) -> Result<()> {
     let (mut engine, mut ends) = router(pool, reader, v6)?;
     let pool = engine.pool().clone();
-    let station = engine.links().next().ok_or("a link")?.mac;
+    let station = engine.inspect().links().next().ok_or("a link")?.mac;
     let mut frame = [0; FRAME_BYTES];
     let (mut batch, mut turns) = (PacketBatch::new(), Vec::new());
     let (mut handed, mut random, begun) = (0, 1_u64, Clock::now());

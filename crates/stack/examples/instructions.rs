@@ -141,7 +141,7 @@ fn router(rounds: u64) -> Result<u64> {
     attach(&mut far, Box::new(far_end), "10.0.1.2/24")?;
     router.set_forwarding(true);
     for (host, gateway) in [(&mut near, "10.0.0.9"), (&mut far, "10.0.1.9")] {
-        let link = host.links().next().ok_or("no link")?.id;
+        let link = host.inspect().links().next().ok_or("no link")?.id;
         host.add_gateway(link, gateway.parse()?)?;
     }
     let to = "10.0.1.2:9".parse()?;

@@ -48,10 +48,10 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
-    DatagramToSend, EchoHandle, Engine, EngineConfig, Fragmentation, GroupFilter, Intercept,
-    ListenerHandle, LiveConfig, LocalPrefix, PacketTrace, ReceivedDatagram, Refusal, RemovedLink,
-    ReversePath, SendOptions, TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle,
-    Waker, Way, published,
+    DatagramToSend, EchoHandle, Engine, EngineConfig, Fragmentation, GroupFilter, Inspect,
+    Intercept, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace, ReceivedDatagram, Refusal,
+    RemovedLink, ReversePath, SendOptions, TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn,
+    UdpHandle, Waker, Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -142,7 +142,7 @@ impl MemoryPressure {
     }
 }
 
-/// What the queues of an engine hold of memory ([`Engine::memory_use`](crate::Engine::memory_use)).
+/// What the queues of an engine hold of memory ([`Inspect::memory_use`](crate::Inspect::memory_use)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// How short memory is.
@@ -199,7 +199,7 @@ pub struct LinkInfo {
     pub notes: Vec<String>,
     /// Its interface is down, as far as the link knows: it may come up again.
     pub is_down: bool,
-    /// Why the engine uses it no more, if so ([`Engine::link_error`](crate::Engine::link_error)).
+    /// Why the engine uses it no more, if so ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub error: Option<Arc<LinkError>>,
     /// What only links of its kind are and count ([`Link::details`](crate::link::Link::details)).
     pub details: Vec<(&'static str, u64)>,
@@ -445,6 +445,11 @@ impl EngineStats {
     /// Nothing counted; one turn in `stage_sample` is going to be timed (0: none).
     pub(crate) fn new(clock: Clock, stage_sample: u32) -> Self {
         Self { stages: StageTimes::new(clock, stage_sample), ..Self::default() }
+    }
+
+    /// Returns how many turns found something to do.
+    pub(crate) fn turns_of_work(&self) -> u64 {
+        self.turns - self.idle_turns
     }
 
     /// Counts a drop.

@@ -45,7 +45,7 @@ fn engine(
     }
     config.idle_latency = options.awake.then_some(Duration::ZERO);
     let mut engine = Engine::new(config)?;
-    if let Some(Err(reason)) = engine.idle_latency().map(|state| state.in_force) {
+    if let Some(Err(reason)) = engine.inspect().idle_latency().map(|state| state.in_force) {
         return Err(reason.into());
     }
     let link = engine.add_link(Box::new(link))?;

@@ -93,7 +93,7 @@ fn forward(setup: &Setup) -> io::Result<Seen> {
     }
     let seconds = thread_seconds()? - cpu_begun;
     let forwarded = engine.stats().forwarded;
-    let link = engine.links().next().ok_or_else(|| failed("the engine has no link"))?;
+    let link = engine.inspect().links().next().ok_or_else(|| failed("the engine has no link"))?;
     let overrun = link.stats.dropped(DropCause::Overrun);
     let come = link.stats.rx_packets + overrun;
     Ok(Seen {

@@ -243,7 +243,7 @@ mod tests {
         engine.add_address(id, "10.9.0.1/24".parse().unwrap()).unwrap();
         let record = |engine: &millstream::Engine| EngineRecord {
             role: "near".into(),
-            ..engine_record(engine.stats(), engine.links())
+            ..engine_record(engine.stats(), engine.inspect().links())
         };
         assert!(record(&engine).remarks().is_empty());
         // Nobody hears it.

@@ -39,7 +39,7 @@ impl LocalNetwork {
     /// Over an engine whose only link is `link`.
     pub fn new(engine: Engine, link: LinkId) -> Self {
         Self {
-            config: engine.tcp_config().clone(),
+            config: engine.inspect().tcp_config().clone(),
             message: Message::new(engine.pool().clone()),
             stack: Stack::new(engine),
             link,
@@ -143,10 +143,11 @@ impl Network for LocalNetwork {
                 self.connections.note(conn, event.readiness);
             }
         }
-        let waited = waited.and_then(|()| match self.stack.engine().link_error(self.link) {
-            Some(error) => Err(io::Error::other(error.to_string())),
-            None => Ok(()),
-        });
+        let waited =
+            waited.and_then(|()| match self.stack.engine().inspect().link_error(self.link) {
+                Some(error) => Err(io::Error::other(error.to_string())),
+                None => Ok(()),
+            });
         received.clear();
         received.extend(self.pieces.drain(..).filter_map(|piece| {
             let conn = *self.by_socket.get(&piece.id)?;
@@ -199,10 +200,10 @@ impl Network for LocalNetwork {
 
     fn engine(&mut self) -> Option<EngineRecord> {
         let engine = self.stack.engine();
-        Some(engine_record(engine.stats(), engine.links()))
+        Some(engine_record(engine.stats(), engine.inspect().links()))
     }
 
     fn link_bytes(&self) -> Option<LinkBytes> {
-        self.stack.engine().link_stats(self.link).map(|stats| link_bytes(&stats))
+        self.stack.engine().inspect().link_stats(self.link).map(|stats| link_bytes(&stats))
     }
 }

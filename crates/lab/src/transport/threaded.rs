@@ -43,7 +43,7 @@ impl ThreadedNetwork {
         let (tell, told) = std::sync::mpsc::channel();
         let stack = Stack::spawn(Placement { cpu, ..Placement::default() }, move || {
             let (engine, link) = build()?;
-            let _ = tell.send((link, engine.tcp_config().clone()));
+            let _ = tell.send((link, engine.inspect().tcp_config().clone()));
             Ok(engine)
         })?;
         let (link, config) = told.recv().map_err(io::Error::other)?;
@@ -203,7 +203,8 @@ impl Network for ThreadedNetwork {
 
     fn link_bytes(&self) -> Option<LinkBytes> {
         let link = self.link;
-        let stats = self.stack.with_engine(move |engine| engine.link_stats(link)).ok()??;
+        let stats =
+            self.stack.with_engine(move |engine| engine.inspect().link_stats(link)).ok()??;
         Some(link_bytes(&stats))
     }
 }

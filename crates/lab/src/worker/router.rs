@@ -112,7 +112,7 @@ impl Router {
     fn report(&mut self, said: &[String]) -> RouterReport {
         let engine = match self {
             Self::Engine(engine) => {
-                let mut record = engine_record(engine.stats(), engine.links());
+                let mut record = engine_record(engine.stats(), engine.inspect().links());
                 record.counters.insert("forwarded".to_owned(), engine.stats().forwarded);
                 record
             }

@@ -160,7 +160,7 @@ impl Follower {
 
     /// Returns what is different from the kernel for an address, if something is.
     fn difference(&mut self, kernel: &mut Kernel, addr: IpAddr) -> Option<String> {
-        if self.engine.addresses().any(|(_, own)| own.addr == addr) {
+        if self.engine.inspect().addresses().any(|(_, own)| own.addr == addr) {
             return None;
         }
         let (whole, taken) = kernel.get(addr);
@@ -205,7 +205,7 @@ impl Follower {
             .filter_map(|(interface, own)| Some((self.link_of(interface)?, own)))
             .filter(|(_, own)| !is_linked(&own.addr))
             .collect();
-        let has = self.engine.addresses().filter_map(|(link, own)| Some((link?, own)));
+        let has = self.engine.inspect().addresses().filter_map(|(link, own)| Some((link?, own)));
         let has: BTreeSet<_> = has.filter(|(_, own)| !is_linked(&own.addr)).collect();
         let ips = |all: &BTreeSet<(LinkId, Prefix)>| -> BTreeSet<IpAddr> {
             all.iter().map(|(_, own)| own.addr).collect()
@@ -223,7 +223,7 @@ impl Follower {
             })
             .filter(|(_, ip, _, _)| is_other(ip))
             .collect();
-        let has = self.engine.neighbors().filter(|neighbor| is_other(&neighbor.ip));
+        let has = self.engine.inspect().neighbors().filter(|neighbor| is_other(&neighbor.ip));
         let has: BTreeSet<_> =
             has.filter_map(|n| Some((n.link, n.ip, n.mac?, n.state == State::Static))).collect();
         (has != known).then(|| format!("{}: neighbours {has:?}, kernel {known:?}", self.name))

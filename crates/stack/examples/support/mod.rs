@@ -286,8 +286,8 @@ impl Options {
         config.idle_latency = self.idle_latency_us.map(Duration::from_micros);
         config.live = self.live.as_deref().map(Into::into);
         let mut engine = Engine::new(config).unwrap_or_else(|error| fail(&error.to_string()));
-        engine.live_error().inspect(|error| eprintln!("note: not published: {error}"));
-        engine.idle_latency().inspect(|state| eprintln!("idle latency: {state}"));
+        engine.inspect().live_error().inspect(|error| eprintln!("note: not published: {error}"));
+        engine.inspect().idle_latency().inspect(|state| eprintln!("idle latency: {state}"));
         let link = engine.add_link(link).unwrap_or_else(|error| fail(&error.to_string()));
         for &address in &self.addresses {
             engine
@@ -431,7 +431,7 @@ impl StatsLine {
     /// Prints lines if some are due. Fails when the link has: a wait ends for that.
     pub fn tick(&mut self, stack: &Stack) -> std::io::Result<()> {
         let engine = stack.engine();
-        if let Some(error) = engine.link_error(LinkId(0)) {
+        if let Some(error) = engine.inspect().link_error(LinkId(0)) {
             return Err(std::io::Error::other(error.to_string()));
         }
         if !self.on || self.last.elapsed().as_secs() == 0 {
@@ -448,7 +448,7 @@ pub fn show_counters(engine: &Engine) {
     let s = engine.stats();
     eprintln!(
         "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) conns {} drops {:?}",
-        engine.share().index(),
+        engine.inspect().share().index(),
         s.turns,
         s.idle_turns,
         s.sleeps,
@@ -456,8 +456,8 @@ pub fn show_counters(engine: &Engine) {
         s.rx_bytes,
         s.tx_packets,
         s.tx_bytes,
-        engine.connection_count(),
+        engine.inspect().connection_count(),
         s.drops_by_name().collect::<Vec<_>>(),
     );
-    engine.links().for_each(|link| eprintln!("link {link}"));
+    engine.inspect().links().for_each(|link| eprintln!("link {link}"));
 }

@@ -201,6 +201,6 @@ fn sent(
     });
     links.sort_unstable_by(f64::total_cmp);
     let link = links[links.len() / 2];
-    assert_eq!(engine.links().next().map(|link| link.id), Some(LinkId(0)));
+    assert_eq!(engine.inspect().links().next().map(|link| link.id), Some(LinkId(0)));
     [all - link, all]
 }

@@ -4,6 +4,7 @@ mod api;
 mod context;
 mod datagram;
 mod events;
+mod inspect;
 mod ip;
 mod links;
 mod live;
@@ -11,7 +12,6 @@ mod memory;
 mod random;
 pub(crate) mod reader;
 mod rx;
-mod show;
 mod sleep;
 pub(crate) mod tcp;
 mod turn;
@@ -42,6 +42,7 @@ pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramInfo, DatagramToSend, SendOptions};
 pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
+pub use inspect::Inspect;
 pub use ip::GroupFilter;
 pub(crate) use ip::NextHop;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
@@ -183,7 +184,7 @@ impl EngineConfig {
     }
 
     /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be had, the engine runs
-    /// without, and [`Engine::live_error`] says why.
+    /// without, and [`Inspect::live_error`] says why.
     #[must_use]
     pub fn live(mut self, config: impl Into<LiveConfig>) -> Self {
         self.live = Some(config.into());
@@ -296,7 +297,7 @@ impl Engine {
     /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
     /// same part, which stays its own when they are removed, until one with another is added.
     ///
-    /// One that has failed ([`Engine::link_error`]) does not come back: the interface that takes its place is another
+    /// One that has failed ([`Inspect::link_error`]) does not come back: the interface that takes its place is another
     /// link, which may get its addresses. It gets the lowest number that is free, which may have been that of a link
     /// that was removed ([`Engine::remove_link`]). Links that have failed keep theirs until then; they cost a turn
     /// nothing.
@@ -335,7 +336,7 @@ impl Engine {
     ///
     /// What waits for a link in use is offered to it once more; what it does not take is dropped and counted
     /// ([`DropReason::LinkRemoved`](crate::DropReason)), as is what waits for neighbours on it. What has come by it is
-    /// received. Then all is as when a link fails ([`Engine::link_error`]): routes, neighbours and addresses that mean
+    /// received. Then all is as when a link fails ([`Inspect::link_error`]): routes, neighbours and addresses that mean
     /// something on this link alone are gone, other addresses stay the engine's until another link gets them or room is
     /// needed, and no socket is closed. Connections go on by the links that are left, or wait for one; who waits for
     /// what no link leads to any more is told [`Error::NetworkDown`]. A socket that talks to a link-local address of
@@ -360,24 +361,9 @@ impl Engine {
         Intercept::of(self)
     }
 
-    /// Which part of the flows of its shared links is this engine's.
-    pub fn share(&self) -> Share {
-        self.cx.share
-    }
-
     /// The pool its packets come from.
     pub fn pool(&self) -> &Pool {
         &self.cx.pool
-    }
-
-    /// The limits it was made with.
-    pub fn limits(&self) -> &Limits {
-        &self.cx.limits
-    }
-
-    /// The TCP configuration that connections get by default.
-    pub fn tcp_config(&self) -> &Config {
-        &self.tcp.config
     }
 
     /// The time that calls between turns go by: that of the last turn or [`Engine::refresh_time`].
@@ -391,6 +377,27 @@ impl Engine {
     pub fn refresh_time(&mut self) -> Instant {
         self.cx.now = self.cx.now.max(self.clock.now());
         self.cx.now
+    }
+
+    /// Returns a look at what the engine is and does.
+    pub fn inspect(&self) -> Inspect<'_> {
+        Inspect::new(self)
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> &EngineStats {
+        &self.cx.stats
+    }
+
+    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
+    pub fn set_packet_sample(&mut self, every: u32) {
+        self.cx.sample_packets(every);
+    }
+
+    /// Publishes counters for other processes from now on, or, with `None`, no more ([`LiveConfig`]). It never fails:
+    /// where it cannot be had the engine runs without, and [`Inspect::live_error`] says why.
+    pub fn set_live(&mut self, config: Option<&LiveConfig>) {
+        self.live.set(config, &mut self.cx);
     }
 
     /// The next socket with news, and what they are. Each socket is named once, with everything that

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_link::sys::{EventFd, IdleLatency, IdleLatencyState, PollEntry, poll};
+use millstream_link::sys::{EventFd, IdleLatency, PollEntry, poll};
 use millstream_packet::Instant;
 
 use super::waker::{Bell, Waker};
@@ -64,7 +64,7 @@ pub(super) struct Sleeper {
     /// Another thread may wait for this core: polling begins behind it.
     makes_way: bool,
     /// How deep the CPUs that sleep may do so.
-    idle_latency: Option<IdleLatency>,
+    pub idle_latency: Option<IdleLatency>,
 }
 
 impl Sleeper {
@@ -176,14 +176,9 @@ impl Engine {
     ///
     /// It costs power, also of CPUs that have no part in this, and the time of their siblings and of other guests. It
     /// never fails: without permission (`/dev/cpu_dma_latency`, usually root's alone) everything is as before, and
-    /// [`Engine::idle_latency`] says why.
+    /// [`Inspect::idle_latency`](crate::Inspect::idle_latency) says why.
     pub fn set_idle_latency(&mut self, limit: Option<Duration>) {
         self.sleeper.idle_latency = limit.map(IdleLatency::hold);
-    }
-
-    /// The wake-up time that was asked for and what is in force now; `None` when nothing was.
-    pub fn idle_latency(&self) -> Option<IdleLatencyState> {
-        self.sleeper.idle_latency.as_ref().map(IdleLatency::state)
     }
 
     /// Whether [`Waker::wake`] was used since this was last asked, also where the engine has not slept since.

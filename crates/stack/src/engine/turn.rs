@@ -6,8 +6,10 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::{Engine, Reader, ReceivedDatagram};
+use crate::engine::tcp::ending::Lingering;
 use crate::socket::SocketId;
 use crate::stages::Stage;
+use crate::stats::Undelivered;
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,9 @@ impl Engine {
         self.cx.now = self.cx.now.max(now);
         let now = self.cx.now;
         if self.live.is_due(now) {
-            self.look_at_live(now);
+            let mut live = std::mem::take(&mut self.live);
+            live.look(self, now);
+            self.live = live;
         }
         self.cx.stats.stages.begin_turn();
         self.cx.stats.turns += 1;
@@ -128,16 +132,6 @@ impl Engine {
     pub(crate) fn worked(&mut self) {
         self.sleeper.worked(self.cx.now);
         self.memory.worked(self.cx.now);
-    }
-
-    /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
-    pub(crate) fn has_unfinished(&self) -> bool {
-        self.tcp.table.unfinished() != 0
-    }
-
-    /// Whether packets wait in a link's queue for the link to take them.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.ip.has_waiting() || self.ip.neighbors.stats().pending_packets != 0
     }
 
     /// Resets all connections that are left: nobody answers for them any more.
@@ -214,7 +208,7 @@ impl Engine {
         first = first.min(ns(self.ip.addresses.claims.next_due()));
         first = first.min(ns(self.tcp.reclaim.next_deadline()));
         first = first.min(ns(self.ip.reassembly.next_deadline()));
-        first = first.min(ns(self.live.next_deadline(self.turns_of_work(), self.cx.now)));
+        first = first.min(ns(self.live.next_deadline(self.cx.stats.turns_of_work(), self.cx.now)));
         first = first.min(ns(self.ip.addresses.groups.next_due()));
         for slot in self.ip.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
@@ -253,6 +247,33 @@ impl Engine {
             self.idle(turn, max_sleep)?;
         }
         Ok(turn)
+    }
+
+    /// Takes turns until all that was written on TCP connections, and their ends as far as they were shut down or closed,
+    /// has been acknowledged: for `linger` at most; without that for as long as something is acknowledged every five
+    /// seconds. Answers what was not, with what connections that ended meanwhile had left. Nothing is closed by it.
+    ///
+    /// An engine that is dropped sends nothing more: what it has not delivered then is lost.
+    pub fn deliver(&mut self, linger: Option<Duration>) -> io::Result<Undelivered> {
+        let before = self.tcp.table.cut_off();
+        let mut lingering = Lingering::begin(self.refresh_time());
+        loop {
+            self.flush();
+            let (left, cut_off) = self.tcp.to_deliver();
+            let wait = match left.is_none() || self.ip.links.used_count() == 0 {
+                true => None,
+                false => lingering.wait(self.now(), left, linger),
+            };
+            let Some(wait) = wait else {
+                return Ok(left.and(cut_off).and(self.tcp.table.cut_off().since(before)));
+            };
+            let look = self.now() + wait;
+            // Each look costs more the more connections there are.
+            while self.now() < look && self.tcp.table.unfinished() != 0 {
+                let wait = look.saturating_duration_since(self.now());
+                self.run_once(Some(wait))?;
+            }
+        }
     }
 }
 

@@ -135,7 +135,7 @@ impl Stack {
 
     /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all news to
     /// `events`. Also returns, without any, when another thread used the engine's waker, or when a link has failed
-    /// ([`Engine::link_error`]).
+    /// ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.wait_for(timeout, events, None)
     }
@@ -236,11 +236,11 @@ impl Stack {
     pub fn finish(&self, patience: Duration) -> io::Result<bool> {
         let mut engine = self.engine();
         let until = engine.refresh_time() + patience;
-        while engine.has_unfinished() && engine.now() < until {
+        while engine.inspect().has_unfinished() && engine.now() < until {
             let left = until.saturating_duration_since(engine.now());
             engine.run_once(Some(left))?;
         }
-        let over = !engine.has_unfinished();
+        let over = !engine.inspect().has_unfinished();
         if !over {
             engine.reset_left();
         }
@@ -313,7 +313,7 @@ impl Stack {
             if left == Some(Duration::ZERO) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if engine.has_lost_links() && !engine.is_reachable(id) {
+            if engine.inspect().has_lost_links() && !engine.inspect().is_reachable(id) {
                 return Err(Error::NetworkDown.into());
             }
             for step_now in [Step::Turn(left), Step::Look] {

@@ -30,7 +30,7 @@ impl std::fmt::Debug for TcpListener {
 impl TcpListener {
     /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
-        let config = stack.engine().tcp_config().clone();
+        let config = stack.engine().inspect().tcp_config().clone();
         Self::bind_with(stack, addr, backlog, &config)
     }
 
@@ -132,7 +132,7 @@ impl TcpStream {
 
     /// Opens a connection and waits until it stands.
     pub fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        let config = stack.engine().tcp_config().clone();
+        let config = stack.engine().inspect().tcp_config().clone();
         Self::connect_with(stack, addr, &config)
     }
 
@@ -146,7 +146,7 @@ impl TcpStream {
     /// Opens a connection and waits until it stands, `timeout` at most, which is not zero.
     pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let timeout = nonzero(Some(timeout))?;
-        let config = stack.engine().tcp_config().clone();
+        let config = stack.engine().inspect().tcp_config().clone();
         let stream = Self::connect_start(stack, addr, &config)?;
         match stream.wait_connected(timeout) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -66,7 +66,7 @@ impl TcpListener {
         config: Option<Config>,
     ) -> io::Result<Self> {
         let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
-            let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
+            let config = config.unwrap_or_else(|| worker.engine.inspect().tcp_config().clone());
             let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
             let local = worker.engine.listener(id).addr()?;
             Ok::<_, Error>((id, local, worker.attach_listener(id)?))

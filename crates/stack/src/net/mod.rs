@@ -86,7 +86,7 @@ type Call = Box<dyn FnOnce(&mut Worker) + Send>;
 
 impl Door {
     fn new(engine: &Engine) -> Self {
-        let limits = engine.limits();
+        let limits = engine.inspect().limits();
         Self {
             calls: Mutex::new(Vec::new()),
             has_calls: AtomicBool::new(false),
@@ -277,19 +277,19 @@ impl Stack {
         self.handle.door.waker.stats()
     }
 
-    /// The wake-up time of CPUs that was asked for and what is in force now ([`Engine::idle_latency`]).
+    /// The wake-up time of CPUs that was asked for and what is in force now ([`Inspect::idle_latency`](crate::Inspect::idle_latency)).
     pub fn idle_latency(&self) -> io::Result<Option<IdleLatencyState>> {
-        Ok(self.handle.door.ask(|worker| worker.engine.idle_latency())?)
+        Ok(self.handle.door.ask(|worker| worker.engine.inspect().idle_latency())?)
     }
 
     /// The engine's links: what they counted, whether their interfaces are up, and why one is not used any more.
     pub fn links(&self) -> io::Result<Vec<LinkInfo>> {
-        Ok(self.handle.door.ask(|worker| worker.engine.links().collect())?)
+        Ok(self.handle.door.ask(|worker| worker.engine.inspect().links().collect())?)
     }
 
     /// All sockets.
     pub fn sockets(&self) -> io::Result<Vec<SocketInfo>> {
-        Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
+        Ok(self.handle.door.ask(|worker| worker.engine.inspect().sockets().collect())?)
     }
 
     /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile, and inside of it
@@ -318,7 +318,7 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
         millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
     }
     let mut engine = build()?;
-    let limits = engine.limits();
+    let limits = engine.inspect().limits();
     if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
         return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
     }

@@ -58,9 +58,9 @@ impl Worker {
     /// Where links have ended, and routes or links have changed since, looks at some of the sockets that were not looked at yet;
     /// whether there were any.
     pub(super) fn look_at_ways(&mut self) -> bool {
-        let state = self.engine.reachability();
+        let state = self.engine.inspect().reachability();
         if state != self.sweep.state {
-            let end = self.engine.has_lost_links().then_some(self.sweep.next);
+            let end = self.engine.inspect().has_lost_links().then_some(self.sweep.next);
             self.sweep = Sweep { state, end, ..self.sweep };
         }
         let Some(end) = self.sweep.end else { return false };
@@ -79,7 +79,7 @@ impl Worker {
 
     /// A socket that is new, or has another peer, may be unreachable while all others have been looked at.
     pub(super) fn look_at_new(&mut self, id: SocketId) {
-        if !self.engine.has_lost_links() {
+        if !self.engine.inspect().has_lost_links() {
             return;
         }
         match id.kind() {
@@ -101,7 +101,7 @@ impl Worker {
         let Self { engine, streams, .. } = self;
         let Some(place) = streams.get_mut(slot) else { return };
         let Some(stream) = place else { return };
-        let (id, is_cut) = (stream.id, !engine.is_reachable(stream.id));
+        let (id, is_cut) = (stream.id, !engine.inspect().is_reachable(stream.id));
         if is_cut && !stream.shared.has(CONNECTED) {
             // As a connect does that is begun now.
             stream.fail(Error::NetworkDown);
@@ -114,7 +114,7 @@ impl Worker {
 
     fn look_at_listener(&mut self, slot: usize) {
         let Some(Some(listening)) = self.listeners.get_mut(slot) else { return };
-        let is_cut = !self.engine.is_reachable(listening.id);
+        let is_cut = !self.engine.inspect().is_reachable(listening.id);
         if listening.reach.note(is_cut, &listening.shared) {
             self.serve_listener(slot as u32);
         }
@@ -123,7 +123,7 @@ impl Worker {
     fn look_at_datagrams(&mut self, slot: usize) {
         let Self { engine, datagrams, .. } = self;
         let Some(Some(socket)) = datagrams.get_mut(slot) else { return };
-        let is_cut = !engine.is_reachable(socket.id);
+        let is_cut = !engine.inspect().is_reachable(socket.id);
         if socket.reach.note(is_cut, &socket.shared) {
             socket.carry_in(engine);
         }

@@ -85,8 +85,8 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
-        let pressure = self.engine.memory_use().pressure;
-        self.ring_limits.share(self.engine.open_connections(), pressure);
+        let pressure = self.engine.inspect().memory_use().pressure;
+        self.ring_limits.share(self.engine.inspect().open_connections(), pressure);
         let mut busy = self.application() | self.look_at_ways() | self.tell_starved();
         let max_sleep = [max_sleep, self.starved.rest()].into_iter().flatten().min();
         let door = Arc::clone(&self.door);
@@ -218,7 +218,7 @@ impl Worker {
     /// Closes everything, tells all who wait, and lets what is left leave. Connections that are not at their end then are
     /// reset.
     fn finish(&mut self) -> Undelivered {
-        let before = self.engine.undelivered().and(self.refused);
+        let before = self.engine.inspect().undelivered().and(self.refused);
         for call in self.door.take_calls() {
             call(self);
         }
@@ -250,7 +250,7 @@ impl Worker {
         }
         self.engine.flush();
         self.engine.reset_left();
-        self.engine.undelivered().and(self.refused).since(before)
+        self.engine.inspect().undelivered().and(self.refused).since(before)
     }
 
     /// Waits for what is to be delivered for as long as the application allows or peers take it, then for a moment for
@@ -261,7 +261,7 @@ impl Worker {
         loop {
             let now = self.engine.now();
             let left = self.to_deliver();
-            let wait = if !left.is_none() && self.engine.has_links() {
+            let wait = if !left.is_none() && self.engine.inspect().has_links() {
                 lingering.wait(now, left, self.door.linger())
             } else {
                 let until = *goodbye.get_or_insert(now + GOODBYE);
@@ -272,7 +272,8 @@ impl Worker {
             // Each look costs more the more streams there are.
             while self.engine.now() < look {
                 let has_datagrams = self.send_last_datagrams();
-                let is_left = self.engine.has_waiting() || self.engine.has_unfinished();
+                let is_left =
+                    self.engine.inspect().has_waiting() || self.engine.inspect().has_unfinished();
                 if !has_datagrams && !is_left {
                     return;
                 }
@@ -288,7 +289,7 @@ impl Worker {
 
     /// What streams and connections have still to deliver. What lies in rings counts by the memory that it holds.
     fn to_deliver(&self) -> Undelivered {
-        let (mut left, _) = self.engine.to_deliver();
+        let (mut left, _) = self.engine.inspect().to_deliver();
         for stream in self.streams.iter().flatten().filter(|stream| stream.has_unwritten()) {
             left.add(stream.unwritten_bytes());
         }

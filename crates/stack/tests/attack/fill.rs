@@ -89,7 +89,7 @@ fn watch(net: &mut Net, name: &str, v6: bool, mut attack: impl FnMut(&mut Net)) 
 /// Connections in the table.
 fn open(net: &Net) -> usize {
     let is_open = |state: &str| !matches!(state, "LISTEN" | "CLOSED" | "SYN-RECV" | "UNCONN");
-    net.far.engine.sockets().filter(|socket| is_open(socket.state)).count()
+    net.far.engine.inspect().sockets().filter(|socket| is_open(socket.state)).count()
 }
 
 /// Has peers with a habit fill the table of connections, from so many sources, for a while before it is watched;
@@ -112,7 +112,7 @@ fn fill(
         net.run(before, &mut attack);
         assert!(open(&net) >= CONNECTIONS - 8, "{name}: {} connections", open(&net));
         watch(&mut net, &name, v6, &mut attack);
-        let held = net.far.engine.connection_count();
+        let held = net.far.engine.inspect().connection_count();
         assert!(held <= CONNECTIONS + CONNECTIONS / 8 + 1100, "{name}: {held} connections");
         let count = gave_way(net.far.engine.stats());
         assert!(count >= 16, "{name}: {count} gave way");
@@ -165,7 +165,7 @@ fn orphans_whose_peers_take_a_byte_now_and_then() {
         let mut net = busy(v6, |limits| limits.orphans = MOST);
         let mut crowd = Crowd::new(v6, ANSWERS, Habit::Trickles, 8);
         let orphans = |net: &Net| {
-            net.far.engine.sockets().filter(|socket| socket.state == "FIN-WAIT-1").count()
+            net.far.engine.inspect().sockets().filter(|socket| socket.state == "FIN-WAIT-1").count()
         };
         let mut come = |net: &mut Net, count: u32, time: Duration| {
             let all = crowd.opened + count;
@@ -257,7 +257,7 @@ fn queues_of_datagrams() {
         let dropped = |reason| net.far.engine.stats().dropped(reason);
         assert!(dropped(DropReason::UdpQueueFull) > 10_000);
         assert!(dropped(DropReason::IcmpQueueFull) > 1000);
-        let memory = net.far.engine.memory();
+        let memory = net.far.engine.inspect().memory();
         // those of both hosts, of which the near one has none
         let datagrams = memory.holders.iter().filter(|holder| holder.name == "datagrams");
         let held: usize = datagrams.map(|holder| holder.queues.held_bytes).sum();
@@ -278,7 +278,7 @@ fn neighbours_that_are_nowhere() {
     let mut engine = crate::common::engine(config, end, &addresses);
     engine.tcp_listen(Net::far_addr(true, 80), 64).expect("listen");
     engine.tcp_listen(Net::far_addr(false, 80), 64).expect("listen");
-    let mac = engine.links().next().expect("a link").mac;
+    let mac = engine.inspect().links().next().expect("a link").mac;
     let stranger = MacAddr([2, 0, 0, 0, 0, 0x66]);
     // addresses are looked for first (RFC 5227, RFC 4862 5.4)
     let mut now = engine.now();
@@ -330,8 +330,8 @@ fn neighbours_that_are_nowhere() {
         let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
         send(&mut engine, &mut wire, now, ethertype, &body);
         if number % 500 == 0 {
-            let pending: usize = engine.neighbors().map(|n| n.pending_bytes).sum();
-            most = most.max(engine.neighbors().count());
+            let pending: usize = engine.inspect().neighbors().map(|n| n.pending_bytes).sum();
+            most = most.max(engine.inspect().neighbors().count());
             assert!(most <= limits.limit && pending <= limits.pending_bytes, "{most}, {pending}");
             let heard = send(&mut engine, &mut wire, now, EtherType::ARP, &arp(1));
             let is_reply = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
@@ -352,5 +352,5 @@ fn neighbours_that_are_nowhere() {
         engine.turn(now);
         wire.receive(now, &pool, &mut PacketBatch::new()).expect("whole");
     }
-    assert_eq!(engine.neighbors().map(|n| n.pending_bytes).sum::<usize>(), 0);
+    assert_eq!(engine.inspect().neighbors().map(|n| n.pending_bytes).sum::<usize>(), 0);
 }

@@ -58,7 +58,7 @@ fn newcomers_are_served_in_a_flood_over_all_addresses() {
     for v6 in [false, true] {
         let (mut net, listener) = world(v6);
         let (mut guess, mut most, mut accepted) = (Guess(1), 0, Vec::new());
-        let held = net.far.engine.memory_use().held_bytes;
+        let held = net.far.engine.inspect().memory_use().held_bytes;
         let mut step = |net: &mut Net| {
             flood(net, &mut guess, v6);
             while let Ok(request) = net.far.engine.intercept().next_request(listener) {
@@ -81,9 +81,9 @@ fn newcomers_are_served_in_a_flood_over_all_addresses() {
             assert_eq!((info.state, info.timeouts), (State::Established, 0));
             assert_eq!(net.far.engine.tcp(server).state(), Ok(State::Established));
         }
-        assert!(most <= net.far.engine.limits().syn_queue, "{most} requests");
+        assert!(most <= net.far.engine.inspect().limits().syn_queue, "{most} requests");
         // A request holds no frames.
-        assert_eq!(net.far.engine.memory_use().held_bytes, held);
+        assert_eq!(net.far.engine.inspect().memory_use().held_bytes, held);
         let stats = net.far.engine.stats();
         // The strangers of IPv6 are of one network: one source.
         let refused = match v6 {
@@ -102,7 +102,7 @@ fn refusals_do_not_amplify_a_flood() {
             let (mut net, listener) = world(v6);
             let (mut guess, mut bytes) = (Guess(1), 0);
             let sent = |net: &Net| {
-                let stats = net.far.engine.link_stats(LinkId(0)).expect("a link");
+                let stats = net.far.engine.inspect().link_stats(LinkId(0)).expect("a link");
                 (stats.tx_packets, stats.tx_bytes)
             };
             let before = sent(&net);

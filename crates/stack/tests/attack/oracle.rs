@@ -119,7 +119,7 @@ fn the_port_of_a_connection_is_not_found_by_resets() {
     look_the_same(
         |net, v6, port| {
             let local = Net::near_addr(v6, port);
-            let config = net.near.engine.tcp_config().clone();
+            let config = net.near.engine.inspect().tcp_config().clone();
             let to = Net::far_addr(v6, DISCARD);
             let id = net.near.engine.tcp_connect_with(to, Some(local), &config).expect("connect");
             net.run(Duration::from_millis(100), |_| {});

@@ -116,7 +116,7 @@ fn a_cookie_is_taken_only_where_cookies_were_given() {
     for v6 in [false, true] {
         let mut net = Net::new();
         let addr = SocketAddr::new("::".parse().expect("any"), PORT);
-        let always = net.far.engine.tcp_config().clone().syn_cookies(CookieMode::Always);
+        let always = net.far.engine.inspect().tcp_config().clone().syn_cookies(CookieMode::Always);
         let listen = |net: &mut Net, config: &Config| {
             net.far.engine.tcp_listen_with(addr, 16, config).expect("a listener")
         };
@@ -132,7 +132,7 @@ fn a_cookie_is_taken_only_where_cookies_were_given() {
         assert!(net.far.engine.listener(listener).accept().is_ok());
         // a listener that takes the port over has given none
         net.far.engine.close(listener);
-        let config = net.far.engine.tcp_config().clone();
+        let config = net.far.engine.inspect().tcp_config().clone();
         let listener = listen(&mut net, &config);
         let refused = answer(&mut net, second.0, second.1, &[]).expect("an answer");
         assert!(refused.flags.rst());

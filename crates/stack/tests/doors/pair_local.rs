@@ -156,7 +156,7 @@ fn bulk_arrives_whole_and_ends_in_order(mode: Mode) {
 /// Closes a stream and lets the stack see it through.
 fn finish(stack: &Stack, stream: TcpStream) {
     drop(stream);
-    while stack.engine().sockets().any(|socket| socket.remote.is_some()) {
+    while stack.engine().inspect().sockets().any(|socket| socket.remote.is_some()) {
         stack.run_once(Some(std::time::Duration::from_millis(50))).expect("a turn");
     }
 }
@@ -331,7 +331,7 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mod
     let id = near.engine().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
     common::settle(&mut near.engine(), &mut far.engine());
     let (stream, _) = listener.accept().expect("a connection");
-    assert_eq!(far.engine().sockets().count(), 3);
+    assert_eq!(far.engine().inspect().sockets().count(), 3);
     {
         let _looks = far.engine();
         drop((stream, listener, datagrams));
@@ -339,7 +339,7 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mod
     common::settle(&mut near.engine(), &mut far.engine());
     assert!(near.engine().tcp(id).read(&mut [0; 8]).is_ok_and(|len| len == 0), "its end came");
     let is_stream = |kind| kind == SocketKind::Tcp;
-    assert!(far.engine().sockets().all(|socket| is_stream(socket.kind)));
+    assert!(far.engine().inspect().sockets().all(|socket| is_stream(socket.kind)));
     TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("its port is free");
 }
 
@@ -400,9 +400,9 @@ fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {
     assert_eq!(stack.deliver(wait).expect("turns"), left, "it is still there");
     // It counts once, while it is held and when it is gone.
     stack.engine().tcp(id).abort();
-    assert_eq!(stack.engine().undelivered(), Undelivered::default());
+    assert_eq!(stack.engine().inspect().undelivered(), Undelivered::default());
     stack.engine().flush();
-    assert_eq!(stack.engine().undelivered(), left);
+    assert_eq!(stack.engine().inspect().undelivered(), left);
     assert_eq!(stack.deliver(wait).expect("turns"), Undelivered::default());
 }
 

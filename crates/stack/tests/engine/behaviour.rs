@@ -85,7 +85,7 @@ fn a_closed_port_refuses(mode: Mode) {
     }
     assert_eq!(far.stats().tcp_resets, 2);
     settle(&mut near, &mut far);
-    assert_eq!((near.connection_count(), far.connection_count()), (0, 0));
+    assert_eq!((near.inspect().connection_count(), far.inspect().connection_count()), (0, 0));
 }
 
 fn a_connect_from_an_address_of_the_other_family_is_refused(mode: Mode) {
@@ -151,7 +151,7 @@ fn a_router_is_asked_by_the_address_of_what_waits_for_it(mode: Mode) {
     let (near, mut far) = pair(PairConfig::default()).expect("a pair");
     let mut near = engine(mode.config(&pool, 1), near, &NEAR);
     let router: Ipv6Addr = "fe80::99".parse().expect("an address");
-    let link = near.links().next().expect("a link").id;
+    let link = near.inspect().links().next().expect("a link").id;
     near.add_gateway(link, router.into()).expect("a route");
     let socket = near.udp_bind(addr("[::]:0")).expect("bind");
     near.udp(socket).send(b"far away", Some(addr("[2001:db8::9]:9"))).expect("send");
@@ -209,8 +209,11 @@ fn sockets_of_every_kind_are_shown(mode: Mode) {
     near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     near.udp_bind(addr("0.0.0.0:53")).expect("bind");
     near.icmp_bind(77).expect("bind");
-    let shown: Vec<_> =
-        near.sockets().map(|socket| (socket.kind, socket.local.port(), socket.state)).collect();
+    let shown: Vec<_> = near
+        .inspect()
+        .sockets()
+        .map(|socket| (socket.kind, socket.local.port(), socket.state))
+        .collect();
     for (kind, port, state) in [
         (SocketKind::Listener, 80, "LISTEN"),
         (SocketKind::Udp, 53, "UNCONN"),
@@ -266,15 +269,15 @@ fn a_thousand_connections_at_once(mode: Mode) {
         near.tcp(id).close();
     }
     settle(&mut near, &mut far);
-    assert_eq!(far.connection_count(), 0, "the passive side is done");
-    assert!(near.sockets().all(|socket| socket.state == "TIME-WAIT"));
+    assert_eq!(far.inspect().connection_count(), 0, "the passive side is done");
+    assert!(near.inspect().sockets().all(|socket| socket.state == "TIME-WAIT"));
     // After two segment lifetimes nothing is left.
     let mut now = near.refresh_time() + Duration::from_secs(61);
     for _ in 0..100 {
         now += Duration::from_millis(1);
         near.turn(now);
     }
-    assert_eq!(near.connection_count(), 0);
+    assert_eq!(near.inspect().connection_count(), 0);
 }
 
 fn unread_data_resets_on_close(mode: Mode) {
@@ -288,7 +291,7 @@ fn unread_data_resets_on_close(mode: Mode) {
     far.tcp(peer).close();
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::ConnectionReset));
-    assert_eq!(far.connection_count(), 0);
+    assert_eq!(far.inspect().connection_count(), 0);
 }
 
 fn closing_a_listener_resets_who_waits(mode: Mode) {
@@ -299,7 +302,7 @@ fn closing_a_listener_resets_who_waits(mode: Mode) {
     far.close(listener);
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::ConnectionReset));
-    assert_eq!(far.connection_count(), 0);
+    assert_eq!(far.inspect().connection_count(), 0);
     far.tcp_listen(addr("10.9.0.2:80"), 4).expect("the port is free again");
 }
 
@@ -325,7 +328,7 @@ fn addresses_and_names_are_checked(mode: Mode) {
         Err(Error::MessageTooLong)
     );
     assert_eq!(near.tcp(udp).read(&mut [0; 9]), Err(Error::NoSuchSocket));
-    assert!(near.sockets().all(|socket| socket.kind == SocketKind::Udp));
+    assert!(near.inspect().sockets().all(|socket| socket.kind == SocketKind::Udp));
 }
 
 fn a_full_receive_queue_drops_by_reason(mode: Mode) {
@@ -364,7 +367,7 @@ fn idle_connections_make_no_work(mode: Mode) {
         let end = now + Duration::from_secs(600);
         assert!(turn.next_deadline.is_none_or(|due| due > end), "{turn:?} at {now:?}");
         assert!(!engine.turn(end).progress);
-        assert_eq!(engine.connection_count(), 200);
+        assert_eq!(engine.inspect().connection_count(), 200);
     }
 }
 

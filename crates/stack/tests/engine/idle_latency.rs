@@ -20,16 +20,16 @@ fn requests() -> usize {
 #[test]
 fn it_is_off_unless_asked_for_and_goes_with_the_engine_in_both_placements() {
     let pool = pool();
-    assert_eq!(Engine::new(config(&pool, 1)).expect("an engine").idle_latency(), None);
+    assert_eq!(Engine::new(config(&pool, 1)).expect("an engine").inspect().idle_latency(), None);
     assert_eq!(requests(), 0);
 
     let wish = config(&pool, 1).idle_latency(Some(LAX));
     let mut engine = Engine::new(wish).expect("an engine, whatever the kernel says");
-    let state = engine.idle_latency().expect("what came of it");
+    let state = engine.inspect().idle_latency().expect("what came of it");
     assert_eq!(state.asked, LAX);
     assert_eq!(requests(), usize::from(state.in_force.is_ok()));
     engine.set_idle_latency(None);
-    assert_eq!((engine.idle_latency(), requests()), (None, 0));
+    assert_eq!((engine.inspect().idle_latency(), requests()), (None, 0));
     engine.set_idle_latency(Some(LAX));
     drop(engine);
     assert_eq!(requests(), 0);

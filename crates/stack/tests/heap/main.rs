@@ -156,7 +156,10 @@ fn connections_in_time_wait_are_bounded_in_memory() {
         }
         hosts.settle();
     }
-    assert_eq!((hosts.near.connection_count(), hosts.far.connection_count()), (LIMIT, 0));
+    assert_eq!(
+        (hosts.near.inspect().connection_count(), hosts.far.inspect().connection_count()),
+        (LIMIT, 0)
+    );
     assert_eq!(hosts.near.stats().tcp_time_wait_displaced as usize, count - LIMIT);
     // Slots of the connections that were open at once are kept for the next ones, at both ends.
     let held = HEAP.allocated() - before - fixed - 2 * BATCH * 1024;

@@ -190,7 +190,7 @@ fn framed(mac: [u8; 6], from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
 fn what_is_for_all_or_from_all_is_not_answered() {
     let (mut near, mut far) = alone();
     near.tcp_listen(addr("10.9.0.1:80"), 4).expect("listen");
-    let ours = near.links().next().expect("a link").mac.0;
+    let ours = near.inspect().links().next().expect("a link").mac.0;
     let (peer, own) = ([10, 9, 0, 2], [10, 9, 0, 1]);
     let cases = [
         (ours, peer, &DATAGRAM[..], DropReason::UdpNoSocket, 1),

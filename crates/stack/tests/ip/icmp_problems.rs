@@ -236,7 +236,7 @@ fn frames(mac: Option<[u8; 6]>, packet: &[u8]) -> usize {
     let pool = common::pool();
     let (mut wire, end) = pair(PairConfig::default()).expect("a pair");
     let mut engine = common::engine(common::config(&pool, 2), end, &common::FAR);
-    let own = engine.links().next().expect("a link").mac.0;
+    let own = engine.inspect().links().next().expect("a link").mac.0;
     let frame = [&mac.unwrap_or(own)[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], packet].concat();
     let mut batch = PacketBatch::new();
     assert!(batch.push(Packet::from_slice(&pool, 0, &frame).expect("frames")).is_ok());

@@ -112,9 +112,9 @@ fn what_the_path_does_not_carry_is_refused_and_nothing_else() {
             world.engine.udp(socket).send(&data, named).expect("sent");
         }
         let packets = world.sent();
-        assert_eq!((packets.len(), world.engine.path_mtu(to.ip())), (3, Ok(1500)));
+        assert_eq!((packets.len(), world.engine.inspect().path_mtu(to.ip())), (3, Ok(1500)));
         world.too_big(&packets[2], 1280);
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1280));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1280));
         for _ in 0..2 {
             assert_eq!(world.engine.udp(socket).recv(&mut [0; 9]), Err(Error::WouldBlock));
             let refused = Err(Error::MessageTooLong);
@@ -138,7 +138,7 @@ fn what_the_path_does_not_carry_is_refused_and_nothing_else() {
         assert_eq!(world.engine.udp(socket).send(&data, named), Err(Error::MessageTooLong));
         world.now += Duration::from_secs(1);
         world.engine.turn(world.now);
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500));
         world.engine.udp(socket).send(&data, named).expect("sent");
         assert_eq!(world.sent().len(), 1);
     }
@@ -159,7 +159,7 @@ fn all_sockets_and_echoes_to_one_destination_know_its_path() {
     world.too_big(&packets[4], 1300);
     let refused = Err(Error::MessageTooLong);
     for (mtu, len) in [(1300, 1273), (1000, 973)] {
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(mtu));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(mtu));
         for socket in [one, two] {
             assert_eq!(world.engine.udp(socket).send(&vec![7; len], None), refused);
             world.engine.udp(socket).send(&vec![7; len - 1], None).expect("sent");
@@ -189,12 +189,12 @@ fn what_no_socket_has_sent_or_was_not_too_big_says_nothing() {
     let mut impossible = sent.clone();
     impossible[2..4].copy_from_slice(&2000_u16.to_be_bytes());
     world.too_big(&impossible, 1400);
-    assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+    assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500));
     // No path carries less than 552 bytes, or 1,280 of IPv6; who says less than 68 is wrong.
     world.too_big(&sent, 67);
-    assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+    assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500));
     world.too_big(&sent, 68);
-    assert_eq!(world.engine.path_mtu(to.ip()), Ok(552));
+    assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(552));
 }
 
 /// A packet of UDP or echo with another byte behind its IP header, whose sum is right for that.
@@ -230,22 +230,26 @@ fn only_who_saw_a_datagram_is_believed_about_its_path_and_not_for_long() {
             let sent = if sent.len() > 1500 { first_part(&sent, 1300) } else { sent };
             for at in 0..8 {
                 world.too_big(&forged(&sent, at), 1280);
-                assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "{at}");
+                assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500), "{at}");
             }
             // Said to have gone where nothing went.
             let mut elsewhere = sent.clone();
             elsewhere[if is_v6 { 39 } else { 19 }] ^= 1;
             world.too_big(&elsewhere, 1280);
             for last in [2, 3] {
-                assert_eq!(world.engine.path_mtu(peer(is_v6, last).ip()), Ok(1500));
+                assert_eq!(world.engine.inspect().path_mtu(peer(is_v6, last).ip()), Ok(1500));
             }
             world.too_big(&sent, 1280);
-            assert_eq!(world.engine.path_mtu(to.ip()), Ok(1280), "{which} {is_v6} {offload}");
+            assert_eq!(
+                world.engine.inspect().path_mtu(to.ip()),
+                Ok(1280),
+                "{which} {is_v6} {offload}"
+            );
             let mut world = World::with(offload);
             world.sent_in_every_way(to);
             world.now += Duration::from_secs(5);
             world.too_big(&sent, 1280);
-            assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "five seconds ago");
+            assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500), "five seconds ago");
         }
     }
 }
@@ -260,7 +264,7 @@ fn words_of_strangers_displace_no_path() {
         world.engine.udp(socket).send(&[7; 1400], Some(to)).expect("sent");
         let sent = world.sent().remove(0);
         world.too_big(&sent, 1300);
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1300));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1300));
         let last = if is_v6 { 38 } else { 18 };
         for number in 0..2000_u16 {
             let mut forged = sent.clone();
@@ -269,7 +273,7 @@ fn words_of_strangers_displace_no_path() {
                 world.too_big(&forged, 1290);
             }
         }
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1300));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1300));
         assert!(
             world
                 .engine
@@ -298,7 +302,7 @@ fn who_finds_out_the_path_himself_is_not_told_of_it() {
             assert_eq!(ip.dont_fragment, is_v6 || how == Fragmentation::Probe);
             world.too_big(&sent, 1280);
         }
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500), "{how:?}");
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500), "{how:?}");
         // What another socket's datagram has proven holds for that one alone.
         world.engine.udp(other).send(&[7; 1400], Some(to)).expect("sent");
         let sent = world.sent().remove(0);
@@ -360,7 +364,7 @@ fn echo_replies_know_their_path_and_nobody_else_goes_by_it() {
         world.too_big(&reply, 1280);
         let parts = answers(&mut world);
         assert!(parts.len() == 2 && parts.iter().all(|part| part.len() <= 1280), "{parts:?}");
-        assert_eq!(world.engine.path_mtu(to.ip()), Ok(1500));
+        assert_eq!(world.engine.inspect().path_mtu(to.ip()), Ok(1500));
         // Small ones are as they were.
         world.give(&ping(is_v6, 100, 0));
         let small = world.sent().remove(0);

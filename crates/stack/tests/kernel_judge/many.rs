@@ -90,6 +90,7 @@ fn nothing_is_left(stack: &local::Stack, pool: &Pool) {
         stack.run_once(Some(Duration::from_millis(50))).expect("a turn");
         let open: Vec<String> = stack
             .engine()
+            .inspect()
             .sockets()
             .filter(|s| s.kind == SocketKind::Tcp && s.state != "TIME-WAIT")
             .map(|s| format!("{s:?}"))
@@ -296,7 +297,7 @@ fn backlog(ip: Ip) -> Outcome {
             .collect();
         let waiting = || {
             let engine = stack.engine();
-            let of = engine.sockets().find(|s| s.kind == SocketKind::Listener);
+            let of = engine.inspect().sockets().find(|s| s.kind == SocketKind::Listener);
             of.map_or(0, |listener| listener.receive_queue)
         };
         // Nobody accepts until the queue is full and the other clients have tried again twice, however long that takes:

@@ -170,7 +170,7 @@ fn streams_and_datagrams_go_by_the_mtu_as_it_is() {
                 assert_eq!(near.tcp(from).write(&data), Ok(data.len()));
                 let got = pass(&mut near, &mut far, Duration::from_secs(3), Some(to));
                 assert!(got == data, "{} of {} at {mtu}", got.len(), data.len());
-                assert_eq!(near.links().next().unwrap().mtu, mtu);
+                assert_eq!(near.inspect().links().next().unwrap().mtu, mtu);
                 set.lock().unwrap().longest = 0;
                 assert_eq!(near.tcp(from).write(&data), Ok(data.len()));
                 assert!(pass(&mut near, &mut far, SOON, Some(to)) == data);
@@ -209,9 +209,9 @@ fn neighbours_are_told_of_another_address_and_a_stream_goes_on() {
         let to = far.listener(listener).accept().unwrap().0;
         set.lock().unwrap().mac = Some(MAC);
         pass(&mut near, &mut far, SOON, None);
-        assert_eq!(near.links().next().unwrap().mac, MAC);
-        let known = far.neighbors().filter(|neighbor| neighbor.mac == Some(MAC)).count();
-        assert!(known > 0, "{:?}", far.neighbors().collect::<Vec<_>>());
+        assert_eq!(near.inspect().links().next().unwrap().mac, MAC);
+        let known = far.inspect().neighbors().filter(|neighbor| neighbor.mac == Some(MAC)).count();
+        assert!(known > 0, "{:?}", far.inspect().neighbors().collect::<Vec<_>>());
         // The far end sends first: to the new address.
         far.tcp(to).write(&[7; 5000]).unwrap();
         pass(&mut near, &mut far, SOON, None);

@@ -121,7 +121,7 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     assert_eq!(source(&mut hosts.near, before.0), "10.0.0.1");
     assert!(hosts.carries(before, 100_000));
     let sent = |engine: &Engine| {
-        [FIRST, SECOND].map(|link| engine.link_stats(link).expect("a link").tx_packets)
+        [FIRST, SECOND].map(|link| engine.inspect().link_stats(link).expect("a link").tx_packets)
     };
     let [first, second] = sent(&hosts.near);
     assert!(first > 0 && second == 0, "the lowest metric: {first} and {second}");
@@ -247,7 +247,8 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
     let mut buffer = [0; 99];
     assert_eq!(hosts.far.tcp(ends.1).read(&mut buffer), Ok(15));
     assert!(hosts.carries(ends, 100_000));
-    let own: Vec<_> = hosts.near.addresses().filter(|(of, _)| *of == Some(link)).collect();
+    let own: Vec<_> =
+        hosts.near.inspect().addresses().filter(|(of, _)| *of == Some(link)).collect();
     assert!(own.iter().any(|(_, own)| own.addr.to_string() == "10.0.0.1"), "{own:?}");
     let after = hosts.connect(listener);
     assert_eq!(source(&mut hosts.near, after.0), "10.0.0.1");
@@ -270,9 +271,12 @@ fn links_that_have_failed_do_not_count_as_links() {
         breaks.store(true, Ordering::SeqCst);
         let now = engine.refresh_time();
         engine.turn(now);
-        assert!(engine.link_error(id).is_some() && engine.routes().expect("its own").is_empty());
+        assert!(
+            engine.inspect().link_error(id).is_some()
+                && engine.routes().expect("its own").is_empty()
+        );
     }
-    let own: Vec<_> = engine.addresses().map(|(_, own)| own.addr.to_string()).collect();
+    let own: Vec<_> = engine.inspect().addresses().map(|(_, own)| own.addr.to_string()).collect();
     assert!(own.len() <= 9 && own.iter().all(|own| !own.starts_with("fe80")), "{own:?}");
 }
 

@@ -78,7 +78,7 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
     let pool = engine.pool().clone();
     let stack = local::Stack::new(engine);
     let socket = local::UdpSocket::bind(&stack, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    let links: Vec<_> = stack.engine().links().map(|link| link.to_string()).collect();
+    let links: Vec<_> = stack.engine().inspect().links().map(|link| link.to_string()).collect();
     assert_eq!(links, ["ms0 up mtu 1500 rx 0 (0 B) tx 0 (0 B) parts 3"]);
     let mut events = Vec::new();
     stack.wait(Some(Duration::ZERO), &mut events).expect("a turn");
@@ -92,12 +92,12 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
         stack.wait(None, &mut events).expect("turns");
     });
     assert!(events.is_empty());
-    let link = stack.engine().links().next().expect("a link");
+    let link = stack.engine().inspect().links().next().expect("a link");
     assert_eq!(
         link.to_string(),
         "ms0 failed mtu 1500 rx 0 (0 B) tx 0 (0 B) parts 3: ms0 was removed"
     );
-    assert!(stack.engine().link_error(link.id).is_some());
+    assert!(stack.engine().inspect().link_error(link.id).is_some());
     // Told once.
     stack.wait(Some(Duration::from_millis(5)), &mut events).expect("turns");
     let slept = stack.engine().stats().sleeps;
@@ -188,17 +188,17 @@ fn what_is_on_its_way_in_when_a_link_fails_is_received_before() {
     assert_eq!(engine.turn(now).next_deadline, Some(now + delay));
     engine.udp(socket).send(b"lost", Some(far_addr())).expect("sent");
     engine.turn(now + delay / 2);
-    let link = engine.links().next().expect("a link").id;
-    assert!(engine.link_error(link).is_none());
+    let link = engine.inspect().links().next().expect("a link").id;
+    assert!(engine.inspect().link_error(link).is_none());
     engine.turn(now + delay);
     engine.turn(now + delay);
-    assert!(engine.link_error(link).is_some());
+    assert!(engine.inspect().link_error(link).is_some());
     let mut buffer = [0; 9];
     for word in [b"one", b"two"] {
         assert_eq!(engine.udp(socket).recv(&mut buffer).map(|(len, _)| len), Ok(3));
         assert_eq!(&buffer[..3], word);
     }
-    let stats = engine.link_stats(link).expect("a link");
+    let stats = engine.inspect().link_stats(link).expect("a link");
     assert_eq!(stats.dropped(DropCause::Closed), 1, "what was sent meanwhile");
 }
 
@@ -227,7 +227,7 @@ fn who_waits_is_told_beside_a_link_that_is_never_quiet() {
     };
     later(&|| waker.wake());
     later(&|| is_broken.store(true, Ordering::SeqCst));
-    assert!(stack.engine().links().next().expect("a link").error.is_some());
+    assert!(stack.engine().inspect().links().next().expect("a link").error.is_some());
     assert_eq!(stack.engine().stats().sleeps, 0);
 }
 

@@ -155,7 +155,8 @@ fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
                 let mut bytes = [0; 9];
                 stream.read_exact(&mut bytes).expect("the echo");
                 assert_eq!(bytes, [round; 9]);
-                let share = stack.with_engine(|engine| engine.share()).expect("the engine");
+                let share =
+                    stack.with_engine(|engine| engine.inspect().share()).expect("the engine");
                 assert!(share.owns_port(stream.local_addr().expect("open").port()));
                 streams.push(stream);
             }
@@ -175,8 +176,8 @@ fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
 /// How many packets for other engines an engine has had.
 fn handed_over(stack: &Stack) -> u64 {
     let stats = stack.with_engine(|engine| {
-        let first = engine.addresses().next().expect("an address").0;
-        engine.link_stats(first.expect("its link")).expect("a link")
+        let first = engine.inspect().addresses().next().expect("an address").0;
+        engine.inspect().link_stats(first.expect("its link")).expect("a link")
     });
     stats.expect("the engine").rx_handed_over
 }
@@ -252,7 +253,10 @@ fn a_port_of_another_engine_is_refused() {
         })
         .collect();
     for (index, engine) in engines.iter_mut().enumerate() {
-        assert_eq!((engine.share().index(), engine.share().count()), (index, 2));
+        assert_eq!(
+            (engine.inspect().share().index(), engine.inspect().share().count()),
+            (index, 2)
+        );
         let (own, other) = (50_000 + index as u16, 50_001 - index as u16);
         for port in [own, 80] {
             engine.tcp_listen(at("0.0.0.0", port), 1).expect("listen");

@@ -94,7 +94,10 @@ fn always_by_cookie_and_nothing_is_kept(mode: Mode) {
     for (open, to) in PORTS.into_iter().enumerate() {
         let client = connect(&mut near, to);
         settle_one_way(&mut near, &mut far);
-        assert_eq!((far.connection_count(), stats(&mut far, listener).half_open), (open, 0));
+        assert_eq!(
+            (far.inspect().connection_count(), stats(&mut far, listener).half_open),
+            (open, 0)
+        );
         settle(&mut near, &mut far);
         let (server, _) = far.listener(listener).accept().expect("accepted");
         // What both agreed on came back in the timestamp.
@@ -163,7 +166,7 @@ fn memory_bounds_the_unfinished_handshakes_of_all_listeners(mode: Mode) {
         far.tcp_listen(SocketAddr::new("10.9.0.2".parse().expect("ip"), port), 64).expect("listen");
         flood(&mut near, &mut far, &format!("10.9.0.2:{port}"), 20);
     }
-    let held = far.connection_count();
+    let held = far.inspect().connection_count();
     assert!((16..=40).contains(&held), "{held} entries in 4 KiB");
     assert_eq!(far.stats().dropped(DropReason::SynQueueFull), 80 - held as u64);
 }
@@ -172,28 +175,31 @@ fn unfinished_handshakes_are_repeated_shown_and_given_up(mode: Mode) {
     let with = Config::default().syn_ack_retries(3);
     let (mut near, mut far, listener) = listening(mode, 64, 64, with);
     flood(&mut near, &mut far, PORTS[1], 10);
-    assert_eq!(far.sockets().filter(|socket| socket.state == "SYN-RECV").count(), 10);
+    assert_eq!(far.inspect().sockets().filter(|socket| socket.state == "SYN-RECV").count(), 10);
     let mut now = far.refresh_time();
     for _ in 0..200 {
         now += Duration::from_millis(100);
         far.turn(now);
     }
     let counted = stats(&mut far, listener);
-    assert_eq!((counted.half_open, counted.timed_out, far.connection_count()), (0, 10, 0));
+    assert_eq!(
+        (counted.half_open, counted.timed_out, far.inspect().connection_count()),
+        (0, 10, 0)
+    );
     assert_eq!(far.stats().tcp_syn_acks_repeated, 30);
 }
 
 fn a_reset_or_the_listeners_end_removes_a_handshake(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 64, 64, Config::default());
     flood(&mut near, &mut far, PORTS[0], 5);
-    assert_eq!(far.connection_count(), 5);
+    assert_eq!(far.inspect().connection_count(), 5);
     // The answers reach ports where nobody is: they are reset.
     settle(&mut near, &mut far);
     let counted = stats(&mut far, listener);
-    assert_eq!((counted.half_open, counted.reset, far.connection_count()), (0, 5, 0));
+    assert_eq!((counted.half_open, counted.reset, far.inspect().connection_count()), (0, 5, 0));
     flood(&mut near, &mut far, PORTS[0], 5);
     far.close(listener);
-    assert_eq!(far.connection_count(), 0);
+    assert_eq!(far.inspect().connection_count(), 0);
 }
 
 fn data_behind_the_last_step_is_taken_in_the_same_batch(mode: Mode) {
@@ -226,7 +232,8 @@ fn forged_last_steps_open_nothing(mode: Mode) {
     settle(&mut near, &mut far);
     assert_eq!(stats(&mut far, listener).cookies_refused, 0, "it has a connection");
     // The server forgets it; then the client's segments carry numbers that no cookie has.
-    let server = far.sockets().find(|socket| socket.remote == Some(tuple.local)).expect("open").id;
+    let server =
+        far.inspect().sockets().find(|socket| socket.remote == Some(tuple.local)).expect("open").id;
     far.tcp(server).abort();
     let now = far.refresh_time();
     far.turn(now);

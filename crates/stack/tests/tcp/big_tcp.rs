@@ -305,7 +305,7 @@ fn read_by(by: By, is_v6: bool, call: usize) -> Option<(LinkStats, bool)> {
     assert_eq!(at, TOTAL);
     writer.join().expect("the writer");
     let engine = stack.engine();
-    let mut links = engine.links();
+    let mut links = engine.inspect().links();
     Some((links.next().expect("the link").stats, sends_long))
 }
 
@@ -373,7 +373,7 @@ fn written_by(by: By, is_v6: bool) -> Option<(usize, u32)> {
     assert_eq!(refused_by_ip(&far), "", "by the kernel's IP");
     let received = far.run(|| received("ms1")).expect("the namespace");
     let engine = stack.engine();
-    let stats = engine.links().next().expect("the link").stats;
+    let stats = engine.inspect().links().next().expect("the link").stats;
     assert_eq!(stats.dropped(DropCause::Refused), 0, "{stats:?}");
     let sent = seen.packets.load(Ordering::Relaxed);
     // The near kernel has a few to say of its own, as neighbour discovery.
@@ -453,7 +453,7 @@ fn written_through_a_router(is_v6: bool) -> Option<bool> {
     let takes = tap.capabilities().tso_bytes.expect("offloads");
     let link = Watched { link: tap, seen: Arc::clone(&seen) };
     let mut engine = common::engine(common::config(&pool, 1), link, &OURS);
-    let link = engine.links().next().expect("the link").id;
+    let link = engine.inspect().links().next().expect("the link").id;
     for gateway in HOST {
         engine.add_gateway(link, gateway.parse().expect("an address")).expect("a route");
     }

@@ -59,7 +59,7 @@ impl World {
         world.seq += 1;
         world.after(Duration::from_millis(20));
         world.segment(TcpFlags::ACK, &[]);
-        let listener = world.engine.sockets().next().expect("the listener").id;
+        let listener = world.engine.inspect().sockets().next().expect("the listener").id;
         world.socket = Some(world.engine.listener(listener).accept().expect("a connection").0);
         world
     }

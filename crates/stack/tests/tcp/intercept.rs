@@ -39,7 +39,7 @@ fn world(mode: Mode, medium: Medium) -> (Engine, Engine, LinkId) {
     let (near, far) = pair(config).expect("a pair");
     let mut near = engine(mode.config(&pool, 1), near, &NEAR);
     let mut far = engine(mode.config(&pool, 2), far, &FAR);
-    let link = far.links().next().expect("a link").id;
+    let link = far.inspect().links().next().expect("a link").id;
     for gateway in FAR {
         let gateway = gateway.parse::<Prefix>().expect("an address").addr;
         near.add_gateway(LinkId(0), gateway).expect("a route");
@@ -162,7 +162,7 @@ fn a_peer_that_left_before_the_verdict_closes_the_connection(mode: Mode) {
     assert!(news.is_some_and(|(_, news)| news.closed));
     far.tcp(server).close();
     settle(&mut near, &mut far);
-    assert_eq!(far.connection_count(), 0);
+    assert_eq!(far.inspect().connection_count(), 0);
 }
 
 fn connections_from_other_addresses_are_made_where_that_was_allowed(mode: Mode) {
@@ -274,7 +274,7 @@ impl Wire {
         let mut with = Mode::Fast.config(&pool, 2);
         change(&mut with.limits);
         let mut engine = engine(with, own, &FAR);
-        let link = engine.links().next().expect("a link").id;
+        let link = engine.inspect().links().next().expect("a link").id;
         for all in ALL {
             engine.intercept().add_prefix(link, LocalPrefix::new(all)).expect("a prefix");
             engine.add_route(all, millstream::route::Route::on_link(link)).expect("a route");

@@ -59,7 +59,7 @@ impl Pair {
 
 /// Sockets in a state.
 fn count(engine: &Engine, state: &str) -> usize {
-    engine.sockets().filter(|socket| socket.state == state).count()
+    engine.inspect().sockets().filter(|socket| socket.state == state).count()
 }
 
 fn the_oldest_gives_way_and_the_rest_ends_in_time(mode: Mode) {
@@ -70,15 +70,15 @@ fn the_oldest_gives_way_and_the_rest_ends_in_time(mode: Mode) {
             let pair = open(&mut near, &mut far, listener, None);
             pair.close(&mut near, &mut far);
         }
-        assert_eq!((count(&near, "TIME-WAIT"), far.connection_count()), (8, 0));
+        assert_eq!((count(&near, "TIME-WAIT"), far.inspect().connection_count()), (8, 0));
     }
     assert_eq!(near.stats().tcp_time_wait_displaced, 32);
     let mut now = near.refresh_time() + Duration::from_secs(59);
     near.turn(now);
-    assert_eq!(near.connection_count(), 8);
+    assert_eq!(near.inspect().connection_count(), 8);
     now += Duration::from_secs(2);
     while near.turn(now).progress {}
-    assert_eq!(near.connection_count(), 0);
+    assert_eq!(near.inspect().connection_count(), 0);
 }
 
 fn a_socket_that_is_held_waits_itself(mode: Mode) {
@@ -94,11 +94,11 @@ fn a_socket_that_is_held_waits_itself(mode: Mode) {
     let mut bytes = [0; 16];
     assert_eq!(near.tcp(client).read(&mut bytes), Ok(10));
     assert_eq!(near.tcp(client).read(&mut bytes), Ok(0));
-    assert_eq!(near.connection_count(), 1);
+    assert_eq!(near.inspect().connection_count(), 1);
     near.tcp(client).close();
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(client).state(), Err(Error::NoSuchSocket));
-    assert_eq!((near.connection_count(), count(&near, "TIME-WAIT")), (1, 1));
+    assert_eq!((near.inspect().connection_count(), count(&near, "TIME-WAIT")), (1, 1));
 }
 
 fn a_later_syn_takes_the_place_of_the_old_connection(mode: Mode) {
@@ -111,7 +111,7 @@ fn a_later_syn_takes_the_place_of_the_old_connection(mode: Mode) {
     settle(&mut near, &mut far);
     near.tcp(client).close();
     settle(&mut near, &mut far);
-    assert_eq!((count(&far, "TIME-WAIT"), near.connection_count()), (1, 0));
+    assert_eq!((count(&far, "TIME-WAIT"), near.inspect().connection_count()), (1, 0));
     std::thread::sleep(Duration::from_millis(2));
     let again = open(&mut near, &mut far, listener, Some(from));
     assert_eq!(far.tcp(again.server).state(), Ok(State::Established));
@@ -174,7 +174,10 @@ fn more_connections_than_ports_in_a_minute(mode: Mode) {
                 break;
             }
         }
-        assert!(near.connection_count() <= 16_384 && far.connection_count() <= 16_384);
+        assert!(
+            near.inspect().connection_count() <= 16_384
+                && far.inspect().connection_count() <= 16_384
+        );
     }
     assert!(opened > 16_384, "{opened}");
     assert_eq!((near.stats().tcp_resets, far.stats().tcp_resets), (0, 0));

@@ -125,7 +125,7 @@ impl<'a> Intercept<'a> {
     /// [`Limits::listeners`](crate::Limits::listeners), and for more than 64 that intercept; [`Error::Invalid`] for what is
     /// no prefix.
     pub fn tcp(&mut self, to: Prefix, port: u16, within: Duration) -> Result<SocketId, Error> {
-        let config = self.engine.tcp_config().clone();
+        let config = self.engine.inspect().tcp_config().clone();
         self.tcp_with(to, port, within, &config)
     }
 

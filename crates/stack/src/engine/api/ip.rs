@@ -8,17 +8,8 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::engine::{AddressUse, Engine, ReversePath};
 use crate::error::Error;
-use crate::socket::{SocketId, SocketKind};
 
 impl Engine {
-    /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be: the MTU of its link or
-    /// route, or less where a router has said so in the last ten minutes, of a packet that one of this engine's sockets
-    /// sent in the seconds before. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP
-    /// connections know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
-    pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
-        self.ip.path_mtu(&self.cx, destination)
-    }
-
     /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
     /// deprecated or temporary. Connections and bound sockets keep the address that they have.
     ///
@@ -44,7 +35,7 @@ impl Engine {
     /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
     /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
     /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
-    /// use. Nothing has changed then. That somebody else has it shows later ([`Engine::address_infos`]).
+    /// use. Nothing has changed then. That somebody else has it shows later ([`Inspect::address_infos`](crate::Inspect::address_infos)).
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
         let changed = self.ip.add_address(&mut self.cx, link, prefix);
         self.follow_addresses();
@@ -68,17 +59,6 @@ impl Engine {
     /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
     pub fn set_forwarding(&mut self, on: bool) {
         self.ip.set_forwarding(&self.cx, on)
-    }
-
-    /// Whether it is so.
-    pub fn forwarding(&self) -> bool {
-        self.ip.forwards
-    }
-
-    /// Memory that fragments of datagrams that are not whole hold, in bytes
-    /// ([`Limits::fragments_bytes`](crate::Limits::fragments_bytes)).
-    pub fn fragments_held_bytes(&self) -> usize {
-        self.ip.reassembly.held_bytes()
     }
 
     /// Sets a neighbour by hand: it is never asked, nobody else may claim its address, and it never gives way to others.
@@ -115,23 +95,6 @@ impl Engine {
         self.ip.remove_neighbor(&mut self.cx, link, ip)
     }
 
-    /// Changes when reachability may have: with the routes, and when a link comes or goes.
-    #[inline]
-    pub(crate) fn reachability(&self) -> (u32, u32) {
-        self.ip.routing.generations()
-    }
-
-    /// Whether a link is in use.
-    pub(crate) fn has_links(&self) -> bool {
-        self.ip.links.used_count() != 0
-    }
-
-    /// Whether links have failed or were removed, ever.
-    #[inline]
-    pub(crate) fn has_lost_links(&self) -> bool {
-        self.ip.links.has_lost()
-    }
-
     /// Filters what comes by the link by its source from now on; packets of flows that are known already are not
     /// looked at again. What is dropped is counted ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
     ///
@@ -142,7 +105,7 @@ impl Engine {
     }
 
     /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
-    /// goes, and the next one takes its place ([`Engine::link_error`]).
+    /// goes, and the next one takes its place ([`Inspect::link_error`](crate::Inspect::link_error)).
     ///
     /// # Errors
     /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix, a gateway or a weight
@@ -166,27 +129,6 @@ impl Engine {
     /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
     pub fn routes(&mut self) -> Result<&mut RouteTable, Error> {
         self.ip.routes()
-    }
-
-    /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
-    pub(crate) fn is_reachable(&mut self, id: SocketId) -> bool {
-        let (remote, scope) = match id.kind() {
-            SocketKind::Tcp => match self.tcp.table.by_id(id) {
-                Some((_, socket)) if !socket.conn.is_closed() => {
-                    (Some(socket.conn.ends().remote), Some(socket.scope))
-                }
-                _ => return true,
-            },
-            SocketKind::Udp => match self.udp.by_id(id) {
-                Ok(socket) => (socket.remote, socket.scope),
-                Err(_) => return true,
-            },
-            SocketKind::Listener | SocketKind::Icmp => (None, None),
-        };
-        match remote {
-            Some(peer) => self.ip.next_hop(peer.ip(), scope).is_some(),
-            None => self.has_links(),
-        }
     }
 
     /// Adds a link by which the engine talks to itself: what its sockets send to own addresses, to 127.0.0.0/8 and to ::1

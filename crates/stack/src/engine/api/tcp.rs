@@ -8,7 +8,7 @@ use millstream_tcp::{Config, FourTuple, State, TcpInfo};
 use crate::engine::{Engine, TcpSocketOptions};
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::stats::{ListenerStats, Undelivered};
+use crate::stats::ListenerStats;
 
 /// A TCP connection of an engine ([`Engine::tcp`](crate::Engine::tcp)): one that is gone answers [`Error::NoSuchSocket`].
 #[derive(Debug)]
@@ -71,12 +71,6 @@ impl Engine {
         config: &Config,
     ) -> Result<SocketId, Error> {
         self.tcp.connect_with(&mut self.cx, &mut self.ip, remote, local, config)
-    }
-
-    /// What open connections have still to deliver, and what those had that have ended and are not gone. Looks at each
-    /// of them.
-    pub(crate) fn to_deliver(&self) -> (Undelivered, Undelivered) {
-        self.tcp.to_deliver()
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else

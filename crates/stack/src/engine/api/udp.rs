@@ -167,7 +167,7 @@ impl UdpHandle<'_> {
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
     /// of the turn. Datagrams longer than the MTU to their peer (link, route, or what a router said of the path,
-    /// [`Engine::path_mtu`]) are sent in fragments, unless the socket has
+    /// [`Inspect::path_mtu`](crate::Inspect::path_mtu)) are sent in fragments, unless the socket has
     /// [`Fragmentation::Never`](Self::set_fragmentation): then they are refused with [`Error::MessageTooLong`], as
     /// are those longer than 65,507 bytes over IPv4, 65,527 over IPv6. A writable event follows
     /// [`Error::WouldBlock`], which says that the link's queue has no room.

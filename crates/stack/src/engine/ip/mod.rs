@@ -301,7 +301,7 @@ impl IpLayer {
         link.map(|slot| slot.serial).or(last)
     }
 
-    /// See [`Engine::path_mtu`](crate::Engine::path_mtu).
+    /// See [`Inspect::path_mtu`](crate::Inspect::path_mtu).
     pub fn path_mtu(&self, cx: &Context, destination: IpAddr) -> Result<usize, Error> {
         let to = destination.to_canonical();
         let hop = self.datagram_next_hop(cx.now, to, None);

@@ -37,7 +37,7 @@ pub struct RemovedLink {
     /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what
     /// that was and counted: nothing is received from it, and it takes nothing.
     pub link: Box<dyn Link>,
-    /// Why the engine did not use it any more, if it has failed ([`Engine::link_error`](crate::Engine::link_error)).
+    /// Why the engine did not use it any more, if it has failed ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub error: Option<Arc<LinkError>>,
 }
 
@@ -418,7 +418,7 @@ mod tests {
         engine.turn(engine.now());
         assert_eq!(engine.ip.links.sole(), None);
         engine.turn(engine.now());
-        assert!(engine.link_error(first).is_some());
+        assert!(engine.inspect().link_error(first).is_some());
         // What was under way in the turn of the failure is looked for in the next.
         engine.turn(engine.now());
         assert_eq!(engine.ip.links.sole(), Some(second));

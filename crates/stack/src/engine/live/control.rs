@@ -110,8 +110,7 @@ impl Control {
     }
 
     /// Serves one client with one page at most, and drops those whose time is up.
-    pub fn serve(&mut self, engine: &mut Engine, now: Instant) {
-        let stats = &mut engine.live.clients;
+    pub fn serve(&mut self, engine: &mut Engine, stats: &mut ClientStats, now: Instant) {
         self.clients.retain(|client| {
             let is_late = client.until <= now;
             if is_late {
@@ -128,9 +127,7 @@ impl Control {
         }
         let at = self.next % self.clients.len();
         self.next = at + 1;
-        let served = self.clients[at].serve(engine, now);
-        let stats = &mut engine.live.clients;
-        match served {
+        match self.clients[at].serve(engine, now) {
             Ok(Served::InPart) => return,
             Ok(Served::Answered) => stats.answered += 1,
             Ok(Served::Refused) => stats.refused += 1,

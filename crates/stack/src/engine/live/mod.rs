@@ -16,6 +16,7 @@ pub(in crate::engine) mod traces;
 mod values;
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use millstream_link::sys::{PollEntry, effective_uid};
@@ -23,6 +24,7 @@ use millstream_live::{Directory, LiveError, SchemaText, Writer};
 use millstream_packet::Instant;
 
 use super::{Engine, Serial};
+use crate::engine::context::Context;
 use clients::ClientStats;
 pub use config::LiveConfig;
 use control::Control;
@@ -80,6 +82,51 @@ impl Live {
         Self { due, publisher, wanted, error, ..Self::default() }
     }
 
+    /// Publishes as `config` says from now on, or with `None` no more.
+    pub fn set(&mut self, config: Option<&LiveConfig>, cx: &mut Context) {
+        // What was there is removed first.
+        let clients = std::mem::take(self).clients;
+        if cx.sink.packets.until.is_some() {
+            cx.sample_packets(0);
+        }
+        *self = Self { clients, ..Self::new(config, cx.now) };
+    }
+
+    /// Publishes what there is when that is due, and answers who has asked.
+    #[cold]
+    #[inline(never)]
+    pub fn look(&mut self, engine: &mut Engine, now: Instant) {
+        engine.cx.end_leases(now);
+        if let Some(wanted) = self.wanted.take() {
+            *self = Self { clients: self.clients, ..Self::new(Some(&wanted), now) };
+        }
+        let Self { due, publisher, error, clients, .. } = self;
+        let Some(publisher) = publisher else { return };
+        if publisher.due <= now {
+            *error = publisher.publish(engine, clients).err();
+            publisher.due = now + publisher.every;
+        }
+        let mut next = publisher.due;
+        if let Some(control) = &mut publisher.control {
+            let before = *clients;
+            control.accept(clients, now);
+            control.serve(engine, clients, now);
+            publisher.has_news |= *clients != before;
+            next = control.next_deadline(now).map_or(next, |answer| answer.min(next));
+        }
+        *due = Some(next);
+    }
+
+    /// Returns why nothing is published though it was asked for, or was not when that was tried last.
+    pub fn error(&self) -> Option<&LiveError> {
+        self.error.as_ref()
+    }
+
+    /// Returns where it is published, if it is.
+    pub fn path(&self) -> Option<&Path> {
+        self.publisher.as_deref().map(|publisher| publisher.writer.path())
+    }
+
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
@@ -130,13 +177,13 @@ impl Publisher {
         })
     }
 
-    fn publish(&mut self, engine: &Engine) -> Result<(), LiveError> {
+    fn publish(&mut self, engine: &Engine, clients: &ClientStats) -> Result<(), LiveError> {
         self.states.look(engine);
-        self.describe(engine);
+        self.describe(engine, clients);
         self.writer.begin();
         let writer = &mut self.writer;
-        values::visit(engine, &self.states, &mut Values(|value| writer.push(value)));
-        (self.worked, self.has_news) = (engine.turns_of_work(), false);
+        values::visit(engine, &self.states, clients, &mut Values(|value| writer.push(value)));
+        (self.worked, self.has_news) = (engine.cx.stats.turns_of_work(), false);
         self.writer.publish(engine.cx.now.as_nanos())?;
         if self.control.is_none() {
             // Its name was free, or of an engine that has gone.
@@ -150,7 +197,7 @@ impl Publisher {
 
     /// Writes the schema anew where there are other links than it names, where packets are sampled from now on, or no more,
     /// and once connections are counted.
-    fn describe(&mut self, engine: &Engine) {
+    fn describe(&mut self, engine: &Engine, clients: &ClientStats) {
         let links = || engine.ip.links.used_slots().map(|slot| slot.serial).take(LINKS);
         let has = [engine.cx.sink.packets.is_on(), self.states.counted().is_some()];
         let is_same = self.has == has && links().eq(self.links.iter().copied());
@@ -161,65 +208,9 @@ impl Publisher {
         self.links.clear();
         self.links.extend(links());
         let mut text = SchemaText::default();
-        values::visit(engine, &self.states, &mut Names(&mut text));
+        values::visit(engine, &self.states, clients, &mut Names(&mut text));
         // As many links as can be in use fit.
         let _ = self.writer.set_schema(text);
-    }
-}
-
-impl Engine {
-    /// Publishes counters for other processes from now on, or, with `None`, no more ([`LiveConfig`]). It never fails:
-    /// where it cannot be had the engine runs without, and [`Engine::live_error`] says why.
-    pub fn set_live(&mut self, config: Option<&LiveConfig>) {
-        // What was there is removed first.
-        let before = std::mem::take(&mut self.live);
-        if self.cx.sink.packets.until.is_some() {
-            self.cx.sample_packets(0);
-        }
-        let clients = before.clients;
-        drop(before);
-        self.live = Live { clients, ..Live::new(config, self.cx.now) };
-    }
-
-    /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.
-    pub fn live_error(&self) -> Option<&LiveError> {
-        self.live.error.as_ref()
-    }
-
-    /// Where the engine publishes, if it does.
-    pub fn live_path(&self) -> Option<&std::path::Path> {
-        self.live.publisher.as_deref().map(|publisher| publisher.writer.path())
-    }
-
-    /// Publishes what there is when that is due, and answers who has asked.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn look_at_live(&mut self, now: Instant) {
-        self.cx.end_leases(now);
-        if let Some(wanted) = self.live.wanted.take() {
-            let clients = self.live.clients;
-            self.live = Live { clients, ..Live::new(Some(&wanted), now) };
-        }
-        let Some(mut publisher) = self.live.publisher.take() else { return };
-        if publisher.due <= now {
-            self.live.error = publisher.publish(self).err();
-            publisher.due = now + publisher.every;
-        }
-        let mut due = publisher.due;
-        if let Some(control) = &mut publisher.control {
-            let before = self.live.clients;
-            control.accept(&mut self.live.clients, now);
-            control.serve(self, now);
-            publisher.has_news |= self.live.clients != before;
-            due = control.next_deadline(now).map_or(due, |answer| answer.min(due));
-        }
-        self.live.due = Some(due);
-        self.live.publisher = Some(publisher);
-    }
-
-    /// Turns that found something to do.
-    pub(super) fn turns_of_work(&self) -> u64 {
-        self.cx.stats.turns - self.cx.stats.idle_turns
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn engine(end: Option<PairEnd>, config: Option<LiveConfig>) -> Engine
 }
 
 pub(super) fn read(engine: &Engine) -> Snapshot {
-    let path = engine.live_path().expect("published");
+    let path = engine.inspect().live_path().expect("published");
     Segment::open(path, effective_uid()).expect("readable").read().expect("a snapshot")
 }
 
@@ -101,7 +101,7 @@ fn every_link_that_may_be_in_use_fits() {
         let _ = engine.add_link(Box::new(end));
     }
     engine.turn(engine.now() + Duration::from_millis(10));
-    assert!(engine.live_error().is_none());
+    assert!(engine.inspect().live_error().is_none());
     assert_eq!(read(&engine).named("link_mtu_bytes").count(), engine.ip.links.used_count());
 }
 
@@ -125,12 +125,12 @@ fn what_cannot_be_published_leaves_the_engine_as_it_is() {
     let there = Temporary::new("refused");
     std::fs::write(&there.0, "no directory").expect("a file");
     let mut engine = engine(None, Some(there.config()));
-    assert!(matches!(engine.live_error(), Some(LiveError::Unsafe { .. })));
-    assert_eq!(engine.live_path(), None);
+    assert!(matches!(engine.inspect().live_error(), Some(LiveError::Unsafe { .. })));
+    assert_eq!(engine.inspect().live_path(), None);
     engine.turn(engine.now());
     std::fs::remove_file(&there.0).expect("removed");
     engine.set_live(Some(&there.config()));
-    assert!(engine.live_error().is_none());
+    assert!(engine.inspect().live_error().is_none());
     engine.turn(engine.now());
     assert_eq!(read(&engine).sequence, 1);
     engine.set_live(None);

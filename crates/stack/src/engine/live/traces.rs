@@ -39,7 +39,7 @@ impl Traces {
         }
         end_closed(engine);
         let mut left = TRACES;
-        for trace in engine.packet_traces(self.next).take(TRACES) {
+        for trace in engine.inspect().packet_traces(self.next).take(TRACES) {
             self.lost += trace.number.saturating_sub(self.next);
             self.next = trace.number + 1;
             left -= 1;

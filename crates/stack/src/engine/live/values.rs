@@ -76,12 +76,12 @@ impl<F: FnMut(u64)> Visit for Values<F> {
 }
 
 /// Everything that is published of an engine.
-pub(super) fn visit(engine: &Engine, states: &States, to: &mut impl Visit) {
+pub(super) fn visit(engine: &Engine, states: &States, clients: &ClientStats, to: &mut impl Visit) {
     counters(engine, to);
     gauges(engine, states, to);
     stages(engine, to);
     packet_traces(engine, to);
-    clients(engine, to);
+    asked(clients, to);
     links(engine, to);
 }
 
@@ -98,12 +98,12 @@ fn counters(engine: &Engine, to: &mut impl Visit) {
 }
 
 fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
-    let (tcp, ip, memory) = (&engine.tcp, &engine.ip, engine.memory_use());
+    let (tcp, ip, memory) = (&engine.tcp, &engine.ip, engine.inspect().memory_use());
     let timers = tcp.table.wheel.armed()
         + tcp.table.half_open.wheel.armed()
         + tcp.table.time_wait.wheel.armed();
     let levels = Levels {
-        connections: engine.connection_count() as u64,
+        connections: engine.inspect().connection_count() as u64,
         listeners: tcp.table.listeners.slots.len() as u64,
         half_open: tcp.table.half_open.len() as u64,
         time_wait: tcp.table.in_time_wait() as u64,
@@ -197,8 +197,7 @@ fn packet_traces(engine: &Engine, to: &mut impl Visit) {
 }
 
 /// What became of those who asked by the control socket.
-fn clients(engine: &Engine, to: &mut impl Visit) {
-    let clients = &engine.live.clients;
+fn asked(clients: &ClientStats, to: &mut impl Visit) {
     to.all("control_", (Kind::Counter, &ClientStats::COUNTERS), &[], clients.counters());
     for reason in ClientDrop::ALL {
         to.of(&CONTROL_DROPS, &[("reason", &reason.name())], clients.dropped(reason));

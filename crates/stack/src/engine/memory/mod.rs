@@ -6,18 +6,16 @@ pub(in crate::engine) mod pace;
 
 use std::time::Duration;
 
-use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats};
+use millstream_packet::{Holder, Instant, Packet, Pool};
 
-use super::Engine;
-use crate::stats::MemoryUse;
 use crate::tuning::{IDLE_RELEASE, RESERVE_FRAMES, RESERVE_PART};
-use held::{HeldSums, Holders};
+use held::Holders;
 
 /// The engine's names in the pool's books, and since when it has had no work.
 pub(super) struct Memory {
     /// Says only whether there is traffic.
     engine: Holder,
-    holders: Holders,
+    pub holders: Holders,
     worked: Instant,
     /// Memory was given back since there was work.
     idle: bool,
@@ -88,44 +86,10 @@ impl Memory {
     }
 }
 
-impl Engine {
-    /// What this engine's queues hold, of how much, and how short memory is: of the engine or of its pool. As of the
-    /// last turn or call.
-    pub fn memory_use(&self) -> MemoryUse {
-        self.cx.account.usage()
-    }
-
-    /// What the pool has and who holds it, this engine's sockets looked at now; other engines'
-    /// holders as they last said. Of sockets that are gone nothing is counted. A control call, linear
-    /// in the number of sockets and of datagrams in them.
-    ///
-    /// [`PoolStats::unclaimed_bytes`] are in no socket: on links, or in the application's hands.
-    pub fn memory(&self) -> PoolStats {
-        let mut sums = HeldSums::default();
-        self.tcp.table.sockets.iter().for_each(|(_, socket)| sums.add_connection(&socket.conn));
-        for (_, socket) in self.udp.sockets.iter() {
-            let bytes = socket.queue.iter().map(|datagram| datagram.packet.len()).sum();
-            sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
-        }
-        for (_, socket) in self.echo.sockets.iter() {
-            let bytes = socket.queue.iter().map(|echo| echo.packet.len()).sum();
-            sums.add_datagrams(bytes, socket.held_bytes, socket.limit_bytes);
-        }
-        self.publish_held(sums);
-        self.cx.pool.stats()
-    }
-
-    /// Says in the pool's books what this engine holds: `sums` of its sockets, and the rest.
-    pub(in crate::engine) fn publish_held(&self, mut sums: HeldSums) {
-        sums.set_rest(&self.ip.neighbors.stats(), self.ip.reassembly.held_bytes());
-        self.memory.holders.publish(&sums);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::EngineConfig;
+    use crate::engine::{Engine, EngineConfig};
     use millstream_packet::{CHUNK_FRAMES, PoolConfig};
 
     #[test]
@@ -177,7 +141,7 @@ mod tests {
             assert_eq!(held.len(), frames);
             engine.turn(engine.cx.now);
         }
-        let stats = engine.memory();
+        let stats = engine.inspect().memory();
         assert_eq!((stats.frames, stats.used_frames, stats.growths), (300, 300, 2));
         assert!(stats.holders.iter().any(|holder| holder.name == "engine" && holder.busy));
     }

@@ -1,12 +1,10 @@
 //! How long connections are seen through when nobody will use the engine any more.
 
-use std::io;
 use std::time::Duration;
 
 use millstream_packet::Instant;
 
 use crate::SocketId;
-use crate::engine::Engine;
 use crate::engine::tcp::TcpLayer;
 use crate::stats::Undelivered;
 use crate::tuning::{LINGER_LOOK, LINGER_STALL};
@@ -60,41 +58,6 @@ impl TcpLayer {
             list.add(bytes);
         }
         (left, cut_off)
-    }
-}
-
-impl Engine {
-    /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
-    /// silent, or the application aborted them.
-    pub fn undelivered(&self) -> Undelivered {
-        self.tcp.table.cut_off()
-    }
-
-    /// Takes turns until all that was written on TCP connections, and their ends as far as they were shut down or closed,
-    /// has been acknowledged: for `linger` at most; without that for as long as something is acknowledged every five
-    /// seconds. Answers what was not, with what connections that ended meanwhile had left. Nothing is closed by it.
-    ///
-    /// An engine that is dropped sends nothing more: what it has not delivered then is lost.
-    pub fn deliver(&mut self, linger: Option<Duration>) -> io::Result<Undelivered> {
-        let before = self.undelivered();
-        let mut lingering = Lingering::begin(self.refresh_time());
-        loop {
-            self.flush();
-            let (left, cut_off) = self.tcp.to_deliver();
-            let wait = match left.is_none() || self.ip.links.used_count() == 0 {
-                true => None,
-                false => lingering.wait(self.now(), left, linger),
-            };
-            let Some(wait) = wait else {
-                return Ok(left.and(cut_off).and(self.undelivered().since(before)));
-            };
-            let look = self.now() + wait;
-            // Each look costs more the more connections there are.
-            while self.now() < look && self.has_unfinished() {
-                let wait = look.saturating_duration_since(self.now());
-                self.run_once(Some(wait))?;
-            }
-        }
     }
 }
 

@@ -338,7 +338,12 @@ mod tests {
         assert!(stats.tcp_orphans_displaced + stats.tcp_unused_displaced > 20, "{stats:?}");
         assert!(stats.tcp_orphans_over_number + stats.tcp_orphans_over_memory > 20, "{stats:?}");
         for host in &hosts {
-            assert_eq!(host.connection_count(), 0, "{:?}", host.sockets().collect::<Vec<_>>());
+            assert_eq!(
+                host.inspect().connection_count(),
+                0,
+                "{:?}",
+                host.inspect().sockets().collect::<Vec<_>>()
+            );
             assert!(host.tcp.table.sources.is_empty());
             assert_eq!((host.tcp.table.orphans.len(), host.tcp.table.orphans.held_bytes()), (0, 0));
         }

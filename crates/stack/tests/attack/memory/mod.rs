@@ -67,7 +67,7 @@ fn beside(
         let moved = world.moved() - before;
         let whole = undisturbed(v6);
         let share = moved as f64 / whole as f64;
-        let usage = world.far.memory_use();
+        let usage = world.far.inspect().memory_use();
         let stats = world.far.stats();
         println!(
             "{name:44} v6 {v6:5} {share:5.2} of the rate; {:?} {} of {} KiB held, most {}; \
@@ -94,7 +94,7 @@ fn beside(
         world.leave();
         world.end();
         world.run(Duration::from_secs(1), |_| {});
-        let usage = world.far.memory_use();
+        let usage = world.far.inspect().memory_use();
         assert_eq!((usage.pressure, usage.held_bytes), (MemoryPressure::None, 0), "{name}");
         // what the engine sets aside
         let used = world.frames.stats().used_frames;
@@ -110,7 +110,7 @@ fn within_limit(name: &str, usage: &MemoryUse) {
 
 /// What fills the pool must come to where something gives way, or it is no attack.
 fn was_pressed(world: &mut World) {
-    assert!(world.far.memory_use().times_pressed > 0, "memory was never short");
+    assert!(world.far.inspect().memory_use().times_pressed > 0, "memory was never short");
 }
 
 /// Of the peers in turn, those that are open.
@@ -132,7 +132,7 @@ fn single_bytes_with_gaps() {
         },
         |world| {
             // in frames this had been more than the host has
-            assert!(world.far.memory_use().held_bytes < 330 * 250 * 300);
+            assert!(world.far.inspect().memory_use().held_bytes < 330 * 250 * 300);
         },
     );
 }
@@ -215,7 +215,7 @@ fn single_bytes_in_order_and_never_read() {
         |world, step| send_on(world, step, 64, 1),
         |world| {
             // in frames this had been more than the host has
-            assert!(world.far.memory_use().held_bytes < 330 * 250 * 300);
+            assert!(world.far.inspect().memory_use().held_bytes < 330 * 250 * 300);
         },
     );
 }

@@ -162,7 +162,7 @@ fn play(world: &mut World, mut act: impl FnMut(&mut World, usize)) -> (u64, usiz
             });
         }
         if step % 1000 == 0 && std::env::var_os("MILLSTREAM_SEARCH_TELLS").is_some() {
-            let usage = world.far.memory_use();
+            let usage = world.far.inspect().memory_use();
             println!(
                 "  {step:5} {:?} {} KiB, {} frames, {served} of {judged}, {} evicted",
                 usage.pressure,
@@ -182,7 +182,7 @@ fn try_one(attacker: Attacker, undisturbed: [u64; 2]) -> Outcome {
     let (mut world, mut open) = (busy(v6), 0);
     let (kept, served, judged) =
         play(&mut world, |world, step| attacker.act(world, step, &mut open));
-    within_limit("search", &world.far.memory_use());
+    within_limit("search", &world.far.inspect().memory_use());
     // the answers to those that came out of order tell the number that counts
     for _ in 0..3 {
         world.leave();
@@ -190,7 +190,7 @@ fn try_one(attacker: Attacker, undisturbed: [u64; 2]) -> Outcome {
     }
     world.end();
     world.run(Duration::from_secs(1), |_| {});
-    let usage = world.far.memory_use();
+    let usage = world.far.inspect().memory_use();
     assert_eq!((usage.pressure, usage.held_bytes), (MemoryPressure::None, 0), "{attacker:?}");
     let used = world.frames.stats().used_frames;
     assert!(used < FRAMES / 16, "{attacker:?}: {used} frames used");

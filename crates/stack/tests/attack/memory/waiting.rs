@@ -53,10 +53,10 @@ fn answers_to_nobody(frames: usize, is_syn: bool, rate: usize, hosts: usize, pee
                     world.ask(host);
                     world.ping_from(addr(v6, host, 0).ip());
                     newcomers.push(world.transfer(false, 2000));
-                    let holders = world.far.memory().holders;
+                    let holders = world.far.inspect().memory().holders;
                     let waits = holders.iter().find(|holder| holder.name == "neighbours");
                     let waits = waits.expect("a holder").queues.held_bytes;
-                    let usage = world.far.memory_use();
+                    let usage = world.far.inspect().memory_use();
                     assert!(waits <= usage.limit_bytes / 8, "{name}: {waits} bytes wait");
                     assert!(waits <= usage.held_bytes, "{name}: {waits} bytes are not charged");
                     most = most.max(waits);
@@ -75,14 +75,14 @@ fn answers_to_nobody(frames: usize, is_syn: bool, rate: usize, hosts: usize, pee
                 assert!(world.is_done(index), "{name}: newcomer {index}");
             }
             assert_eq!(most != 0, is_attacked, "{name}: {most} bytes wait");
-            let pressed = world.far.memory_use().times_pressed > 0;
+            let pressed = world.far.inspect().memory_use().times_pressed > 0;
             assert_eq!(pressed, is_attacked && peers > 0, "{name}: memory is short");
             // what waited is given up, and SYN-ACKs are sent again for a minute
             if is_attacked && !is_syn {
                 world.leave();
                 world.end();
                 world.run(Duration::from_secs(4), |_| {});
-                assert_eq!(world.far.memory_use().held_bytes, 0, "{name}");
+                assert_eq!(world.far.inspect().memory_use().held_bytes, 0, "{name}");
                 assert!(world.far.stats().dropped(DropReason::NeighborUnreachable) > 0);
             }
             moved as f64

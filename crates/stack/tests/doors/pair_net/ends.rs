@@ -215,7 +215,7 @@ fn urgent_data_is_refused_behind_the_end() {
 #[test]
 fn a_stream_is_writable_once_it_stands() {
     let (near, far) = stacks(PairConfig::default());
-    let config = near.with_engine(|engine| engine.tcp_config().clone()).expect("engine");
+    let config = near.with_engine(|engine| engine.inspect().tcp_config().clone()).expect("engine");
     // Nobody is there.
     let to = "10.9.0.77:7".parse().expect("an address");
     let mut stream = TcpStream::connect_start(&near, to, &config).expect("begun");

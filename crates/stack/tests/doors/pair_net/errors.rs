@@ -142,7 +142,8 @@ fn who_is_written_to_after_it_has_gone_resets() {
 fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     let (near, far) = stacks(PairConfig::default());
     let kind = |taken: io::Result<Option<io::Error>>| taken.expect("asked").map(|e| e.kind());
-    let config = near.with_engine(|engine| engine.tcp_config().clone()).expect("an engine");
+    let config =
+        near.with_engine(|engine| engine.inspect().tcp_config().clone()).expect("an engine");
     let stream = TcpStream::connect_start(&near, far_addr(1), &config).expect("begun");
     until_over(&near, &stream);
     assert_eq!(kind(stream.take_error()), Some(ErrorKind::ConnectionRefused));

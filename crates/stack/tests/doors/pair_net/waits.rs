@@ -511,7 +511,7 @@ fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
     let written = told(move || (&writer).write_all(b"never").map_err(|error| error.kind()));
     until_it_sleeps(&client, before);
     let removed = stacks[0].with_engine(|engine| {
-        let link = engine.links().next().expect("a link").id;
+        let link = engine.inspect().links().next().expect("a link").id;
         engine.remove_link(link).is_ok()
     });
     assert!(removed.expect("an engine"));

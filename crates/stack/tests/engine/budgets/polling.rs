@@ -136,7 +136,7 @@ fn under_load_a_router_neither_sleeps_nor_asks_to_be_woken() {
         let mut router = Router::new(busy_poll);
         let waits = router.waits(Router::load);
         assert_eq!(waits, Waits { turns: BURSTS, idle: 0, sleeps: 0, armed: 0, woken: 0 });
-        let sent = router.engine.link_stats(LinkId(1)).expect("a link");
+        let sent = router.engine.inspect().link_stats(LinkId(1)).expect("a link");
         assert_eq!((sent.tx_packets, sent.wakeups), (BURSTS * BURST as u64, 0));
     }
 }

@@ -43,8 +43,8 @@ fn datagrams_of_any_size_arrive_whole() {
                 }
                 let sent = near.udp(socket).send(&pattern(most + 1), Some(addr(theirs)));
                 assert_eq!(sent, Err(Error::MessageTooLong));
-                assert_eq!(far.fragments_held_bytes(), 0);
-                assert_eq!(far.memory_use().held_bytes, 0);
+                assert_eq!(far.inspect().fragments_held_bytes(), 0);
+                assert_eq!(far.inspect().memory_use().held_bytes, 0);
                 assert!(near.stats().datagrams_fragmented >= 4);
                 let counted = far.stats().datagrams_reassembled;
                 assert_eq!(counted, near.stats().datagrams_fragmented);
@@ -180,7 +180,7 @@ impl Wire {
     /// Hands the engine an IP packet.
     fn give(&mut self, bytes: &[u8]) {
         let kind = if bytes[0] >> 4 == 6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        let mac = self.engine.links().next().expect("a link").mac;
+        let mac = self.engine.inspect().links().next().expect("a link").mac;
         let mut frame = vec![0; 14];
         EthernetHeader::new(mac, STATION, kind).emit(&mut frame);
         frame.extend(bytes);
@@ -254,11 +254,11 @@ fn a_datagram_that_does_not_become_whole_is_told_of_if_its_first_fragment_came()
             let parts = cut(v6, 600, 77, &[16, 400]);
             wire.give(&parts[usize::from(!first)]);
             wire.give(&parts[2]);
-            assert!(wire.engine.fragments_held_bytes() > 0);
+            assert!(wire.engine.inspect().fragments_held_bytes() > 0);
             let time = Duration::from_secs(60);
             wire.now += time - Duration::from_millis(1);
             wire.sent();
-            assert!(wire.engine.fragments_held_bytes() > 0);
+            assert!(wire.engine.inspect().fragments_held_bytes() > 0);
             wire.now += Duration::from_millis(1);
             // Neighbours may be asked for meanwhile.
             let errors: Vec<_> = wire
@@ -277,7 +277,7 @@ fn a_datagram_that_does_not_become_whole_is_told_of_if_its_first_fragment_came()
                 Fragment { offset: 0, more: true, id: 77 },
             ));
             assert_eq!(errors, Vec::from_iter(expected), "IPv6: {v6}");
-            assert_eq!(wire.engine.fragments_held_bytes(), 0);
+            assert_eq!(wire.engine.inspect().fragments_held_bytes(), 0);
             assert_eq!(wire.engine.stats().dropped(DropReason::FragmentTimeout), 2);
         }
     }
@@ -305,7 +305,7 @@ fn atomic_fragments_are_packets_and_first_fragments_hold_their_headers() {
     tiny[40] = 6;
     wire.give(&tiny);
     assert_eq!(wire.engine.stats().dropped(DropReason::FragmentHeaders), 1);
-    assert_eq!(wire.engine.fragments_held_bytes(), 0);
+    assert_eq!(wire.engine.inspect().fragments_held_bytes(), 0);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_flood_of_fragments_holds_no_more_than_it_may() {
         for id in 0..3000 {
             // Another piece of each, of one source: never whole.
             wire.give(&cut(v6, 600, 1 << 8 | id << 16 | id, &[8, 400])[1 + id as usize % 2]);
-            assert!(wire.engine.fragments_held_bytes() <= limit / 4);
+            assert!(wire.engine.inspect().fragments_held_bytes() <= limit / 4);
             if id % 500 == 499 {
                 cut(v6, 600, 9, &[16, 400]).iter().for_each(|part| wire.give(part));
                 assert_eq!(heard(&mut wire.engine, socket).len(), 1, "one beside the flood");

@@ -218,7 +218,7 @@ fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
     settle(&mut near, &mut far);
     while near.udp(socket).send(&[7; 32], Some(addr("10.9.0.2:9"))).is_ok() {}
     while near.next_event().is_some() {}
-    let link = near.links().next().expect("one").id;
+    let link = near.inspect().links().next().expect("one").id;
     near.remove_link(link).expect("the link");
     let now = near.now();
     near.turn(now);

@@ -329,7 +329,9 @@ fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
     let client = near.tcp_connect(addr("20.0.0.7:80")).expect("connect");
     settle(&mut near, &mut far);
     let (server, _) = far.listener(listener).accept().expect("a connection");
-    let sent = |near: &Engine| ways.map(|link| near.link_stats(link).expect("a link").tx_packets);
+    let sent = |near: &Engine| {
+        ways.map(|link| near.inspect().link_stats(link).expect("a link").tx_packets)
+    };
     for round in 0..6 {
         let (is, other) = (ways[round % 2], ways[1 - round % 2]);
         for _ in 0..3 {

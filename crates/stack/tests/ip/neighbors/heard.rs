@@ -64,7 +64,7 @@ fn advert(target: &str, station: u8, solicited: bool) -> NdpMessage {
 }
 
 fn neighbor(hub: &Hub, ip: &str) -> Option<Neighbor> {
-    hub.engines[0].neighbors().find(|neighbor| neighbor.ip.to_string() == ip)
+    hub.engines[0].inspect().neighbors().find(|neighbor| neighbor.ip.to_string() == ip)
 }
 
 /// Where the engine's datagrams went.
@@ -197,7 +197,7 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
             for ms in 0..5000 {
                 if ms == 1000 && moves {
                     // It is at another station, as if by a change of the whole adapter.
-                    let link = hub.engines[1].links().next().unwrap().id;
+                    let link = hub.engines[1].inspect().links().next().unwrap().id;
                     hub.engines[1].remove_link(link).unwrap();
                     let end = hub.port(1, mac(8), PairConfig::default());
                     let id = hub.engines[1].add_link(Box::new(end)).unwrap();
@@ -227,7 +227,8 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
 fn nobody_is_learnt_who_is_no_neighbour() {
     let (mut hub, _) = one(PEER);
     hub.address(0, "10.9.0.2/24");
-    let before: Vec<_> = hub.engines[0].neighbors().map(|entry| (entry.ip, entry.mac)).collect();
+    let before: Vec<_> =
+        hub.engines[0].inspect().neighbors().map(|entry| (entry.ip, entry.mac)).collect();
     let all = MacAddr::BROADCAST;
     let (request, reply) = (ArpOperation::Request, ArpOperation::Reply);
     let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
@@ -258,7 +259,8 @@ fn nobody_is_learnt_who_is_no_neighbour() {
         frame[6..12].copy_from_slice(&mac(7).0);
         hub.say(&frame);
         hub.settle();
-        let after: Vec<_> = hub.engines[0].neighbors().map(|entry| (entry.ip, entry.mac)).collect();
+        let after: Vec<_> =
+            hub.engines[0].inspect().neighbors().map(|entry| (entry.ip, entry.mac)).collect();
         assert_eq!(after, before, "{name}");
         // A frame of our own that comes back is no question.
         let answers = hub.take_from(0).len();

@@ -89,7 +89,7 @@ impl Hub {
 
     /// Gives an engine an address.
     pub fn address(&mut self, station: usize, prefix: &str) {
-        let link = self.engines[station].links().next().expect("a link").id;
+        let link = self.engines[station].inspect().links().next().expect("a link").id;
         let prefix = prefix.parse().expect("a prefix");
         self.engines[station].add_address(link, prefix).expect("an address");
     }

@@ -71,7 +71,8 @@ fn said(hub: &mut Hub, start: Instant) -> Vec<(u64, String)> {
 }
 
 fn state(hub: &Hub, ip: &str) -> Option<AddressState> {
-    let found = hub.engines[0].address_infos().find(|info| info.prefix.addr.to_string() == ip);
+    let found =
+        hub.engines[0].inspect().address_infos().find(|info| info.prefix.addr.to_string() == ip);
     found.map(|info| info.state)
 }
 
@@ -181,7 +182,7 @@ fn nothing_is_said_on_a_link_without_others() {
 #[test]
 fn routers_are_told_of_the_groups_of_own_addresses() {
     let mut hub = checked(AddressCheck::BeforeUse);
-    let local = hub.engines[0].address_infos().next().expect("of its link").prefix.addr;
+    let local = hub.engines[0].inspect().address_infos().next().expect("of its link").prefix.addr;
     let group = |ip: IpAddr| match ip {
         IpAddr::V6(ip) => IpAddr::from(solicited_node(ip)),
         IpAddr::V4(_) => unreachable!("IPv6"),
@@ -193,7 +194,7 @@ fn routers_are_told_of_the_groups_of_own_addresses() {
     hub.pass(SECOND * 6);
     let own = group(V6.parse().unwrap());
     assert_eq!(std::mem::take(&mut hub.reports), [(0, own); 2]);
-    let link = hub.engines[0].links().next().expect("a link").id;
+    let link = hub.engines[0].inspect().links().next().expect("a link").id;
     hub.engines[0].remove_address(link, V6.parse().unwrap()).expect("removed");
     hub.pass(SECOND * 6);
     assert_eq!(hub.reports, [(0, own); 2], "it is left");
@@ -226,7 +227,7 @@ fn a_peer_finds_whoever_begins_again_at_a_new_station() {
         hub.address(0, prefix);
         hub.pass(Duration::from_millis(wait));
         assert_eq!(send(&mut hub), Some(mac(7)), "{ip}");
-        let link = hub.engines[0].links().next().unwrap().id;
+        let link = hub.engines[0].inspect().links().next().unwrap().id;
         hub.engines[0].remove_link(link).unwrap();
         let end = hub.port(0, mac(8), shared());
         hub.engines[0].add_link(Box::new(end)).unwrap();
@@ -264,7 +265,7 @@ impl Link for Interface {
 #[test]
 fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
     let mut hub = checked(AddressCheck::WhileUsed);
-    let link = hub.engines[0].links().next().unwrap().id;
+    let link = hub.engines[0].inspect().links().next().unwrap().id;
     hub.engines[0].remove_link(link).unwrap();
     let end = hub.port(0, mac(0), shared());
     let (is_down, set) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(mac(0))));
@@ -306,13 +307,13 @@ fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
     let after = |times: &[u64]| times.iter().map(|at| v4[0] + at).collect::<Vec<_>>();
     assert_eq!(v4, after(&[0, 2000]));
     assert_eq!((v6, local), (after(&[0, 1000, 2000]), after(&[0, 1000, 2000])));
-    assert_eq!(hub.engines[0].links().next().unwrap().mac, mac(7));
+    assert_eq!(hub.engines[0].inspect().links().next().unwrap().mac, mac(7));
 }
 
 #[test]
 fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
     let mut hub = checked(AddressCheck::WhileUsed);
-    let link = hub.engines[0].links().next().unwrap().id;
+    let link = hub.engines[0].inspect().links().next().unwrap().id;
     hub.engines[0].remove_link(link).unwrap();
     let end = hub.port(0, mac(0), shared());
     let is_down = Arc::new(AtomicBool::new(false));
@@ -339,12 +340,13 @@ fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
     assert_eq!(send(&mut hub), 0, "known");
     is_down.store(true, Ordering::Relaxed);
     hub.pass(Duration::from_millis(200));
-    let known = |hub: &Hub| hub.engines[0].neighbors().map(|it| it.ip).collect::<Vec<_>>();
+    let known =
+        |hub: &Hub| hub.engines[0].inspect().neighbors().map(|it| it.ip).collect::<Vec<_>>();
     assert_eq!(known(&hub), [by_hand]);
-    assert!(hub.engines[0].links().next().unwrap().is_down);
+    assert!(hub.engines[0].inspect().links().next().unwrap().is_down);
     is_down.store(false, Ordering::Relaxed);
     hub.pass(Duration::from_millis(200));
-    assert!(!hub.engines[0].links().next().unwrap().is_down);
+    assert!(!hub.engines[0].inspect().links().next().unwrap().is_down);
     assert_eq!(send(&mut hub), 1, "asked for");
 }
 
@@ -366,7 +368,7 @@ fn of_engines_that_share_a_device_one_announces() {
     assert_eq!(spoke, [0; 6]);
     assert!(hub.reports.iter().all(|(from, _)| *from == 0), "{:?}", hub.reports);
     for engine in &hub.engines {
-        let states: Vec<_> = engine.address_infos().map(|info| info.state).collect();
+        let states: Vec<_> = engine.inspect().address_infos().map(|info| info.state).collect();
         assert_eq!(states, [AddressState::Preferred; 2]);
         assert_eq!(engine.stats().address_conflicts, 0);
     }
@@ -383,14 +385,14 @@ fn what_is_being_checked_is_held_and_counted_and_ends_with_its_link() {
         },
         shared(),
     );
-    let link = hub.engines[0].links().next().unwrap().id;
+    let link = hub.engines[0].inspect().links().next().unwrap().id;
     let mut add = |prefix: &str| hub.engines[0].add_address(link, prefix.parse().unwrap());
     assert_eq!([add("10.9.0.1/24"), add("fd09::1/64")], [Ok(()), Ok(())]);
     assert_eq!(add("10.9.0.1/24"), Err(Error::AddrInUse));
     assert_eq!(add("10.9.0.2/24"), Err(Error::Limit("addresses")));
     hub.pass(SECOND);
     hub.engines[0].remove_link(link).unwrap();
-    assert_eq!(hub.engines[0].address_infos().count(), 0);
+    assert_eq!(hub.engines[0].inspect().address_infos().count(), 0);
     assert_eq!(hub.engines[0].turn(hub.now).next_deadline, None);
 }
 
@@ -432,7 +434,8 @@ fn an_ipv4_address_that_is_checked_before_use() {
         assert!(probes.windows(2).all(|pair| (1000..=2001).contains(&(pair[1] - pair[0]))));
         if is_taken {
             assert_eq!((state(&hub, V4), announced.len()), (Some(AddressState::Duplicated), 0));
-            let info = hub.engines[0].address_infos().find(|info| info.conflicts == 1).unwrap();
+            let info =
+                hub.engines[0].inspect().address_infos().find(|info| info.conflicts == 1).unwrap();
             assert_eq!(info.claimed.unwrap().0, Some(mac(9)));
             assert_eq!(hub.engines[0].stats().addresses_duplicated, 1);
             // It may be tried again.
@@ -616,7 +619,8 @@ fn an_address_in_use_is_defended_and_whoever_claims_it_is_told_of() {
         let stats = hub.engines[0].stats();
         assert_eq!((stats.address_conflicts, stats.address_defences), (1250, 6));
         for (ip, count) in [(V4, 750), (V6, 500)] {
-            let found = hub.engines[0].address_infos().find(|i| i.prefix.addr.to_string() == ip);
+            let found =
+                hub.engines[0].inspect().address_infos().find(|i| i.prefix.addr.to_string() == ip);
             let info = found.unwrap();
             assert_eq!((info.state, info.conflicts), (AddressState::Preferred, count));
             assert_eq!(info.claimed.unwrap().0, Some(mac(9)));

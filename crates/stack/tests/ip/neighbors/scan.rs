@@ -127,7 +127,8 @@ fn who_is_there_is_found_while_a_hundred_thousand_a_second_are_not() {
         // Three questions for each that was asked for, instead of half a million.
         let asked = net.router.stats().neighbor_solicits - before;
         assert!((1000..=3 * (1024 + SECONDS * 512) + 10).contains(&asked), "{asked} questions");
-        let unknown = net.router.neighbors().filter(|it| it.state == State::Incomplete).count();
+        let unknown =
+            net.router.inspect().neighbors().filter(|it| it.state == State::Incomplete).count();
         assert!(unknown <= 2600, "{unknown} unknown at once");
         assert!(net.router.stats().dropped(DropReason::NeighborRateLimit) > 400_000);
     }

@@ -68,11 +68,13 @@ fn advert() -> Vec<u8> {
 /// Whether the engine takes the frame in, and whether it answers.
 fn effect(frame: &[u8]) -> (bool, bool) {
     let mut hub = knows_peer();
-    let before: Vec<_> = hub.engines[0].neighbors().map(|entry| (entry.ip, entry.mac)).collect();
+    let before: Vec<_> =
+        hub.engines[0].inspect().neighbors().map(|entry| (entry.ip, entry.mac)).collect();
     hub.say(frame);
     hub.settle();
     let answers = !hub.take_from(0).is_empty();
-    let after: Vec<_> = hub.engines[0].neighbors().map(|entry| (entry.ip, entry.mac)).collect();
+    let after: Vec<_> =
+        hub.engines[0].inspect().neighbors().map(|entry| (entry.ip, entry.mac)).collect();
     (after != before, answers)
 }
 

@@ -64,16 +64,17 @@ fn an_interface_may_flap_for_ever() {
             wire.break_it();
             engine.turn(engine.now());
         }
-        assert_eq!(engine.link_error(id).is_some(), fails);
+        assert_eq!(engine.inspect().link_error(id).is_some(), fails);
         let removed = engine.remove_link(id).expect("removed");
         assert_eq!(removed.error.is_some(), fails);
         assert_eq!(removed.link.name(), "wire");
         assert!(
-            engine.routes().expect("its own").is_empty() && engine.neighbors().next().is_none()
+            engine.routes().expect("its own").is_empty()
+                && engine.inspect().neighbors().next().is_none()
         );
     }
-    assert_eq!(engine.links().count(), 2);
-    assert!(engine.addresses().all(|(link, own)| link.is_none() && own.addr.is_ipv4()));
+    assert_eq!(engine.inspect().links().count(), 2);
+    assert!(engine.inspect().addresses().all(|(link, own)| link.is_none() && own.addr.is_ipv4()));
 }
 
 #[test]
@@ -86,12 +87,16 @@ fn the_lowest_number_that_is_free_is_given_again() {
     for number in [4, 1, 5] {
         engine.remove_link(LinkId(number)).expect("removed");
     }
-    let there = |engine: &Engine| engine.links().map(|link| link.id.0).collect::<Vec<_>>();
+    let there =
+        |engine: &Engine| engine.inspect().links().map(|link| link.id.0).collect::<Vec<_>>();
     assert_eq!(there(&engine), [0, 2, 3]);
     for number in [4, 1, 5, 6, u16::MAX] {
         let link = LinkId(number);
         assert_eq!(engine.remove_link(link).map(drop), Err(NOT_THERE));
-        assert!(engine.link_stats(link).is_none() && engine.link_error(link).is_none());
+        assert!(
+            engine.inspect().link_stats(link).is_none()
+                && engine.inspect().link_error(link).is_none()
+        );
         assert_eq!(engine.add_address(link, prefix("10.0.0.1/24")), Err(NOT_THERE));
         assert_eq!(engine.add_route(Prefix::DEFAULT_V4, Route::on_link(link)), Err(NOT_THERE));
     }
@@ -126,7 +131,7 @@ fn what_waits_goes_as_far_as_the_link_takes_it() {
     assert!(removed.error.is_some());
     assert_eq!(dropped(&engine, DropReason::LinkFailed), 1);
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
-    assert_eq!(engine.links().count(), 0);
+    assert_eq!(engine.inspect().links().count(), 0);
 }
 
 #[test]
@@ -139,9 +144,9 @@ fn what_waits_for_neighbours_is_dropped() {
         engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     }
     engine.turn(engine.now());
-    assert_eq!(engine.neighbors().count(), 1);
+    assert_eq!(engine.inspect().neighbors().count(), 1);
     engine.remove_link(link).expect("removed");
-    assert_eq!(engine.neighbors().count(), 0);
+    assert_eq!(engine.inspect().neighbors().count(), 0);
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
 }
 
@@ -165,7 +170,7 @@ fn nothing_stays_in_the_queue_of_a_link_that_has_failed() {
     let list = [millstream::DatagramToSend { data: b"datagram", to }; 100];
     // 64 fill the queue, which fails when it is to make room.
     let count = engine.udp(socket).send_many(&list).expect("sent");
-    assert!(engine.link_error(link).is_some() && count > 64, "{count}");
+    assert!(engine.inspect().link_error(link).is_some() && count > 64, "{count}");
     while engine.turn(engine.now()).progress {}
     assert_eq!(dropped(&engine, DropReason::LinkFailed), count as u64);
     assert_eq!(engine.stats().tx_packets, sent + count as u64);
@@ -262,7 +267,7 @@ fn frames_are_not_taken_for_those_of_the_link_that_was_removed() {
     assert!(give(&mut engine, &next, OTHER_MAC, "10.0.0.1:7"));
     assert!(!give(&mut engine, &next, OTHER_MAC, "10.0.0.255:7"));
     assert_eq!(dropped(&engine, DropReason::OtherAddress), 1);
-    let own: Vec<_> = engine.addresses().filter(|(_, own)| own.addr.is_ipv4()).collect();
+    let own: Vec<_> = engine.inspect().addresses().filter(|(_, own)| own.addr.is_ipv4()).collect();
     assert_eq!(own, [(None, prefix("10.0.0.1/24"))]);
     // Nor does it tell the neighbours of an address that it has not.
     next.set_mac(MAC);
@@ -320,9 +325,9 @@ fn another_part_of_a_shared_device_may_follow_the_one_that_was_removed() {
     let first = add(&mut engine, 1).expect("a link");
     assert!(matches!(add(&mut engine, 2), Err(Error::Invalid(_))));
     engine.remove_link(first).expect("removed");
-    assert_eq!(engine.share(), part(1), "until there is another");
+    assert_eq!(engine.inspect().share(), part(1), "until there is another");
     add(&mut engine, 2).expect("a link");
-    assert_eq!(engine.share(), part(2));
+    assert_eq!(engine.inspect().share(), part(2));
     assert!(matches!(add(&mut engine, 1), Err(Error::Invalid(_))));
 }
 

@@ -91,19 +91,19 @@ proptest! {
             }
             // Those that are broken are found to be.
             engine.turn(engine.now());
-            let there: Vec<_> = engine.links().map(|link| (link.id.0, link.error.is_some())).collect();
+            let there: Vec<_> = engine.inspect().links().map(|link| (link.id.0, link.error.is_some())).collect();
             let expected: Vec<_> =
                 known.iter().map(|(&number, known)| (number, known.has_failed)).collect();
             prop_assert_eq!(there, expected);
             let works = |link: LinkId| known.get(&link.0).is_some_and(|known| !known.has_failed);
             prop_assert!(engine.routes().expect("its own").iter().all(|(_, route)| works(route.link)));
-            for (link, own) in engine.addresses() {
+            for (link, own) in engine.inspect().addresses() {
                 prop_assert!(link.is_none_or(|link| known.contains_key(&link.0)), "{own}");
                 let is_bound = own.addr.to_string().starts_with("fe80");
                 prop_assert!(!is_bound || link.is_some_and(works), "{own}");
             }
             for number in 0..10 {
-                let is_there = engine.link_stats(LinkId(number)).is_some();
+                let is_there = engine.inspect().link_stats(LinkId(number)).is_some();
                 prop_assert_eq!(is_there, known.contains_key(&number));
             }
         }

@@ -39,7 +39,7 @@ impl Two {
 
     /// The traces there that have ended with payload, from this number on.
     fn traces(&self, from: u64) -> Vec<PacketTrace> {
-        self.far.packet_traces(from).filter(|trace| trace.bytes != 0).copied().collect()
+        self.far.inspect().packet_traces(from).filter(|trace| trace.bytes != 0).copied().collect()
     }
 
     fn ended(&self) -> u64 {

@@ -57,7 +57,7 @@ impl Pages for Pool {
             if self.sockets.look(engine, page, count) == Done::More {
                 return Ok(Done::More);
             }
-            engine.publish_held(self.held.take().unwrap_or_default());
+            engine.inspect().publish_held(self.held.take().unwrap_or_default());
         }
         let pool = &engine.cx.pool;
         while self.next < pool.stats_places() {

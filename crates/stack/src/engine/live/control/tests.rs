@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::live::tests::{Temporary, engine, read};
 
 fn open(engine: &Engine) -> std::io::Result<UnixStream> {
-    let path = engine.live_path().expect("published").with_extension("sock");
+    let path = engine.inspect().live_path().expect("published").with_extension("sock");
     let stream = UnixStream::connect(path)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
@@ -99,7 +99,8 @@ fn who_does_not_ask_and_who_does_not_read_is_dropped_in_time() {
     assert_eq!(clients(&engine), 1, "who has not asked is gone");
     // As much as the socket takes was made, and no more.
     turns(&mut engine, 2000, Duration::from_micros(10));
-    let quiet = engine.live.next_deadline(engine.turns_of_work(), engine.now()).expect("one");
+    let quiet =
+        engine.live.next_deadline(engine.cx.stats.turns_of_work(), engine.now()).expect("one");
     assert!(quiet > engine.now(), "nobody is told anything now");
     turns(&mut engine, 210, Duration::from_millis(10));
     assert_eq!(clients(&engine), 0, "who does not read is gone");
@@ -196,13 +197,13 @@ fn who_is_answered_is_no_drop_and_an_idle_engine_tells_of_it() {
     let mut wrong = open(&engine).expect("a client");
     wrong.write_all(b"nonsense\n").expect("asked");
     turns(&mut engine, 1);
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
+    let due = engine.live.next_deadline(engine.cx.stats.turns_of_work(), engine.cx.now);
     assert!(due.is_some_and(|due| due > engine.cx.now), "there is something to tell");
     turns(&mut engine, 2);
     let seen = read(&engine);
     let counted = ["control_answered", "control_refused", "control_drops"];
     assert_eq!(counted.map(|name| seen.total(name)), [Some(1), Some(1), Some(0)]);
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
+    let due = engine.live.next_deadline(engine.cx.stats.turns_of_work(), engine.cx.now);
     assert_eq!(due, None, "all is told");
 }
 
@@ -236,7 +237,7 @@ fn an_engine_that_can_accept_nobody_does_not_wake_for_who_waits() {
     };
     let seen = engine.live.clients.accept_failed;
     assert_eq!((seen, watched(&engine)), (1, 0), "nothing wakes it");
-    let due = engine.live.next_deadline(engine.turns_of_work(), engine.cx.now);
+    let due = engine.live.next_deadline(engine.cx.stats.turns_of_work(), engine.cx.now);
     assert!(due.is_some_and(|due| due > engine.cx.now), "it is tried again later");
     turns(&mut engine, 5);
     assert_eq!(engine.live.clients.accept_failed, 1);

@@ -48,7 +48,7 @@ fn an_intruder() {
 
 /// What an intruder is given while the engine takes its turns; `None` where there can be no intruder here.
 fn intrude(engine: &mut Engine) -> Option<(String, String)> {
-    let path = engine.live_path().expect("published").to_owned();
+    let path = engine.inspect().live_path().expect("published").to_owned();
     let words = copy("an_intruder");
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env(SEGMENT, path).uid(NOBODY).gid(NOBODY).stdout(Stdio::piped());
@@ -76,7 +76,7 @@ fn another_user_reads_and_asks_nothing_whatever_stands_open() {
     let there = Temporary::new("others");
     let mut engine = engine(None, Some(there.config()));
     engine.run_once(Some(Duration::ZERO)).expect("a turn");
-    let segment = engine.live_path().expect("published").to_owned();
+    let segment = engine.inspect().live_path().expect("published").to_owned();
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
     };
@@ -108,12 +108,12 @@ fn an_engine_where_all_is_full() {
         (0..3).for_each(|_| later(engine));
     };
     work(&mut engine);
-    let why = engine.live_error().map(ToString::to_string).unwrap_or_default();
-    println!("while it is full: {} connections, {why}", engine.connection_count());
+    let why = engine.inspect().live_error().map(ToString::to_string).unwrap_or_default();
+    println!("while it is full: {} connections, {why}", engine.inspect().connection_count());
     drop(file);
     std::fs::remove_file(&filler).expect("ours");
     work(&mut engine);
-    let seen = engine.live_error().is_none().then(|| read(&engine).total("connections"));
+    let seen = engine.inspect().live_error().is_none().then(|| read(&engine).total("connections"));
     println!("when there is room: {seen:?}");
 }
 
