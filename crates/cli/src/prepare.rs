@@ -109,8 +109,8 @@ pub fn new_store(at: &Location) -> Result<Store, Error> {
     Ok(Store::open(at)?)
 }
 
-/// Tries out that the file of `--json` can be written. What it holds stays until there is
-/// something new.
+/// Tries out that the file of `--json` can be written. Its contents stay until there is something
+/// new.
 pub fn prepare_json(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());

@@ -1,10 +1,10 @@
 //! Which causes of the catalogue fit a set of runs, and in which order.
 //!
 //! A cause that fits has a *share*: how much of the time, of the work or of the packets it takes,
-//! from 0 to 1, by an expression of its file. What another cause that fits explains by itself is
-//! taken off: a reader that waits for its CPU leaves a closed window behind, and the window is then
-//! no cause of its own. What remains is weighed by how it is known ([`Proof`]): what the kernel
-//! counted as lost goes before what samples show, and that before what was merely there. That
+//! from 0 to 1, by an expression of its file. The part that another fitting cause explains by
+//! itself is taken off: a reader that waits for its CPU leaves a closed window behind, and the
+//! window is then no cause of its own. The rest is weighed by its proof ([`Proof`]): losses that
+//! the kernel counted go before those that samples show, and these before mere circumstances. The
 //! product is the rank.
 //!
 //! A cause that limits the slowest runs and not the fastest is why they differ, too: it fits the

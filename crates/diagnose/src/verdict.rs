@@ -140,8 +140,8 @@ impl Judgement {
         }
     }
 
-    /// Compares `high` with `low`, by ratio where they have one and it is wanted. Of too few runs
-    /// it notes how many there have to be.
+    /// Compares `high` with `low`, by ratio where they have one and it is wanted. Where there are
+    /// too few runs it notes how many there have to be.
     fn compare(
         &mut self,
         (low, high): (&Level, &Level),

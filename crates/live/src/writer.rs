@@ -111,8 +111,8 @@ impl Writer {
         self.slot.resize(SLOT_HEAD_BYTES, 0);
     }
 
-    /// The next value of the snapshot, in the schema's order. Those beyond the schema's are left
-    /// out.
+    /// Appends the next value of the snapshot, in the schema's order. Values beyond the schema's
+    /// are left out.
     #[inline]
     pub fn push(&mut self, value: u64) {
         if self.slot.len() < SLOT_HEAD_BYTES + 8 * self.schema.values {

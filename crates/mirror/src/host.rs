@@ -48,7 +48,7 @@ pub(crate) struct HostRoute {
     /// The next-hop object (ip-nexthop(8)) that it goes by.
     pub object: Option<u32>,
     /// It shares flows with others of its prefix and metric that do (rt6_qualify_for_ecmp of the
-    /// kernel). Of IPv4 none does: there a multipath route is one.
+    /// kernel). No IPv4 route does: there a multipath route is one route.
     pub shares: bool,
     /// RFC 4191's preference (IPv6): among equals the highest is used.
     pub preference: i8,

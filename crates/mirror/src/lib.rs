@@ -57,7 +57,7 @@
 //! ```
 //!
 //! **What is followed.** Unicast, blackhole, unreachable, prohibit and throw routes of one table,
-//! with their metrics, MTUs and gateways, of either family. Of a multipath route the hops share
+//! with their metrics, MTUs and gateways, of either family. The hops of a multipath route share
 //! flows ([`RouteTable::set_multipath`](millstream::route::RouteTable::set_multipath)) by their
 //! weights. A route that the engine cannot follow because its interface is not mapped, or because
 //! it puts further headers before packets, makes its prefix unreachable: so that nothing that
@@ -69,9 +69,9 @@
 //! what was not found in that is taken back. So it is after what the kernel does silently: IPv4
 //! routes that go with an interface or with its last address, and next-hop objects that change.
 //!
-//! **What a mirror gives is the host's.** Of a prefix the routes by the same link and gateway are
-//! as the host has them; others that the application has added stay. What was given stays when a
-//! mirror is dropped; [`Mirror::withdraw`] takes it back.
+//! **What a mirror gives is the host's.** The routes of a prefix by the same link and gateway are
+//! as the host has them; others that the application has added stay. Routes, addresses and
+//! neighbours that it gave stay when a mirror is dropped; [`Mirror::withdraw`] takes them back.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

@@ -223,9 +223,9 @@ impl Mirror {
         self.reading.deadline()
     }
 
-    /// From now on the host's interface is this link of the target, or none. What the former link
-    /// had from here is taken back. To be called with none before the link is removed from its
-    /// engine, as its number may become another's.
+    /// Maps the host's interface to this link of the target, or to none, and takes back all that
+    /// the former link had from here. Call it with none before the link is removed from its engine,
+    /// as its number may become another's.
     pub fn map(&mut self, to: &mut impl Target, interface: u32, link: Option<LinkId>) {
         // Changes told so far belong to the former link.
         self.give(to);

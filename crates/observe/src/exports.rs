@@ -2,8 +2,8 @@
 //! beside it.
 //!
 //! Libraries are installed with the names of what they export alone. A local function lies in the
-//! same object file as the exported ones that call it, mostly before them: the next of those says
-//! what it is part of. What comes before `malloc` is the allocator.
+//! same object file as the exported ones that call it, mostly before them: the next of those tells
+//! the part that it belongs to. Functions before `malloc` are the allocator's.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,9 +1,9 @@
 //! CLOGS. Historical faults, on purpose, for the laboratory (`millstream clog`). Compiled under the
 //! feature `clogs` alone.
 //!
-//! A pool that is made with [`Pool::clogged`](crate::Pool::clogged) marks its frames. Who comes
-//! upon a mark does what was done then: correct to the byte, and slow. An engine over such a pool
-//! is clogged; one over another pool is not, though in the same process.
+//! A pool that is made with [`Pool::clogged`](crate::Pool::clogged) marks its frames. Code that
+//! comes upon a mark does what was done then: correct to the byte, and slow. An engine over such a
+//! pool is clogged; one over another pool is not, though in the same process.
 //!
 //! | mark | what it does | what the stack does without |
 //! |---|---|---|

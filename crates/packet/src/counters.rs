@@ -23,7 +23,7 @@ impl Counter {
 /// that are no counters follow after `and`, with the value they begin with.
 ///
 /// The struct has [`Default`], `COUNTERS` (each [`Counter`] in order) and `counters()` (names with
-/// values). What shows counters walks these lists, so a new one is one line here.
+/// values). Code that shows counters walks these lists, so a new counter is one line here.
 ///
 /// ```
 /// millstream_packet::counters! {

@@ -21,8 +21,8 @@ pub struct Meta {
     pub checksum: Checksum,
     /// Set on a super-segment: how to cut it.
     pub segmentation: Option<Segmentation>,
-    /// The folded partial sum ([`crate::sum`]) of the payload alone, when it was computed while
-    /// the payload was copied. Whoever changes the payload clears it.
+    /// The folded partial sum ([`crate::sum`]) of the payload alone, when it was computed while the
+    /// payload was copied. Code that changes the payload clears it.
     pub payload_sum: Option<u16>,
 }
 

@@ -126,8 +126,9 @@ impl<T> Producer<T> {
         Ok(self.publish(self.tail.wrapping_add(1)))
     }
 
-    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise
-    /// whether the consumer sleeps, with a fence between this and that.
+    /// Puts an item in as [`push`](Self::push) does, without its fence and its answer: for a
+    /// producer that finds out otherwise if the consumer sleeps, with a fence between this and
+    /// that.
     ///
     /// # Errors
     /// Gives the item back when the ring is full.
@@ -202,7 +203,8 @@ impl<T> Consumer<T> {
         self.seen_tail.wrapping_sub(self.head)
     }
 
-    /// Items that can be taken, for who polls: what was put just now may not be seen yet.
+    /// Returns the number of items that can be taken, for a consumer that polls: an item put just
+    /// now may not be seen yet.
     #[inline]
     pub fn glance(&mut self) -> usize {
         if self.seen_tail == self.head {
@@ -314,8 +316,8 @@ impl<T> Consumer<T> {
         self.shared.slots.len()
     }
 
-    /// Returns true once the producer is gone. What is inside can still be taken: closed, then
-    /// empty, is the end.
+    /// Returns true once the producer is gone. Items inside can still be taken: closed, then empty,
+    /// is the end.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)

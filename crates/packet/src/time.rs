@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign};
 use std::time::Duration;
 
-/// A moment on the clock of whoever calls, in nanoseconds since that clock's start.
+/// A moment on the caller's clock, in nanoseconds since that clock's start.
 ///
 /// Nothing in this crate or the protocol crates above reads a clock: moments are handed in.
 /// Arithmetic saturates.

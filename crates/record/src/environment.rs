@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Facts about the machine and the program, each under a dotted name whose end is the unit.
 ///
 /// Names start with the subject: `kernel.`, `cpu.`, `memory.`, `sysctl.`, `cgroup.`, `process.`,
-/// `millstream.`, `interface.HOST.NAME.`. What could not be read is in `absent` with the reason.
+/// `millstream.`, `interface.HOST.NAME.`. Facts that could not be read are in `absent` with the
+/// reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// Name of the fact and its value as text.

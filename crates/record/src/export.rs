@@ -54,7 +54,8 @@ pub struct Export<W: Write + Send> {
     parts: Option<Parts>,
 }
 
-/// Both files while they are written, under other names. What of them is there in the end goes.
+/// Both files while they are written, under other names. Files that are left in the end are
+/// removed.
 struct Parts {
     folder: PathBuf,
 }
@@ -183,8 +184,8 @@ fn cells<'a>(
     })
 }
 
-/// Rows of `values.parquet`, column by column. What a row has not is left out of its column, and
-/// its mark there is 0.
+/// Rows of `values.parquet`, column by column. A value that a row does not have is left out of its
+/// column, and its mark there is 0.
 #[derive(Default)]
 struct Rows {
     runs: Vec<ByteArray>,

@@ -80,7 +80,7 @@ struct Shared {
     generation: AtomicU32,
     /// Number of times that a table was replaced.
     replaced: AtomicU32,
-    /// Routes held at the last publication, for who wants to know.
+    /// Routes held at the last publication, for statistics.
     len: AtomicUsize,
     current: Mutex<Tables>,
     #[cfg(feature = "clogs")]
@@ -166,7 +166,7 @@ impl Routes {
     }
 
     /// Returns the generation of the table at the last [`refresh`](Self::refresh); goes into a
-    /// header template. What is looked up is of this generation or newer.
+    /// header template. Routes that are looked up are of this generation or newer.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation

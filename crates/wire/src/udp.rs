@@ -30,9 +30,9 @@ impl UdpHeader {
         Self { src_port, dst_port, payload_len, checksum: [0; 2] }
     }
 
-    /// Reads the header at the start of `head`, the contiguous head of a
-    /// datagram for which IP brought `available` bytes, and gives it with its
-    /// length in bytes. What IP brought beyond the UDP length is no data.
+    /// Reads the header at the start of `head`, the contiguous head of a datagram for which IP
+    /// brought `available` bytes, and gives it with its length in bytes. Bytes that IP brought
+    /// beyond the UDP length are not data.
     pub fn parse(head: &[u8], available: usize) -> Result<(Self, usize), Malformed> {
         let header: &[u8; HEADER_LEN] = head.first_chunk().ok_or(Malformed::UdpTruncated)?;
         let payload_len = usize::from(be16(header, 4))

@@ -104,8 +104,8 @@ struct Rule<'a> {
     least: f64,
 }
 
-/// Compares them, says so, and ends with the status that fits. What fails is no judgement: it
-/// cannot be told then.
+/// Compares both sets, prints the result, and returns the exit status that fits. A failure is no
+/// judgement: the status then says that it cannot be told.
 pub fn gate(arguments: &Arguments) -> ExitCode {
     let (status, error) = match answer(arguments) {
         Ok(answer) => return ExitCode::from(answer.status()),

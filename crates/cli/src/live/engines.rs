@@ -70,8 +70,8 @@ fn only(mut found: Vec<Segment>) -> Result<Segment, Error> {
     Err(Error::Refused(format!("several engines; name one: {}", ids.join(", "))))
 }
 
-/// Shows each engine that is meant by `text`, below its ID where there are several and text is
-/// written. What fails for some of several is a note; for all of them it is the error.
+/// Shows each engine that `text` names, below its ID where there are several and text is written. A
+/// failure for some of several is a note; for all of them it is the error.
 pub fn each(
     text: Option<&str>,
     json: bool,

@@ -5,10 +5,10 @@
 //! touches it becomes slow. So the CPU time for a unit of work is compared between few threads and
 //! many, function by function.
 //!
-//! Much makes *all* functions slower once a second CPU works: CPUs that share a core, a lower
-//! frequency, a hypervisor that gives less. That is the common factor. It is taken from the
-//! functions that are not shown to have grown more than the others (`risen`), and only what goes
-//! beyond it is laid to what threads share.
+//! Several things make *all* functions slower once a second CPU works: CPUs that share a core, a
+//! lower frequency, a hypervisor that gives less. The common factor measures this. It is taken from
+//! the functions that are not shown to have grown more than the others (`risen`); only growth
+//! beyond it is laid to sharing.
 
 mod risen;
 

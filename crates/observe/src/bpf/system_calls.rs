@@ -23,7 +23,7 @@ pub struct SystemCalls {
     /// Time by which a call takes longer in a window, in nanoseconds, measured when the programs
     /// were loaded.
     pub call_ns: f64,
-    /// CPU time of who opens and closes the windows; `None` where it cannot be had.
+    /// CPU time of the thread that opens and closes the windows; `None` where it cannot be had.
     pub keeper_cpu: Option<Duration>,
     /// Sums of the windows' rates (calls in a second on all CPUs) and of their squares.
     rates: f64,

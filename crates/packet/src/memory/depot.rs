@@ -1,7 +1,7 @@
 //! The depot: what threads exchange half-magazines through.
 //!
 //! Lock-free. A bundle is an array of up to `half` items; bundles are numbered, and their numbers
-//! are kept on three stacks (full, partial, empty). Whoever pops a number owns that bundle's
+//! are kept on three stacks (full, partial, empty). A thread that pops a number owns that bundle's
 //! array until it pushes the number again:
 //!
 //! ```text

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An extent is mapped at once, but provided and written chunk by chunk as it is wanted, so that
-//! one step takes a fraction of a millisecond. What is given back are whole chunks, descriptors and
-//! all, so that huge pages stay whole, and what is left takes no page faults later: a chunk comes
-//! back as growth does, before it is used.
+//! one step takes a fraction of a millisecond. Whole chunks are given back, descriptors and all, so
+//! that huge pages stay whole, and the rest takes no page faults later: a chunk comes back as
+//! growth does, before it is used.
 
 use super::arena::{Arena, ChunkHeader, Control, ExtentBook};
 use super::config::PoolError;

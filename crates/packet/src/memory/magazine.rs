@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A stock of free descriptors of one kind.
 ///
-/// `count` and `exchanges` are written by the thread alone and read by whoever asks for statistics;
-/// `items` are the thread's alone.
+/// `count` and `exchanges` are written by the thread alone and read for statistics by any; `items`
+/// are the thread's alone.
 pub(crate) struct Magazine {
     count: AtomicU32,
     limit: u32,

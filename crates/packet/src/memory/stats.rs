@@ -13,7 +13,7 @@ pub struct PoolStats {
     pub frames: usize,
     /// Frames that may come to exist.
     pub limit_frames: usize,
-    /// Free frames in the depot, for whoever comes.
+    /// Free frames in the depot, for any thread.
     pub depot_frames: usize,
     /// Fewest frames the depot has had since the start, as seen when one was taken from it: 0 says
     /// that threads have come near exhaustion or met it.
@@ -62,7 +62,7 @@ pub struct PoolStats {
 pub struct StockStats {
     /// The number that exist.
     pub total: usize,
-    /// The number free in the depot, for whoever comes; the others are in use, or in threads'
+    /// The number free in the depot, for any thread; the others are in use, or in threads'
     /// magazines.
     pub depot: usize,
     /// Most that were out of the depot at once, as seen when some were taken from it.
@@ -245,13 +245,13 @@ pub struct HolderStats {
 /// One who uses a pool, by name: a kind of sockets, a link, an engine. Asked for with
 /// [`Pool::holder`](crate::Pool::holder); dropping it takes it off the pool's books.
 ///
-/// Queues count what they hold in any case; a holder is told the sum now and then by who owns the
-/// queues ([`publish`](Self::publish)), so the data path pays nothing. What is shown is as old as
-/// the last call.
+/// Queues count what they hold in any case; the owner of the queues tells a holder the sum now and
+/// then ([`publish`](Self::publish)), so the data path pays nothing. The figures shown are as old
+/// as the last call.
 #[derive(Debug)]
 pub struct Holder(Arc<HolderCell>);
 
-/// Written by the holder, read by whoever asks for statistics.
+/// The cell that a holder writes, and that statistics are read from.
 #[derive(Debug)]
 pub(crate) struct HolderCell {
     name: String,

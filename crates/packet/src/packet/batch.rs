@@ -116,8 +116,8 @@ impl PacketBatch {
         Filling { first: self.first, len: self.len, batch: self }
     }
 
-    /// Has the first bytes of the first packets brought into the cache: for who will look into each
-    /// by [`pop_ahead`](Self::pop_ahead), which does so with those behind them.
+    /// Has the first bytes of the first packets brought into the cache: for a caller that will look
+    /// into each by [`pop_ahead`](Self::pop_ahead), which does so with those behind them.
     #[inline]
     pub fn look_ahead(&self) {
         (0..AHEAD).for_each(|i| self.prefetch(i));
@@ -250,7 +250,7 @@ impl Filling<'_> {
 }
 
 impl Filling<'_> {
-    /// As [`push`](Self::push), for who knows that there is room.
+    /// Does as [`push`](Self::push), for a caller that knows that there is room.
     #[inline(always)]
     pub(crate) fn put(&mut self, packet: Packet) {
         assert!(self.len < BATCH_LIMIT);

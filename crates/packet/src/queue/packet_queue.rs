@@ -32,7 +32,7 @@ impl PacketQueue {
         Self { ends: None, packets: 0, bytes: 0, gauge: Gauge::new(limits) }
     }
 
-    /// Sets other limits. What is inside stays, also if it is over them.
+    /// Sets other limits. Packets inside stay, also if they are over the limits.
     pub fn set_limits(&mut self, limits: QueueLimits) {
         self.gauge.set_limits(limits);
     }

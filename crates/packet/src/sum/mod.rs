@@ -123,7 +123,7 @@ pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
     portable::sum_few(src).into()
 }
 
-/// Copies `src` to `dst`, which is as long: for who expects few bytes.
+/// Copies `src` to `dst`, which is as long: for a caller that expects few bytes.
 #[inline(always)]
 pub fn copy_few(src: &[u8], dst: &mut [u8]) {
     /// The first and the last `N` bytes, which may overlap.
@@ -161,8 +161,8 @@ pub enum Kernel {
     Avx512 = 3,
 }
 
-/// The kernel of this process; 0 until the first call. Written with the same
-/// value by whoever comes first, so no order is needed.
+/// The kernel of this process; 0 until the first call. Every thread that comes first writes the
+/// same value, so no order is needed.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 impl Kernel {

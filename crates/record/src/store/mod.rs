@@ -152,7 +152,7 @@ impl Store {
         self.backend.experiment(id)?.map(|text| parse(&self.at, &text, id)).transpose()
     }
 
-    /// Removes these experiments with all their runs, all or none. Who writes meanwhile waits; an
+    /// Removes these experiments with all their runs, all or none. Other writers wait meanwhile; an
     /// id that is not there is passed over.
     pub fn forget(&mut self, ids: &[&str]) -> Result<(), StoreError> {
         self.backend.forget(ids)

@@ -1,10 +1,10 @@
 //! The rate at which unknown neighbours are asked for (RFC 6583 section 6.3).
 //!
 //! Somebody who scans a network through a router has it ask for hosts that are not there, once
-//! each. A host that is there is asked for again by who wants to reach it, since a first packet
-//! that is lost is mostly sent again. So a neighbour that could not be asked for is remembered by a
-//! hash, and has an allowance of its own the next time. What is known already is not limited: it is
-//! not asked for here.
+//! each. A host that is there is asked for again by the sender that wants to reach it, since a
+//! first packet that is lost is mostly sent again. So a neighbour that could not be asked for is
+//! remembered by a hash, and has an allowance of its own the next time. Known neighbours are not
+//! limited: they are not asked for here.
 
 use core::time::Duration;
 

@@ -214,7 +214,7 @@ impl NeighborTable {
     /// Returns true if another address for an entry is refused: an answer has disproved one, or it
     /// came behind an answer that was less than
     /// [`NeighborConfig::locktime_ms`](super::NeighborConfig) ago. The latter holds for ARP alone,
-    /// where of several answers the first one counts, and not for who announces the address.
+    /// where the first of several answers counts, and not for a station that announces the address.
     fn is_settled(&mut self, now: Instant, slot: u32, evidence: Evidence) -> bool {
         let locktime = Duration::from_millis(self.config.locktime_ms);
         let entry = self.entry(slot);
@@ -223,8 +223,8 @@ impl NeighborTable {
             && (entry.disputed || (entry.ip.is_ipv4() && evidence != Evidence::GRATUITOUS_ARP))
     }
 
-    /// Another address takes the place of the known one. What was known before it is kept: who has
-    /// claimed the address may not have it, which is asked of both when the entry is used next.
+    /// Puts another address in the place of the known one, which is kept: the station that claims
+    /// the IP address may not have it, so both are asked when the entry is used next.
     fn replace(&mut self, now: Instant, slot: u32, mac: MacAddr, solicited: bool) {
         let window = self.check_time();
         let entry = self.entry(slot);

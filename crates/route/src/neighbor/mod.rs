@@ -18,8 +18,8 @@
 //! whoever may claim it: with its next use the entry goes to PROBE, without a DELAY, and both
 //! stations are asked, the one that claims it and the one that had it. A true move costs nothing; a
 //! false one lasts until the one that had it has answered, a round trip of the link. Then for a
-//! moment nobody else may have it. What protocols above say meanwhile does not count: it may be
-//! about what they sent before.
+//! moment nobody else may have it. Confirmations of protocols above do not count meanwhile: they
+//! may be about packets sent before.
 //!
 //! The table sends nothing itself: it says whom to ask, and the caller builds the question.
 

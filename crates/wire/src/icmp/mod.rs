@@ -179,9 +179,9 @@ impl Icmp {
         Ok((message, HEADER_LEN))
     }
 
-    /// Writes the fixed part into the first [`HEADER_LEN`] bytes of `buffer` and
-    /// gives that length. The checksum field is zero: the caller stores it at
-    /// [`CHECKSUM_OFFSET`]. What follows is the caller's.
+    /// Writes the fixed part into the first [`HEADER_LEN`] bytes of `buffer` and gives that length.
+    /// The checksum field is zero: the caller stores it at [`CHECKSUM_OFFSET`]. The caller writes
+    /// the rest.
     ///
     /// # Panics
     /// When `buffer` is shorter.

@@ -153,9 +153,8 @@ impl IpHeader {
     }
 }
 
-/// Reads the header at the start of `head`, the contiguous head of a packet of
-/// which `available` bytes arrived. What arrived beyond the length that the
-/// header says is padding of the link.
+/// Reads the header at the start of `head`, the contiguous head of a packet of which `available`
+/// bytes arrived. Bytes beyond the length that the header states are padding of the link.
 ///
 /// A packet of more bytes than a length field can tell has 0 there and is as long as what arrived:
 /// so Linux has its longest super-segments (“BIG TCP”).

@@ -126,8 +126,7 @@ impl Walk {
                     let id = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
                     if offset != 0 || more {
                         // RFC 8200, 4.1 and 4.5: in a packet that is cut this header stands before
-                        // the fragment header. What a later fragment says of the next header does
-                        // not count.
+                        // the fragment header. The next header of a later fragment does not count.
                         let is_late = offset == 0 && Protocol(bytes[0]) == Protocol::HOP_BY_HOP;
                         if is_late && self.rules == Rules::Received {
                             return Err(Malformed::Ipv6ExtensionOrder);

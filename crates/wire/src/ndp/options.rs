@@ -104,8 +104,8 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads all options up to the end of the message. Of an option that comes
-    /// twice the last one counts, but every prefix does.
+    /// Reads all options up to the end of the message. The last one counts of an option that comes
+    /// twice, but every prefix does.
     pub(super) fn parse(mut rest: &[u8]) -> Result<Self, Malformed> {
         let mut options = Self::default();
         for _ in 0..=NDP_OPTIONS {

@@ -1,4 +1,4 @@
-//! The descriptor of a frame or a view: one cache line, laid out by who needs what when.
+//! The descriptor of a frame or a view: one cache line, laid out by the uses of its fields.
 //!
 //! ```text
 //! byte  0        8                16      20     22    24         28         32             64
@@ -26,7 +26,8 @@
 //! from that of the other by arithmetic, without a load.
 //!
 //! A block is a frame of another size, in chunks of its own; which of the two it is stands in the
-//! tag of its descriptor and of every view of it. What is said here of frames holds for blocks too.
+//! tag of its descriptor and of every view of it. All that this page says of frames holds for
+//! blocks too.
 
 #[cfg(feature = "clogs")]
 pub(crate) mod heap;

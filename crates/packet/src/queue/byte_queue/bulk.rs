@@ -39,8 +39,8 @@ impl Cuts {
 }
 
 impl ByteQueue {
-    /// Remembers, for whoever writes, how many bytes the largest segments have, which blocks are to
-    /// be filled with; 0 that the link takes none large enough.
+    /// Remembers, for writers, the bytes of the largest segments, with which blocks are to be
+    /// filled; 0 where the link takes none large enough.
     #[inline]
     pub fn set_whole(&mut self, bytes: usize) {
         let fits = (BULK_BYTES..=BLOCK_ROOM_BYTES).contains(&bytes);

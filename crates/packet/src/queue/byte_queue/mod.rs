@@ -78,7 +78,7 @@ impl ByteQueue {
         }
     }
 
-    /// Sets other limits. What is inside stays, also if it is over them.
+    /// Sets other limits. Bytes inside stay, also if they are over the limits.
     pub fn set_limits(&mut self, limits: QueueLimits) {
         self.gauge.set_limits(limits);
     }

@@ -27,8 +27,8 @@ impl ByteQueue {
     /// the number `by`: meanwhile others are told of nothing, and to go on where they are. One that
     /// does not go on gives way to them, and has to find its place again a few steps at a time.
     ///
-    /// Between calls the queue may change. What was taken is passed over; of a piece that has grown
-    /// nothing is told again.
+    /// Between calls the queue may change. Bytes that were taken are passed over; a piece that has
+    /// grown is not told again.
     pub fn survey(
         &mut self,
         by: u64,

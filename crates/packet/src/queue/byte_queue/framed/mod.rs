@@ -7,8 +7,9 @@
 //!                            a view of it stays inside       before it whoever has the frame
 //! ```
 //! So a sender copies and sums in one pass, keeps what it may have to send again, and copies
-//! nothing to send it. What does not fit this (other insertions, cuts elsewhere) is still sent by
-//! `ByteQueue::copy_packet`. A segment that no frame holds lies in several ([`chained`]).
+//! nothing to send it. Bytes that do not fit this scheme (other insertions, cuts elsewhere) are
+//! still sent by `ByteQueue::copy_packet`. A segment that no frame holds lies in several
+//! ([`chained`]).
 
 mod chained;
 
@@ -61,8 +62,8 @@ impl Framed {
         self.active = false;
     }
 
-    /// The entry was handed out, up to `end`. What is sent again lies behind others, whose place is
-    /// kept: new data goes on there.
+    /// Notes that the entry was handed out, up to `end`. A segment that is sent again lies behind
+    /// others, whose place is kept: new data goes on there.
     #[inline]
     fn give(&mut self, entry: Entry, end: u64) {
         let is_ahead = |last: u64| end.wrapping_sub(last) <= u64::MAX / 2;
@@ -108,8 +109,8 @@ impl ByteQueue {
         self.set_whole(0);
     }
 
-    /// Remembers, for whoever writes, that frames are to be written behind `headroom` bytes (at
-    /// most a frame's); 0 that they are not.
+    /// Remembers, for writers, that frames are to be written behind `headroom` bytes (at most a
+    /// frame's); 0 that they are not.
     #[inline]
     pub fn set_framing(&mut self, headroom: usize) {
         self.framed.headroom = headroom.min(FRAME_SIZE_BYTES) as u16;
