@@ -131,7 +131,7 @@ const COMPANIONS: &[Companion] = &[
 ];
 
 impl Impair {
-    /// Settings that hold in both directions.
+    /// Returns the settings that hold in both directions.
     fn shared(&self) -> Vec<Change> {
         let Self { delay, jitter, loss, burst, reorder, reorder_by, .. } = self;
         let Self { duplicate, corrupt, rate, queue, .. } = self;
@@ -151,8 +151,8 @@ impl Impair {
         (of(&self.a_to_b), of(&self.b_to_a))
     }
 
-    /// Faults that only say how another is to be are of no use without that: in their own
-    /// direction, or in both where they hold in both.
+    /// Refuses a fault that only describes another one where that is missing: in its own direction,
+    /// or in both where it holds in both.
     fn each_of_use(&self, forth: &Faults, back: &Faults) -> Result<(), Error> {
         let shared = self.shared();
         for (key, is_on, why) in COMPANIONS {

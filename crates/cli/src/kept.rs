@@ -114,13 +114,13 @@ fn command_of(experiment: &ExperimentRecord) -> String {
     }
 }
 
-/// Several experiments beside each other, or pooled where that was asked for.
+/// Returns several experiments beside each other, or pooled where that was asked for.
 fn together(which: &Which, parts: Vec<Kept>) -> Result<Kept, Error> {
     let whole = if which.pool { pool(parts) } else { beside(parts) };
     whole.ok_or_else(|| Error::Refused("no experiment given; say an id or a name".to_owned()))
 }
 
-/// Their runs as they were kept.
+/// Returns their runs as they were kept.
 pub fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
     parts.iter().flat_map(|(_, runs)| runs).cloned().collect()
 }
@@ -145,7 +145,7 @@ fn passed_over(experiment: &mut ExperimentRecord, bad: Vec<StoreError>) {
     }
 }
 
-/// Built-in experiments, and the kept ones, the newest first.
+/// Lists built-in experiments, and the kept ones, the newest first.
 pub fn list(arguments: &List) -> Result<ExitCode, Error> {
     let mut text = String::from("Built in:\n");
     for (name, definition) in builtins() {
@@ -171,7 +171,7 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
     out(&text).map(|()| ExitCode::SUCCESS)
 }
 
-/// Kept experiments as tables, as a matrix, or as JSON lines.
+/// Shows kept experiments as tables, as a matrix, or as JSON lines.
 pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
     let Show { which, matrix: as_matrix, json, database: at } = arguments;
     if let Some(path) = json {

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version as they are; a command line that is not understood as one line.
+/// Prints help and version as they are, and one line for a command line that is not understood.
 fn refuse(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,

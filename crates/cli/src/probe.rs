@@ -200,7 +200,8 @@ impl Drop for Watched {
     }
 }
 
-/// Until the interval is over, it is interrupted, or the command ends, whose status it returns.
+/// Waits until the interval is over, it is interrupted, or the command ends. Returns the command's
+/// status, if it ended.
 fn wait(
     interval: Duration,
     interrupt: &Interrupt,

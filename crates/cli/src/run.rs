@@ -124,7 +124,7 @@ impl Arguments {
     }
 }
 
-/// Built-ins and factors, for `run --help`.
+/// Returns the list of built-ins and factors, for `run --help`.
 pub fn help() -> String {
     use std::fmt::Write;
     let names: Vec<&str> = builtins().iter().map(|(name, _)| *name).collect();
@@ -192,8 +192,8 @@ pub fn undo() -> Result<ExitCode, Error> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Table, page and JSON of what was finished, and what could not be written of them. One that fails
-/// does not keep the others from coming.
+/// Writes table, page and JSON of the finished runs. Returns the errors: one that fails does not
+/// keep the others from coming.
 fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
     let (Some(experiment), runs) = (&keeper.experiment, &keeper.runs) else { return Vec::new() };
     if runs.is_empty() {
@@ -220,7 +220,7 @@ fn finish(arguments: &Arguments, keeper: &Keeper) -> Vec<Error> {
     [page.map(drop), written, printed].into_iter().filter_map(Result::err).collect()
 }
 
-/// Success when every configuration has at least one run that counts.
+/// Returns success when every configuration has at least one run that counts.
 fn verdict(runs: &[RunRecord]) -> ExitCode {
     let mut valid: BTreeMap<(String, &str), u32> = BTreeMap::new();
     for run in runs {

@@ -52,7 +52,7 @@ pub fn database(database: &Database) -> Result<Location, Error> {
     }
 }
 
-/// `--timeout`: a time that something can take.
+/// Reads `--timeout`: a time that something can take.
 pub fn time_limit(seconds: f64) -> Result<Duration, Error> {
     let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
     limit.ok_or_else(|| {
@@ -60,7 +60,7 @@ pub fn time_limit(seconds: f64) -> Result<Duration, Error> {
     })
 }
 
-/// `--name`: a name of kept runs.
+/// Reads `--name`: a name of kept runs.
 pub fn name(text: &str) -> Result<String, String> {
     let is_allowed = is_name(text).then(|| text.to_owned());
     is_allowed.ok_or_else(|| "write 1 to 64 letters, digits, '-' and '_'".to_owned())

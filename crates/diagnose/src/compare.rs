@@ -133,15 +133,15 @@ pub fn compare(first: &[f64], second: &[f64], seed: u64) -> Option<Comparison> {
     })
 }
 
-/// Test of the sum of ranks (Wilcoxon, Mann and Whitney): the chance of ranks as far apart as these
-/// where the runs could as well be of one set.
+/// Tests the sum of ranks (Wilcoxon, Mann and Whitney). Returns the chance of ranks as far apart as
+/// these where the runs could as well be of one set.
 ///
-/// From `RUNS_FOR_NORMAL` runs of each set on, by the normal distribution with the correction for
-/// equal values. For fewer, and where more than an eighth of all values is one and the same, the
-/// runs are dealt anew into two sets of the same sizes until `ENOUGH` deals were as far apart
-/// (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not change costs some
-/// hundred deals. Sets of like size so far apart that the normal distribution errs to the safe side
-/// are not dealt.
+/// From `RUNS_FOR_NORMAL` runs of each set on, it is taken from the normal distribution with the
+/// correction for equal values. For fewer, and where more than an eighth of all values is one and
+/// the same, the runs are dealt anew into two sets of the same sizes until `ENOUGH` deals were as
+/// far apart (Besag and Clifford, 1991), `EXCHANGES` times at most: a value that did not change
+/// costs some hundred deals. Sets of like size so far apart that the normal distribution errs to
+/// the safe side are not dealt.
 pub fn chance(first: &[f64], second: &[f64], seed: u64) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let ranks = ranks(&all);
@@ -215,7 +215,8 @@ pub fn least_seen(first: &[f64], second: &[f64]) -> f64 {
     (Z_SEEN * ratio_error(first, second)).exp() - 1.0
 }
 
-/// Standard error of the logarithm of the ratio of both medians (Price and Bonett, 2002).
+/// Returns the standard error of the logarithm of the ratio of both medians (Price and Bonett,
+/// 2002).
 fn ratio_error(first: &[f64], second: &[f64]) -> f64 {
     let logarithm = |low: f64, high: f64| {
         if low > 0.0 { (high / low).ln() } else { f64::INFINITY }
@@ -223,9 +224,9 @@ fn ratio_error(first: &[f64], second: &[f64]) -> f64 {
     median_error(first, logarithm).hypot(median_error(second, logarithm))
 }
 
-/// Standard error of the median, or of its logarithm, by how far `apart` are two values: how far
-/// two order statistics lie from each other that have the median between them with a known chance,
-/// whatever the distribution.
+/// Returns the standard error of the median, or of its logarithm, by the distance (`apart`) of two
+/// order statistics that have the median between them with a known chance, whatever the
+/// distribution.
 fn median_error(values: &[f64], apart: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -156,7 +156,7 @@ fn of_runs(features: &[Feature], group: &Mode) -> Vec<Feature> {
     features.iter().map(of_group).collect()
 }
 
-/// Causes that limit the slowest runs and not the fastest.
+/// Returns the causes that limit the slowest runs and not the fastest.
 fn only_slowest(
     [slowest, fastest]: [Scene; 2],
     catalogue: &[Cause],

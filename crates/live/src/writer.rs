@@ -192,7 +192,7 @@ impl Writer {
         self.path.with_extension(SOCKET)
     }
 
-    /// Snapshots published.
+    /// Returns the number of snapshots published.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }

@@ -51,7 +51,8 @@ impl Default for MirrorConfig {
 }
 
 impl MirrorConfig {
-    /// Routes of the main table, addresses and neighbours, for no link yet.
+    /// Returns a configuration that follows routes of the main table, addresses and neighbours, for
+    /// no link yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -109,26 +110,26 @@ impl MirrorConfig {
         self
     }
 
-    /// Routes held at most; each next hop of a multipath route counts as one.
+    /// Limits the routes held; each next hop of a multipath route counts as one.
     pub fn routes_limit(mut self, routes: usize) -> Self {
         self.routes_limit = routes;
         self
     }
 
-    /// Addresses held at most.
+    /// Limits the addresses held.
     pub fn addresses_limit(mut self, addresses: usize) -> Self {
         self.addresses_limit = addresses;
         self
     }
 
-    /// Neighbours held at most.
+    /// Limits the neighbours held.
     pub fn neighbors_limit(mut self, neighbors: usize) -> Self {
         self.neighbors_limit = neighbors;
         self
     }
 
-    /// Memory in which the kernel keeps what has not been read, in bytes. Where it does not
-    /// suffice, all is read anew.
+    /// Sets the memory in which the kernel keeps messages that have not been read, in bytes. Where
+    /// it does not suffice, all is read anew.
     pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
         self.receive_buffer_bytes = bytes;
         self

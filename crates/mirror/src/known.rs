@@ -24,7 +24,8 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         self.by_key.get(&key).map(|(value, _)| *value)
     }
 
-    /// It is so, as was heard in this generation; false where there is no room for it.
+    /// Notes the value of a key, as it was heard in this generation. Returns false where there is
+    /// no room for it.
     pub fn put(&mut self, key: K, value: V, generation: u32) -> bool {
         let before = self.by_key.get(&key).map(|(before, _)| *before);
         if before.is_none() && self.by_key.len() >= self.limit {

@@ -385,7 +385,7 @@ impl Mirror {
 }
 
 impl AsFd for Mirror {
-    /// Readable when the kernel has told something.
+    /// Returns the socket, which is readable when the kernel has told something.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

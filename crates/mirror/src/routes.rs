@@ -82,7 +82,7 @@ impl HostRoutes {
         Self { by_prefix, len: 0, limit, changed, links, unmapped }
     }
 
-    /// Routes that are held, each hop for itself.
+    /// Returns the number of routes held, each hop for itself.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -201,8 +201,8 @@ impl HostRoutes {
         }
     }
 
-    /// Prefixes of which the engine is to have other routes than it has since this was last asked:
-    /// what it has, and what it is to have.
+    /// Returns the prefixes of which the engine should have other routes than it has, as changed
+    /// since the last call: the routes that it has, and those that it should have.
     pub fn take_changed(&mut self) -> impl Iterator<Item = (Prefix, Vec<Route>, Vec<Route>)> + '_ {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().filter_map(|(prefix, Changed { has, is_unclear })| {

@@ -33,7 +33,8 @@ impl Faults {
         Ok(Self { cpus })
     }
 
-    /// CPU, faults without a disk read, faults with one, since the counters were opened.
+    /// Returns for each CPU its number, the faults without a disk read and those with one, since
+    /// the counters were opened.
     pub fn read(&mut self) -> Result<Vec<(u32, u64, u64)>, Absent> {
         let read = |(cpu, minor, major): &mut (u32, Counter, Counter)| {
             Ok((*cpu, minor.read()?, major.read()?))

@@ -39,7 +39,7 @@ impl Column {
     pub const ALL: [Self; 17] =
         [Minf, Mjf, Xcal, Intr, Ithr, Csw, Icsw, Migr, Smtx, Srw, Syscl, Usr, Sys, Wt, Idl, Hi, Si];
 
-    /// Head of the column, and its key in JSON.
+    /// Returns the head of the column, which is its key in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Minf => "minf",

@@ -88,7 +88,8 @@ pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Room for at least this many items, up to `wanted`.
+    /// Returns the number of free places; looks at the consumer's side only when fewer than
+    /// `wanted` are known.
     #[inline]
     fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.shared.slots.len();
@@ -169,7 +170,7 @@ impl<T> Producer<T> {
         slot.with_mut(|p| unsafe { (*p).write(item) });
     }
 
-    /// Items inside; the consumer may have taken some by now.
+    /// Returns the number of items inside; the consumer may have taken some by now.
     pub fn len(&self) -> usize {
         self.shared.len()
     }
@@ -179,7 +180,7 @@ impl<T> Producer<T> {
         self.len() == 0
     }
 
-    /// Items that fit.
+    /// Returns the number of items that fit.
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }
@@ -192,7 +193,8 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Items that can be taken; looks at the producer's side only when it knows of none.
+    /// Returns the number of items that can be taken; looks at the producer's side only when it
+    /// knows of none.
     #[inline]
     fn available(&mut self) -> usize {
         if self.glance() == 0 {
@@ -301,7 +303,7 @@ impl<T> Consumer<T> {
         slot.with(|p| unsafe { (*p).assume_init_read() })
     }
 
-    /// Items inside; the producer may have put more by now.
+    /// Returns the number of items inside; the producer may have put more by now.
     pub fn len(&self) -> usize {
         self.shared.len()
     }
@@ -311,7 +313,7 @@ impl<T> Consumer<T> {
         self.len() == 0
     }
 
-    /// Items that fit.
+    /// Returns the number of items that fit.
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }

@@ -112,7 +112,7 @@ struct BriefEnvironment {
 }
 
 impl From<Brief> for RunRecord {
-    /// Every part is named here, so that whoever adds one decides whether tables tell of it.
+    /// Names every part, so that a new one needs a decision if tables show it.
     fn from(brief: Brief) -> Self {
         let Brief { probes, environment, .. } = brief;
         let cpu = |one: BriefCpu| CpuSeries {

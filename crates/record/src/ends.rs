@@ -125,7 +125,8 @@ impl std::fmt::Display for WrongBytes {
     }
 }
 
-/// JSON knows no infinity: such a number was written as `null` and is no number on reading.
+/// Reads numbers by name. JSON knows no infinity: such a number was written as `null`, and is left
+/// out.
 pub(super) fn numbers<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, f64>, D::Error> {

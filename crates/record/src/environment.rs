@@ -43,8 +43,7 @@ impl Environment {
         }
     }
 
-    /// Facts whose values are not the same in both, as (name, here, there); an unknown one is
-    /// `None`.
+    /// Returns the facts whose values differ, as (name, here, there); an unknown one is `None`.
     pub fn changes<'a>(
         &'a self,
         other: &'a Self,

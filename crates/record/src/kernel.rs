@@ -151,7 +151,7 @@ impl StackRecord {
             && ["halt", "idle", "mwait", "wfi", "do_nothing"].iter().any(|part| last.contains(part))
     }
 
-    /// Samples of which nothing is known but the CPU.
+    /// Returns the record of samples of which nothing is known but the CPU.
     pub fn lost(by_cpu: Vec<u64>) -> Self {
         Self { stack: vec![LOST.to_owned()], by_cpu }
     }

@@ -273,9 +273,9 @@ impl CpuSeries {
 }
 
 impl Probes {
-    /// Interrupts that CPUs sent each other (RES, CAL and TLB) inside `window`; steps that lie
-    /// across its edge count by their share. `None` without the probe or when no sample falls into
-    /// the window.
+    /// Returns the interrupts that CPUs sent each other (RES, CAL and TLB) inside `window`; steps
+    /// that lie across its edge count by their share. `None` without the probe or when no sample
+    /// falls into the window.
     pub fn cross_calls(&self, window: Window) -> Option<f64> {
         let rows = &self.interrupts.as_ref()?.rows;
         let ours = || rows.iter().filter(|row| ["RES", "CAL", "TLB"].contains(&row.id.as_str()));
@@ -285,7 +285,7 @@ impl Probes {
         })
     }
 
-    /// Distances of the hosts' CPUs that were seen inside `window`.
+    /// Returns the distances of the hosts' CPUs that were seen inside `window`.
     pub fn distances_ns(&self, window: Window) -> impl Iterator<Item = u64> {
         let seen = self.cpu_distance_ns.iter().flatten().copied();
         let at = self.times_s.iter().skip(1).copied();
@@ -304,14 +304,16 @@ impl Probes {
         Some(self.tables.get(table)?.column(column)?.map(|(_, value)| value).sum())
     }
 
-    /// Times that CPUs were halted inside the window. `None` where idle states were not seen.
+    /// Returns the number of times that CPUs were halted inside the window; `None` where idle
+    /// states were not seen.
     pub fn halts(&self) -> Option<u64> {
         let states = self.idle_states.as_ref()?.iter().flat_map(|cpu| &cpu.states);
         Some(states.filter(|state| state.halts()).map(|state| state.entries).sum())
     }
 
-    /// CPU-seconds of work of the whole machine inside `window`; steps that lie across its edge
-    /// count by their share. `None` without the CPU probe or when no sample falls into the window.
+    /// Returns the CPU-seconds of work of the whole machine inside `window`; steps that lie across
+    /// its edge count by their share. `None` without the CPU probe or when no sample falls into the
+    /// window.
     pub fn busy_cpu_s(&self, window: Window) -> Option<f64> {
         let cpus = &self.cpu.as_ref()?.cpus;
         self.inside(window, |step| cpus.iter().map(|one| one.busy_s(step)).sum())

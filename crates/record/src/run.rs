@@ -122,7 +122,8 @@ pub struct IntervalSeries {
 }
 
 impl IntervalSeries {
-    /// Beginning and end of every interval, of `n` of them, in seconds after the start of the run.
+    /// Returns beginning and end of every interval, of `n` of them, in seconds after the start of
+    /// the run.
     pub fn spans(&self, n: usize) -> Vec<(f64, f64)> {
         let mut from = self.start_s;
         let span = |at| {
@@ -151,7 +152,8 @@ impl RunRecord {
         self.results.get(key).copied().filter(|value| value.is_finite())
     }
 
-    /// Workload and factors, without the stack: what two stacks are compared in.
+    /// Returns workload and factors, without the stack: two stacks are compared where these are
+    /// equal.
     pub fn configuration(&self) -> String {
         configuration_label(&self.workload, &self.factors)
     }

@@ -37,7 +37,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Heading of the keys.
+    /// Returns the heading of the keys.
     pub fn heading(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",

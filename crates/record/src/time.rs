@@ -47,7 +47,8 @@ impl Timestamp {
         format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", s / 3600, s / 60 % 60, s % 60)
     }
 
-    /// Civil date of the moment (proleptic Gregorian calendar, from days since 1970-01-01).
+    /// Returns the civil date of the moment (proleptic Gregorian calendar, from days since
+    /// 1970-01-01).
     fn date(self) -> (u64, u64, u64) {
         // Days are counted from 0000-03-01, so that the leap day is the last of its year.
         let days = self.unix_ms / DAY_MS + 719_468;
@@ -62,7 +63,7 @@ impl Timestamp {
     }
 }
 
-/// Days from 1970-01-01 to the given civil date.
+/// Returns the days from 1970-01-01 to the given civil date.
 fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let (era, year_of_era) = (year / 400, year % 400);

@@ -60,7 +60,7 @@ impl Prefix {
         self.len <= self.max_len()
     }
 
-    /// 32 or 128.
+    /// Returns 32 or 128.
     pub const fn max_len(&self) -> u8 {
         if self.addr.is_ipv4() { 32 } else { 128 }
     }

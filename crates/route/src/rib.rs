@@ -380,7 +380,7 @@ impl<K: Key> Family<K> {
         if in_place { Published::InPlace } else { Published::Anew }
     }
 
-    /// Changes the table that readers have; whether it had room for that.
+    /// Changes the table that readers have. Returns true if it had room for that.
     fn change(&mut self, changed: &[(K, u8)]) -> bool {
         if self.numbers.held.len() > self.fib.routes() {
             return false;
@@ -419,8 +419,8 @@ impl<K: Key> Family<K> {
         self.fib = fib;
     }
 
-    /// Memory that the writer needs beside what readers use, in bytes, estimated from the number of
-    /// entries: a B-tree's nodes are two thirds full.
+    /// Returns the memory that the writer needs beside that of the readers, in bytes, estimated
+    /// from the number of entries: a B-tree's nodes are two thirds full.
     pub fn memory_bytes(&self) -> usize {
         let Map { by_prefix, several, several_free, .. } = &self.map;
         let Numbers { by_hops, held, new, free } = &self.numbers;

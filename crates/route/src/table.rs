@@ -191,7 +191,8 @@ impl Routes {
         changed
     }
 
-    /// Routes that the writer held when it last published, alternatives included.
+    /// Returns the number of routes that the writer held when it last published, alternatives
+    /// included.
     pub fn len(&self) -> usize {
         self.shared.len.load(Ordering::Relaxed)
     }
@@ -201,7 +202,7 @@ impl Routes {
         self.len() == 0
     }
 
-    /// Memory of the tables of IPv4 and of IPv6, which all readers share, in bytes.
+    /// Returns the memory of the tables of IPv4 and of IPv6, which all readers share, in bytes.
     pub fn memory_bytes(&self) -> (usize, usize) {
         (self.tables.v4.memory_bytes(), self.tables.v6.memory_bytes())
     }
@@ -347,7 +348,7 @@ impl RouteTable {
         }
     }
 
-    /// Changes with every publication, and only then.
+    /// Returns a number that changes with every publication, and only then.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -376,7 +377,7 @@ impl RouteTable {
         v4.chain(self.v6.iter_from(v6.0, v6.1))
     }
 
-    /// Routes held, alternatives included.
+    /// Returns the number of routes held, alternatives included.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
@@ -386,7 +387,7 @@ impl RouteTable {
         self.len() == 0
     }
 
-    /// Memory that the writer needs beside the tables of the readers, in bytes.
+    /// Returns the memory that the writer needs beside the tables of the readers, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.v4.memory_bytes() + self.v6.memory_bytes()
     }

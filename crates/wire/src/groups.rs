@@ -121,7 +121,7 @@ impl Record<'_> {
         4 + address_len * (1 + self.sources.len())
     }
 
-    /// Never: it names its group.
+    /// Returns false: a record names its group, so it is never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -139,7 +139,7 @@ impl<'a> GroupMessage<'a> {
     }
 }
 
-/// RFC 3376, 4.1 and 7.1: the length tells the version.
+/// Reads an IGMP message. Its length tells the version (RFC 3376, 4.1 and 7.1).
 fn parse_igmp(bytes: &[u8]) -> Option<GroupMessage<'_>> {
     let fixed: &[u8; 8] = bytes.first_chunk()?;
     let group = Ipv4Addr::new(fixed[4], fixed[5], fixed[6], fixed[7]);
@@ -157,7 +157,7 @@ fn parse_igmp(bytes: &[u8]) -> Option<GroupMessage<'_>> {
     query(group.into(), generation, within, more)
 }
 
-/// RFC 3810, 5.1 and 8.1.
+/// Reads an MLD message (RFC 3810, 5.1 and 8.1).
 fn parse_mld(bytes: &[u8]) -> Option<GroupMessage<'_>> {
     let fixed: &[u8; 24] = bytes.first_chunk()?;
     let group = Ipv6Addr::from(*fixed.last_chunk::<16>()?);
@@ -200,13 +200,13 @@ fn query(
     Some(GroupMessage::Query(query))
 }
 
-/// RFC 3376, 4.1.1 and 4.1.7.
+/// Returns the value of an 8-bit floating-point code (RFC 3376, 4.1.1 and 4.1.7).
 fn float8(code: u8) -> u32 {
     let code = u32::from(code);
     if code < 128 { code } else { (code & 0xf | 0x10) << ((code >> 4 & 7) + 3) }
 }
 
-/// RFC 3810, 5.1.3.
+/// Returns the value of a 16-bit floating-point code (RFC 3810, 5.1.3).
 fn float16(code: u16) -> u32 {
     let code = u32::from(code);
     if code < 32_768 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }

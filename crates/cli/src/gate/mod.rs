@@ -182,7 +182,7 @@ fn check(arguments: &Arguments) -> Result<(), Error> {
     Err(Error::Refused(why))
 }
 
-/// Results that count, by configuration and key.
+/// Returns the results that count, by configuration and key.
 fn results(runs: &[RunRecord], rule: Rule<'_>) -> BTreeMap<(String, String), Vec<f64>> {
     let mut found: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.validity.valid) {

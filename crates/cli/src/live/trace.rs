@@ -146,7 +146,7 @@ fn way_of(trace: &Traced) -> Way {
     trace.times[0].0.way()
 }
 
-/// Microseconds, as the format wants them.
+/// Returns microseconds, as the format wants them.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }

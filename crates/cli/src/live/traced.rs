@@ -74,7 +74,8 @@ pub struct Collected {
 }
 
 impl Sampling {
-    /// Until when it is asked; an error where that, or how many are to be sampled, cannot be.
+    /// Returns the moment until which it is asked. Fails where that moment, or the number to be
+    /// sampled, is out of range.
     pub fn until(&self) -> Result<Instant, Error> {
         if !(0.0..=SECONDS_MOST).contains(&self.seconds) {
             return Err(Error::Refused(format!("--seconds is 0 to {SECONDS_MOST}")));

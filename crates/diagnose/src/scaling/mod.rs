@@ -204,7 +204,7 @@ fn middle(runs: &Runs<'_, '_>, value: impl Fn(&ThreadedRun<'_>) -> f64) -> f64 {
     median(&of_each(runs, value)).unwrap_or(0.0)
 }
 
-/// CPUs that worked at once.
+/// Returns the number of CPUs that worked at once.
 fn at_once(runs: &Runs<'_, '_>) -> f64 {
     middle(runs, |run| run.cpu_s / run.wall_s)
 }
@@ -224,7 +224,7 @@ fn shares<'a>(run: &ThreadedRun<'a>) -> BTreeMap<&'a str, f64> {
     shares
 }
 
-/// CPU time for a unit of work by function, in nanoseconds, over all these runs.
+/// Returns the CPU time for a unit of work by function, in nanoseconds, over all these runs.
 fn by_function<'a>(runs: &Runs<'_, 'a>) -> BTreeMap<&'a str, f64> {
     let units: f64 = runs.iter().map(|run| run.units).sum();
     let mut spent = BTreeMap::new();
@@ -299,7 +299,7 @@ impl<'a> Spent<'a> {
     }
 }
 
-/// Functions whose share of the time is shown to be larger with many threads.
+/// Returns the functions whose share of the time is shown to be larger with many threads.
 fn risen<'a>(
     few: &Runs<'_, 'a>,
     many: &Runs<'_, 'a>,

@@ -32,8 +32,8 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Interval of the median. `None` for fewer than two values: one run says nothing about how far
-    /// apart two are.
+    /// Returns the interval of the median; `None` for fewer than two values: one run says nothing
+    /// about the distance of two.
     pub fn median(&self, values: &[f64]) -> Option<Interval> {
         if values.len() < 2 {
             return None;
@@ -42,14 +42,15 @@ impl Bootstrap {
         self.ends((0..self.resamples).map(|_| medians.draw(&mut rng)).collect())
     }
 
-    /// Interval of the difference mean(`of`) - mean(`less`), both sides resampled on their own.
-    /// `None` for fewer than two values of a side.
+    /// Returns the interval of the difference mean(`of`) - mean(`less`), both sides resampled on
+    /// their own; `None` for fewer than two values of a side.
     pub fn difference_of_means(&self, of: &[f64], less: &[f64]) -> Option<Interval> {
         self.of_means(of, less, |of, less| of - less)
     }
 
-    /// Interval of the ratio mean(`above`) / mean(`below`), likewise; `None`, too, when `below` has
-    /// a negative value or a mean of zero. A resample of zeros alone has an infinite ratio.
+    /// Returns the interval of the ratio mean(`above`) / mean(`below`), likewise; `None`, too, when
+    /// `below` has a negative value or a mean of zero. A resample of zeros alone has an infinite
+    /// ratio.
     pub fn ratio_of_means(&self, above: &[f64], below: &[f64]) -> Option<Interval> {
         let is_base = below.iter().all(|&value| value >= 0.0) && mean_of(below) > 0.0;
         is_base.then(|| self.of_means(above, below, |above, below| above / below)).flatten()
@@ -72,9 +73,9 @@ impl Bootstrap {
         self.ends((0..self.resamples).map(|_| statistic(mean(one), mean(other))).collect())
     }
 
-    /// Interval of the ratio median(`above`) / median(`below`), both sides resampled on their own.
-    /// `None` when a side has fewer than two values, or when `below` has a negative one or a median
-    /// of zero.
+    /// Returns the interval of the ratio median(`above`) / median(`below`), both sides resampled on
+    /// their own; `None` when a side has fewer than two values, or when `below` has a negative one
+    /// or a median of zero.
     ///
     /// Where some values of `below` are zero, a resample of them may have that median: then the
     /// ratio has no upper limit, and with zero above, too, it may be anything.
@@ -102,8 +103,8 @@ impl Bootstrap {
         Some(Interval { high: most.high, ..least })
     }
 
-    /// Interval of a statistic of rounds, each drawn with all it has. `None` for fewer than two
-    /// rounds.
+    /// Returns the interval of a statistic of rounds, each drawn with all it has; `None` for fewer
+    /// than two rounds.
     pub fn interval_of_rounds(
         &self,
         rounds: &[Vec<f64>],

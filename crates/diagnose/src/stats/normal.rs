@@ -1,6 +1,6 @@
 //! The standard normal distribution.
 
-/// Chance of a value of at least `z`; to 12 digits.
+/// Returns the chance of a value of at least `z`, to 12 digits.
 pub fn above(z: f64) -> f64 {
     if z < 0.0 {
         return 1.0 - above(-z);

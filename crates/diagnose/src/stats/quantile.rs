@@ -6,7 +6,7 @@ pub fn quantile(values: &[f64], p: f64) -> Option<f64> {
     quantiles(values, [p]).map(|[value]| value)
 }
 
-/// Several of them at once. `None` without a finite value.
+/// Returns several quantiles at once; `None` without a finite value.
 pub fn quantiles<const N: usize>(values: &[f64], p: [f64; N]) -> Option<[f64; N]> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -29,7 +29,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Median absolute deviation from the median, not scaled.
+/// Returns the median absolute deviation from the median, not scaled.
 pub fn mad(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> =

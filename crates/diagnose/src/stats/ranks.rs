@@ -18,7 +18,8 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Pearson's correlation, -1 to 1; of ranks it is Spearman's. 0 where one side does not vary.
+/// Returns Pearson's correlation, -1 to 1; of ranks it is Spearman's. 0 where one side does not
+/// vary.
 ///
 /// # Panics
 ///

@@ -118,7 +118,7 @@ impl Counter {
         }
     }
 
-    /// Key in records; a time is in seconds there.
+    /// Returns the key in records; a time is in seconds there.
     pub fn key(self) -> String {
         let of = |vector: usize| VECTORS[vector].to_ascii_lowercase();
         match self {

@@ -26,7 +26,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Key in records.
+    /// Returns the key in records.
     pub fn key(self) -> String {
         match self {
             Self::Interrupt(number) => format!("interrupt_{number}"),

@@ -31,7 +31,8 @@ pub struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// Before the first window; `by_cpu` has what was counted to see what counting costs.
+    /// Returns the counts before the first window; `by_cpu` has the calls that were counted to
+    /// measure the cost of counting.
     #[cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
     pub(super) fn new(call_ns: f64, by_cpu: Vec<u64>) -> Self {
         Self { call_ns, by_cpu, keeper_cpu: Some(Duration::ZERO), ..Self::default() }
@@ -75,7 +76,7 @@ impl SystemCalls {
         }
     }
 
-    /// Calls in a second on a CPU. `None` without a window.
+    /// Returns the calls in a second on a CPU; `None` without a window.
     pub fn per_s(&self, cpu: u32) -> Option<f64> {
         let counted = self.by_cpu.get(cpu as usize)?;
         (!self.open.is_zero()).then(|| *counted as f64 / self.open.as_secs_f64())
@@ -102,7 +103,7 @@ impl SystemCalls {
         taken.clamp(0.0, 0.9)
     }
 
-    /// CPU time that the counting took, the slower calls included.
+    /// Returns the CPU time that the counting took, the slower calls included.
     pub fn cost(&self) -> Option<Duration> {
         let calls = self.by_cpu.iter().sum::<u64>() as f64;
         Some(self.keeper_cpu? + Duration::from_secs_f64(calls * self.call_ns / 1e9))

@@ -79,7 +79,7 @@ fn troubles(root: &Root, path: &str, all: &[Trouble]) -> Found {
     Ok(found)
 }
 
-/// Datagrams that found a socket's buffer full.
+/// Finds datagrams that found a socket's buffer full.
 pub(super) fn udp_buffers(root: &Root) -> Found {
     let received = (
         "Udp",
@@ -96,7 +96,7 @@ pub(super) fn udp_buffers(root: &Root) -> Found {
     troubles(root, SNMP, &[received, sent])
 }
 
-/// Connections that found the queue of a listening socket full.
+/// Finds connections that found the queue of a listening socket full.
 pub(super) fn listen_queues(root: &Root) -> Found {
     let overflows = counted(root, NETSTAT, "TcpExt", "ListenOverflows")?;
     if overflows == 0 {
@@ -108,7 +108,7 @@ pub(super) fn listen_queues(root: &Root) -> Found {
     )])
 }
 
-/// Segments sent again.
+/// Finds segments that were sent again.
 pub(super) fn retransmissions(root: &Root) -> Found {
     let sent = counted(root, SNMP, "Tcp", "OutSegs")?;
     let again = counted(root, SNMP, "Tcp", "RetransSegs")?;
@@ -122,7 +122,7 @@ pub(super) fn retransmissions(root: &Root) -> Found {
     )])
 }
 
-/// TCP's memory under pressure.
+/// Finds pressure on TCP's memory.
 pub(super) fn tcp_memory(root: &Root) -> Found {
     let pressure = (
         "TcpExt",

@@ -50,8 +50,8 @@ impl Direction {
 /// Columns of a line: eight of receive, eight of send.
 const COLUMNS: usize = 16;
 
-/// Counters by interface. A name may hold a colon (`eth0:1`), so the last one separates, and no
-/// blank need follow it.
+/// Reads the counters by interface. A name may hold a colon (`eth0:1`), so the last one separates,
+/// and no blank need follow it.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Counters>, String> {
     let mut interfaces = BTreeMap::new();
     // Two lines of heads; a name may have a bar itself.

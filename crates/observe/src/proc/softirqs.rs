@@ -22,8 +22,8 @@ pub fn parse(text: &str) -> Result<Counts, String> {
     if kinds.is_empty() { Err("no line of a kind".into()) } else { Ok(kinds) }
 }
 
-/// Soft interrupts of all kinds by CPU, CPU n at place n. The kernel keeps each kind in 32 bits: a
-/// wrap is one of the sum, too.
+/// Returns the soft interrupts of all kinds by CPU, CPU n at place n. The kernel keeps each kind in
+/// 32 bits: a wrap is one of the sum, too.
 pub fn totals(text: &str) -> Result<Vec<u64>, String> {
     let kinds = parse(text)?;
     let mut sums = vec![0; kinds.values().map(Vec::len).max().unwrap_or(0)];

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Vec<(u32, Ticks)>, String> {
     if cpus.is_empty() { Err("no line of a CPU".into()) } else { Ok(cpus) }
 }
 
-/// Context switches since the machine was started.
+/// Returns the context switches since the machine was started.
 pub fn switches(text: &str) -> Result<u64, String> {
     let count = text.lines().find_map(|line| line.strip_prefix("ctxt "));
     let count = count.ok_or("no line ctxt")?;

@@ -194,7 +194,7 @@ impl Arena {
         }
     }
 
-    /// Somebody says that there is traffic.
+    /// Returns true where a holder says that there is traffic.
     pub(crate) fn is_busy(&self) -> bool {
         self.control().holders.iter().any(|cell| !cell.is_gone() && cell.is_busy())
     }
@@ -321,7 +321,7 @@ impl Arena {
         }
     }
 
-    /// Threads or holders, whichever are more.
+    /// Returns the number of threads or holders, whichever are more.
     pub(crate) fn stats_places(&self) -> usize {
         let control = self.control();
         control.caches.len().max(control.holders.len())

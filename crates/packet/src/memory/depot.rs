@@ -124,7 +124,7 @@ impl<T: Copy> Depot<T> {
         self.half
     }
 
-    /// Items inside; a gauge while exchanges are under way, exact otherwise.
+    /// Returns the number of items inside; a gauge while exchanges are under way, exact otherwise.
     pub(crate) fn len(&self) -> usize {
         self.items.load(Ordering::Acquire)
     }

@@ -53,7 +53,7 @@ impl Magazine {
         self.count.load(Ordering::Relaxed) as usize
     }
 
-    /// Times that it went to the depot.
+    /// Returns the number of times that it went to the depot.
     pub(crate) fn exchanges(&self) -> u64 {
         self.exchanges.load(Ordering::Relaxed)
     }

@@ -72,7 +72,7 @@ pub struct StockStats {
 }
 
 impl PoolStats {
-    /// Free frames in all threads' magazines.
+    /// Returns the number of free frames in all threads' magazines.
     pub fn cached_frames(&self) -> usize {
         self.caches.iter().fold(0, |sum, cache| sum.saturating_add(cache.frames))
     }
@@ -169,7 +169,7 @@ impl HolderStats {
     }
 }
 
-/// Rounded up.
+/// Returns the bytes in KiB, rounded up.
 fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1024)
 }

@@ -55,7 +55,7 @@ impl Stock {
         }
     }
 
-    /// Far below where the wish to grow arises.
+    /// Returns true far below the number at which the wish to grow arises.
     pub(crate) fn is_nearly_dry(&self) -> bool {
         self.depot.len() < self.wish_below / 2
     }

@@ -46,8 +46,8 @@ impl Pool {
         }
     }
 
-    /// Up to `n` packets as of [`alloc`](Self::alloc) at the end of `batch`, as far as it has room
-    /// and the pool frames. Returns how many.
+    /// Puts up to `n` packets, as [`alloc`](Self::alloc) makes them, at the end of `batch`, as far
+    /// as it has room and the pool frames. Returns their number.
     pub fn alloc_bulk(&self, headroom: usize, n: usize, batch: &mut PacketBatch) -> usize {
         let n = n.min(batch.room());
         for done in 0..n {

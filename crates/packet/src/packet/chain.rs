@@ -206,8 +206,8 @@ impl Packet {
         Ok(other)
     }
 
-    /// References to `len` bytes from `offset` (as many as there are), without copying: one view
-    /// for each frame. The frames can be written by neither until one of the two is dropped.
+    /// Returns references to `len` bytes from `offset` (as many as there are), without copying: one
+    /// view for each frame. The frames can be written by neither until one of the two is dropped.
     ///
     /// # Errors
     /// When not enough views are free.

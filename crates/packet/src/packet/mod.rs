@@ -128,7 +128,7 @@ impl Packet {
         self.len() == 0
     }
 
-    /// Descriptors in the chain, views included. Linear in them.
+    /// Returns the number of descriptors in the chain, views included. Linear in them.
     pub fn frame_count(&self) -> usize {
         self.entries().count()
     }
@@ -301,7 +301,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Free bytes before the data that [`prepend`](Self::prepend) can take.
+    /// Returns the number of free bytes before the data that [`prepend`](Self::prepend) can take.
     #[inline]
     pub fn headroom(&self) -> usize {
         self.first().headroom()
@@ -323,7 +323,7 @@ impl Packet {
         Some(unsafe { first.frame_mut(first.offset(), n) })
     }
 
-    /// Free bytes after the data, in the last frame.
+    /// Returns the number of free bytes after the data, in the last frame.
     #[inline]
     pub fn tailroom(&self) -> usize {
         self.0.tailroom()

@@ -71,7 +71,7 @@ impl PacketQueue {
         self.gauge.high_water
     }
 
-    /// Insertions refused since the start.
+    /// Returns the number of insertions refused since the start.
     pub fn refused(&self) -> u64 {
         self.gauge.refused()
     }

@@ -84,7 +84,7 @@ pub const fn combine(a: u32, b: u32, a_len_odd: bool) -> u32 {
     fold(fold(a) + b as u32)
 }
 
-/// Promises `sum` brought back to 16 bits with end-around carry.
+/// Returns `sum` brought back to 16 bits with end-around carry.
 #[inline]
 pub const fn fold(sum: u32) -> u32 {
     let sum = (sum >> 16) + (sum & 0xffff);

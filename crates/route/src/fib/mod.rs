@@ -270,7 +270,7 @@ impl<K: Key> Fib<K> {
         }
     }
 
-    /// Memory that readers of this table share, in bytes.
+    /// Returns the memory that readers of this table share, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.words) + size_of_val(&*self.routes)
     }

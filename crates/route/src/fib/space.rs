@@ -87,7 +87,7 @@ impl Space {
         self.nodes.len() * NODE_LINES + blocks.sum::<usize>() + self.end - self.fresh
     }
 
-    /// Memory that the lists take, in bytes.
+    /// Returns the memory that the lists take, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let blocks = self.blocks.iter().map(Vec::capacity).sum::<usize>();
         (self.nodes.capacity() + blocks) * size_of::<u32>()

@@ -109,7 +109,7 @@ impl<K: Key> FibWriter<K> {
         self.fib.routes.len()
     }
 
-    /// Memory that the writer alone needs, in bytes.
+    /// Returns the memory that the writer alone needs, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.space.memory_bytes()
     }

@@ -156,8 +156,8 @@ impl NeighborTable {
         Heard { change: Change::Learnt, released, displaced: 0 }
     }
 
-    /// News of an entry whose address is known: RFC 4861 section 7.2.5 for advertisements, 7.2.3
-    /// and RFC 826 for others.
+    /// Takes in news of an entry whose address is known: RFC 4861 section 7.2.5 for advertisements,
+    /// 7.2.3 and RFC 826 for others.
     fn hear_known(
         &mut self,
         now: Instant,

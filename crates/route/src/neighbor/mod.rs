@@ -311,9 +311,9 @@ impl NeighborTable {
         slots.len()
     }
 
-    /// Changes whenever an address that was given out (by [`resolve`](Self::resolve) or
-    /// [`usable`](Self::usable)) may no longer be used without asking here
-    /// again: it changed, the neighbour went, or it became STALE.
+    /// Returns a number that changes whenever an address that was given out (by
+    /// [`resolve`](Self::resolve) or [`usable`](Self::usable)) may no longer be used without asking
+    /// here again: it changed, the neighbour went, or it became STALE.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -334,7 +334,7 @@ impl NeighborTable {
         self.entries.get(slot)?.as_ref().map(Entry::shown)
     }
 
-    /// Entries held.
+    /// Returns the number of entries held.
     pub fn len(&self) -> usize {
         self.index.len()
     }
@@ -580,7 +580,7 @@ impl NeighborTable {
         self.questions.clear(slot);
     }
 
-    /// REACHABLE_TIME with its random factor between 0.5 and 1.5 (RFC 4861 section 6.3.2).
+    /// Returns REACHABLE_TIME with its random factor between 0.5 and 1.5 (RFC 4861 section 6.3.2).
     fn draw_reachable_time(&mut self) -> Duration {
         let base = Duration::from_millis(self.config.reachable_time_ms);
         base / 2 + base.mul_f64((self.draw() >> 11) as f64 / (1_u64 << 53) as f64)

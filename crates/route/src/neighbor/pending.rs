@@ -68,7 +68,7 @@ impl PendingStore {
         self.packets
     }
 
-    /// Memory they hold, in bytes.
+    /// Returns the memory they hold, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -78,7 +78,7 @@ impl PendingStore {
         self.free != END && self.limit_bytes - self.bytes >= held
     }
 
-    /// Memory that they may hold, in bytes.
+    /// Returns the memory that they may hold, in bytes.
     pub(super) fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }
@@ -163,7 +163,7 @@ impl PendingStore {
 }
 
 impl NeighborTable {
-    /// Memory that the waiting packets hold, in bytes.
+    /// Returns the memory that the waiting packets hold, in bytes.
     #[inline]
     pub fn pending_bytes(&self) -> usize {
         self.pending.bytes()

@@ -33,7 +33,8 @@ impl Problem {
         Some(Self { code, pointer, of_groups: false })
     }
 
-    /// RFC 8200, 4.2: the two highest bits of an option say who is told that it is unknown.
+    /// Returns the problem of an unknown option, by its two highest bits (RFC 8200, 4.2); `None`
+    /// where its sender is told nothing.
     fn of_option(kind: u8, pointer: usize) -> Option<Self> {
         let problem = Self::at(2, pointer)?;
         match kind >> 6 {
@@ -111,7 +112,7 @@ pub fn problem(head: &[u8]) -> Option<Problem> {
     None
 }
 
-/// RFC 2675, 3: what is wrong with the option at `pointer` that tells a jumbogram's length.
+/// Returns the fault of the option at `pointer` that tells a jumbogram's length (RFC 2675, 3).
 fn of_jumbo(option: &[u8], payload_len: usize, pointer: usize) -> Option<Problem> {
     // Two lengths.
     if payload_len != 0 {
@@ -131,7 +132,7 @@ fn jumbogram(head: &[u8]) -> Option<Problem> {
     Problem::at(2, V6_HEADER_LEN + 2 + jumbo_option(options)?)
 }
 
-/// RFC 8200, 4.5: what is wrong with a fragment whose header stands at `at`.
+/// Returns the fault of a fragment whose header stands at `at` (RFC 8200, 4.5).
 fn of_fragment(offset: usize, more: bool, payload_len: usize, at: usize) -> Option<Problem> {
     let len = (payload_len + V6_HEADER_LEN).saturating_sub(at + FRAGMENT_HEADER_LEN);
     if more && !len.is_multiple_of(8) {

@@ -62,7 +62,8 @@ impl Transit {
     }
 }
 
-/// Extension headers (RFC 8200, 4; RFC 4302), those among them that are for the destination alone.
+/// Returns true for an extension header (RFC 8200, 4; RFC 4302), also for those that are for the
+/// destination alone.
 #[inline(always)]
 fn is_extension(protocol: Protocol) -> bool {
     matches!(

@@ -212,14 +212,14 @@ fn require(right: bool) -> Result<(), Malformed> {
     if right { Ok(()) } else { Err(Malformed::NdpAddress) }
 }
 
-/// RFC 4861, 6.1.1.
+/// Reads a router solicitation (RFC 4861, 6.1.1).
 fn parse_router_solicitation(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
     let (_, Options { source_ll, .. }) = split::<8>(bytes)?;
     require(!(envelope.src.is_unspecified() && source_ll.is_some()))?;
     Ok(NdpMessage::RouterSolicitation(RouterSolicitation { source_ll }))
 }
 
-/// RFC 4861, 6.1.2.
+/// Reads a router advertisement (RFC 4861, 6.1.2).
 fn parse_router_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
     let (fixed, options) = split::<16>(bytes)?;
     require(envelope.src.is_unicast_link_local())?;
@@ -236,7 +236,7 @@ fn parse_router_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, 
     }))
 }
 
-/// RFC 4861, 7.1.1.
+/// Reads a neighbour solicitation (RFC 4861, 7.1.1).
 fn parse_neighbor_solicitation(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
     let (fixed, Options { source_ll, nonce, .. }) = split::<24>(bytes)?;
     let target = address(fixed, 8);
@@ -247,7 +247,7 @@ fn parse_neighbor_solicitation(bytes: &[u8], envelope: &Envelope) -> Result<NdpM
     Ok(NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll, nonce }))
 }
 
-/// RFC 4861, 7.1.2.
+/// Reads a neighbour advertisement (RFC 4861, 7.1.2).
 fn parse_neighbor_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
     let (fixed, Options { target_ll, .. }) = split::<24>(bytes)?;
     let target = address(fixed, 8);
@@ -263,7 +263,7 @@ fn parse_neighbor_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage
     }))
 }
 
-/// RFC 4861, 8.1.
+/// Reads a redirect (RFC 4861, 8.1).
 fn parse_redirect(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
     let (fixed, Options { target_ll, .. }) = split::<40>(bytes)?;
     let (target, destination) = (address(fixed, 8), address(fixed, 24));

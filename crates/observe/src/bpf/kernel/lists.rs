@@ -12,7 +12,7 @@ use crate::bpf::{CrossCall, LockKind, LockWait, Program, Sample};
 use crate::{Absent, in_one_line};
 
 impl Kernel {
-    /// Senders of cross-calls, in no order.
+    /// Returns the senders of cross-calls, in no order.
     pub fn cross_calls(&self) -> Result<Vec<CrossCall>, Absent> {
         if let Some(reason) = self.missing(&[Program::IpiSendCpu, Program::IpiSendCpumask]) {
             return Err(Absent(reason));
@@ -55,9 +55,10 @@ impl Kernel {
         Ok(waits.iter().flatten().map(wait).collect())
     }
 
-    /// Samples of the CPU clock since the last [`forget_samples`](Self::forget_samples), in no
-    /// order. There is room for 8,192 kinds of them, by process, thread and stack;
-    /// [`Counter::LostSamples`](crate::bpf::Counter) counts those that found none.
+    /// Returns the samples of the CPU clock since the last
+    /// [`forget_samples`](Self::forget_samples), in no order. There is room for 8,192 kinds of
+    /// them, by process, thread and stack; [`Counter::LostSamples`](crate::bpf::Counter) counts
+    /// those that found none.
     pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
         if let Some(reason) = self.missing(&[Program::CpuClock]) {
             return Err(Absent(reason));

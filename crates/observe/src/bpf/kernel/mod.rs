@@ -196,7 +196,7 @@ impl Kernel {
         })
     }
 
-    /// Programs that were wanted and are not at work, with the reason.
+    /// Returns the programs that were wanted and are not at work, with the reason.
     pub fn absent(&self) -> &BTreeMap<Program, String> {
         &self.absent
     }
@@ -219,12 +219,12 @@ impl Kernel {
         Ok(values.iter().map(|value| Counters(*value)).collect())
     }
 
-    /// System calls that windows of a part of the time have counted.
+    /// Returns the system calls that were counted in windows, a part of the time.
     pub fn system_calls(&self) -> Result<SystemCalls, Absent> {
         self.windows.as_ref().map_err(Absent::clone)?.seen()
     }
 
-    /// Threads that were moved to each CPU, CPU n at place n.
+    /// Returns the number of threads that were moved to each CPU, CPU n at place n.
     pub fn arrivals(&self) -> Result<Vec<u64>, Absent> {
         if let Some(reason) = self.missing(&[Program::SchedMigrateTask]) {
             return Err(Absent(reason));
@@ -253,8 +253,8 @@ impl Kernel {
     }
 }
 
-/// While the descriptor is open the kernel counts what every BPF program of the machine costs,
-/// which itself costs two looks at the clock for each run.
+/// Returns a descriptor. While it is open the kernel counts the cost of every BPF program of the
+/// machine, which itself costs two looks at the clock for each run.
 pub fn count_costs() -> Result<OwnedFd, Absent> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime)
         .map_err(|error| Absent(format!("BPF statistics: {}", in_one_line(&error))))

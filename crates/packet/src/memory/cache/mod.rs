@@ -261,7 +261,7 @@ pub(crate) fn is_dry(arena: &Arena) -> bool {
     cached(arena.tag).is_none_or(|cache| cache.frames.count() == 0) && arena.frames.depot.len() == 0
 }
 
-/// Free frames in the running thread's magazine.
+/// Returns the number of free frames in the running thread's magazine.
 #[inline]
 pub(crate) fn own_frames(arena: &Arena) -> usize {
     cached(arena.tag).map_or(0, |cache| cache.frames.count())

@@ -96,7 +96,7 @@ pub(crate) const UNITS_LIMIT: u32 = {
     if addressable < QUEUED as usize { addressable as u32 } else { QUEUED - 1 }
 };
 
-/// So many units more; `None` beyond what a packet may hold.
+/// Returns the units with so many more; `None` beyond what a packet may hold.
 #[inline]
 pub(crate) fn more_units(held: u32, more: u32) -> Option<u32> {
     // Either is below 2^31, so nothing wraps.
@@ -455,14 +455,14 @@ impl Entry {
         self.set_range(to, self.len());
     }
 
-    /// Free bytes before the data that may be written.
+    /// Returns the number of free bytes before the data that may be written.
     #[inline]
     pub(crate) fn headroom(self) -> usize {
         let offset = self.offset();
         if self.is_unique() || (self.is_owner() && offset <= self.shared().0) { offset } else { 0 }
     }
 
-    /// Free bytes after the data that may be written.
+    /// Returns the number of free bytes after the data that may be written.
     #[inline]
     pub(crate) fn tailroom(self) -> usize {
         let end = self.offset() + self.len();

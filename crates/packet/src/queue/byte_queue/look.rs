@@ -27,8 +27,8 @@ impl ByteQueue {
         .map_or(0, |_| n)
     }
 
-    /// References to `len` bytes from `offset` (as many as there are), which stay. Finding the
-    /// place takes constant time at the front, and where one of the last few `view`s or
+    /// Returns references to `len` bytes from `offset` (as many as there are), which stay. Finding
+    /// the place takes constant time at the front, and where one of the last few `view`s or
     /// `copy_packet`s ended: new data and several holes can be sent in turns.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl ByteQueue {
         Ok(packet)
     }
 
-    /// [`copy_packet`](Self::copy_packet) into one frame.
+    /// Copies as [`copy_packet`](Self::copy_packet) does, into one frame.
     fn copy_frame(
         &mut self,
         pool: &Pool,

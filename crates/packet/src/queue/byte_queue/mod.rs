@@ -121,7 +121,7 @@ impl ByteQueue {
         self.coalesced
     }
 
-    /// Insertions refused since the start.
+    /// Returns the number of insertions refused since the start.
     pub fn refused(&self) -> u64 {
         self.gauge.refused()
     }

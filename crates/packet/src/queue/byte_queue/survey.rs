@@ -15,8 +15,8 @@ pub struct Piece {
 }
 
 impl ByteQueue {
-    /// Position in the stream of the first byte inside: it grows by what is taken, wraps, and goes
-    /// back by what is put back.
+    /// Returns the position in the stream of the first byte inside: it grows by the bytes taken,
+    /// wraps, and goes back by the bytes put back.
     pub fn position(&self) -> u64 {
         self.front
     }
