@@ -2,10 +2,12 @@
 //!
 //! - [`modes`] answers how many groups the results of equal runs form: one to three.
 //! - [`separate`] answers which features of the runs tell those groups apart.
-//! - [`compare`] answers whether two sets of runs differ, by how much, and which change could have been seen at all.
+//! - [`compare`] answers whether two sets of runs differ, by how much, and which change could have
+//!   been seen at all.
 //! - [`histogram`] answers how far two sets of histograms by powers of two lie from each other.
 //! - [`causes`] has the catalogue of known causes, and says which of them fit.
-//! - [`resources`](mod@resources) answers what limits: utilisation, saturation and errors of each resource.
+//! - [`resources`](mod@resources) answers what limits: utilisation, saturation and errors of each
+//!   resource.
 //! - [`scaling`] answers which functions cost more the more threads there are.
 //! - [`suspects`](mod@suspects) orders those that fit by how much each explains.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.

@@ -98,8 +98,8 @@ impl Segment {
     /// is read again, at most 100 times.
     ///
     /// # Errors
-    /// [`Damage::Unsettled`] when it was changed each time, or neither slot has a whole snapshot; what is wrong with the
-    /// file, otherwise.
+    /// [`Damage::Unsettled`] when it was changed each time, or neither slot has a whole snapshot;
+    /// what is wrong with the file, otherwise.
     pub fn read(&mut self) -> Result<Snapshot, Damage> {
         let (mut before, mut last) = (None, Damage::Unsettled);
         for attempt in 0..TRIES {

@@ -123,8 +123,8 @@ impl Writer {
     /// Publishes the snapshot, as of `engine_ns` of the engine's clock.
     ///
     /// # Errors
-    /// When the system does not take it; the one before stands. [`LiveError::File`] also when somebody has taken
-    /// the segment's name.
+    /// When the system does not take it; the one before stands. [`LiveError::File`] also when
+    /// somebody has taken the segment's name.
     pub fn publish(&mut self, engine_ns: u64) -> Result<(), LiveError> {
         self.slot.resize(SLOT_HEAD_BYTES + 8 * self.schema.values, 0);
         let sequence = self.sequence + 1;

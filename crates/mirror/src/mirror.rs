@@ -155,8 +155,8 @@ impl Mirror {
     /// While all is read, it gets nothing: then it gets all at once. Never waits.
     ///
     /// # Errors
-    /// When the socket fails: what was read is not lost by that. [`io::ErrorKind::InvalidInput`] for a target that cannot
-    /// be given what this mirror follows.
+    /// When the socket fails: what was read is not lost by that. [`io::ErrorKind::InvalidInput`]
+    /// for a target that cannot be given what this mirror follows.
     pub fn poll(&mut self, to: &mut impl Target) -> io::Result<Polled> {
         self.check(to)?;
         let now = to.now().unwrap_or_else(|| self.clock.now());

@@ -6,7 +6,8 @@ use millstream::route::RouteTable;
 
 /// The receiver of all that a [`Mirror`](crate::Mirror) follows, the same at each call.
 ///
-/// - An [`Engine`] gets all that the mirror follows. It needs a route table of its own, unless no routes are followed.
+/// - An [`Engine`] gets all that the mirror follows. It needs a route table of its own, unless no
+///   routes are followed.
 /// - A [`RouteTable`] gets routes alone, and so do all engines that go by it
 ///   ([`EngineConfig::routes`](millstream::EngineConfig::routes)).
 pub trait Target: Gets {}

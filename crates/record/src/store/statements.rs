@@ -40,13 +40,15 @@ pub(super) const RUNS: &str =
 pub(super) const RUNS_BY_ROWID: &str =
     "SELECT id, record FROM run WHERE experiment_id = $1 ORDER BY ordinal, rowid";
 
-/// Parameters: experiment, version of briefs. Columns: id, and the brief, or the record of a run without one.
+/// Parameters: experiment, version of briefs. Columns: id, and the brief, or the record of a run
+/// without one.
 #[cfg(feature = "postgres")]
 pub(super) const BRIEFS: &str = "SELECT r.id, COALESCE(b.record, r.record)
      FROM run r LEFT JOIN brief b ON b.run_id = r.id AND b.version = $2
      WHERE r.experiment_id = $1 ORDER BY r.ordinal, r.id";
 
-/// The same for SQLite, as [`RUNS_BY_ROWID`]. SQLite takes `$2` for a name, and numbers names as they come.
+/// The same for SQLite, as [`RUNS_BY_ROWID`]. SQLite takes `$2` for a name, and numbers names as
+/// they come.
 pub(super) const BRIEFS_BY_ROWID: &str = "SELECT r.id, COALESCE(b.record, r.record)
      FROM run r LEFT JOIN brief b ON b.run_id = r.id AND b.version = ?2
      WHERE r.experiment_id = ?1 ORDER BY r.ordinal, r.rowid";
