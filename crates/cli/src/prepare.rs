@@ -33,7 +33,7 @@ impl Made {
         }
     }
 
-    /// They stay.
+    /// Keeps the folders.
     pub fn keep(&mut self) {
         self.0.clear();
     }

@@ -60,7 +60,7 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), pace: Arc::new(Mutex::new(pace)), total: 0, done: 0 }
     }
 
-    /// The experiment begins.
+    /// Shows that the experiment begins.
     pub fn begin(&mut self, id: &str, total: usize) {
         self.total = total;
         if let Ok(mut pace) = self.pace.lock() {
@@ -80,7 +80,7 @@ impl Progress {
         self.bar.enable_steady_tick(Duration::from_millis(500));
     }
 
-    /// A run begins.
+    /// Shows that a run begins.
     pub fn run_begins(&mut self, run: &PlannedRun) {
         if let Ok(mut pace) = self.pace.lock() {
             pace.run_began = Instant::now();
@@ -92,7 +92,7 @@ impl Progress {
         self.bar.set_message(shown(message));
     }
 
-    /// A run has ended.
+    /// Shows that a run has ended.
     pub fn run_ended(&mut self, run: &RunRecord) {
         self.done += 1;
         if let Ok(mut pace) = self.pace.lock() {
@@ -112,7 +112,7 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// The experiment is over; the bar goes.
+    /// Removes the bar, when the experiment is over.
     pub fn end(&mut self) {
         self.bar.finish_and_clear();
     }

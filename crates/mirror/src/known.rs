@@ -38,7 +38,7 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         true
     }
 
-    /// There is no such thing any more.
+    /// Removes an entry that the kernel does not have any more.
     pub fn remove(&mut self, key: K) {
         if let Some((before, _)) = self.by_key.remove(&key) {
             self.changed.entry(key).or_insert(Some(before));
@@ -54,7 +54,7 @@ impl<K: Copy + Eq + Hash, V: Copy + PartialEq> Known<K, V> {
         }
     }
 
-    /// All were read: those that were not heard of in this generation are gone.
+    /// Removes the entries that were not heard of in this generation, when all were read.
     pub fn sweep(&mut self, generation: u32) {
         self.remove_if(|_, heard| heard != generation);
     }

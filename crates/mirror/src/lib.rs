@@ -1,9 +1,9 @@
 //! The host's routes, addresses and neighbours in an engine, as the kernel's netlink tells of them.
 //!
-//! A [`Mirror`] reads what the network namespace has in which it is opened, follows every change,
-//! and gives an engine what concerns the links that interfaces are mapped to
-//! ([`MirrorConfig::link`]). So an engine routes by what `ip`, a DHCP client or a routing daemon
-//! has set.
+//! A [`Mirror`] reads the tables of the network namespace in which it is opened, follows every
+//! change, and gives an engine the entries of the links that interfaces are mapped to
+//! ([`MirrorConfig::link`]). So an engine routes as `ip`, a DHCP client or a routing daemon has set
+//! it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,8 +66,9 @@
 //! beyond the limits.
 //!
 //! **What is lost is read again.** Where the kernel had no room for a change, all is read anew, and
-//! what was not found in that is taken back. So it is after what the kernel does silently: IPv4
-//! routes that go with an interface or with its last address, and next-hop objects that change.
+//! entries not found then are taken back. The same happens after changes that the kernel makes
+//! silently: IPv4 routes that go with an interface or with its last address, and next-hop objects
+//! that change.
 //!
 //! **What a mirror gives is the host's.** The routes of a prefix by the same link and gateway are
 //! as the host has them; others that the application has added stay. Routes, addresses and

@@ -470,7 +470,7 @@ impl Taker<'_> {
         false
     }
 
-    /// A route that there is, as this message says, or that is gone.
+    /// Takes in a route that exists, as the message `new` says, or one that is gone.
     fn take_route(&mut self, route: &RouteMessage, new: Option<&Message<'_>>) {
         let route = match host::route(route, self.table) {
             RouteNews::Route(route) => route,
@@ -514,7 +514,8 @@ impl Taker<'_> {
         }
     }
 
-    /// An address that there is, told in answer or not, or that is gone.
+    /// Takes in an address that exists (`new` says if it was told in answer), or one that is gone
+    /// (`None`).
     fn take_address(
         &mut self,
         address: &millstream_netlink::packet::address::AddressMessage,

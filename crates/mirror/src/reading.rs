@@ -81,38 +81,38 @@ impl Reading {
         !(self.now.is_some() || self.is_wanted || self.is_behind || self.is_losing)
     }
 
-    /// Something was missed.
+    /// Asks for another round: something was missed.
     pub fn want(&mut self) {
         self.is_wanted = true;
     }
 
-    /// The kernel is about to change more than it says: what it has then is read, and once more
-    /// when it is done.
+    /// Asks for a round now, and for another one when the kernel is done: it is about to change
+    /// more than it says.
     pub fn want_settled(&mut self, now: Instant) {
         self.is_wanted = true;
         self.settles_at = Some(now + SETTLE_TIME);
     }
 
-    /// Something was missed that cannot be read now.
+    /// Asks for a round after [`SETTLE_TIME`]: something was missed that cannot be read now.
     pub fn want_later(&mut self, now: Instant) {
         self.is_behind = true;
         self.settles_at = Some(now + SETTLE_TIME);
     }
 
-    /// Something may have been missed: all is read soon, but seldom where that takes long.
+    /// Asks for a round soon, but seldom where one takes long: something may have been missed.
     pub fn want_sometime(&mut self, now: Instant) {
         self.is_behind = true;
         let at = now + self.took * DOUBT_PAUSE_READS;
         self.settles_at = Some(self.settles_at.map_or(at, |due| due.min(at)));
     }
 
-    /// The kernel had no room for a change. It loses more of them until the socket is empty: only
-    /// then is all read anew.
+    /// Notes that the kernel had no room for a change. It loses more of them until the socket is
+    /// empty: only then is all read anew.
     pub fn lose(&mut self) {
         self.is_losing = true;
     }
 
-    /// The socket is empty.
+    /// Notes that the socket is empty.
     pub fn note_empty(&mut self) {
         self.is_wanted |= std::mem::take(&mut self.is_losing);
     }
@@ -122,7 +122,7 @@ impl Reading {
         self.is_partial = true;
     }
 
-    /// The kernel has told that something has changed.
+    /// Notes that the kernel has told a change of this prefix.
     pub fn note_moved(&mut self, prefix: Prefix) {
         if self.now.is_some() && self.moved.len() < GONE_LIMIT {
             self.moved.insert(prefix);
@@ -131,7 +131,7 @@ impl Reading {
         }
     }
 
-    /// It was found otherwise than it is known, where all is read.
+    /// Notes that a dump has this prefix otherwise than it is known.
     pub fn note_found(&mut self, prefix: Prefix) {
         self.is_wanted |= self.moved.contains(&prefix);
     }
@@ -146,7 +146,7 @@ impl Reading {
         [due, self.settles_at].into_iter().flatten().min()
     }
 
-    /// Something of what is being read was told.
+    /// Notes that a part of the dump that is being read was told.
     pub fn note_progress(&mut self, now: Instant) {
         (self.heard, self.prods) = (now, 0);
     }

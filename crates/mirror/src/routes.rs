@@ -91,7 +91,7 @@ impl HostRoutes {
         &self.links
     }
 
-    /// From now on the interface is this link; all that is known is looked at again.
+    /// Maps an interface to this link, or to none. All that is known is looked at again.
     pub fn set_link(&mut self, interface: u32, link: Option<LinkId>) {
         let prefixes: Vec<Prefix> = self.by_prefix.keys().copied().collect();
         prefixes.into_iter().for_each(|prefix| self.touch(prefix));
@@ -101,7 +101,7 @@ impl HostRoutes {
         };
     }
 
-    /// The kernel has none any more.
+    /// Removes all routes: the kernel has none any more.
     pub fn clear(&mut self) {
         let prefixes: Vec<Prefix> = self.by_prefix.keys().copied().collect();
         prefixes.into_iter().for_each(|prefix| self.touch(prefix));
@@ -109,7 +109,8 @@ impl HostRoutes {
         self.len = 0;
     }
 
-    /// The engine may have these of a prefix, and may have lost what it was given.
+    /// Notes that the engine may have these routes of a prefix, and may have lost those that it was
+    /// given.
     pub fn found(&mut self, prefix: Prefix, more: &[Route]) {
         self.touch(prefix);
         if let Some(changed) = self.changed.get_mut(&prefix) {
@@ -182,7 +183,8 @@ impl HostRoutes {
         outcome
     }
 
-    /// All routes of a family were read: those that were not heard of in this generation are gone.
+    /// Removes the routes of a family that were not heard of in this generation, when all were
+    /// read.
     pub fn sweep(&mut self, v4: bool, generation: u32) {
         let stale = |held: &Held| held.generation != generation;
         let prefixes = self

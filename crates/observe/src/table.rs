@@ -316,7 +316,7 @@ impl Snapshot {
     }
 }
 
-/// The shares of the time by `/proc/stat`, in ticks of what went by.
+/// Sets the shares of the time by `/proc/stat`, in ticks of the time that went by.
 fn shares(row: &mut Row, last: &Ticks, now: &Ticks) {
     let risen: Ticks = std::array::from_fn(|at| rise(last[at], now[at]));
     let all: u64 = risen.iter().sum();

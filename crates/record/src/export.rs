@@ -211,7 +211,7 @@ impl Rows {
         self.has_word.push(0);
     }
 
-    /// A level of a factor: a word always, and a number where it is one.
+    /// Writes a level of a factor: a word always, and a number where it is one.
     fn level(&mut self, run: &str, name: &str, level: &str) {
         self.begin(run, "factor", name);
         let number: Option<f64> = level.parse().ok();

@@ -59,7 +59,7 @@ impl Numbers {
         number
     }
 
-    /// One holder less.
+    /// Takes one holder off a number.
     fn let_go(&mut self, number: u32) {
         self.held[number as usize].1 -= 1;
     }

@@ -260,7 +260,7 @@ impl RouteTable {
         Self { v4, v6, limit, held_back: false, generation: 0, shared: Arc::new(shared) }
     }
 
-    /// From now on every reader's look-ups are made under `lock`; the first one given stays.
+    /// Makes every reader's look-ups under `lock` from now on; the first one given stays.
     #[cfg(feature = "clogs")]
     pub fn look_up_under(&self, lock: &Arc<crate::clogs::SharedLock>) {
         let _ = self.shared.lock.set(Arc::clone(lock));

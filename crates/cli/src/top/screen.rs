@@ -100,7 +100,7 @@ impl Screen {
         Action::None
     }
 
-    /// A key for the table in focus. How far it can be moved is known when it is drawn.
+    /// Handles a key for the table in focus. The limits of its movement are known when it is drawn.
     fn pane_key(&mut self, code: KeyCode) {
         let pane = &mut self.panes[self.focus];
         let page = pane.room.max(1);

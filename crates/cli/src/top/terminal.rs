@@ -133,7 +133,7 @@ fn begin() -> io::Result<()> {
     execute!(stdout(), EnterAlternateScreen, Clear(ClearType::All), Hide).inspect_err(|_| leave())
 }
 
-/// A terminal that is gone needs nothing put back.
+/// Puts the terminal back. One that is gone needs nothing put back.
 fn leave() {
     let _ = execute!(stdout(), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();

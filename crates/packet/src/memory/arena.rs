@@ -168,7 +168,7 @@ impl Arena {
         one
     }
 
-    /// The same way back; the last one home of a closed pool ends it.
+    /// Gives one item back the same way; the last one home of a closed pool ends it.
     pub(crate) fn give_one(self: &Arc<Self>, stock: &Stock, entry: Entry) {
         #[cfg(feature = "clogs")]
         super::desc::heap::comes_home(entry, stock.item);
@@ -233,7 +233,7 @@ impl Arena {
         self.settle(&mut control);
     }
 
-    /// The last handle is gone: no thread may join any more.
+    /// Closes the arena when the last handle is gone: no thread may join any more.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         let mut control = self.control();
@@ -241,7 +241,7 @@ impl Arena {
         self.settle(&mut control);
     }
 
-    /// With neither handle nor cache left, holds the arena for the packets that are out.
+    /// Holds the arena for the packets that are out, where neither handle nor cache is left.
     fn settle(self: &Arc<Self>, control: &mut Control) {
         if control.closed && control.caches.is_empty() && !control.holds_itself && !self.all_home()
         {

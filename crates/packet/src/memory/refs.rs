@@ -44,7 +44,7 @@ impl Refs {
         first
     }
 
-    /// The same by the only one.
+    /// Adds a reference where the caller is the only holder.
     #[inline]
     pub(crate) fn share_sole(&self) {
         debug_assert!(self.is_sole());

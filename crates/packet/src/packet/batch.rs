@@ -232,7 +232,7 @@ impl core::fmt::Debug for Filling<'_> {
 }
 
 impl Filling<'_> {
-    /// As [`PacketBatch::push`].
+    /// Does as [`PacketBatch::push`].
     ///
     /// # Errors
     /// Gives the packet back when the batch is full.
@@ -330,7 +330,7 @@ impl Default for PacketBatch {
 }
 
 impl Extend<Packet> for PacketBatch {
-    /// Packets for which there is no room are dropped.
+    /// Puts packets at the end. Those for which there is no room are dropped.
     fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
         for packet in packets {
             drop(self.push(packet));

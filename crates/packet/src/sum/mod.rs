@@ -126,7 +126,7 @@ pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
 /// Copies `src` to `dst`, which is as long: for a caller that expects few bytes.
 #[inline(always)]
 pub fn copy_few(src: &[u8], dst: &mut [u8]) {
-    /// The first and the last `N` bytes, which may overlap.
+    /// Copies the first and the last `N` bytes, which may overlap.
     #[inline]
     fn ends<const N: usize>(src: &[u8], dst: &mut [u8]) {
         if let (Some(first), Some(last)) = (src.first_chunk::<N>(), src.last_chunk::<N>()) {

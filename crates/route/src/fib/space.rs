@@ -28,7 +28,7 @@ impl Space {
         self.fresh
     }
 
-    /// There are so many lines now.
+    /// Sets the number of lines.
     pub fn resized(&mut self, end: usize) {
         self.end = end;
     }
@@ -52,7 +52,7 @@ impl Space {
         self.carve(NODE_LINES)
     }
 
-    /// A node is free again.
+    /// Gives a node back.
     pub fn give_node(&mut self, first: u32) {
         self.nodes.push(first);
     }
@@ -75,7 +75,7 @@ impl Space {
         Some(whole)
     }
 
-    /// A block is free again.
+    /// Gives a block back.
     pub fn give_block(&mut self, first: u32, lines: usize) {
         self.blocks[lines.ilog2() as usize].push(first);
     }

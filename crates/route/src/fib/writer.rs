@@ -127,7 +127,7 @@ impl<K: Key> FibWriter<K> {
         debug_assert!(first.is_ok(), "number {number} was another's");
     }
 
-    /// The route of everything that no entry covers; [`NOTHING`] for none.
+    /// Sets the route of everything that no entry covers; [`NOTHING`] for none.
     pub fn set_default(&mut self, value: u32) {
         self.fib.default.store(value, Ordering::Release);
     }

@@ -226,16 +226,16 @@ impl NeighborTable {
         self.entries[slot as usize].as_ref()?.asker
     }
 
-    /// The neighbour, if it is in the table, is asked from this address.
+    /// Sets the address from which a neighbour is asked, if it is in the table.
     pub fn set_asker(&mut self, link: LinkId, ip: IpAddr, asker: Ipv6Addr) {
         if let Some(&slot) = self.index.get(&Key::new(link, ip)) {
             self.entry(slot).asker = Some(asker);
         }
     }
 
-    /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
-    /// reachable (RFC 4861 section 7.3.1), unless its address has moved and it was not asked since.
-    /// Cheap when it was so already.
+    /// Notes that a protocol above has seen the neighbour get on, as by an acknowledgement of new
+    /// data: it is reachable (RFC 4861 section 7.3.1), unless its address has moved and it was not
+    /// asked since. Cheap when it was so already.
     pub fn confirm(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         let entry = self.entry(slot);
@@ -248,8 +248,8 @@ impl NeighborTable {
         }
     }
 
-    /// A protocol above does not get on with the neighbour, or with what lies behind it: its next
-    /// use finds out whether it is still there (RFC 9293 3.8.3, RFC 1122 3.3.1.4).
+    /// Notes that a protocol above does not get on with the neighbour, or with what lies behind it:
+    /// its next use finds out whether it is still there (RFC 9293 3.8.3, RFC 1122 3.3.1.4).
     pub fn doubt(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         if self.entry(slot).state == State::Reachable {
@@ -546,7 +546,7 @@ impl NeighborTable {
         self.arm(slot, now + lifetime);
     }
 
-    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay. There is
+    /// Starts the delay at the first packet to a STALE neighbour (RFC 4861 section 7.3.3). There is
     /// none when its address has moved: it is asked as soon as [`poll`](Self::poll) is called.
     fn start_delay(&mut self, slot: u32, now: Instant) {
         let entry = self.entry(slot);

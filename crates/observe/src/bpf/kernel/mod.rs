@@ -153,7 +153,8 @@ impl Kernel {
             .map_err(|error| format!("{} in {}: {}", function, path.display(), because(error)))
     }
 
-    /// Its return first, so that no entry is left over.
+    /// Attaches the programs of a function of the kernel, the one for its return first, so that no
+    /// entry is left over.
     fn attach_kernel_function(&mut self, function: &str, btf: &Btf) {
         let done = self.attach_by(Program::KernelReturn, function, |program| {
             let program: &mut FExit = program.try_into()?;

@@ -70,8 +70,8 @@ pub(crate) fn base(frame: Entry, place: *mut u8) -> *mut u8 {
     unsafe { place.cast::<*mut u8>().read() }
 }
 
-/// A descriptor is taken from its magazine or depot. Where there is no memory the program ends, as
-/// with any allocation.
+/// Gives a descriptor that is taken from its magazine or depot memory for its bytes. Where there is
+/// none the program ends, as with any allocation.
 #[inline]
 pub(crate) fn leaves_home(entry: Entry, item: Item) {
     if item != Item::Frame || !is_of_heap(entry) {
@@ -87,7 +87,7 @@ pub(crate) fn leaves_home(entry: Entry, item: Item) {
     count(|counts| counts.allocations += 1);
 }
 
-/// It is put into one of them: nobody refers to its bytes any more.
+/// Frees the bytes of a descriptor that is put into one of them: nobody refers to them any more.
 #[inline]
 pub(crate) fn comes_home(entry: Entry, item: Item) {
     if item == Item::Frame && is_of_heap(entry) {

@@ -198,7 +198,7 @@ impl Entry {
         self.set_totals(len, FRAME_UNITS);
     }
 
-    /// The same with a block.
+    /// Does the same with a block.
     #[inline]
     pub(crate) fn reset_block(self, headroom: usize) {
         self.reset(headroom.min(BLOCK_ROOM_BYTES), BLOCK_UNITS);

@@ -77,10 +77,10 @@ impl ByteQueue {
         })
     }
 
-    /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later:
-    /// until then their places hold what lay there before, which nobody may be shown. They begin
-    /// with a block where all before was sent, so that each segment has its own. None where
-    /// [`whole`](Self::whole) is 0. Returns how many.
+    /// Reserves, as [`write_bulk`](Self::write_bulk) writes them, places for `len` bytes that
+    /// [`fill`](Self::fill) gives later: until then the places hold old bytes, which nobody may be
+    /// shown. They begin with a block where all before was sent, so that each segment has its own.
+    /// Returns their number; 0 where [`whole`](Self::whole) is 0.
     pub fn reserve_bulk(&mut self, pool: &Pool, len: usize, cuts: &Cuts) -> usize {
         if self.whole == 0 {
             return 0;
@@ -180,7 +180,7 @@ impl ByteQueue {
         self.grow_behind(last, bytes.len());
     }
 
-    /// `last` has `len` bytes more, in its room.
+    /// Adds `len` bytes to `last`, in its room.
     fn grow_behind(&mut self, last: Entry, len: usize) {
         last.set_range(last.offset(), last.len() + len);
         self.grew(len);

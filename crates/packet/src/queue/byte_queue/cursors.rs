@@ -94,7 +94,7 @@ impl Cursors {
         }
     }
 
-    /// The survey is over.
+    /// Ends the survey.
     pub(crate) fn end_survey(&mut self) {
         self.survey = None;
     }
@@ -112,7 +112,7 @@ impl Cursors {
         self.read[0] = Some(Cursor { entry, at });
     }
 
-    /// The entry leaves the queue.
+    /// Forgets an entry, which leaves the queue.
     #[inline]
     pub(crate) fn forget(&mut self, entry: Entry) {
         if self.read[0].is_some() || self.survey.is_some() {
@@ -138,7 +138,7 @@ impl Cursors {
         }
     }
 
-    /// The first entry has lost its first `n` bytes.
+    /// Moves the places, when the first entry has lost its first `n` bytes.
     #[inline]
     pub(crate) fn trim(&mut self, first: Entry, n: usize) {
         let survey = self.survey.iter_mut().filter_map(|survey| survey.cursor.as_mut());

@@ -116,7 +116,7 @@ impl ByteQueue {
         self.last.filter(|last| last.next() == *last && last.is_frame())
     }
 
-    /// The one entry, a frame, has been used.
+    /// Releases the one entry, a frame whose bytes were used.
     #[inline(always)]
     fn drop_sole(&mut self, sole: Entry) {
         self.last = None;

@@ -275,7 +275,7 @@ impl ByteQueue {
         self.link_ring(new_last);
     }
 
-    /// A ring goes to the end; its bytes and its memory are counted by the caller, but for a frame
+    /// Puts a ring at the end; its bytes and its memory are counted by the caller, but for a frame
     /// that it shares with the end of this queue.
     #[inline]
     fn link_ring(&mut self, new_last: Entry) {
@@ -288,7 +288,8 @@ impl ByteQueue {
         self.last = Some(new_last);
     }
 
-    /// An entry and the one behind it have come together.
+    /// Charges a frame once that an entry and the one behind it share, when they have come
+    /// together.
     #[inline]
     fn charge_once(&mut self, entry: Entry, behind: Entry) {
         let units = entry.charge_beside(behind, Kind::View);
@@ -339,7 +340,7 @@ impl ByteQueue {
         self.gauge.rooms(bytes)
     }
 
-    /// A packet for which there is room goes to the end.
+    /// Puts a packet for which there is room at the end.
     #[inline]
     pub(crate) fn link_counted(&mut self, packet: Packet) {
         let held = packet.held_bytes();
@@ -347,7 +348,7 @@ impl ByteQueue {
         self.gauge.add(held);
     }
 
-    /// A frame with `len` bytes, for which there is room, goes to the end.
+    /// Puts a frame with `len` bytes, for which there is room, at the end.
     #[inline]
     pub(crate) fn link_frame(&mut self, frame: Entry, len: usize) {
         self.link_entry(frame);
@@ -355,7 +356,7 @@ impl ByteQueue {
         self.gauge.add(FRAME_HELD_BYTES);
     }
 
-    /// An entry goes to the end; its bytes and its memory are counted by the caller.
+    /// Puts an entry at the end; its bytes and its memory are counted by the caller.
     #[inline]
     pub(crate) fn link_entry(&mut self, entry: Entry) {
         if let Some(last) = self.last {
@@ -365,13 +366,13 @@ impl ByteQueue {
         self.last = Some(entry);
     }
 
-    /// The last entry has grown.
+    /// Counts bytes by which the last entry has grown.
     #[inline]
     pub(crate) fn grew(&mut self, bytes: usize) {
         self.len += bytes;
     }
 
-    /// More memory is held by what is inside.
+    /// Counts more memory as held by the data inside.
     #[inline]
     pub(crate) fn hold(&mut self, bytes: usize) {
         self.gauge.add(bytes);

@@ -24,8 +24,8 @@ struct Measured {
 }
 
 impl ByteQueue {
-    /// [`write_framed`](Self::write_framed) where a segment of `size` bytes, and `headroom`, need
-    /// more than a frame. Returns how many bytes were written.
+    /// Writes as [`write_framed`](Self::write_framed) does, where a segment of `size` bytes, and
+    /// `headroom`, need more than a frame. Returns the number of bytes written.
     pub(super) fn write_chained(
         &mut self,
         pool: &Pool,

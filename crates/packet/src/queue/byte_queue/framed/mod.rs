@@ -43,7 +43,7 @@ impl Framed {
         Self { active: false, from: 0, given: None, open: 0, headroom: 0 }
     }
 
-    /// Everything has left.
+    /// Ends framing, when everything has left.
     pub(crate) fn clear(&mut self) {
         (self.active, self.given) = (false, None);
     }
@@ -56,7 +56,7 @@ impl Framed {
         }
     }
 
-    /// Something else was put in.
+    /// Ends framing, when other bytes were put in.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.active = false;
@@ -72,7 +72,7 @@ impl Framed {
         }
     }
 
-    /// The entry leaves the queue.
+    /// Forgets an entry, which leaves the queue.
     #[inline]
     pub(crate) fn forget(&mut self, entry: Entry) {
         if self.given.is_some_and(|(given, _)| given == entry) {
@@ -80,7 +80,7 @@ impl Framed {
         }
     }
 
-    /// The entry has lost bytes at its front: its sum no longer holds.
+    /// Takes the sum off an entry that has lost bytes at its front: it no longer holds.
     #[inline]
     pub(crate) fn trim(&mut self, first: Entry) {
         if self.active {
@@ -102,7 +102,7 @@ fn get_sum(entry: Entry) -> Option<u16> {
 }
 
 impl ByteQueue {
-    /// As [`set_framing`](Self::set_framing), for a link that takes no super-segments.
+    /// Does as [`set_framing`](Self::set_framing), for a link that takes no super-segments.
     #[inline]
     pub fn set_framing_only(&mut self, headroom: usize) {
         self.set_framing(headroom);
@@ -352,7 +352,7 @@ impl ByteQueue {
         made
     }
 
-    /// So few bytes, which end at `end`, are copied, and their sum with them: the frame stays.
+    /// Copies a frame of few bytes, which end at `end`, with their sum: the frame stays.
     #[inline(always)]
     fn copy_framed(
         &mut self,
