@@ -168,9 +168,9 @@ pub struct Cause {
     pub needs: Vec<String>,
     /// Expression of the condition under which it fits.
     pub when: String,
-    /// Expression of the share that it takes of the time, of the work or of the packets, from 0 to
-    /// 1. Without it the share of a cause that separates is the strength of its features, and that
-    /// of one that limits is [`SHARE_UNSAID`].
+    /// Expression of the share that it takes of the time, of the work or of the packets, between 0
+    /// and 1. Without it the share of a cause that separates is the strength of its features, and
+    /// that of one that limits is [`SHARE_UNSAID`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
     /// The whole of that share, as the end of “40 % of …”.

@@ -8,8 +8,8 @@ use super::quantile::quantile_sorted;
 ///
 /// A resample of n values is n independent places in the sorted sample, and a place is the whole
 /// part of n times a number from the unit interval. So its k-th smallest value stands at the whole
-/// part of n times the k-th smallest of n such numbers, which has the beta distribution of k and n
-/// + 1 - k (David and Nagaraja, Order Statistics, 2003, 2.1).
+/// part of n times the k-th smallest of n such numbers, which has the beta distribution with the
+/// parameters k and n + 1 - k (David and Nagaraja, Order Statistics, 2003, 2.1).
 pub(super) struct ResampledMedian {
     sorted: Vec<f64>,
 }
