@@ -251,6 +251,15 @@ impl Scoreboard {
         }
     }
 
+    /// The same of `acked` bytes, where nothing is exceptional.
+    #[inline(always)]
+    pub(crate) fn on_cumulative_in_order(&mut self, acked: u64, ack: u64, delivery: &mut Delivery) {
+        delivery.bytes = acked;
+        if let Some(at) = self.take_sent(ack) {
+            delivery.note(at, ack, false);
+        }
+    }
+
     /// Nothing is exceptional any more. What there is memory for is kept for the next time, unless
     /// it is much and nothing is outstanding; of one that is quiet for long it goes, too
     /// ([`release`](Self::release)).

@@ -142,8 +142,6 @@ pub struct AckSample {
     pub rtt: Option<Duration>,
     /// Smoothed round trip.
     pub srtt: Duration,
-    /// Least round trip of late.
-    pub min_rtt: Duration,
     /// Offset of the first byte not acknowledged.
     pub una: u64,
     /// Offset of the next byte to be sent.

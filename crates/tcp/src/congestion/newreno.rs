@@ -73,7 +73,6 @@ pub(crate) mod tests {
             cwnd_limited: true,
             rtt: Some(Duration::from_millis(10)),
             srtt: Duration::from_millis(10),
-            min_rtt: Duration::from_millis(10),
             una: 1,
             nxt: 1 << 20,
         }

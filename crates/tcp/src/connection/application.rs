@@ -144,6 +144,7 @@ impl Connection {
 
     /// No more will be read: what arrives is acknowledged and dropped.
     pub fn shutdown_read(&mut self) {
+        self.begin_rare();
         self.rcv.shut();
         let all = self.rcv.discard_unread();
         self.after_read(all as u64);
@@ -156,6 +157,7 @@ impl Connection {
         if self.config.linger_s == Some(0) {
             return self.abort();
         }
+        self.begin_rare();
         self.orphaned = true;
     }
 
@@ -169,6 +171,7 @@ impl Connection {
             self.finish_with_reset(ConnError::Aborted);
             return;
         }
+        self.begin_rare();
         self.orphaned = true;
         if self.state == State::SynSent && self.snd.queue().is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
@@ -325,6 +328,7 @@ impl Connection {
             _ => false,
         };
         if !is_fatal {
+            self.begin_rare();
             self.soft_error = Some(error);
             return;
         }

@@ -161,7 +161,7 @@ impl Connection {
         }
         self.set_clock(now);
         if let Some(packet) = payload.filter(|packet| !packet.is_empty()) {
-            self.take_data(now, 1, Payload::Packet(packet), pool);
+            self.take_data::<false>(now, 1, Payload::Packet(packet), pool);
             self.rcv.offer_syn_window();
         }
         let taken = self.rcv.nxt() > 1;

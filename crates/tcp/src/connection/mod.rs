@@ -8,6 +8,7 @@ mod memory;
 mod options;
 mod output;
 pub(crate) mod path;
+mod plain;
 mod progress;
 pub(crate) mod recovery;
 mod time_wait;
@@ -76,6 +77,8 @@ pub struct Connection {
     /// Shared with others; what a connection changes of it, it copies first.
     pub(crate) config: Arc<Config>,
     pub(crate) state: State,
+    /// Nothing rare is under way ([`settle`](Self::settle)).
+    is_plain: bool,
     /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
     pub(crate) orphaned: bool,
     /// Begun by a SYN from the peer.
@@ -194,6 +197,7 @@ impl Connection {
         Connection {
             tuple,
             state: State::Closed,
+            is_plain: false,
             orphaned: false,
             passive: false,
             negotiated: Negotiated::default(),
@@ -244,6 +248,7 @@ impl Connection {
     pub(crate) fn set_state(&mut self, to: State) {
         trace!(self, DEBUG, "state", from = self.state.name(), to = to.name());
         self.state = to;
+        self.is_plain = false;
     }
 
     /// The two ends.
@@ -343,6 +348,7 @@ impl Connection {
     pub(crate) fn check(&self) {
         self.snd.check();
         self.rcv.check();
+        debug_assert!(!self.is_plain || self.has_nothing_rare());
         debug_assert!(
             !self.negotiated.sack
                 || !self.board.is_in_order()

@@ -37,6 +37,7 @@ impl Connection {
     /// Starts, changes or stops keep-alive probes.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         Arc::make_mut(&mut self.config).keepalive = keepalive;
+        self.begin_rare();
         self.timers.stop_keepalive();
         self.touch_keepalive(self.clock);
     }

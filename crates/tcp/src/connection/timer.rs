@@ -73,6 +73,8 @@ impl Connection {
         if self.timers.keepalive().is_due(now) {
             self.on_keepalive(now);
         }
+        self.begin_rare();
+        self.settle();
         self.check();
     }
 

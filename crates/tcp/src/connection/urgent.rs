@@ -16,6 +16,7 @@ impl Connection {
     pub fn write_urgent(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
         let written = self.write(pool, bytes)?;
         if written > 0 {
+            self.begin_rare();
             self.counters.rare().urgent_out = self.snd.data_end();
         }
         Ok(written)

@@ -25,12 +25,6 @@ impl Connection {
         }
     }
 
-    /// `len` bytes came, with PSH or without.
-    #[inline(always)]
-    pub(crate) fn note_push(&mut self, push: bool, len: u64) {
-        self.ack.on_push(push, len >= u64::from(self.rcv.mss_estimate()));
-    }
-
     /// The application took `bytes` out of the receive queue.
     #[inline(always)]
     pub(crate) fn after_read(&mut self, bytes: u64) {

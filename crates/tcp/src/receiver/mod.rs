@@ -254,6 +254,11 @@ impl Receiver {
         self.fin != NO_FIN
     }
 
+    /// All that came lies in order and is for a reader, and nothing else is to be told of.
+    pub(crate) fn has_only_data(&self) -> bool {
+        self.is_in_order() && !self.has_dsack() && !self.has_seen_fin() && !self.is_shut
+    }
+
     /// The peer's FIN has come, and everything before it.
     pub(crate) fn has_ended(&self) -> bool {
         self.nxt > self.fin

@@ -67,6 +67,7 @@ impl Delivery {
     }
 
     /// A stretch sent at `at` that ends at `end` was delivered.
+    #[inline(always)]
     pub(super) fn note(&mut self, at: Instant, end: u64, resent: bool) {
         self.any_resent |= resent;
         if self.newest.is_none_or(|n| (n.at, n.end) < (at, end)) {

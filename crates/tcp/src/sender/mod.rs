@@ -316,11 +316,10 @@ impl Sender {
         opens
     }
 
-    /// Everything below `ack` has arrived, and what is kept of its data goes: how many bytes. The
-    /// application has written up to `data_end`.
+    /// Everything below `ack` has arrived, and what is kept of its data goes: how many bytes.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, now: Instant, ack: u64, data_end: u64) -> u64 {
-        let data = ack.min(data_end).saturating_sub(self.queue_base);
+    pub(crate) fn acknowledge(&mut self, now: Instant, ack: u64) -> u64 {
+        let data = ack.min(self.data_end()).saturating_sub(self.queue_base);
         if data > 0 {
             self.queue.discard(data as usize);
             self.queue_base += data;
@@ -415,6 +414,11 @@ impl Sender {
         self.is_fin_queued
     }
 
+    /// Neither SYN nor FIN nor probe is to be sent.
+    pub(crate) fn has_only_data(&self) -> bool {
+        !self.is_fin_queued && !self.is_syn_due && !self.is_probe_due
+    }
+
     pub(crate) fn queue_fin(&mut self) {
         self.is_fin_queued = true;
     }
@@ -468,10 +472,10 @@ impl Sender {
         if waits { len - len % whole } else { len }
     }
 
-    /// Returns what holds the sender back, the application having written up to `data_end`.
+    /// Returns what holds the sender back.
     #[inline(always)]
-    pub(crate) fn limited_by(&self, data_end: u64) -> LimitedBy {
-        match data_end.saturating_sub(self.nxt) {
+    pub(crate) fn limited_by(&self) -> LimitedBy {
+        match self.data_end().saturating_sub(self.nxt) {
             0 if self.is_all_acked() => LimitedBy::Idle,
             0 if self.is_starved => LimitedBy::SendBuffer,
             unsent @ 1.. if self.room() < unsent.min(u64::from(self.mss)) => LimitedBy::PeerWindow,
@@ -516,7 +520,7 @@ mod tests {
         let mut snd = sender();
         assert_eq!((snd.seq(5).0, snd.seq(20).0), (u32::MAX - 5, 9));
         snd.on_new_sent(40, false);
-        snd.acknowledge(at(1), 20, 40);
+        snd.acknowledge(at(1), 20);
         assert_eq!((snd.offset_of(SeqNumber(9)), snd.offset_of(snd.iss())), (20, 0));
         assert_eq!(snd.offset_of(snd.iss() - 3), -3);
     }
@@ -550,7 +554,7 @@ mod tests {
         let mut snd = sender();
         snd.set_window(1, 1, 100);
         snd.on_new_sent(501, false);
-        snd.acknowledge(at(1), 401, 1);
+        snd.acknowledge(at(1), 401);
         assert_eq!(snd.max_window(), 100);
         for (offset, may) in [(300, false), (301, true), (501, true), (502, false), (-5, false)] {
             assert_eq!(snd.may_acknowledge(offset), may, "{offset}");
@@ -568,7 +572,7 @@ mod tests {
         snd.set_nagle(false);
         assert_eq!(snd.without_small_tail(250, 100), 250);
         snd.set_nagle(true);
-        snd.acknowledge(at(1), 151, 151);
+        snd.acknowledge(at(1), 151);
         assert_eq!(snd.without_small_tail(250, 100), 250);
     }
 
@@ -579,9 +583,9 @@ mod tests {
         snd.begin_wait(at(10));
         snd.begin_wait(at(20));
         assert_eq!(snd.waited(at(30)), Duration::from_millis(20));
-        snd.acknowledge(at(40), 51, 101);
+        snd.acknowledge(at(40), 51);
         assert_eq!(snd.waited(at(50)), Duration::from_millis(10));
-        snd.acknowledge(at(60), 101, 101);
+        snd.acknowledge(at(60), 101);
         assert_eq!((snd.waiting_since(), snd.is_all_acked()), (None, true));
     }
 }

@@ -18,14 +18,21 @@ pub struct PlainHeader {
     pub timestamps: Option<Timestamps>,
 }
 
+impl TcpHeader {
+    /// Returns whether a [`PlainHeader`] says the same.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags.without(TcpFlags::PSH) == TcpFlags::ACK && self.options.sack.is_empty()
+    }
+}
+
 impl PlainHeader {
     /// Returns the fields of `header`, if it is such a one. Options that mean something in a SYN
     /// alone do not count.
     #[inline]
     pub fn of(header: &TcpHeader) -> Option<Self> {
         let TcpHeader { seq, ack, flags, window, options, .. } = header;
-        let plain = flags.without(TcpFlags::PSH) == TcpFlags::ACK && options.sack.is_empty();
-        plain.then_some(PlainHeader {
+        header.is_plain().then_some(PlainHeader {
             seq: *seq,
             ack: *ack,
             window: *window,

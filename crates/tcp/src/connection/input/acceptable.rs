@@ -32,8 +32,12 @@ impl Connection {
     /// Where a segment with `len` bytes lies; `None`: it is the SYN that began the connection,
     /// again.
     #[inline(always)]
-    pub(crate) fn locate(&self, header: &TcpHeader, len: usize) -> Option<Span> {
+    pub(crate) fn locate<const PLAIN: bool>(&self, header: &TcpHeader, len: usize) -> Option<Span> {
         let mut start = self.rcv.offset_of(header.seq);
+        if PLAIN {
+            let data_end = start + len as i64;
+            return Some(Span { start, data_end, end: data_end, has_syn: false });
+        }
         let mut has_syn = header.flags.syn();
         if has_syn && start == 0 && self.state == State::SynReceived {
             if !header.flags.ack() {
@@ -51,7 +55,7 @@ impl Connection {
     /// RFC 9293 3.10.7.4, first to fourth: whether there is more to do with a segment; what it is
     /// answered otherwise.
     #[inline(always)]
-    pub(crate) fn is_to_be_taken(
+    pub(crate) fn is_to_be_taken<const PLAIN: bool>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
@@ -84,6 +88,9 @@ impl Connection {
                 self.answer_unacceptable(now, span);
             }
             return false;
+        }
+        if PLAIN {
+            return true;
         }
         if header.flags.rst() {
             self.on_reset(now, span.start);
@@ -196,6 +203,7 @@ impl Connection {
             && self.snd.may_acknowledge(self.snd.offset_of(header.ack))
         {
             // RFC 2883 section 4: the duplicate is reported in the next ACK
+            self.begin_rare();
             self.rcv.set_dsack((span.start as u64, span.data_end as u64));
             self.ack.be_quick();
         }

@@ -15,7 +15,8 @@ impl Connection {
     /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place.
     /// False: what it acknowledges is not acceptable, the segment is to be dropped, and nothing has
     /// changed (RFC 5961 section 5).
-    pub(crate) fn process_ack(
+    #[inline(always)]
+    pub(crate) fn process_ack<const PLAIN: bool>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
@@ -30,7 +31,9 @@ impl Connection {
         }
         self.remember_timestamp(now, header, seg_start);
         // the way is open again
-        self.soft_error = None;
+        if !PLAIN {
+            self.soft_error = None;
+        }
         let una = self.snd.una();
         let ack = (offset.max(una as i64)) as u64;
         let old = offset < una as i64;
@@ -43,8 +46,21 @@ impl Connection {
         if !old {
             self.update_window(seg_start, ack, window);
         }
-        if was_shut && ack == una && self.snd.edge() > una {
+        if !PLAIN && was_shut && ack == una && self.snd.edge() > una {
             self.resume_after_shut(now);
+        }
+        if PLAIN {
+            let (acked, echo) = (ack - una, self.negotiated.echo_of(header));
+            if acked > 0 {
+                let in_flight = self.snd.outstanding();
+                let mut delivery = Delivery::default();
+                self.take_cumulative::<PLAIN>(now, echo, ack, &mut delivery);
+                let event = Acked { delivery, acked, in_flight, echo, ..Acked::default() };
+                self.take_event::<PLAIN>(now, event);
+            } else if una != self.snd.nxt() && !has_data && !old && same_window {
+                self.counters.count().duplicate_acks_in += 1;
+            }
+            return true;
         }
         let in_flight = self.board.pipe(una, self.snd.nxt());
         let echoed = header.flags.ece() && self.ecn.is_agreed();
@@ -64,7 +80,7 @@ impl Connection {
         }
         let acked = ack - una;
         if acked > 0 {
-            self.take_cumulative(now, echo, ack, &mut delivery);
+            self.take_cumulative::<PLAIN>(now, echo, ack, &mut delivery);
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
         let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
@@ -73,14 +89,14 @@ impl Connection {
             self.note_dsack(dsack_bytes);
             self.end_probe(now, &event);
         } else {
-            self.take_event(now, event);
+            self.take_event::<PLAIN>(now, event);
         }
         true
     }
 
     /// Does what follows from an ACK while something was in flight.
     #[inline(always)]
-    fn take_event(&mut self, now: Instant, event: Acked) {
+    fn take_event<const PLAIN: bool>(&mut self, now: Instant, event: Acked) {
         if event.duplicate {
             self.counters.count().duplicate_acks_in += 1;
         }
@@ -95,11 +111,14 @@ impl Connection {
         if is_ahead {
             self.timers.stop_retransmit();
         }
-        self.on_delivery(now, &event);
-        if is_ahead && !self.timers.retransmit_armed() {
+        self.on_delivery::<PLAIN>(now, &event);
+        if is_ahead && (PLAIN || !self.timers.retransmit_armed()) {
             // RACK waits for nothing. Whether a loss probe may come shows only now: the ACK may
             // have ended a recovery or the probe before (RFC 8985 7.2)
-            self.arm_loss_timers(now);
+            self.arm_loss_timers::<PLAIN>(now);
+        }
+        if PLAIN {
+            return self.after_data_advance::<PLAIN>(now);
         }
         if is_ahead && self.board.has_peer_reneged(self.snd.una(), self.snd.nxt()) {
             self.hasten_timeout(now);
@@ -134,7 +153,8 @@ impl Connection {
     }
 
     /// Everything below `ack` has arrived.
-    pub(crate) fn take_cumulative(
+    #[inline(always)]
+    pub(crate) fn take_cumulative<const PLAIN: bool>(
         &mut self,
         now: Instant,
         echo: Option<u32>,
@@ -142,8 +162,16 @@ impl Connection {
         delivery: &mut Delivery,
     ) {
         let (in_flight, acked) = (self.snd.outstanding(), ack - self.snd.una());
-        self.board.on_cumulative(self.snd.una(), ack, delivery);
-        self.advance(now, ack);
+        match PLAIN {
+            true => self.board.on_cumulative_in_order(acked, ack, delivery),
+            false => self.board.on_cumulative(self.snd.una(), ack, delivery),
+        }
+        self.counters.bytes_acked += self.snd.acknowledge(now, ack);
+        if !PLAIN && self.rtt.backoff() > 0 {
+            self.counters.end_timed_out(now);
+            self.rtt.answered();
+        }
+        self.wake_writer();
         let rtt_ns = match delivery.timed() {
             Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
             None => self.snd.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),
@@ -151,23 +179,6 @@ impl Connection {
         if let Some(rtt_ns) = rtt_ns {
             self.sample_rtt(now, rtt_ns, in_flight, acked);
         }
-    }
-
-    /// Gives up what is kept of the data below `ack`.
-    #[inline]
-    pub(crate) fn advance(&mut self, now: Instant, ack: u64) {
-        self.advance_to(now, ack, self.snd.data_end());
-    }
-
-    /// The same where the application has written up to `data_end`.
-    #[inline(always)]
-    pub(crate) fn advance_to(&mut self, now: Instant, ack: u64, data_end: u64) {
-        self.counters.bytes_acked += self.snd.acknowledge(now, ack, data_end);
-        if self.rtt.backoff() > 0 {
-            self.counters.end_timed_out(now);
-            self.rtt.answered();
-        }
-        self.wake_writer();
     }
 
     /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to
@@ -225,21 +236,22 @@ impl Connection {
         dsack_bytes
     }
 
-    /// Data was acknowledged: what waits for that, but for the end of the connection. The
-    /// application has written up to `data_end`.
+    /// Data was acknowledged: what waits for that, but for the end of the connection.
     #[inline(always)]
-    pub(crate) fn after_data_advance(&mut self, now: Instant, data_end: u64) {
+    pub(crate) fn after_data_advance<const PLAIN: bool>(&mut self, now: Instant) {
         self.tune_send_buffer();
-        self.raise_mss(now);
+        if !PLAIN {
+            self.raise_mss(now);
+        }
         if self.snd.is_all_acked() {
             self.board.shrink_idle();
-            self.account_limits_to(now, data_end);
+            self.account_limits(now);
         }
     }
 
     /// `una` moved: what waits for that.
     pub(crate) fn after_advance(&mut self, now: Instant) {
-        self.after_data_advance(now, self.snd.data_end());
+        self.after_data_advance::<false>(now);
         if !self.snd.is_fin_acked() {
             return;
         }

@@ -120,7 +120,7 @@ impl Connection {
         if let Some(packet) = payload
             && !packet.is_empty()
         {
-            self.take_data(now, 1, Payload::Packet(packet), pool);
+            self.take_data::<false>(now, 1, Payload::Packet(packet), pool);
         }
         if flags.fin() {
             // rare, and legal: the peer sends it again once it is established
@@ -190,7 +190,7 @@ impl Connection {
         if self.snd.una() < self.snd.nxt() {
             // data sent before the handshake was done (RFC 7413 4.2.2)
             self.snd.begin_wait(now);
-            self.arm_loss_timers(now);
+            self.arm_loss_timers::<false>(now);
         }
         if self.snd.is_fin_queued() {
             // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)

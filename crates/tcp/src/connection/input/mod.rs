@@ -32,13 +32,19 @@ impl Connection {
         pool: &Pool,
     ) -> usize {
         self.set_clock(now);
-        let placed = self.take_segment(now, header, payload, ecn, pool);
+        let placed = if self.is_plain && header.is_plain() {
+            self.on_segment_synchronized::<true>(now, header, payload, ecn, pool)
+        } else {
+            self.begin_rare();
+            let placed = self.take_segment(now, header, payload, ecn, pool);
+            self.settle();
+            placed
+        };
         self.check();
         placed
     }
 
     /// Takes a segment in the way of the connection's state (RFC 9293 3.10.7).
-    #[inline]
     fn take_segment(
         &mut self,
         now: Instant,
@@ -56,12 +62,12 @@ impl Connection {
                 self.on_segment_syn_sent(now, header, payload.into_packet(pool), pool);
             }
             State::TimeWait => self.on_segment_time_wait(now, header, payload.len()),
-            _ => return self.on_segment_synchronized(now, header, payload, ecn, pool),
+            _ => return self.on_segment_synchronized::<false>(now, header, payload, ecn, pool),
         }
         0
     }
 
-    pub(crate) fn on_segment_synchronized(
+    pub(crate) fn on_segment_synchronized<const PLAIN: bool>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
@@ -71,14 +77,14 @@ impl Connection {
     ) -> usize {
         let (len, segment_size) = (payload.len(), payload.segment_size());
         self.count_in(len, segment_size);
-        let opening = self.state == State::SynReceived;
-        let Some(span) = self.locate(header, len) else {
+        let opening = !PLAIN && self.state == State::SynReceived;
+        let Some(span) = self.locate::<PLAIN>(header, len) else {
             // the peer's SYN again: our answer was lost
             self.snd.set_syn_due(true);
             self.ecn.take_syn_again(header.flags);
             return 0;
         };
-        if !self.is_to_be_taken(now, header, len, span) {
+        if !self.is_to_be_taken::<PLAIN>(now, header, len, span) {
             return 0;
         }
         let start = span.start;
@@ -87,25 +93,32 @@ impl Connection {
             return 0;
         }
         // the last of a handshake is no duplicate of anything
-        if !self.process_ack(now, header, start.max(0) as u64, opening || len > 0)
-            || self.state == State::Closed
+        if !self.process_ack::<PLAIN>(now, header, start.max(0) as u64, opening || len > 0)
+            || !PLAIN && self.state == State::Closed
         {
             return 0;
         }
         self.rcv.note_ack(now);
-        self.touch_keepalive(now);
-        if header.flags.urg() {
-            self.take_urgent(header, start);
+        if !PLAIN {
+            self.touch_keepalive(now);
+            if header.flags.urg() {
+                self.take_urgent(header, start);
+            }
         }
         let mut placed = 0;
         if len > 0 {
             self.note_segment_size(len, segment_size);
             self.rcv.note_data();
-            self.ecn_take_data(header, ecn);
+            if !PLAIN {
+                self.ecn_take_data(header, ecn);
+            }
             self.time_data(now, header, len);
-            placed = self.take_data(now, span.start, payload, pool);
-            self.note_push(header.flags.psh(), len as u64);
+            placed = self.take_data::<PLAIN>(now, span.start, payload, pool);
+            self.ack.on_push(header.flags.psh(), len >= self.rcv.mss_estimate() as usize);
             self.after_read(placed as u64);
+        }
+        if PLAIN {
+            return placed;
         }
         if header.flags.fin() && self.state != State::Closed && self.rcv.note_fin(span.data_end) {
             self.ack.send_at_once();
@@ -160,21 +173,21 @@ impl Connection {
 
     /// Takes the part of the payload that lies in the window. How many bytes stay where they were
     /// placed.
-    pub(crate) fn take_data(
+    pub(crate) fn take_data<const PLAIN: bool>(
         &mut self,
         now: Instant,
         mut start: i64,
         payload: Payload<'_>,
         pool: &Pool,
     ) -> usize {
-        if !self.state.may_receive_data() {
+        if !PLAIN && !self.state.may_receive_data() {
             // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
             self.discard(TcpDrop::AfterFin);
             self.challenge(now);
             return 0;
         }
         let nxt = self.rcv.nxt() as i64;
-        if self.orphaned && start + payload.len() as i64 > nxt {
+        if !PLAIN && self.orphaned && start + payload.len() as i64 > nxt {
             // RFC 9293 3.6.1: nobody will read this; the peer must know
             self.discard(TcpDrop::Unread);
             self.finish_with_reset(ConnError::Aborted);
@@ -183,7 +196,7 @@ impl Connection {
         // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
         let edge = self.rcv.data_edge();
         if start == nxt && payload.len() as u64 <= edge.saturating_sub(self.rcv.nxt()) {
-            return self.accept_data(now, payload, pool);
+            return self.accept_data::<PLAIN>(now, payload, pool);
         }
         let Some(mut packet) = payload.into_packet(pool) else {
             self.refuse_data();
@@ -213,14 +226,19 @@ impl Connection {
             self.take_early(now, start, packet, pool);
             return 0;
         }
-        self.accept_data(now, Payload::Packet(packet), pool)
+        self.accept_data::<PLAIN>(now, Payload::Packet(packet), pool)
     }
 
     /// Accepts data in order, which lie in the window. What was placed stays where it is if the
     /// application may have it next: how many bytes those are. All else goes into the receive
     /// queue.
     #[inline]
-    pub(crate) fn accept_data(&mut self, now: Instant, payload: Payload<'_>, pool: &Pool) -> usize {
+    pub(crate) fn accept_data<const PLAIN: bool>(
+        &mut self,
+        now: Instant,
+        payload: Payload<'_>,
+        pool: &Pool,
+    ) -> usize {
         let is_next = self.rcv.is_all_read();
         let (placed, packet) = match payload {
             Payload::Placed(Placed { bytes, rest, .. }) if is_next => (bytes.len(), rest),
@@ -241,11 +259,11 @@ impl Connection {
         } else if placed == 0 {
             self.refuse_data();
         }
-        if !self.rcv.is_in_order() {
+        if !PLAIN && !self.rcv.is_in_order() {
             self.join_early(pool);
             self.events.readable |= is_next && !self.rcv.queue().is_empty();
         }
-        if self.rcv.is_shut() {
+        if !PLAIN && self.rcv.is_shut() {
             self.rcv.discard_unread();
         }
         if len > 0 {
@@ -284,6 +302,7 @@ impl Connection {
     /// section 4).
     pub(crate) fn report_duplicate(&mut self, range: (u64, u64)) {
         if self.negotiated.sack {
+            self.begin_rare();
             self.rcv.set_dsack(range);
         }
     }
@@ -301,6 +320,7 @@ impl Connection {
     }
 
     fn take_early(&mut self, now: Instant, start: u64, packet: Packet, pool: &Pool) {
+        self.begin_rare();
         self.counters.count().out_of_order_segments += 1;
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer
         // recovers

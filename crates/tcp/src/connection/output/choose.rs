@@ -6,6 +6,7 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
+use crate::sender::Sender;
 
 /// An ACK that is farther than this is not waited for.
 const NEAR: Duration = Duration::from_millis(1);
@@ -18,16 +19,30 @@ pub(crate) struct Chosen {
     pub(crate) resend: bool,
 }
 
+impl Chosen {
+    /// Returns what was sent before, from `start` to `end`.
+    fn again(snd: &Sender, start: u64, end: u64) -> Chosen {
+        let data_end = snd.data_end();
+        let fin = end > data_end;
+        Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
+    }
+}
+
 impl Connection {
     /// Decides what to send: first what is lost, then what is new. `most` bytes at once; for
     /// `worth_waiting` bytes an ACK or two are waited for.
-    pub(crate) fn choose(
+    #[inline(always)]
+    pub(crate) fn choose<const PLAIN: bool>(
         &mut self,
         now: Instant,
         mss: u64,
         most: u64,
         worth_waiting: u64,
     ) -> Option<Chosen> {
+        if PLAIN {
+            let quota = self.window.cwnd_bytes.saturating_sub(self.snd.outstanding());
+            return self.choose_new::<PLAIN>(now, mss, most, quota, worth_waiting);
+        }
         if self.recovery.is_probe_due() {
             let probe = self.choose_probe(mss);
             if probe.is_some() {
@@ -40,7 +55,7 @@ impl Connection {
         if let Some((start, end)) = self.board.next_lost() {
             if let Some(left) = self.recovery.new_data_for_frto(mss) {
                 let most = most.min(left.max(mss));
-                let new = self.choose_new(now, mss, most, left, worth_waiting.min(most));
+                let new = self.choose_new::<false>(now, mss, most, left, worth_waiting.min(most));
                 if new.is_some() || left < 2 * mss {
                     return new;
                 }
@@ -48,7 +63,7 @@ impl Connection {
             }
             return self.choose_lost(start, end, mss, most, quota);
         }
-        self.choose_new(now, mss, most, quota, worth_waiting)
+        self.choose_new::<false>(now, mss, most, quota, worth_waiting)
     }
 
     /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
@@ -64,13 +79,7 @@ impl Connection {
         if start >= self.snd.edge() && start != self.snd.una() {
             return None;
         }
-        Some(self.resend(start, start + len))
-    }
-
-    fn resend(&self, start: u64, end: u64) -> Chosen {
-        let data_end = self.snd.data_end();
-        let fin = end > data_end;
-        Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
+        Some(Chosen::again(&self.snd, start, start + len))
     }
 
     /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again,
@@ -89,10 +98,10 @@ impl Connection {
         }
         let len = (snd.outstanding()).min(mss);
         let start = self.board.highest_sacked().max(snd.nxt() - len);
-        (start < snd.nxt()).then(|| self.resend(start, snd.nxt()))
+        (start < snd.nxt()).then(|| Chosen::again(snd, start, snd.nxt()))
     }
 
-    fn choose_new(
+    fn choose_new<const PLAIN: bool>(
         &mut self,
         now: Instant,
         mss: u64,
@@ -100,13 +109,13 @@ impl Connection {
         quota: u64,
         worth_waiting: u64,
     ) -> Option<Chosen> {
-        if self.snd.is_fin_sent() {
+        if !PLAIN && self.snd.is_fin_sent() {
             return None;
         }
         let available = self.snd.data_end() - self.snd.nxt();
         self.snd.set_cwnd_limited(false);
-        if available == 0 && !self.snd.is_fin_queued() {
-            if quota > 0 && self.congestion.governs() {
+        if available == 0 && (PLAIN || !self.snd.is_fin_queued()) {
+            if !PLAIN && quota > 0 && self.congestion.governs() {
                 let in_flight = self.window.cwnd_bytes.saturating_sub(quota);
                 self.congestion.on_app_limited(in_flight);
             }
@@ -128,10 +137,12 @@ impl Connection {
             let whole = len / mss * mss;
             // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the
             // largest seen, or when the override timer expired
-            let worth = len * 2 >= self.snd.max_window() || self.timers.overrides_sws();
+            let overrides = !PLAIN && self.timers.overrides_sws();
+            let worth = len * 2 >= self.snd.max_window() || overrides;
             len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
         }
-        let fin = self.snd.is_fin_queued() && len == available && room > len && !limited_by_quota;
+        let ends = !PLAIN && self.snd.is_fin_queued();
+        let fin = ends && len == available && room > len && !limited_by_quota;
         if len == available && !fin {
             len = self.snd.without_small_tail(len, mss);
             len = self.snd.without_begun(len, worth_waiting);
@@ -187,8 +198,8 @@ impl Connection {
         if !self.snd.is_all_acked() || self.counters.bytes_sent == 0 || governed {
             return;
         }
-        let idle = now.saturating_duration_since(self.snd.last_sent_at());
-        if idle > self.rtt.base_rto() {
+        let idle_ns = now.as_nanos().saturating_sub(self.snd.last_sent_at().as_nanos());
+        if idle_ns > self.rtt.base_rto_ns() {
             let initial =
                 u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss());
             self.window.ssthresh_bytes = match self.window.ssthresh_bytes {

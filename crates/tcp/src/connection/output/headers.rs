@@ -101,7 +101,7 @@ impl Connection {
 
     /// A segment without data.
     pub(crate) fn empty_segment(&mut self, now: Instant, seq: SeqNumber) -> Segment {
-        let header = self.header(now, seq, TcpFlags::ACK);
+        let header = self.header::<false>(now, seq, TcpFlags::ACK);
         self.counters.segments_out += 1;
         Segment { header, payload_len: 0, segment_size: self.snd.mss() as u16, ecn: 0 }
     }
@@ -109,7 +109,12 @@ impl Connection {
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed, unless
     /// ranges are left to be reported by another.
     #[inline]
-    pub(crate) fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
+    pub(crate) fn header<const PLAIN: bool>(
+        &mut self,
+        now: Instant,
+        seq: SeqNumber,
+        flags: TcpFlags,
+    ) -> TcpHeader {
         let mut options = TcpOptions::default();
         if self.negotiated.timestamps {
             options.timestamps = Some(Timestamps {
@@ -118,10 +123,11 @@ impl Connection {
             });
         }
         let mut more = false;
-        if self.negotiated.sack && (!self.rcv.is_in_order() || self.rcv.has_dsack()) {
+        if !PLAIN && self.negotiated.sack && (!self.rcv.is_in_order() || self.rcv.has_dsack()) {
             more = self.put_sack(&mut options);
         }
-        let (urg, urgent) = self.put_urgent(seq);
+        let (urg, urgent) = if PLAIN { (TcpFlags::NONE, 0) } else { self.put_urgent(seq) };
+        let echo = if PLAIN { TcpFlags::NONE } else { self.ecn.ack_flags() };
         let window = self.rcv.select_window(&self.rtt, &self.config);
         if window == 0 {
             self.counters.count().zero_windows_out += 1;
@@ -134,7 +140,7 @@ impl Connection {
             dst_port: self.tuple.remote.port(),
             seq,
             ack: self.rcv.next_seq(),
-            flags: flags | urg | self.ecn.ack_flags(),
+            flags: flags | urg | echo,
             window,
             urgent,
             options,

@@ -76,6 +76,9 @@ impl Connection {
         }
         self.set_clock(now);
         self.snd.set_wants_frames(false);
+        if self.is_plain {
+            return self.transmit_ordinary::<true>(now, pool, limits, batch);
+        }
         if self.orphaned {
             self.arm_close(now);
         }
@@ -92,22 +95,34 @@ impl Connection {
                     return Some(segment);
                 }
                 if self.is_early()
-                    && let Some(segment) = self.transmit_data(now, pool, limits, batch)
+                    && let Some(segment) = self.transmit_data::<false>(now, pool, limits, batch)
                 {
                     return Some(segment);
                 }
             }
-            state if state.may_transmit_data() => {
-                let segment = self.transmit_data(now, pool, limits, batch);
-                self.account_limits(now);
-                if segment.is_some() {
-                    self.check();
-                    return segment;
-                }
-            }
             _ => {}
         }
-        if self.snd.take_probe_due() {
+        self.transmit_ordinary::<false>(now, pool, limits, batch)
+    }
+
+    /// Makes the next segments of a connection that has nothing else to say first.
+    #[inline(always)]
+    fn transmit_ordinary<const PLAIN: bool>(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limits: &TransmitLimits,
+        batch: &mut PacketBatch,
+    ) -> Option<Segment> {
+        if PLAIN || self.state.may_transmit_data() {
+            let segment = self.transmit_data::<PLAIN>(now, pool, limits, batch);
+            self.account_limits(now);
+            if segment.is_some() {
+                self.check();
+                return segment;
+            }
+        }
+        if !PLAIN && self.snd.take_probe_due() {
             // one before the first unacknowledged byte: unacceptable, so it is answered
             let seq = self.snd.seq(self.snd.una()) - 1;
             return Some(self.empty_segment(now, seq));
@@ -119,58 +134,64 @@ impl Connection {
         None
     }
 
-    fn transmit_data(
+    fn transmit_data<const PLAIN: bool>(
         &mut self,
         now: Instant,
         pool: &Pool,
         limits: &TransmitLimits,
         batch: &mut PacketBatch,
     ) -> Option<Segment> {
-        let mss = u64::from(self.snd.mss().saturating_sub(self.sack_option_len()).max(1));
-        let most = self.most_at_once(mss, limits);
+        let sack_len = if PLAIN { 0 } else { self.sack_option_len() };
+        let mss = u64::from(self.snd.mss().saturating_sub(sack_len).max(1));
+        let most = self.most_at_once::<PLAIN>(mss, limits);
         // frames are nothing to wait for: the link below sends each by itself
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         let worth_waiting = if is_framed { 0 } else { most };
-        let (mut chosen, mss) = match self.choose_mtu_probe(now, mss) {
+        let probe = if PLAIN { ProbeChoice::No } else { self.choose_mtu_probe(now, mss) };
+        let (mut chosen, mss) = match probe {
             ProbeChoice::Probe(len) => {
                 (Chosen { start: self.snd.nxt(), len, fin: false, resend: false }, len)
             }
             ProbeChoice::Wait => return None,
-            ProbeChoice::No => (self.choose(now, mss, most, worth_waiting)?, mss),
+            ProbeChoice::No => (self.choose::<PLAIN>(now, mss, most, worth_waiting)?, mss),
         };
         if !is_framed && chosen.len > mss {
             self.end_before_block(&mut chosen, mss);
         }
         // RFC 8985 7.3: a probe does not wait
-        if !self.recovery.is_probe_due() && self.held_by_pace(now) {
+        if !PLAIN && !self.recovery.is_probe_due() && self.held_by_pace(now) {
             return None;
         }
         if chosen.len != 0 && !self.put_payload(&mut chosen, pool, limits, mss, batch) {
             return None;
         }
         let flags = self.data_flags(&chosen, mss);
-        if self.rcv.is_in_order() {
+        if PLAIN || self.rcv.is_in_order() {
             self.ack.on_answer();
         }
-        let (ecn, cwr) = self.ecn.mark_data(!chosen.resend && chosen.len > 0);
-        let header = self.header(now, self.snd.seq(chosen.start), flags | cwr);
-        self.after_transmit(now, &chosen, mss);
+        let is_new = !chosen.resend && chosen.len > 0;
+        let (ecn, cwr) = if PLAIN { (0, TcpFlags::NONE) } else { self.ecn.mark_data(is_new) };
+        let header = self.header::<PLAIN>(now, self.snd.seq(chosen.start), flags | cwr);
+        self.after_transmit::<PLAIN>(now, &chosen, mss);
         // What frames had cut shorter says nothing of the size.
-        if mss > u64::from(self.snd.mss())
+        if !PLAIN
+            && mss > u64::from(self.snd.mss())
             && chosen.len == mss
             && self.path.on_probe_sent(chosen.start, chosen.start + chosen.len)
         {
             self.counters.count().mtu_probes += 1;
         }
-        self.pace(now, chosen.len);
+        if !PLAIN {
+            self.pace(now, chosen.len);
+        }
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload_len, segment_size: mss as u16, ecn })
     }
 
     /// Bytes of one decision at most, in whole segments of `mss`, one at least.
     #[inline]
-    fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
-        if self.rcv.has_dsack() {
+    fn most_at_once<const PLAIN: bool>(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
+        if !PLAIN && self.rcv.has_dsack() {
             // RFC 2883 section 4: a duplicate is told of once, and all segments of a decision have
             // one header.
             return mss;
@@ -178,7 +199,7 @@ impl Connection {
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         if is_framed
             && self.snd.data_end() <= self.snd.nxt() + mss
-            && self.board.next_lost().is_none()
+            && (PLAIN || self.board.next_lost().is_none())
         {
             // There is no more to send.
             return mss;
@@ -270,7 +291,7 @@ impl Connection {
     /// its super-segments).
     #[inline]
     fn burst(&self, mss: u64) -> u64 {
-        let srtt_us = self.rtt.srtt().as_micros() as u64;
+        let srtt_us = self.rtt.srtt_ns() / 1000;
         if srtt_us < 2000 {
             return u64::MAX;
         }
@@ -279,19 +300,22 @@ impl Connection {
     }
 
     /// Takes note of what was just made.
-    fn after_transmit(&mut self, now: Instant, chosen: &Chosen, mss: u64) {
+    #[inline(always)]
+    fn after_transmit<const PLAIN: bool>(&mut self, now: Instant, chosen: &Chosen, mss: u64) {
         let end = chosen.start + chosen.len + u64::from(chosen.fin);
         let parts = if chosen.len <= mss { chosen.len.min(1) } else { chosen.len.div_ceil(mss) };
         self.counters.segments_out += parts.max(1);
         self.counters.data_segments_out += parts;
         self.counters.bytes_sent += chosen.len;
         let sequence_len = end - chosen.start;
-        self.recovery.on_transmit(sequence_len);
-        self.timers.set_sws_override(false);
-        if self.recovery.is_probe_due() {
-            self.recovery.on_probe_sent(self.snd.nxt().max(end), chosen.resend);
+        if !PLAIN {
+            self.recovery.on_transmit(sequence_len);
+            self.timers.set_sws_override(false);
+            if self.recovery.is_probe_due() {
+                self.recovery.on_probe_sent(self.snd.nxt().max(end), chosen.resend);
+            }
         }
-        if chosen.resend {
+        if !PLAIN && chosen.resend {
             self.after_resend(now, chosen, mss, parts);
         } else {
             debug_assert_eq!(chosen.start, self.snd.nxt());
@@ -300,7 +324,7 @@ impl Connection {
                 self.counters.begin_rate(now, end);
             }
         }
-        if self.congestion.governs() {
+        if !PLAIN && self.congestion.governs() {
             self.tell_control(now, sequence_len);
         }
         debug_assert!(
@@ -312,12 +336,15 @@ impl Connection {
             && chosen.start - self.snd.una() > u64::from(self.snd.mss());
         self.snd.set_last_sent(now);
         self.snd.begin_wait(now);
+        if PLAIN {
+            return self.keep_loss_timers::<PLAIN>(now, same_burst);
+        }
         match self.timers.retransmit() {
             // early data: the SYN-ACK's timer comes first
             _ if !self.state.is_synchronized() => {}
             Some((_, Expiry::Timeout | Expiry::Reorder)) if chosen.resend => {}
-            _ if !chosen.resend => self.keep_loss_timers(now, same_burst),
-            _ => self.arm_loss_timers(now),
+            _ if !chosen.resend => self.keep_loss_timers::<PLAIN>(now, same_burst),
+            _ => self.arm_loss_timers::<false>(now),
         }
     }
 
@@ -342,13 +369,7 @@ impl Connection {
     /// Takes note of what holds the sender back from now on.
     #[inline]
     pub(crate) fn account_limits(&mut self, now: Instant) {
-        self.account_limits_to(now, self.snd.data_end());
-    }
-
-    /// The same where the application has written up to `data_end`.
-    #[inline(always)]
-    pub(crate) fn account_limits_to(&mut self, now: Instant, data_end: u64) {
-        let by = self.snd.limited_by(data_end);
+        let by = self.snd.limited_by();
         self.counters.limited.set(by, now.as_nanos());
     }
 }

@@ -35,7 +35,7 @@ impl Connection {
 
     /// Returns whether what is sent is spread over time.
     #[inline]
-    fn is_paced(&self) -> bool {
+    pub(crate) fn is_paced(&self) -> bool {
         self.config.pacing || self.congestion.may_pace()
     }
 

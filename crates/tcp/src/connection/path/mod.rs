@@ -63,6 +63,11 @@ struct PathClaim {
 }
 
 impl PathMtu {
+    /// Segments have the size that they keep.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.as_ref().is_none_or(|known| known.limit.is_none() && known.search.is_none())
+    }
+
     fn known(&mut self) -> &mut Known {
         self.0.get_or_insert_default()
     }
@@ -194,6 +199,7 @@ impl Connection {
 
     /// Segments of at most `mss` bytes from now on, options included.
     fn resize_segments(&mut self, mss: u16) {
+        self.begin_rare();
         Arc::make_mut(&mut self.config).mss = mss;
         if self.state.is_synchronized() {
             self.set_mss();

@@ -52,6 +52,7 @@ impl Connection {
         self.congestion.on_delivery(&mut self.window, &sample);
     }
 
+    #[inline(always)]
     pub(super) fn grow(&mut self, now: Instant, ack: &Acked, bytes: u64) {
         if bytes == 0 || ack.echoed {
             return;
@@ -79,7 +80,6 @@ impl Connection {
             cwnd_limited,
             rtt: (!rtt.is_zero()).then_some(rtt),
             srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt().unwrap_or_default(),
             una: self.snd.una(),
             nxt: self.snd.nxt(),
         };

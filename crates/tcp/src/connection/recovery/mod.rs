@@ -76,6 +76,7 @@ pub(crate) struct Recovery {
 }
 
 /// An ACK as recovery sees it.
+#[derive(Default)]
 pub(crate) struct Acked {
     pub(crate) delivery: Delivery,
     /// Cumulatively acknowledged, FIN included.
@@ -121,6 +122,11 @@ impl Recovery {
     #[inline(always)]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_open() && !self.probe.is_out()
+    }
+
+    /// Nothing is to be repaired or probed for.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_at_rest() && !self.is_probe_due() && !self.force_resend
     }
 
     /// One segment may be sent again whatever the window says.
@@ -192,8 +198,22 @@ impl Recovery {
 
 impl Connection {
     /// Runs loss detection and moves the window after an ACK that was taken into the scoreboard.
-    pub(crate) fn on_delivery(&mut self, now: Instant, ack: &Acked) {
+    #[inline(always)]
+    pub(crate) fn on_delivery<const PLAIN: bool>(&mut self, now: Instant, ack: &Acked) {
         self.counters.delivered_bytes += ack.delivery.bytes;
+        let (una, nxt) = (self.snd.una(), self.snd.nxt());
+        self.counters.measure_rate(now, una, nxt, self.snd.data_end());
+        if PLAIN {
+            // in order, RACK waits for nothing
+            self.recovery.on_delivered(now, ack);
+            self.grow(now, ack, ack.acked);
+        } else {
+            self.judge_delivery(now, ack);
+        }
+    }
+
+    /// Finds what is lost after such an ACK, and whether that ends a recovery.
+    fn judge_delivery(&mut self, now: Instant, ack: &Acked) {
         if ack.echoed {
             self.counters.rare().delivered_ce_bytes += ack.delivery.bytes;
         }
@@ -202,8 +222,6 @@ impl Connection {
         self.end_probe(now, ack);
         self.note_reordering(ack);
         self.judge_mtu_probe();
-        let (una, nxt) = (self.snd.una(), self.snd.nxt());
-        self.counters.measure_rate(now, una, nxt, self.snd.data_end());
         let (mut newly_lost, delivered);
         if self.negotiated.sack {
             self.recovery.on_delivered(now, ack);
@@ -258,6 +276,7 @@ impl Connection {
     /// All that is outstanding is to be sent again, and the congestion control is not told: the
     /// network lost nothing.
     pub(crate) fn send_all_again(&mut self) {
+        self.begin_rare();
         let bytes = self.board.mark_lost(self.snd.una(), self.snd.nxt());
         trace!(self, TRACE, "segments marked lost", bytes = bytes);
         self.recovery.force_resend();

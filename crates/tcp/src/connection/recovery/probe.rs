@@ -97,29 +97,29 @@ impl Connection {
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged
     /// (RFC 8985 7.2).
     #[inline]
-    pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
+    pub(crate) fn arm_loss_timers<const PLAIN: bool>(&mut self, now: Instant) {
         if self.snd.is_all_acked() {
             return self.restart_retransmit(now);
         }
-        self.arm_loss_timers_since(now, now);
+        self.arm_loss_timers_since::<PLAIN>(now, now);
     }
 
     /// After new data was sent: the time-out runs on (RFC 6298 5.1); a loss probe is put off (RFC
     /// 8985 7.2), but not beyond that. With `same_burst` the timers were started by the segment
     /// before, at the same moment.
     #[inline(always)]
-    pub(crate) fn keep_loss_timers(&mut self, now: Instant, same_burst: bool) {
+    pub(crate) fn keep_loss_timers<const PLAIN: bool>(&mut self, now: Instant, same_burst: bool) {
         match self.timers.retransmit() {
             Some((_, Expiry::Reorder)) => {}
             Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst => {}
-            Some((_, Expiry::Timeout)) if !self.may_probe() => {}
+            Some((_, Expiry::Timeout)) if !PLAIN && !self.may_probe() => {}
             Some((_, Expiry::Timeout | Expiry::LossProbe)) => {
                 // a recovery that ended may have begun the time-out anew
                 let due = |since: &Instant| since.as_nanos() + self.rtt.rto_ns() <= now.as_nanos();
                 let since = self.snd.waiting_since().filter(|since| !due(since));
-                self.arm_loss_timers_since(now, since.unwrap_or(now));
+                self.arm_loss_timers_since::<PLAIN>(now, since.unwrap_or(now));
             }
-            _ => self.arm_loss_timers(now),
+            _ => self.arm_loss_timers::<PLAIN>(now),
         }
     }
 
@@ -135,9 +135,9 @@ impl Connection {
     /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the
     /// time-out runs since `since`.
     #[inline]
-    fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
+    fn arm_loss_timers_since<const PLAIN: bool>(&mut self, now: Instant, since: Instant) {
         debug_assert!(!self.snd.is_all_acked(), "nothing is outstanding");
-        if !self.may_probe() {
+        if !PLAIN && !self.may_probe() {
             return self.restart_retransmit(since);
         }
         let mut wait_ms = match self.rtt.srtt_ns() {

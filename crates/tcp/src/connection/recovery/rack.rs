@@ -85,10 +85,11 @@ impl Rack {
 
 impl Recovery {
     /// RFC 8985 6.2 step 2, for an ACK that delivered something.
+    #[inline(always)]
     pub(super) fn on_delivered(&mut self, now: Instant, ack: &Acked) {
         let Some(newest) = ack.delivery.rack else { return };
-        let rtt = now.saturating_duration_since(newest.0);
-        self.rack.advance(newest, rtt.as_nanos() as u64);
+        let rtt_ns = now.as_nanos().saturating_sub(newest.0.as_nanos());
+        self.rack.advance(newest, rtt_ns);
     }
 
     /// Returns how long to wait for what may only be late: not at all while recovering, or with as
