@@ -144,10 +144,10 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Puts items as long as there is room, and shows them to the consumer at once. Returns how
-    /// many, and whether the ring was empty.
+    /// Puts items as long as there is room, as [`put`](Self::put) does; the consumer sees all of
+    /// them at once. Returns how many.
     #[inline]
-    pub fn push_bulk(&mut self, items: &mut impl Iterator<Item = T>) -> (usize, bool) {
+    pub fn put_bulk(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
         let room = self.room(self.shared.slots.len().min(items.size_hint().0.max(1)));
         let (slots, mask, mut count) = (&*self.shared.slots, self.shared.mask(), 0);
         while count < room {
@@ -157,10 +157,9 @@ impl<T> Producer<T> {
             slot.with_mut(|p| unsafe { (*p).write(item) });
             count += 1;
         }
-        match count {
-            0 => (0, false),
-            n => (n, self.publish(self.tail.wrapping_add(n))),
-        }
+        self.tail = self.tail.wrapping_add(count);
+        self.shared.tail.store(self.tail, Ordering::Release);
+        count
     }
 
     #[inline]
@@ -371,7 +370,7 @@ mod tests {
         assert_eq!(consumer.pop_bulk(3, |i| out.push(i)), 3);
         assert_eq!(consumer.pop_bulk(3, |i| out.push(i)), 1);
         assert_eq!((out, consumer.pop()), (vec![1, 2, 3, 4], None));
-        assert_eq!(producer.push_bulk(&mut (0..9)), (4, true));
+        assert_eq!(producer.put_bulk(&mut (0..9)), 4);
         drop(producer);
         assert!(consumer.is_closed() && !consumer.is_empty());
     }
@@ -397,7 +396,7 @@ mod tests {
         let thread = thread::spawn(move || {
             let mut items = (0..rounds).peekable();
             while items.peek().is_some() {
-                if producer.push_bulk(&mut items.by_ref().take(17)).0 == 0 {
+                if producer.put_bulk(&mut items.by_ref().take(17)) == 0 {
                     thread::yield_now();
                 }
             }

@@ -566,7 +566,7 @@ fn rings_survive_what_they_are_given() {
     let mut seen = Vec::new();
     for round in 0..20 {
         OURS.set(false);
-        quietly(|| producer.push_bulk(&mut liar));
+        quietly(|| producer.put_bulk(&mut liar));
         quietly(|| {
             consumer.pop_bulk(usize::MAX, |item| {
                 seen.push(item);

@@ -86,7 +86,7 @@ fn all_arrive(packets: u64, table: &mut Table) {
         loop {
             // Closed, then empty, is the end: asked in this order.
             let closed = consumer.is_closed();
-            let n = consumer.pop_bulk(BURST, |packet| {
+            let n = consumer.poll_bulk(BURST, |packet| {
                 wrong += u64::from(packet.meta().flow_hash != taken as u32);
                 taken += 1;
             });
@@ -113,7 +113,7 @@ fn all_arrive(packets: u64, table: &mut Table) {
         let mut items = burst.drain(..);
         let mut idle = Idle::default();
         while items.len() != 0 {
-            if producer.push_bulk(&mut items).0 == 0 {
+            if producer.put_bulk(&mut items) == 0 {
                 idle.wait();
             }
         }

@@ -1,6 +1,7 @@
 /* The cases of benches/packet.rs on DPDK's mempool, mbuf and ring; spoken to through a pipe. */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <rte_eal.h>
@@ -8,6 +9,8 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_ring.h>
+
+#define SLICE 8192
 
 static struct rte_mempool *pool;
 static struct rte_ring *ring;
@@ -55,22 +58,36 @@ static int taker(void *arg)
     return 0;
 }
 
-static void cross(int operations)
+static int by_size(const void *a, const void *b)
+{
+    double difference = *(const double *)a - *(const double *)b;
+    return (difference > 0) - (difference < 0);
+}
+
+/* Nanoseconds of the slice that a quarter of all are faster than. */
+static double cross(int operations)
 {
     struct rte_mbuf *burst[32];
-    unsigned other = rte_get_next_lcore(-1, 1, 0);
+    static double slices[1 << 12];
+    unsigned other = rte_get_next_lcore(-1, 1, 0), count = operations / SLICE;
     rte_eal_remote_launch(taker, &operations, other);
-    for (int done = 0; done < operations; done += 32) {
-        while (rte_pktmbuf_alloc_bulk(pool, burst, 32))
-            rte_pause();
-        for (unsigned n = 0; n < 32;) {
-            unsigned put = rte_ring_sp_enqueue_burst(ring, (void **)burst + n, 32 - n, NULL);
-            if (!put)
+    for (unsigned slice = 0; slice < count; slice++) {
+        double start = now();
+        for (int done = 0; done < SLICE; done += 32) {
+            while (rte_pktmbuf_alloc_bulk(pool, burst, 32))
                 rte_pause();
-            n += put;
+            for (unsigned n = 0; n < 32;) {
+                unsigned put = rte_ring_sp_enqueue_burst(ring, (void **)burst + n, 32 - n, NULL);
+                if (!put)
+                    rte_pause();
+                n += put;
+            }
         }
+        slices[slice] = (now() - start) / SLICE;
     }
     rte_eal_wait_lcore(other);
+    qsort(slices, count, sizeof *slices, by_size);
+    return slices[count / 4];
 }
 
 int main(int argc, char **argv)
@@ -90,9 +107,11 @@ int main(int argc, char **argv)
             single(outstanding, operations);
         else if (!strncmp(name, "bulk", 4))
             bulk(outstanding, operations);
-        else if (!strncmp(name, "cross", 5))
-            cross(operations);
-        else {
+        else if (!strncmp(name, "cross", 5)) {
+            printf("=%f\n", cross(operations));
+            fflush(stdout);
+            continue;
+        } else {
             printf("=nan\n");
             fflush(stdout);
             continue;

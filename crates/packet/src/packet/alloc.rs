@@ -50,10 +50,11 @@ impl Pool {
     /// as it has room and the pool frames. Returns their number.
     pub fn alloc_bulk(&self, headroom: usize, n: usize, batch: &mut PacketBatch) -> usize {
         let n = n.min(batch.room());
+        let (mut frames, mut filling) = (self.taking_frames(), batch.filling());
         for done in 0..n {
-            let Some(packet) = self.alloc(headroom) else { return done };
-            let pushed = batch.push(packet);
-            debug_assert!(pushed.is_ok());
+            let Some(frame) = frames.take() else { return done };
+            frame.reset_frame(headroom);
+            filling.put(Packet::from_ring(frame));
         }
         n
     }

@@ -2,6 +2,7 @@
 
 use super::Packet;
 use crate::limits::BATCH_LIMIT;
+use crate::memory::Releasing;
 use std::fmt;
 
 /// Up to [`BATCH_LIMIT`] packets, first in, first out, in place: no heap.
@@ -214,7 +215,17 @@ impl PacketBatch {
 
     /// Drops all packets.
     pub fn clear(&mut self) {
-        self.drain().for_each(drop);
+        let Some(first) = self.front() else { return };
+        let mut releasing = Releasing::like(first.0);
+        for packet in self.drain_front(BATCH_LIMIT) {
+            let last = packet.0;
+            if last.next() == last && releasing.release_sole_frame(last) {
+                std::mem::forget(packet);
+            } else {
+                drop(packet);
+                releasing.look_again();
+            }
+        }
     }
 }
 
@@ -390,5 +401,27 @@ mod tests {
         other.drain_front(99).for_each(drop);
         assert!(other.is_empty());
         assert_eq!(pool.stats().used_frames, 0);
+    }
+
+    #[test]
+    fn a_batch_of_all_kinds_is_given_up_at_once() {
+        let (pool, other) = (PoolConfig::fixed(1000), PoolConfig::fixed(100));
+        let (pool, other) = (Pool::new(pool).unwrap(), Pool::new(other).unwrap());
+        let mut batch = PacketBatch::new();
+        for _ in 0..8 {
+            assert_eq!(pool.alloc_bulk(0, 3, &mut batch), 3);
+            let chain = pool.alloc_chain(0, 5000).unwrap();
+            let shared = Packet::from_slice(&pool, 0, b"shared").unwrap();
+            let view = shared.view(&pool, 0, 6).unwrap();
+            let all = [chain, shared, view, other.alloc(0).unwrap()];
+            all.into_iter().for_each(|packet| batch.push(packet).unwrap());
+        }
+        let kept = batch.pop().unwrap();
+        batch.clear();
+        assert!(batch.is_empty());
+        drop(kept);
+        assert_eq!((pool.stats().used_frames, other.stats().used_frames), (0, 0));
+        assert_eq!(pool.stats().free_views, pool.stats().views);
+        assert_eq!(other.alloc_bulk(0, 200, &mut batch), BATCH_LIMIT);
     }
 }

@@ -180,11 +180,11 @@ impl PairEnd {
     }
 
     /// Sends the first packets of the batch, as far as they go into the ring as they are and there
-    /// is room. Whether the ring was empty.
+    /// is room. Returns how many.
     #[inline]
-    fn send_run(&mut self, batch: &mut PacketBatch) -> bool {
+    fn send_run(&mut self, batch: &mut PacketBatch) -> usize {
         if self.cutting.is_some() {
-            return false;
+            return 0;
         }
         let Self { tx, capabilities, offload, stats, .. } = self;
         let mut ready = Ready {
@@ -193,10 +193,10 @@ impl PairEnd {
             offload: *offload,
             bytes: 0,
         };
-        let (count, edge) = tx.push_bulk(&mut ready);
+        let count = tx.put_bulk(&mut ready);
         stats.tx_packets += count as u64;
         stats.tx_bytes += ready.bytes;
-        edge
+        count
     }
 
     /// Goes on with a super-segment for which there was no room, and that nobody has any more to
@@ -338,23 +338,23 @@ impl Link for PairEnd {
         if before == 1 && self.send_only(batch) {
             return Ok(1);
         }
-        let mut was_empty = self.send_run(batch);
+        let mut sent = self.send_run(batch);
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
             Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
         while !outgoing.is_finished() {
-            let (count, edge) = tx.push_bulk(&mut outgoing);
-            was_empty |= edge;
+            let count = tx.put_bulk(&mut outgoing);
+            sent += count;
             if count == 0 && !outgoing.is_finished() {
                 outgoing.stats.tx_full += 1;
                 self.blocked = true;
                 break;
             }
         }
-        // The ring fences when it publishes. It was not empty: the peer has yet to look, and will
-        // not sleep.
-        if was_empty && self.peer.0.notify(FRAMES) {
-            self.stats.wakeups += 1;
+        if sent != 0 {
+            // As in `send`.
+            self.barrier.light();
+            self.stats.wakeups += u64::from(self.peer.0.notify(FRAMES));
         }
         Ok(before - batch.len())
     }

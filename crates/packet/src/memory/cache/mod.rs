@@ -239,7 +239,7 @@ impl<'a> Taking<'a> {
     /// Takes a free one.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Entry> {
-        match self.magazine.and_then(Magazine::pop) {
+        match self.magazine.and_then(Magazine::pop_ahead) {
             Some(entry) => Some(entry),
             None => self.take_slowly(),
         }

@@ -87,19 +87,29 @@ impl Releasing<'_> {
         }
     }
 
+    /// Gives up a frame as [`release_sole_frame`] does, into the magazine that is known. Returns
+    /// false, with nothing done, where that is not possible.
+    #[inline(always)]
+    pub(crate) fn release_sole_frame(&self, entry: Entry) -> bool {
+        let is_plain = entry.tag() == self.tag && entry.refs().is_sole();
+        is_plain && self.cache.is_some_and(|cache| cache.frames.push(entry))
+    }
+
+    /// Looks for the magazines again: a call that gave something up by another way may have made
+    /// some, and retired others.
+    pub(crate) fn look_again(&mut self) {
+        self.cache = cached(self.tag);
+    }
+
     #[inline(never)]
     fn release_other(&mut self, entry: Entry) -> u32 {
         // A frame that was handed over as a packet, and that has been sent, may go into the cache.
-        let is_sole_frame = |cache: &&Cache| {
-            entry.tag() == self.tag && entry.refs().is_sole() && cache.frames.push(entry)
-        };
-        if self.cache.as_ref().is_some_and(is_sole_frame) {
+        if self.release_sole_frame(entry) {
             return FRAME_UNITS;
         }
         let units = entry.units();
         release(entry);
-        // The call may have made a cache, and retired others.
-        self.cache = cached(self.tag);
+        self.look_again();
         units
     }
 }

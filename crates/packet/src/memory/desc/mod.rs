@@ -427,6 +427,19 @@ impl Entry {
         prefetch(base.wrapping_add(self.offset()));
     }
 
+    /// Asks the processor, where it can be asked, to bring the descriptor into this core's cache and
+    /// to take it out of those of others.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_write(self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint, which touches nothing. (The intrinsic asks to read, where the compiler is
+        // not told of a processor that has the instruction; others take it for none.)
+        unsafe {
+            let at = self.as_ptr();
+            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+    }
+
     /// Returns the bytes of this entry. The caller bounds `'a` by its hold on the entry.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
