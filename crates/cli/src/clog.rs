@@ -49,8 +49,8 @@ pub use with::clog;
 #[cfg(feature = "clogs")]
 mod with {
     use millstream_lab::clog::{CLOGS, Options, find};
-    use millstream_lab::probe::{Want, watch_kernel};
     use millstream_lab::runner::Interrupt;
+    use millstream_observe::probe::{Want, watch_kernel};
 
     use super::{Arguments, Error, ExitCode};
     use crate::output::{out, say, write_whole};

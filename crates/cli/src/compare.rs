@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::compare::{compare_sets, flame};
+use millstream_diagnose::sets::{compare_sets, flame};
 use millstream_lab::investigate::{Options, explain};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 use serde_json::to_string;
 
-use crate::investigate;
-use crate::kept;
 use crate::output::{self, full_path};
 use crate::values::Database;
+use crate::{investigate, kept};
 
 /// For `compare --help`.
 pub const HELP: &str = "\

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use millstream_diagnose::join::{Kept, beside, pool};
 use millstream_foreign::{command, shown};
-use millstream_lab::join::{Kept, beside, pool};
 use millstream_lab::report;
 use millstream_plan::{Definition, builtins};
 use millstream_record::error::Error;

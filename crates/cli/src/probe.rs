@@ -9,17 +9,17 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use millstream_diagnose::cost;
+use millstream_diagnose::flame::flame_graph;
 use millstream_foreign::shown;
 use millstream_lab::guard::Watchdog;
-use millstream_lab::probe::{
-    Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
-};
-use millstream_lab::report::cost;
-use millstream_lab::report::flame::flame_graph;
 use millstream_lab::report::kernel::text;
 use millstream_lab::runner::Interrupt;
-use millstream_lab::watch::{cpu_json, cpu_sheet};
+use millstream_observe::probe::{
+    Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
+};
 use millstream_observe::table::{CpuTable, Row};
+use millstream_observe::watch::{cpu_json, cpu_sheet};
 use millstream_record::error::Error;
 use serde_json::{Value, json};
 

@@ -10,6 +10,8 @@
 //!   resource.
 //! - [`scaling`] answers which functions cost more the more threads there are.
 //! - [`suspects`](mod@suspects) orders those that fit by how much each explains.
+//! - [`mod@features`] reads features of runs from their records, [`groups`](mod@groups) puts those runs together that count and are
+//!   of one configuration, [`join`] reads several experiments as one, [`sets`] says what changed between two sets.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
 //!
@@ -21,11 +23,17 @@
 
 pub mod causes;
 pub mod compare;
+pub mod cost;
+pub mod features;
+pub mod flame;
+pub mod groups;
 pub mod histogram;
+pub mod join;
 pub mod modes;
 pub mod resources;
 pub mod scaling;
 pub mod separate;
+pub mod sets;
 pub mod stats;
 pub mod suspects;
 pub mod units;

@@ -23,10 +23,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use millstream::link::netdev;
+use millstream_netlink::{Interface, MaxSizes, Netlink, OFFLOAD_FEATURES, set_features};
+use millstream_record::error::Error;
 
 use crate::namespace::Namespace;
-use crate::netlink::{Interface, MaxSizes, Netlink, OFFLOAD_FEATURES, set_features};
-use millstream_record::error::Error;
 pub use routed::{Router, steer_from};
 use settings::Settings;
 

@@ -1,10 +1,11 @@
 //! Proof of the path: the bytes that applications report must have crossed the
 //! interface under test, and no other interface of the two hosts.
 
+use millstream_netlink::Interface;
+use millstream_record::PathProof;
+
 use crate::hosts::Counters;
 use crate::limits;
-use crate::netlink::Interface;
-use millstream_record::PathProof;
 
 /// What the applications say they moved, over the whole life of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,6 +20,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use millstream::link::netdev::Rings;
+use millstream_netlink::set_features;
+use millstream_record::error::Error;
+use millstream_record::own_folder::OwnFolder;
 use nix::sys::statfs::{
     CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs,
 };
@@ -27,9 +30,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::leftovers::{ProcessIdentity, StateDir};
 use crate::namespace;
-use crate::netlink::set_features;
-use millstream_record::error::Error;
-use millstream_record::own_folder::OwnFolder;
 
 /// End of a journal's name.
 const ENDING: &str = "undo";

@@ -5,31 +5,25 @@
 
 #[cfg(feature = "clogs")]
 pub mod clog;
-pub mod compare;
-pub mod environment;
-pub mod features;
-pub mod groups;
 pub mod guard;
 pub mod hosts;
 pub mod impair;
 pub mod integrity;
 mod interrupt;
 pub mod investigate;
-pub mod join;
 pub mod journal;
 pub mod leftovers;
 pub mod limits;
+#[cfg(test)]
+#[path = "../../diagnose/src/features/made_up.rs"]
+mod made_up;
 pub mod namespace;
 pub mod player;
 mod priority;
 pub mod privilege;
-pub mod probe;
 pub mod remote;
 pub mod report;
 pub mod runner;
 pub mod transport;
-pub mod watch;
 pub mod worker;
 pub mod workload;
-
-pub use millstream_netlink as netlink;

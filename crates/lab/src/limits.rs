@@ -81,16 +81,9 @@ pub const PATH_LATE_US: u64 = 1_000;
 pub const PATH_LATE_ROUND_TRIPS: f64 = 0.05;
 /// So often is a run done again whose path was late, or whose CPUs were apart, at most.
 pub const RUN_REPEATS: u32 = 3;
-/// Two CPUs are apart from so many times the least distance on that the experiment has seen. Siblings of a core
-/// and cores that share a cache differ by less, those of different caches and sockets by more.
-pub const CPUS_APART_TIMES: f64 = 3.5;
 /// One run in so many of an experiment may be done again for that, in all.
 pub const CPUS_APART_RUNS_PART: u32 = 4;
 /// How long a run waits for its CPUs to be near.
 pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
 /// Between two looks meanwhile.
 pub const CPUS_LOOK_MS: u64 = 50;
-/// Sockets that one look at this machine shows, those with the most in their queues and the most moved.
-pub const SOCKETS_SHOWN: usize = 1024;
-/// Sockets whose counters are kept from one look to the next; others have no rates.
-pub const SOCKETS_KEPT: usize = 65_536;

@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
-use nix::sched::{CloneFlags, unshare};
-
 use millstream_record::error::Error;
+use nix::sched::{CloneFlags, unshare};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -124,7 +123,7 @@ mod tests {
         assert_eq!(inside, namespace.inode());
         assert_ne!(inside, current_inode().unwrap());
         let names: Vec<String> = namespace.run(|| {
-            let links = crate::netlink::Netlink::route().unwrap().interfaces().unwrap();
+            let links = millstream_netlink::Netlink::route().unwrap().interfaces().unwrap();
             links.into_iter().map(|i| i.name).collect()
         });
         assert!(names.contains(&"lo".to_owned()), "{names:?}");

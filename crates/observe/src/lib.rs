@@ -1,7 +1,7 @@
-//! Observes a machine under a network load: counters of `/proc`, and BPF programs that count in the
-//! kernel.
+//! Observes a machine under a network load: counters of `/proc` and netlink, BPF programs that count in the
+//! kernel, probes that put both into the record of a run, and one look at all of it.
 //!
-//! It works for any program on any Linux and knows nothing of a laboratory. Each way of looking is
+//! It works for any program on any Linux and knows nothing of how a run is made. Each way of looking is
 //! optional: what cannot look here is [`Absent`] with the reason, and is never a zero. Nothing on
 //! the machine is changed: programs and events belong to descriptors of this process and are gone
 //! with it, whatever ends it.
@@ -11,6 +11,7 @@
 
 pub mod bpf;
 pub mod doctor;
+pub mod environment;
 mod exports;
 #[cfg(all(
     target_endian = "little",
@@ -24,9 +25,11 @@ pub mod faults;
 #[path = "no_faults.rs"]
 pub mod faults;
 pub mod names;
+pub mod probe;
 pub mod proc;
 pub mod symbols;
 pub mod table;
+pub mod watch;
 
 use std::fmt;
 

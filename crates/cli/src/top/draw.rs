@@ -1,6 +1,6 @@
 //! The screen of `top`: lines above, tables below each other, a line at the bottom.
 
-use millstream_lab::watch::{Cell, Moment, Sheet, Subject, summary};
+use millstream_observe::watch::{Cell, Moment, Sheet, Subject, summary};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -166,8 +166,8 @@ fn table(
 mod tests {
     use std::time::Duration;
 
-    use millstream_lab::probe::Absent;
-    use millstream_lab::watch::Watch;
+    use millstream_observe::probe::Absent;
+    use millstream_observe::watch::Watch;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent};

@@ -9,16 +9,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use millstream_lab::probe::{Absent, Want, kernel, watch_kernel};
 use millstream_lab::runner::Interrupt;
-use millstream_lab::watch::{Choice, Moment, Subject, Watch, moment_json, sheet, summary};
+use millstream_observe::probe::{Absent, Want, kernel, watch_kernel};
+use millstream_observe::watch::{Choice, Moment, Subject, Watch, moment_json, sheet, summary};
 use millstream_record::error::Error;
+use screen::{Action, Screen};
+use terminal::{Event, Terminal};
 
 use crate::exits;
 use crate::output::{out, out_json, say};
 use crate::values::{seconds, whole};
-use screen::{Action, Screen};
-use terminal::{Event, Terminal};
 
 /// For `top --help`.
 pub const HELP: &str = "\

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_lab::watch::{Choice, Moment, Sheet, Subject, sheet};
+use millstream_observe::watch::{Choice, Moment, Sheet, Subject, sheet};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// A wish that a key stands for.

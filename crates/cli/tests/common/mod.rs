@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use millstream_lab::netlink::Netlink;
+use millstream_netlink::Netlink;
 use millstream_record::RunRecord;
 use millstream_record::store::Store;
 

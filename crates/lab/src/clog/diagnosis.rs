@@ -1,12 +1,12 @@
 //! What the laboratory's catalogue of causes says of runs, and whether that names the clog.
 
 use millstream_diagnose::causes::{BY_THREADS, built_in};
+use millstream_diagnose::features::by_threads;
+use millstream_record::RunRecord;
 use serde::Serialize;
 
 use super::{CLOGS, Clog};
-use crate::features::by_threads;
 use crate::investigate::{Options, explain_by};
-use millstream_record::RunRecord;
 
 /// What is said of the runs of one variant.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -27,7 +27,7 @@ use serde::Serialize;
 
 pub use diagnosis::{Diagnosis, Named};
 
-use crate::probe::{Config, Sampler};
+use millstream_observe::probe::{Config, Sampler};
 use millstream_record::THREADS;
 use millstream_record::error::Error;
 use millstream_record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};

@@ -2,7 +2,7 @@
 //! is counted. Nothing here depends on how fast that is.
 
 use super::*;
-use crate::features::made_up;
+use crate::made_up;
 
 /// What a run of `name` says at a level.
 fn run(name: &str, level: u64, clogged: bool) -> BTreeMap<String, f64> {

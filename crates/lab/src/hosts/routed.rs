@@ -4,14 +4,14 @@ use std::{fs, io};
 
 use millstream::link::LinkError;
 use millstream::link::netdev::{self, ReceiveSteering};
+use millstream_netlink::{OFFLOAD_FEATURES, set_features};
+use millstream_record::error::Error;
 
 use super::{
     FAR_INTERFACE, Hosts, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE, PREFIX_V4, PREFIX_V6, Path,
     join_by_veth,
 };
 use crate::namespace::Namespace;
-use crate::netlink::{OFFLOAD_FEATURES, set_features};
-use millstream_record::error::Error;
 
 /// Who hands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::environment;
+use millstream_observe::environment;
 
 /// Where the kernel shows the settings of the calling thread's namespace.
 const ROOT: &str = "/proc/sys/net";

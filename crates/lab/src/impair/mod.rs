@@ -24,7 +24,7 @@ pub use forwarder::Forwarder;
 pub use units::{duration, prefix};
 
 use crate::limits;
-use crate::netlink::Netlink;
+use millstream_netlink::Netlink;
 use millstream_record::error::Error;
 
 /// One of the two devices.

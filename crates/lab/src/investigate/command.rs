@@ -7,7 +7,11 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use millstream_diagnose::causes::Force;
+use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
+use millstream_observe::probe::{Config, Host, NetSource, Sampler};
+use millstream_record::error::Error;
+use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -22,11 +26,7 @@ use crate::interrupt::Interrupt;
 use crate::journal::Journal;
 use crate::leftovers::StateDir;
 use crate::priority;
-use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::remote::WorkerProgram;
-use millstream_diagnose::stats::Rng;
-use millstream_record::error::Error;
-use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);

@@ -1,13 +1,13 @@
 //! The first half of an investigation, of runs that are there: nothing is run, and nothing is forced.
 
 use millstream_diagnose::causes::{Cause, Force};
+use millstream_diagnose::features::{by_threads, threads_of};
 use millstream_diagnose::scaling::Scaling;
 use millstream_plan::Workload;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, THREADS, configuration_label};
 
 use super::{Investigation, Options, Subject, look};
-use crate::features::{by_threads, threads_of};
 
 /// Runs that were kept, as what is investigated.
 struct Stored {
@@ -140,7 +140,7 @@ fn explain_as(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::features::made_up;
+    use crate::made_up;
     use millstream_diagnose::causes::built_in;
     use millstream_record::keys;
 

@@ -1,13 +1,13 @@
 //! The confirming runs: suspects are forced to each of their levels, and judged by what that changes.
 
 use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
+use millstream_diagnose::features::features;
 use millstream_diagnose::separate::Separation;
 use millstream_diagnose::verdict::{Contrast, Judgement, Level, Verdict, judge, judge_limit};
-
-use super::{Investigation, Options, Subject};
-use crate::features::features;
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
+
+use super::{Investigation, Options, Subject};
 
 /// Forces the first suspects that can be forced here, and what the user has tried; judges each suspect that is forced so. An
 /// error or an interrupt leaves the verdict open.

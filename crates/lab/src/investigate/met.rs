@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use millstream_diagnose::flame::{flame_difference_within, flame_graph_within};
 use millstream_diagnose::modes::Mode;
-use millstream_foreign::shown;
-use serde::{Deserialize, Serialize};
-
-use crate::report::flame::{flame_difference_within, flame_graph_within};
 use millstream_diagnose::units::significant;
+use millstream_foreign::shown;
 use millstream_record::{KernelActivity, RunRecord, StackRecord};
+use serde::{Deserialize, Serialize};
 
 /// Senders and waiters that are told.
 const SHOWN: usize = 5;

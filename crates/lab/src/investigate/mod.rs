@@ -45,7 +45,7 @@ pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;
 
-use crate::features::features;
+use millstream_diagnose::features::features;
 use millstream_record::error::Error;
 use millstream_record::{FORMAT_VERSION, RunRecord};
 

@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use millstream_foreign::{shown, to_parse};
+use millstream_observe::probe::{Host, NetSource};
+use millstream_record::error::Error;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use regex::Regex;
 
 use crate::priority;
-use crate::probe::{Host, NetSource};
 use crate::remote::WorkerProgram;
-use millstream_record::error::Error;
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);

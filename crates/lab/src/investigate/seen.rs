@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use millstream_diagnose::cost::costs;
 use millstream_diagnose::histogram::{self, Buckets};
 use millstream_diagnose::modes::Mode;
+use millstream_diagnose::sets::histograms_of;
 use millstream_diagnose::stats::median;
-use serde::{Deserialize, Serialize};
-
-use crate::compare::histograms_of;
-use crate::report::cost::costs;
 use millstream_record::{Probes, RunRecord};
+use serde::{Deserialize, Serialize};
 
 /// Steps of a run over time at most; of a longer one several are one.
 const STEPS: usize = 120;

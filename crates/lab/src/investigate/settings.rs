@@ -7,12 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use millstream::link::netdev::Rings;
+use millstream_netlink::{Netlink, OFFLOAD_FEATURES, features_off};
+use millstream_record::error::Error;
 
 use super::quota::no_quota;
 use super::subject::KEEP;
 use crate::journal::{Journal, is_interface, sysctl_path};
-use crate::netlink::{Netlink, OFFLOAD_FEATURES, features_off};
-use millstream_record::error::Error;
 
 /// Where the kernel tells of interfaces. Those of the namespace that `/sys` was mounted in.
 const INTERFACES: &str = "/sys/class/net";

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use millstream_netlink::{Interface, Netlink};
+use millstream_observe::environment;
+use millstream_observe::probe::{Config, Host, NetSource, Sampler};
+
 use super::message::{Answer, FarJob, FarSide, InterfaceBytes, Request};
 use super::wire::{Receiver, Sender};
 use super::{WorkerProcess, WorkerProgram};
-use crate::environment;
 use crate::interrupt::Interrupt;
-use crate::netlink::{Interface, Netlink};
-use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::worker::{Command, Job, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 

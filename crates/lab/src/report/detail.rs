@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::metric;
-use crate::groups::groups;
+use millstream_diagnose::groups::groups;
 use millstream_record::RunRecord;
+
+use super::metric;
 
 /// Runs that a page looks at one by one: beyond it these are chosen.
 const RUNS: usize = 600;

@@ -1,12 +1,13 @@
 //! A cause that was forced away and let back in: whether it is proved. The wake-up of idle CPUs is the one that can be
 //! forced as yet (`idle_latency_us`).
 
+use millstream_diagnose::groups::compare;
+use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM};
+use millstream_record::{RunRecord, keys};
+
 use super::metric::Better;
 use super::model::{Case, Model, Row, Table};
 use super::verdict::ratio_with_interval;
-use crate::groups::compare;
-use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM};
-use millstream_record::{RunRecord, keys};
 
 const FACTOR: &str = "idle_latency_us";
 /// The level that lets CPUs sleep as ever.

@@ -1,9 +1,10 @@
 //! The levels of a factor against the first of them, all else being equal: what a setting changes on one stack.
 
+use millstream_diagnose::groups::compare;
+use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM};
+
 use super::model::{Case, Model, Row, Table};
 use super::verdict::{judgement, ratio_with_interval};
-use crate::groups::compare;
-use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM};
 
 /// One line for each level of a factor but the first, each case it is in, and each row: `tcp_stream, offload=off
 /// against on, millstream: throughput 0.62 (0.58 to 0.66) worse, CPU per GB 1.31 (1.20 to 1.40) worse`.

@@ -3,10 +3,8 @@
 //! All three show the same numbers: they are computed once, in [`Report::new`], and written by the
 //! same functions.
 
-pub mod cost;
 pub(crate) mod detail;
 mod distance;
-pub mod flame;
 mod forced;
 mod html;
 mod idle;

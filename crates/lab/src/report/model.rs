@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::metric::{self, Metric};
-use crate::groups::{Apart, Group, groups};
+use millstream_diagnose::groups::{Apart, Group, groups};
 use millstream_diagnose::stats::{Bootstrap, Comparison, Summary, median};
 use millstream_diagnose::units::Scale;
 use millstream_record::{ExperimentRecord, RunRecord, configuration_label};
+
+use super::metric::{self, Metric};
 
 /// An experiment by cases.
 #[derive(Debug)]

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Case, Model};
-use crate::groups::{Group, compare};
+use millstream_diagnose::groups::{Group, compare};
 use millstream_diagnose::stats::{
     Bootstrap, Comparison, Interval, Lowest, RUNS_FOR_A_CLAIM, Sweep,
 };
 use millstream_diagnose::units::{Scale, significant};
 use millstream_record::keys;
+
+use super::model::{Case, Model};
 
 /// A factor is a sweep from this many numeric levels on.
 const LEVELS_LEAST: usize = 4;

@@ -2,9 +2,10 @@
 
 mod many;
 
-use super::*;
-use crate::features::made_up;
 use millstream_record::{ExperimentRecord, Timestamp, keys};
+
+use super::*;
+use crate::made_up;
 
 fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
     let page = Report::new(experiment, runs).html().unwrap();

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use millstream_diagnose::causes::{Cause, Look, Scene, built_in};
+use millstream_diagnose::features::{by_threads, threads_of};
 use millstream_diagnose::scaling::Scaling;
 use millstream_diagnose::separate::Separation;
+use millstream_record::{THREADS, configuration_label};
 
 use super::model::{Model, Row};
-use crate::features::{by_threads, threads_of};
-use millstream_record::THREADS;
-use millstream_record::configuration_label;
 
 /// The cause whose evidence is told.
 const CAUSE: &str = "shared-between-threads";

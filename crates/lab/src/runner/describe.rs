@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use millstream_observe::environment;
 use millstream_plan::{Definition, FACTORS, Factor};
 use millstream_record::{Difference, ExperimentRecord};
 
 use super::Setting;
-use crate::environment;
 
 /// Fills in everything that is known beforehand.
 pub(super) fn fill(

@@ -6,12 +6,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Interrupt;
-use super::again::{Again, CPUS_APART};
-use crate::limits;
+use millstream_diagnose::groups::CPUS_APART_TIMES;
 use millstream_distance::cpu_distance;
 use millstream_record::error::Error;
 use millstream_record::{RunRecord, keys};
+
+use super::Interrupt;
+use super::again::{Again, CPUS_APART};
+use crate::limits;
 
 /// Two CPUs.
 pub(super) type Cpus = (usize, usize);
@@ -46,7 +48,7 @@ impl Distances {
 
     /// Whether they are too far apart to be compared with the nearest that was seen.
     fn apart(&self, distance: Duration) -> bool {
-        self.nearest.is_some_and(|nearest| distance > nearest.mul_f64(limits::CPUS_APART_TIMES))
+        self.nearest.is_some_and(|nearest| distance > nearest.mul_f64(CPUS_APART_TIMES))
     }
 
     /// The farthest of around the run and inside its window.
@@ -219,11 +221,7 @@ mod tests {
             let again = around.end(&mut record);
             if let Some(&farthest) = record.results.get(keys::CPU_DISTANCE) {
                 assert!(farthest >= 1.0);
-                assert_eq!(
-                    again.is_some(),
-                    steady && farthest > limits::CPUS_APART_TIMES,
-                    "{farthest}"
-                );
+                assert_eq!(again.is_some(), steady && farthest > CPUS_APART_TIMES, "{farthest}");
             }
         }
     }

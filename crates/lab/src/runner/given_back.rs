@@ -1,8 +1,9 @@
 //! Whether the kernel gives packets back to the CPUs of an experiment: looked at before its first run and after each.
 
-use super::distance::Cpus;
-use crate::environment::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
+use millstream_observe::environment::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
 use millstream_record::{Environment, RunRecord};
+
+use super::distance::Cpus;
 
 /// Before the first run.
 pub(super) fn at_start(environment: &mut Environment, cpus: Option<Cpus>) {

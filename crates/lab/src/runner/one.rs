@@ -9,6 +9,8 @@ mod steps;
 
 use std::time::{Duration, Instant};
 
+use millstream_netlink::Interface;
+use millstream_observe::probe::{self, NetSource, Sampler};
 use millstream_plan::{Definition, PlannedRun};
 
 use super::again::{Again, until_fit};
@@ -16,8 +18,6 @@ use super::distance::{Around, Distances};
 use super::{Interrupt, Setting, given_back, results, still};
 use crate::hosts::{Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
 use crate::leftovers::Claim;
-use crate::netlink::Interface;
-use crate::probe::{self, NetSource, Sampler};
 use crate::remote::WorkerProcess;
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};

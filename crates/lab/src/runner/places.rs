@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use millstream_netlink::Interface;
 use millstream_plan::{Factor, PlannedRun, Workload};
 use millstream_record::error::Error;
 
-use crate::netlink::Interface;
 use crate::remote::FarHost;
 
 /// Where the two ends are.

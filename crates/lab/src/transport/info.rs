@@ -5,10 +5,9 @@ use std::io;
 use millstream::link::{Link, LinkStats};
 use millstream::tcp::{Config, TcpInfo};
 use millstream::{EngineStats, LinkInfo};
-
-use super::ConnInfo;
-use super::LinkBytes;
 use millstream_record::{EngineRecord, LinkRecord, StageRecord};
+
+use super::{ConnInfo, LinkBytes};
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
@@ -274,7 +273,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let port = client.local_addr().unwrap().port();
-        let sockets = crate::netlink::tcp_sockets(false).unwrap();
+        let sockets = millstream_netlink::tcp_sockets(false).unwrap();
         let theirs = sockets.iter().find(|socket| socket.local_port == port).expect("the client");
 
         let end = |port| SocketAddr::from(([10, 0, 0, 1], port));

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use millstream_netlink::{self, TcpSocket};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile;
@@ -21,7 +22,6 @@ use super::datagrams::DATAGRAMS;
 use super::{
     Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late, without_waiting,
 };
-use crate::netlink::{self, TcpSocket};
 
 /// Events taken from epoll in one call.
 const EVENTS: usize = 64;
@@ -346,7 +346,7 @@ impl Network for KernelNetwork {
 
     fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {
         let ends: Vec<_> = conns.iter().map(|&conn| self.ends(conn).ok()).collect();
-        told_of(&ends, netlink::tcp_sockets)
+        told_of(&ends, millstream_netlink::tcp_sockets)
     }
 
     fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {

@@ -1,12 +1,13 @@
 //! One result of one case: every run a point, the median with its interval, a row per stack.
 
+use millstream_diagnose::groups::Sample;
+use millstream_diagnose::stats::Summary;
+use millstream_diagnose::units::{Scale, grouped};
+
 use super::super::detail::spread;
 use super::super::model::{Case, Row, Table};
 use super::super::text::interval_text;
 use super::svg::{escape, mark, n, ticks};
-use crate::groups::Sample;
-use millstream_diagnose::stats::Summary;
-use millstream_diagnose::units::{Scale, grouped};
 
 const WIDTH: f64 = 540.0;
 const LEFT: f64 = 14.0;

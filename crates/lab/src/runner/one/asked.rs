@@ -1,12 +1,12 @@
 //! What the configuration of a run asks for: its link, its CPUs, its task, and what each end is to do.
 
+use millstream_observe::probe::Absent;
 use millstream_plan::{Configuration, Task};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::Run;
 use crate::hosts::{PREFIX_V4, PREFIX_V6, Path};
-use crate::probe::Absent;
 use crate::runner::distance::Cpus;
 use crate::runner::{Addresses, Places};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};

@@ -1,18 +1,17 @@
 //! A run between addresses that are there already, of this host or with a far one.
 
+use millstream_netlink::Netlink;
+use millstream_observe::probe::{self, NetSource, Sampler};
+use millstream_record::error::Error;
+use millstream_record::{Probes, RunRecord};
+
 use super::{Run, results};
-use crate::integrity;
-use crate::limits;
 use crate::namespace::current_inode;
-use crate::netlink::Netlink;
-use crate::probe::{self, NetSource, Sampler};
-use crate::remote::WorkerProcess;
-use crate::remote::{Clock, FarSide};
+use crate::remote::{Clock, FarSide, WorkerProcess};
 use crate::runner::Places;
 use crate::worker::{Reply, StackJob};
 use crate::workload::End;
-use millstream_record::error::Error;
-use millstream_record::{Probes, RunRecord};
+use crate::{integrity, limits};
 
 impl Run<'_> {
     /// The kernel's sockets at both ends; nothing of either host is made or set.

@@ -113,7 +113,7 @@ impl Run<'_> {
         &mut self,
         place: Place,
         hosts: &Hosts,
-        sampler: &crate::probe::Sampler,
+        sampler: &millstream_observe::probe::Sampler,
         record: &mut RunRecord,
     ) -> Result<WorkerProcess, Error> {
         let (host, interface) = match place.end {

@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 
 use millstream::link::netdev::ReceiveSteering;
+use millstream_observe::probe::Sampler;
+use millstream_record::RunRecord;
+use millstream_record::error::Error;
 
 use super::Run;
 use super::asked::Routed;
@@ -10,16 +13,12 @@ use crate::hosts::{
     Between, FAR_INTERFACE, Hosts, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE, PREFIX_V4,
     PREFIX_V6, Path, Router, steer_from,
 };
-use crate::integrity;
-use crate::limits;
 use crate::namespace::Namespace;
-use crate::probe::Sampler;
 use crate::remote::WorkerProcess;
 use crate::runner::{overruns, results};
 use crate::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
 use crate::workload::End;
-use millstream_record::RunRecord;
-use millstream_record::error::Error;
+use crate::{integrity, limits};
 
 impl Run<'_> {
     /// The near host sends to the far one by way of the router.

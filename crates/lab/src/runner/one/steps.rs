@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use millstream_observe::environment;
+use millstream_observe::probe::{Absent, IdleReading};
+use millstream_record::error::Error;
+use millstream_record::{IdleCpu, RunRecord};
+
 use super::Run;
-use crate::environment;
 use crate::limits;
-use crate::probe::{Absent, IdleReading};
 use crate::remote::WorkerProcess;
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::still;
 use crate::worker::{Command, EndReport, Job, Reply, Report};
 use crate::workload::{Ports, monotonic_ns};
-use millstream_record::error::Error;
-use millstream_record::{IdleCpu, RunRecord};
 
 /// What was measured over the window.
 #[derive(Default)]

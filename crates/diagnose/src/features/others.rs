@@ -1,0 +1,166 @@
+//! Who else had the CPUs of the ends: whoever carries their packets or writes a disk is told from who has nothing to do
+//! with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_record::{Probes, RUNNER};
+
+use super::profile::{Whose, by_role};
+use super::{Seen, distance, received};
+
+pub(super) fn others(seen: &mut Seen, probes: &Probes) {
+    let Some(by_cpu) = by_cpu(probes, seen.span) else { return };
+    let Some(known) = &probes.ends else { return };
+    let at_ends = |cpu: u32| -> f64 {
+        known.shares.values().map(|shares| shares.get(&cpu).copied().unwrap_or(0.0)).sum()
+    };
+    let weighted = |of: &dyn Fn(u32) -> f64, weight: &dyn Fn(u32) -> f64| -> Option<f64> {
+        let all: f64 = by_cpu.keys().map(|&cpu| weight(cpu)).sum();
+        let sum: f64 = by_cpu.keys().map(|&cpu| weight(cpu) * of(cpu)).sum();
+        (all > 0.0).then(|| sum / all)
+    };
+    let others = |cpu: u32| by_cpu[&cpu];
+    if let Some(share) = weighted(&others, &at_ends) {
+        seen.put("others_on_ends_cpu_share", share, distance::PLACEMENT);
+    }
+    let roles = roles(probes);
+    let had = |cpu: u32, whose: Whose| -> f64 {
+        let of_cpu = roles.get(&cpu).into_iter().flatten();
+        of_cpu.filter(|(one, _)| *one == whose).map(|(_, share)| share).sum()
+    };
+    let unrelated =
+        |cpu: u32| (others(cpu) - had(cpu, Whose::Path) - had(cpu, Whose::Writer)).max(0.0);
+    if let Some(share) = weighted(&unrelated, &at_ends) {
+        seen.put("unrelated_on_ends_cpu_share", share, distance::PLACEMENT);
+    }
+    if !roles.is_empty() {
+        for (whose, name) in
+            [(Whose::Path, "path_on_ends_cpu_share"), (Whose::Writer, "writers_on_ends_cpu_share")]
+        {
+            if let Some(share) = weighted(&|cpu| had(cpu, whose), &at_ends) {
+                seen.put(name, share, distance::PLACEMENT);
+            }
+        }
+    }
+    // The CPUs that take packets in, each by how often.
+    if let Some(counts) = received(probes) {
+        let received: BTreeMap<u32, f64> = counts.into_iter().collect();
+        let receives = |cpu: u32| received.get(&cpu).copied().unwrap_or(0.0);
+        if let Some(share) = weighted(&unrelated, &receives) {
+            seen.put("unrelated_on_receiving_cpu_share", share, distance::PLACEMENT);
+        }
+    }
+}
+
+/// Share of each CPU that others than the ends had, with its soft interrupts.
+fn by_cpu(probes: &Probes, span: f64) -> Option<BTreeMap<u32, f64>> {
+    let (cpus, known, workers) =
+        (probes.cpu.as_ref()?, probes.ends.as_ref()?, probes.workers.as_ref()?);
+    // A command's processes are watched one by one: `client`, `client#2`.
+    let used = |end: &String| -> f64 {
+        let of_end = |role: &String| role.split('#').next() == Some(end.as_str());
+        workers.iter().filter(|(role, _)| of_end(role)).map(|(_, one)| one.usr_s + one.sys_s).sum()
+    };
+    let steps = probes.times_s.len().saturating_sub(1);
+    let of_cpu = |series: &millstream_record::CpuSeries| {
+        let on = |shares: &BTreeMap<u32, f64>| shares.get(&series.cpu).copied().unwrap_or(0.0);
+        let ends: f64 = known.shares.iter().map(|(end, shares)| used(end) * on(shares)).sum();
+        let busy: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
+        (series.cpu, ((busy - ends) / span).clamp(0.0, 1.0))
+    };
+    Some(cpus.cpus.iter().map(of_cpu).collect())
+}
+
+/// What each role had of each CPU, by the samples of the CPU clock; empty where there are none.
+fn roles(probes: &Probes) -> BTreeMap<u32, [(Whose, f64); 4]> {
+    let Some(kernel) = &probes.kernel else { return BTreeMap::new() };
+    let found = by_role(&kernel.profile, &names_of_ends(probes), kernel.cpus.len());
+    kernel.cpus.iter().zip(found).filter_map(|(cpu, shares)| Some((*cpu, shares?))).collect()
+}
+
+/// What the kernel calls the processes of the ends, each name once.
+pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
+    let workers = probes.workers.iter().flatten().filter(|(role, _)| *role != RUNNER);
+    let names: BTreeSet<&str> = workers.map(|(_, one)| one.name.as_str()).collect();
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{features, received_by};
+    use millstream_record::{
+        CpuActivity, CpuSeries, EndsOnCpus, KernelActivity, Probes, RunRecord, StackRecord,
+        WorkerActivity,
+    };
+
+    /// A CPU that works for 2 s, of which both ends have half.
+    fn run() -> RunRecord {
+        let mut run = RunRecord::new("x");
+        let worker = |name: &str| WorkerActivity {
+            name: name.to_owned(),
+            sys_s: 0.5,
+            ..WorkerActivity::default()
+        };
+        let cpu = CpuSeries { cpu: 0, usr_s: vec![1.0, 1.0], ..CpuSeries::default() };
+        let shares = ["client", "server"].map(|end| (end.to_owned(), [(0, 1.0)].into()));
+        run.probes = Probes {
+            times_s: vec![0.0, 1.0, 2.0],
+            cpu: Some(CpuActivity { resolution_s: 0.01, cpus: vec![cpu] }),
+            workers: Some(
+                [("client".to_owned(), worker("iperf3")), ("server".to_owned(), worker("iperf3"))]
+                    .into(),
+            ),
+            ends: Some(EndsOnCpus { shares: shares.into(), ..EndsOnCpus::default() }),
+            tables: received_by(&[9.0]),
+            ..Probes::default()
+        };
+        run
+    }
+
+    fn of(run: &RunRecord, name: &str) -> Option<f64> {
+        let found = features(&[run]);
+        let value = found.iter().find(|one| one.name == name)?.values[0];
+        value.map(|value| (value * 1e6).round() / 1e6)
+    }
+
+    #[test]
+    fn what_others_had_is_what_the_ends_did_not_use() {
+        let mut run = run();
+        assert_eq!(of(&run, "others_on_ends_cpu_share"), Some(0.5));
+        // Nobody knows who they were without a profile.
+        assert_eq!(of(&run, "unrelated_on_ends_cpu_share"), Some(0.5));
+        assert_eq!(of(&run, "writers_on_ends_cpu_share"), None);
+        run.probes.ends = None;
+        assert_eq!(of(&run, "others_on_ends_cpu_share"), None);
+    }
+
+    #[test]
+    fn who_carries_packets_or_writes_a_disk_is_told_from_who_has_nothing_to_do_with_them() {
+        let stack = |names: &str, count| StackRecord {
+            stack: names.split(' ').map(str::to_owned).collect(),
+            by_cpu: vec![count],
+        };
+        let mut run = run();
+        run.probes.kernel = Some(KernelActivity {
+            cpus: vec![0],
+            profile: vec![
+                stack("iperf3 tcp_sendmsg_[k]", 50),
+                stack("millstream tun_get_user_[k]", 4),
+                stack("millstream forward", 16),
+                stack("ksoftirqd/0 net_rx_action_[k]", 5),
+                stack("dd vfs_fsync_range_[k]", 5),
+                stack("sh loop", 10),
+                // With sockets of its own: it competes, and carries nothing.
+                stack("other inet_sendmsg_[k] __dev_queue_xmit_[k]", 5),
+                stack("sh net_rx_action_[k]", 1),
+                stack("idle do_idle_[k] pv_native_safe_halt_[k]", 4),
+            ],
+            ..KernelActivity::default()
+        });
+        assert_eq!(of(&run, "path_on_ends_cpu_share"), Some(0.26));
+        assert_eq!(of(&run, "writers_on_ends_cpu_share"), Some(0.05));
+        assert_eq!(of(&run, "unrelated_on_ends_cpu_share"), Some(0.19));
+        assert_eq!(of(&run, "unrelated_on_receiving_cpu_share"), Some(0.19));
+        assert_eq!(of(&run, "others_on_ends_cpu_share"), Some(0.5));
+    }
+}

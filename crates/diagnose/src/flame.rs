@@ -1,0 +1,216 @@
+//! Flame graphs as SVG without scripts: each function a bar as wide as the samples that it was met in.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use millstream_foreign::markup;
+use millstream_record::StackRecord;
+
+const WIDTH: f64 = 1200.0;
+const LINE: f64 = 16.0;
+/// Narrower bars are left out; so are those above them.
+const LEAST: f64 = 0.4;
+const LETTER: f64 = 6.6;
+/// Levels that are drawn at most.
+const DEPTH: usize = 128;
+
+#[derive(Default)]
+struct Node {
+    count: u64,
+    /// Share of all samples of the other set.
+    other: u64,
+    children: BTreeMap<String, Node>,
+}
+
+impl Node {
+    fn add(&mut self, stack: &[String], count: u64, is_other: bool) {
+        let mut node = self;
+        for level in 0..=stack.len().min(DEPTH) {
+            match is_other {
+                true => node.other += count,
+                false => node.count += count,
+            }
+            let Some(name) = stack.get(level) else { break };
+            node = node.children.entry(name.clone()).or_default();
+        }
+    }
+
+    fn depth(&self) -> usize {
+        1 + self.children.values().map(Self::depth).max().unwrap_or(0)
+    }
+}
+
+/// The flame graph of a profile. The longest stack is the height; the widths are shares of all samples.
+pub fn flame_graph(title: &str, profile: &[StackRecord]) -> String {
+    flame_graph_within(title, profile, usize::MAX)
+}
+
+/// The same in so many bytes at most: narrow bars are left out until it is, and the title says which.
+pub fn flame_graph_within(title: &str, profile: &[StackRecord], bytes: usize) -> String {
+    draw_within(title, &tree(profile, &[]), None, bytes)
+}
+
+/// The flame graph of `profile`, coloured by what has more of the time than in `base` (red) or less (blue).
+pub fn flame_difference(title: &str, base: &[StackRecord], profile: &[StackRecord]) -> String {
+    flame_difference_within(title, base, profile, usize::MAX)
+}
+
+/// The same in so many bytes at most, likewise.
+pub fn flame_difference_within(
+    title: &str,
+    base: &[StackRecord],
+    profile: &[StackRecord],
+    bytes: usize,
+) -> String {
+    let tree = tree(profile, base);
+    let ratio = tree.count as f64 / tree.other.max(1) as f64;
+    draw_within(title, &tree, Some(ratio), bytes)
+}
+
+fn draw_within(title: &str, root: &Node, ratio: Option<f64>, bytes: usize) -> String {
+    let (mut least, mut svg) = (LEAST, draw(title, root, ratio, LEAST));
+    while svg.len() > bytes && least < WIDTH {
+        least *= 1.5;
+        let percent = least * 100.0 / WIDTH;
+        let title = format!("{title}; functions of less than {percent:.2} % are left out");
+        svg = draw(&title, root, ratio, least);
+    }
+    svg
+}
+
+fn tree(profile: &[StackRecord], other: &[StackRecord]) -> Node {
+    let mut root = Node::default();
+    for (stacks, is_other) in [(profile, false), (other, true)] {
+        for one in stacks {
+            root.add(&one.stack, one.count(), is_other);
+        }
+    }
+    root
+}
+
+/// `ratio`: samples of the profile by samples of the base, where there is one.
+fn draw(title: &str, root: &Node, ratio: Option<f64>, least: f64) -> String {
+    let height = (root.depth() as f64 + 2.0) * LINE;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"monospace\" font-size=\"11\">\n<text x=\"4\" y=\"12\">{} ({} samples)</text>\n",
+        markup(title),
+        root.count
+    );
+    if root.count > 0 {
+        bars(&mut svg, root, root.count as f64, (ratio, least), (0.0, height - LINE));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn bars(
+    svg: &mut String,
+    node: &Node,
+    all: f64,
+    (ratio, least): (Option<f64>, f64),
+    (mut x, y): (f64, f64),
+) {
+    for (name, child) in &node.children {
+        let width = child.count as f64 / all * WIDTH;
+        if width < least {
+            continue;
+        }
+        let percent = child.count as f64 * 100.0 / all;
+        let (colour, change) = match ratio {
+            None => (
+                if name.ends_with("_[k]") { "#e0a070" } else { "#80b0d8" }.to_owned(),
+                String::new(),
+            ),
+            Some(ratio) => {
+                let before = child.other as f64 * ratio;
+                let change = (child.count as f64 - before) * 100.0 / all;
+                (shade(change), format!(", {change:+.2} points"))
+            }
+        };
+        let _ = write!(
+            svg,
+            "<g><title>{0}: {1} samples, {percent:.2} %{change}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" \
+             width=\"{width:.1}\" height=\"{2}\" fill=\"{colour}\" stroke=\"#fff\" stroke-width=\"0.5\"/>",
+            markup(name),
+            child.count,
+            LINE - 1.0
+        );
+        let letters = (width / LETTER) as usize;
+        if letters >= 3 {
+            let short: String = name.chars().take(letters).collect();
+            let _ = write!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + 2.0,
+                y + 11.0,
+                markup(&short)
+            );
+        }
+        svg.push_str("</g>\n");
+        bars(svg, child, all, (ratio, least), (x, y - LINE));
+        x += width;
+    }
+}
+
+/// White for no change, red for 5 points more and above, blue for less.
+fn shade(points: f64) -> String {
+    let pale = 255 - (points.abs().min(5.0) * 30.0) as u8;
+    match points {
+        points if points > 0.05 => format!("#ff{pale:02x}{pale:02x}"),
+        points if points < -0.05 => format!("#{pale:02x}{pale:02x}ff"),
+        _ => "#eeeeee".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(names: &[&str], count: u64) -> StackRecord {
+        let stack = names.iter().map(|name| (*name).to_owned()).collect();
+        StackRecord { stack, by_cpu: vec![count] }
+    }
+
+    #[test]
+    fn bars_are_as_wide_as_their_samples_and_lie_on_their_callers() {
+        let profile = [stack(&["a", "b"], 30), stack(&["a"], 30), stack(&["c<T>"], 60)];
+        let svg = flame_graph("one & all", &profile);
+        assert!(svg.contains("one &amp; all (120 samples)"), "{svg}");
+        assert!(
+            svg.contains(
+                "<title>a: 60 samples, 50.00 %</title><rect x=\"0.0\" y=\"64.0\" width=\"600.0\""
+            ),
+            "{svg}"
+        );
+        assert!(svg.contains(
+            "<title>b: 30 samples, 25.00 %</title><rect x=\"0.0\" y=\"48.0\" width=\"300.0\""
+        ));
+        assert!(svg.contains("c&lt;T&gt;: 60 samples") && !svg.contains("script"));
+        assert!(flame_graph("none", &[]).ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn a_difference_is_of_shares_not_of_samples() {
+        let base = [stack(&["a"], 10), stack(&["b"], 10)];
+        let svg = flame_difference("x", &base, &[stack(&["a"], 90), stack(&["b"], 30)]);
+        assert!(svg.contains("a: 90 samples, 75.00 %, +25.00 points"), "{svg}");
+        assert!(svg.contains("b: 30 samples, 25.00 %, -25.00 points"));
+        let same = flame_difference("x", &base, &[stack(&["a"], 40), stack(&["b"], 40)]);
+        assert_eq!(same.matches("#eeeeee").count(), 2);
+    }
+
+    /// XML 1.0, 2.2: a browser opens no drawing with another character.
+    #[test]
+    fn a_symbol_with_control_characters_makes_a_drawing_all_the_same() {
+        let profile = [stack(&["a]]>&<\u{1b}[31m\u{7}\u{fffe}", "b\nc"], 3)];
+        let svg = flame_graph("\u{0}title\u{202e}", &profile);
+        assert!(
+            svg.contains("<title>a]]&gt;&amp;&lt;\\u001b[31m\\u0007\\ufffe: 3 samples"),
+            "{svg}"
+        );
+        let is_char =
+            |letter: char| letter == '\n' || (!letter.is_control() && letter < '\u{fffe}');
+        assert!(svg.chars().all(is_char) && !svg.contains("]]>"), "{svg}");
+    }
+}

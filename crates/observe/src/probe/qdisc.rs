@@ -1,0 +1,122 @@
+//! What the queueing disciplines of the hosts did with packets, by netlink.
+
+use std::collections::BTreeMap;
+
+use millstream_netlink::{Netlink, Qdisc};
+use millstream_record::{Probes, QdiscCounters};
+
+use super::host::inside;
+use super::{Absent, Host, Kind, Probe, Turn, rise32};
+
+pub(super) const KIND: Kind =
+    Kind { name: "qdiscs", open: |config| Ok(Box::new(Qdiscs::open(&config.hosts)?)) };
+
+/// The hosts with a connection to the kernel in the namespace of each.
+pub(super) struct Qdiscs {
+    hosts: Vec<(String, Netlink)>,
+    first: BTreeMap<String, Qdisc>,
+    last: BTreeMap<String, Qdisc>,
+    samples: usize,
+    /// Samples in which packets waited.
+    waiting: BTreeMap<String, usize>,
+}
+
+impl Qdiscs {
+    pub(super) fn open(hosts: &[Host]) -> Result<Self, Absent> {
+        let refused = |error: std::io::Error| Absent(format!("rtnetlink: {error}"));
+        let open = || Netlink::route().map_err(refused);
+        let opened = hosts.iter().map(|host| Ok((host.name.clone(), inside(&host.net, open)?)));
+        Ok(Self {
+            hosts: opened.collect::<Result<_, Absent>>()?,
+            first: BTreeMap::new(),
+            last: BTreeMap::new(),
+            samples: 0,
+            waiting: BTreeMap::new(),
+        })
+    }
+
+    fn read(&mut self) -> Result<BTreeMap<String, Qdisc>, Absent> {
+        let mut all = BTreeMap::new();
+        for (host, netlink) in &mut self.hosts {
+            let found = netlink.qdiscs().map_err(|error| Absent(format!("rtnetlink: {error}")))?;
+            all.extend(found.into_iter().map(|(name, one)| (format!("{host}/{name}"), one)));
+        }
+        Ok(all)
+    }
+}
+
+impl Probe for Qdiscs {
+    fn name(&self) -> &'static str {
+        "qdiscs"
+    }
+
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
+        let now = self.read()?;
+        if turn == Turn::First {
+            self.first = now;
+            return Ok(());
+        }
+        self.samples += 1;
+        for (name, _) in now.iter().filter(|(_, one)| one.waiting_packets > 0) {
+            *self.waiting.entry(name.clone()).or_default() += 1;
+        }
+        self.last.extend(now);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, into: &mut Probes) {
+        let Self { hosts: _, first, last, samples, waiting } = *self;
+        let of = |(name, now): (String, Qdisc)| {
+            let before = first.get(&name).copied().unwrap_or_default();
+            let risen = |of: fn(&Qdisc) -> u32| rise32(of(&before).into(), of(&now).into());
+            let waited = waiting.get(&name).copied().unwrap_or(0);
+            let counters = QdiscCounters {
+                sent_packets: risen(|one| one.sent_packets),
+                drops: risen(|one| one.drops),
+                overlimits: risen(|one| one.overlimits),
+                requeues: risen(|one| one.requeues),
+                waiting_share: waited as f64 / samples.max(1) as f64,
+            };
+            (name, counters)
+        };
+        into.qdiscs = Some(last.into_iter().map(of).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NetSource;
+    use super::*;
+
+    #[test]
+    fn what_rose_is_kept_by_discipline_with_how_often_packets_waited() {
+        let of = |sent_packets, overlimits, waiting_packets| Qdisc {
+            sent_packets,
+            overlimits,
+            waiting_packets,
+            ..Qdisc::default()
+        };
+        let named = |one| [("a/eth0 tbf 1:".to_owned(), one)].into();
+        let probe = Qdiscs {
+            hosts: vec![],
+            first: named(of(u32::MAX, 5, 0)),
+            last: named(of(9, 7, 1)),
+            samples: 4,
+            waiting: [("a/eth0 tbf 1:".to_owned(), 3)].into(),
+        };
+        let mut probes = Probes::default();
+        Box::new(probe).finish(&mut probes);
+        let found = probes.qdiscs.unwrap()["a/eth0 tbf 1:"];
+        assert_eq!((found.sent_packets, found.overlimits), (10, 2), "counters of 32 bits wrap");
+        assert_eq!(found.waiting_share, 0.75);
+    }
+
+    #[test]
+    fn the_own_namespace_is_read() {
+        let here = [Host { name: "here".into(), net: NetSource::Own }];
+        let mut probe = Qdiscs::open(&here).unwrap();
+        probe.sample(Turn::First).unwrap();
+        probe.sample(Turn::Last).unwrap();
+        assert!(probe.last.keys().all(|name| name.starts_with("here/")), "{:?}", probe.last);
+    }
+}
