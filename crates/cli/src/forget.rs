@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::leftovers::StateDir;
 use millstream_record::error::Error;
 use millstream_record::store::{Store, Summary};
+use millstream_testbed::leftovers::StateDir;
 
 use crate::output::{out, say};
 use crate::values::{Database, database};

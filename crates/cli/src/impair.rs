@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream::link::{DropCause, Faults, Link, LinkStats, Tap};
-use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
-use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 use millstream_plan::shuffle_seed;
 use millstream_record::error::Error;
+use millstream_testbed::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
+use millstream_testbed::privilege::give_up_root;
 
 use crate::output::{out, say};
 use crate::values::whole;

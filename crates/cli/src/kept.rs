@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::Args;
 use millstream_diagnose::join::{Kept, beside, pool};
 use millstream_foreign::{command, shown};
-use millstream_lab::report;
 use millstream_plan::{Definition, builtins};
 use millstream_record::error::Error;
 use millstream_record::store::{Readable, Store, StoreError};
 use millstream_record::{ExperimentRecord, RunRecord};
+use millstream_report as report;
 
 use crate::output::{full_path, out, say, write_json, write_page};
 use crate::values::{Database, Which, database};

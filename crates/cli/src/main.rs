@@ -36,10 +36,9 @@ mod values;
 
 use std::process::ExitCode;
 
+use arguments::{Arguments, Command};
 use clap::FromArgMatches;
 use millstream_record::error::Error;
-
-use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     let matches = help::command().try_get_matches();
@@ -51,9 +50,9 @@ fn main() -> ExitCode {
         millstream_lab::runner::survive_file_limit();
     }
     let done = match arguments.command {
-        Command::Worker { parent } => return millstream_lab::worker::main(parent),
-        Command::Guard { of: Some(pid), .. } => return millstream_lab::guard::watch(pid),
-        Command::Guard { of: None, command } => return millstream_lab::guard::main(&command),
+        Command::Worker { parent } => return millstream_load::worker::main(parent),
+        Command::Guard { of: Some(pid), .. } => return millstream_testbed::guard::watch(pid),
+        Command::Guard { of: None, command } => return millstream_testbed::guard::main(&command),
         #[cfg(feature = "manual")]
         Command::Manual { folder } => manual::manual(&folder),
         Command::Undo => run::undo(),

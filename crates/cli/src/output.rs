@@ -7,10 +7,10 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use millstream_foreign::lines;
-use millstream_lab::report::{Report, json_lines};
 use millstream_record::error::Error;
 use millstream_record::own_folder::{behind_no_link_of_another, create_anew, file_name};
 use millstream_record::{ExperimentRecord, FORMAT_VERSION, RunRecord};
+use millstream_report::{Report, json_lines};
 use serde_json::Value;
 
 /// Writes the page of an experiment and gives its path.

@@ -12,8 +12,6 @@ use clap::Args;
 use millstream_diagnose::cost;
 use millstream_diagnose::flame::flame_graph;
 use millstream_foreign::shown;
-use millstream_lab::guard::Watchdog;
-use millstream_lab::report::kernel::text;
 use millstream_lab::runner::Interrupt;
 use millstream_observe::probe::{
     Absent, Config, Host, NetSource, Sampler, Want, kernel, thread_cpu_s, watch_kernel,
@@ -21,6 +19,8 @@ use millstream_observe::probe::{
 use millstream_observe::table::{CpuTable, Row};
 use millstream_observe::watch::{cpu_json, cpu_sheet};
 use millstream_record::error::Error;
+use millstream_report::kernel::text;
+use millstream_testbed::guard::Watchdog;
 use serde_json::{Value, json};
 
 use crate::exits;

@@ -11,11 +11,11 @@ use millstream::link::{
     ReplayConfig, Tap, TapConfig, TapKind, netdev,
 };
 use millstream::wire::ethernet::MacAddr;
-use millstream_lab::impair;
-use millstream_lab::player::Player;
-use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 use millstream_record::error::Error;
+use millstream_testbed::impair;
+use millstream_testbed::player::Player;
+use millstream_testbed::privilege::give_up_root;
 
 use crate::output::{out, say};
 use crate::values::whole;

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::journal::{ELSEWHERE, sweep};
-use millstream_lab::leftovers::StateDir;
-use millstream_lab::remote::{FarHost, Token};
-use millstream_lab::report::Report;
 use millstream_lab::runner::{self, Addresses, Places, Setting};
+use millstream_load::remote::{FarHost, Token};
 use millstream_plan::{ALL, FACTORS, Overrides, ROUTERS, STACKS, builtins};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
+use millstream_report::Report;
+use millstream_testbed::journal::{ELSEWHERE, sweep};
+use millstream_testbed::leftovers::StateDir;
 
 use crate::keeper::Keeper;
 use crate::output::{full_path, out, say, write_json, write_page};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use millstream_lab::remote::{Token, serve as serve_runs};
 use millstream_lab::runner::Interrupt;
+use millstream_load::remote::{Token, serve as serve_runs};
 use millstream_record::error::Error;
 
 use crate::output::say;

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use millstream_lab::journal::sweep;
-use millstream_lab::leftovers::StateDir;
 use millstream_lab::runner::{Access, Interrupt, Places, Setting, WorkerProgram};
 use millstream_observe::probe::{Want, watch_kernel};
 use millstream_plan::{Definition, builtin, builtins};
 use millstream_record::error::Error;
 use millstream_record::store::without_password;
+use millstream_testbed::journal::sweep;
+use millstream_testbed::leftovers::StateDir;
 
 use crate::output::say;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_lab::namespace::Namespace;
 use millstream_netlink::Netlink;
+use millstream_testbed::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use nix::unistd::Pid;

@@ -6,9 +6,9 @@ use std::os::unix::fs::{chown, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use millstream_lab::leftovers::ProcessIdentity;
 use millstream_record::store::Store;
 use millstream_record::{ExperimentRecord, Timestamp};
+use millstream_testbed::leftovers::ProcessIdentity;
 
 use crate::common::{Place, isolated, words};
 
@@ -43,7 +43,7 @@ fn root_takes_no_folder_of_state_that_the_environment_names() {
     fs::write(&victim, "before").unwrap();
     let mut owner = ProcessIdentity::of(std::process::id()).unwrap();
     owner.start_ticks += 1;
-    let namespace = millstream_lab::namespace::current_inode().unwrap();
+    let namespace = millstream_testbed::namespace::current_inode().unwrap();
     let change = serde_json::json!({ "path": victim, "before": "forged" });
     let forged = serde_json::json!({ "owner": owner, "namespace": namespace, "changes": [change] });
     fs::write(state.join("1-0.undo"), forged.to_string()).unwrap();

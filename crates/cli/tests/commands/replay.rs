@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use millstream::link::netdev;
-use millstream_lab::namespace::Namespace;
+use millstream_testbed::namespace::Namespace;
 
 use crate::common::{Place, hosts_possible};
 

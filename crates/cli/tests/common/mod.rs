@@ -107,7 +107,7 @@ fn may_mount() -> bool {
 /// True where hosts can be made; else says that the test is skipped.
 pub fn hosts_possible() -> bool {
     let possible =
-        millstream_lab::privilege::may_make_namespaces() && Path::new("/dev/net/tun").exists();
+        millstream_testbed::privilege::may_make_namespaces() && Path::new("/dev/net/tun").exists();
     if !possible {
         eprintln!("skipped: network namespaces or TAP devices are not permitted here");
     }

@@ -12,6 +12,11 @@ use millstream_foreign::shown;
 use millstream_observe::probe::{Config, Host, NetSource, Sampler};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
+use millstream_testbed::guard::{WorkerProgram, family};
+use millstream_testbed::interrupt::Interrupt;
+use millstream_testbed::journal::Journal;
+use millstream_testbed::leftovers::StateDir;
+use millstream_testbed::priority;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -19,14 +24,9 @@ use nix::unistd::Pid;
 use super::figure::{FIGURE_UNIT, Figure, Reading};
 use super::placement::Watch;
 use super::quota::Quotas;
-use super::running::{Running, bind, family, is_process, may_be_started};
+use super::running::{Running, bind, is_process, may_be_started};
 use super::settings::Setting;
 use super::subject::{KEEP, Subject};
-use crate::interrupt::Interrupt;
-use crate::journal::Journal;
-use crate::leftovers::StateDir;
-use crate::priority;
-use crate::remote::WorkerProgram;
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);

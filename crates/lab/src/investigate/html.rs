@@ -1,14 +1,13 @@
 //! An investigation as one page without network or script: the verdict first, what it rests on below.
 
+use millstream_diagnose::units::Scale;
 use millstream_foreign::markup as escape;
+use millstream_report::{STYLE, first_of, spread};
 use minijinja::{Environment, context};
 use serde::Serialize;
 
 use super::text::{FINDINGS_SHOWN, plain, spoken};
 use super::{Heat, Investigation, Suspect, drawings};
-use crate::report::STYLE;
-use crate::report::detail::{first_of, spread};
-use millstream_diagnose::units::Scale;
 
 const PAGE: &str = include_str!("page.html");
 

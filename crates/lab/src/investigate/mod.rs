@@ -40,7 +40,6 @@ pub(crate) use explain::explain_by;
 pub use figure::{FIGURE_UNIT, Figure, Reading, is_other_prefix, known_figure};
 pub use limits::Limits;
 pub use met::{Met, Rate};
-pub(crate) use running::family;
 pub use seen::{Heat, Seen, TwoHistograms};
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
 pub use tried::tried;

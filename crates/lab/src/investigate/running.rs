@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 use millstream_foreign::{shown, to_parse};
 use millstream_observe::probe::{Host, NetSource};
 use millstream_record::error::Error;
+use millstream_testbed::guard::{WorkerProgram, family};
+use millstream_testbed::priority;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use regex::Regex;
-
-use crate::priority;
-use crate::remote::WorkerProgram;
 
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);
@@ -266,22 +265,6 @@ impl Drop for Running {
             let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
         }
     }
-}
-
-/// A process and its descendants, itself first.
-pub(crate) fn family(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let mut at = 0;
-    while at < all.len() && all.len() < 256 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
-        for task in tasks {
-            let children =
-                millstream_foreign::read(task.path().join("children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        }
-        at += 1;
-    }
-    all
 }
 
 /// Binds every thread of these processes to a CPU, unless it is.

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use millstream::link::netdev::Rings;
 use millstream_netlink::{Netlink, OFFLOAD_FEATURES, features_off};
 use millstream_record::error::Error;
+use millstream_testbed::journal::{Journal, is_interface, sysctl_path};
 
 use super::quota::no_quota;
 use super::subject::KEEP;
-use crate::journal::{Journal, is_interface, sysctl_path};
 
 /// Where the kernel tells of interfaces. Those of the namespace that `/sys` was mounted in.
 const INTERFACES: &str = "/sys/class/net";

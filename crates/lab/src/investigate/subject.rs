@@ -4,8 +4,7 @@ use millstream_diagnose::causes::Force;
 use millstream_plan::{Definition, FACTORS, Factor, Overrides};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord};
-
-use crate::priority;
+use millstream_testbed::priority;
 
 /// The level of a factor that leaves it as it was in the observed runs.
 pub const KEEP: &str = "keep";

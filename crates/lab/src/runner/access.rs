@@ -1,9 +1,8 @@
 //! What this process may do: make hosts, make TAP devices, or neither.
 
 use millstream::link::{Tap, TapConfig};
-
-use crate::hosts::{Between, Hosts, HostsConfig, TAP_INTERFACE};
-use crate::privilege::{self, Privilege};
+use millstream_testbed::hosts::{Between, Hosts, HostsConfig, TAP_INTERFACE};
+use millstream_testbed::privilege::{self, Privilege};
 
 /// See the module's promise. The reasons are for the user and for the record.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! CPU time of the whole machine over the measured window.
 
-use crate::workload::monotonic_ns;
+use millstream_load::workload::monotonic_ns;
 
 /// Readings of /proc/stat at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,18 +16,18 @@ mod still;
 
 use std::time::Duration;
 
-pub use crate::interrupt::{Interrupt, survive_file_limit};
-pub use crate::remote::WorkerProgram;
 pub use access::Access;
 use distance::Distances;
 use machine::MachineTime;
+pub use millstream_testbed::guard::WorkerProgram;
+pub use millstream_testbed::interrupt::{Interrupt, survive_file_limit};
 pub use places::{Addresses, Places};
 
-use crate::leftovers::StateDir;
 use crate::limits;
 use millstream_plan::{Definition, PlannedRun, plan, shuffle_seed};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
+use millstream_testbed::leftovers::StateDir;
 
 /// Who hears of the progress and keeps the records.
 pub trait Observer {

@@ -9,19 +9,22 @@ mod steps;
 
 use std::time::{Duration, Instant};
 
+use millstream_load::remote::WorkerProcess;
+use millstream_load::worker::{MillstreamLink, Reply, StackJob};
+use millstream_load::workload::{End, monotonic_ns};
 use millstream_netlink::Interface;
 use millstream_observe::probe::{self, NetSource, Sampler};
 use millstream_plan::{Definition, PlannedRun};
+use millstream_testbed::hosts::{
+    Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE,
+};
+use millstream_testbed::integrity;
+use millstream_testbed::leftovers::Claim;
 
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
 use super::{Interrupt, Setting, given_back, results, still};
-use crate::hosts::{Between, Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
-use crate::leftovers::Claim;
-use crate::remote::WorkerProcess;
-use crate::worker::{MillstreamLink, Reply, StackJob};
-use crate::workload::{End, monotonic_ns};
-use crate::{integrity, limits};
+use crate::limits;
 pub(super) use asked::two_cpus;
 use asked::{Link, on_this_host, overridden_control, path_seed, placement};
 use idle::IdleLimit;
@@ -208,14 +211,14 @@ impl<'a> Run<'a> {
     fn worker(
         &mut self,
         role: &'static str,
-        host: Option<&crate::namespace::Namespace>,
+        host: Option<&millstream_testbed::namespace::Namespace>,
         sampler: &Sampler,
     ) -> Result<WorkerProcess, Error> {
         let worker = WorkerProcess::start(role, &self.setting.program, host)?;
         if let Some(pid) = worker.pid() {
             self.claim.note_worker(pid)?;
             if self.planned.configuration.level("priority") == "high" {
-                crate::priority::raise(Some(pid)).map_err(Error::Worker)?;
+                millstream_testbed::priority::raise(Some(pid)).map_err(Error::Worker)?;
             }
             sampler.watch_worker(role, pid);
         }
@@ -291,7 +294,8 @@ impl<'a> Run<'a> {
         let sampler = self.sampler(None);
         let mut both = self.worker("both", None, &sampler)?;
         let job = self.job(None, self.millstream(MillstreamLink::Pair, Path::Tap, 1));
-        let inode = crate::namespace::current_inode().map_err(Error::host("read a namespace"))?;
+        let inode = millstream_testbed::namespace::current_inode()
+            .map_err(Error::host("read a namespace"))?;
         self.prepare(&mut both, job, inode, record)?;
         let address = Path::Tap.far_address(self.v6());
         let ports = self.listen(&mut both, address)?;

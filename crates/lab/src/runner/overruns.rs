@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::hosts::{FAR_INTERFACE, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE};
 use millstream_record::{HostCounters, Probes, RunRecord, keys};
+use millstream_testbed::hosts::{FAR_INTERFACE, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE};
 
 /// The role of the router, and the name of its host.
 const ROUTER: &str = "router";

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use millstream_load::remote::FarHost;
 use millstream_netlink::Interface;
 use millstream_plan::{Factor, PlannedRun, Workload};
 use millstream_record::error::Error;
-
-use crate::remote::FarHost;
 
 /// Where the two ends are.
 #[derive(Clone, Debug, Default)]
@@ -204,7 +203,7 @@ mod tests {
         assert!(near("192.0.2.1").check().is_err() && near("::1").check().is_err());
         let host = FarHost {
             control: "127.0.0.1:1".parse().unwrap(),
-            token: crate::remote::Token::new("0123456789abcdef").unwrap(),
+            token: millstream_load::remote::Token::new("0123456789abcdef").unwrap(),
         };
         let own = Addresses { host: Some(host.clone()), ..at("127.0.0.1") };
         assert!(own.check().unwrap_err().to_string().contains("this host's own"));

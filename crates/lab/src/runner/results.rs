@@ -1,15 +1,15 @@
 //! From what the workers counted to the results of the record.
 
 use millstream_diagnose::stats::median;
+use millstream_load::worker::{EndReport, Sample};
+use millstream_load::workload::{Counts, End};
 use millstream_plan::{Joined, Measure, Plan};
 use millstream_record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
+use millstream_testbed::integrity::Claim;
 
 use super::machine::MachineUse;
 use super::soak;
-use crate::integrity::Claim;
 use crate::limits;
-use crate::worker::{EndReport, Sample};
-use crate::workload::{Counts, End};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
@@ -379,7 +379,7 @@ pub(super) mod tests {
         let samples: Vec<Sample> = received.iter().enumerate().map(sample).collect();
         let totals = samples.last().map(|s| s.counts).unwrap_or_default();
         EndReport {
-            whereabouts: crate::workload::Whereabouts::default(),
+            whereabouts: millstream_load::workload::Whereabouts::default(),
             counters: Default::default(),
             wrong: Vec::new(),
             end,
@@ -596,7 +596,8 @@ pub(super) mod tests {
         // One that began before the window ended inside of it.
         let mut ends = [end(End::Near, &[0, 10]), end(End::Far, &[0, 0])];
         for (count, is_told) in [(0, false), (1, true)] {
-            ends[0].latency = Some(crate::worker::Latency { count, ..Default::default() });
+            ends[0].latency =
+                Some(millstream_load::worker::Latency { count, ..Default::default() });
             let mut record = RunRecord::default();
             fill(&mut record, task, &ends, Some(BUSY), 0);
             assert!(record.validity.valid && record.results[keys::TRANSACTION_COUNT] == 1.0);

@@ -1,11 +1,11 @@
 //! What a soak found: bytes out of place, and whether it went slower at its end.
 
 use millstream_diagnose::stats::{Bootstrap, Interval, poisson_bound};
+use millstream_load::worker::EndReport;
+use millstream_load::workload::{End, Wrong};
+use millstream_record::{IntervalSeries, RunRecord, WrongBytes, keys};
 
 use super::results::set;
-use crate::worker::EndReport;
-use crate::workload::{End, Wrong};
-use millstream_record::{IntervalSeries, RunRecord, WrongBytes, keys};
 
 /// Fills in both. Times are of a clock that showed `origin_ns` when the run began.
 pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {

@@ -1,9 +1,10 @@
 //! Who stood still while a run was measured: a worker, the probes, the runner itself. A process that is stopped, or gets
 //! no CPU, takes its readings late; what was measured meanwhile is what happened to it, and not what its stack does.
 
-use crate::limits;
-use crate::worker::Sample;
+use millstream_load::worker::Sample;
 use millstream_record::{Probes, RunRecord};
+
+use crate::limits;
 
 /// Of an interval, in nanoseconds: a reading that is later has missed another.
 const INTERVAL_NS: u64 = limits::INTERVAL_MS * 1_000_000;

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use millstream_lab::hosts::{Between, Hosts, HostsConfig, Path};
 use millstream_record::keys;
+use millstream_testbed::hosts::{Between, Hosts, HostsConfig, Path};
 
 use super::TINY;
 use crate::common::{Place, hosts_possible, wait_for, words, workers_of};

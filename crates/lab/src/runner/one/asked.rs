@@ -1,16 +1,16 @@
 //! What the configuration of a run asks for: its link, its CPUs, its task, and what each end is to do.
 
+use millstream_load::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};
+use millstream_load::workload::End;
 use millstream_observe::probe::Absent;
 use millstream_plan::{Configuration, Task};
+use millstream_testbed::hosts::{PREFIX_V4, PREFIX_V6, Path};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::Run;
-use crate::hosts::{PREFIX_V4, PREFIX_V6, Path};
 use crate::runner::distance::Cpus;
 use crate::runner::{Addresses, Places};
-use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};
-use crate::workload::End;
 
 /// CPUs of the near and of the far host: the first two that this process may use; where there is one, both have that.
 pub(super) fn placement(level: &str) -> (Option<usize>, Option<usize>) {

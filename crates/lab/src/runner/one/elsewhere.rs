@@ -1,17 +1,18 @@
 //! A run between addresses that are there already, of this host or with a far one.
 
+use millstream_load::remote::{Clock, FarSide, WorkerProcess};
+use millstream_load::worker::{Reply, StackJob};
+use millstream_load::workload::End;
 use millstream_netlink::Netlink;
 use millstream_observe::probe::{self, NetSource, Sampler};
 use millstream_record::error::Error;
 use millstream_record::{Probes, RunRecord};
+use millstream_testbed::integrity;
+use millstream_testbed::namespace::current_inode;
 
 use super::{Run, results};
-use crate::namespace::current_inode;
-use crate::remote::{Clock, FarSide, WorkerProcess};
+use crate::limits;
 use crate::runner::Places;
-use crate::worker::{Reply, StackJob};
-use crate::workload::End;
-use crate::{integrity, limits};
 
 impl Run<'_> {
     /// The kernel's sockets at both ends; nothing of either host is made or set.

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use millstream::link::{Burst, Faults, Link, Reorder};
+use millstream_load::remote::WorkerProcess;
+use millstream_load::worker::{MillstreamLink, Reply, StackJob};
+use millstream_load::workload::{End, Ports};
 use millstream_plan::Configuration;
 use millstream_record::error::Error;
 use millstream_record::{RUNNER, RunRecord, keys};
+use millstream_testbed::hosts::{Between, Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
+use millstream_testbed::impair::{EndConfig, Forwarder, Way, describe};
+use millstream_testbed::integrity::{self, Claim};
 
 use super::Run;
 use super::steps::Measured;
-use crate::hosts::{Between, Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
-use crate::impair::{EndConfig, Forwarder, Way, describe};
-use crate::integrity::{self, Claim};
 use crate::limits;
-use crate::remote::WorkerProcess;
 use crate::runner::results;
-use crate::worker::{MillstreamLink, Reply, StackJob};
-use crate::workload::{End, Ports};
 
 /// What Ethernet adds to a packet on the path.
 const LINK_HEADER_BYTES: u64 = 14;
@@ -92,7 +92,7 @@ impl Run<'_> {
         record.environment.set("path.faults", describe(&faults));
         record.environment.set("path.queue_packets", faults.queue_packets.to_string());
         record.environment.set("path.seed", self.path_seed.to_string());
-        let end = |name: &str, host: &crate::namespace::Namespace| {
+        let end = |name: &str, host: &millstream_testbed::namespace::Namespace| {
             let netns = Some(host.path().display().to_string());
             let config = EndConfig { name: name.to_owned(), netns, addresses: Vec::new() };
             config.open(self.mtu() as usize, self.offload())

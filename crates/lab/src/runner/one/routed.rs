@@ -3,22 +3,23 @@
 use std::net::IpAddr;
 
 use millstream::link::netdev::ReceiveSteering;
+use millstream_load::remote::WorkerProcess;
+use millstream_load::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
+use millstream_load::workload::End;
 use millstream_observe::probe::Sampler;
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
-
-use super::Run;
-use super::asked::Routed;
-use crate::hosts::{
+use millstream_testbed::hosts::{
     Between, FAR_INTERFACE, Hosts, IN_INTERFACE, NEAR_INTERFACE, OUT_INTERFACE, PREFIX_V4,
     PREFIX_V6, Path, Router, steer_from,
 };
-use crate::namespace::Namespace;
-use crate::remote::WorkerProcess;
+use millstream_testbed::integrity;
+use millstream_testbed::namespace::Namespace;
+
+use super::Run;
+use super::asked::Routed;
+use crate::limits;
 use crate::runner::{overruns, results};
-use crate::worker::{Command, MillstreamLink, Reply, RouterJob, RouterReport, StackJob};
-use crate::workload::End;
-use crate::{integrity, limits};
 
 impl Run<'_> {
     /// The near host sends to the far one by way of the router.

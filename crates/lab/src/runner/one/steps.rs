@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use millstream_load::remote::WorkerProcess;
+use millstream_load::worker::{Command, EndReport, Job, Reply, Report};
+use millstream_load::workload::{Ports, monotonic_ns};
 use millstream_observe::environment;
 use millstream_observe::probe::{Absent, IdleReading};
 use millstream_record::error::Error;
@@ -10,11 +13,8 @@ use millstream_record::{IdleCpu, RunRecord};
 
 use super::Run;
 use crate::limits;
-use crate::remote::WorkerProcess;
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::still;
-use crate::worker::{Command, EndReport, Job, Reply, Report};
-use crate::workload::{Ports, monotonic_ns};
 
 /// What was measured over the window.
 #[derive(Default)]

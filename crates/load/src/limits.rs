@@ -1,0 +1,36 @@
+//! Limits of the load, of its processes and of the far end.
+
+/// Width of an interval of the series that a worker keeps.
+pub const INTERVAL_MS: u64 = 100;
+/// Until a worker must have answered a step of the set-up.
+pub const STEP_TIMEOUT_MS: u64 = 15_000;
+/// The same, until all must have finished, whatever still arrives: a kernel's socket keeps some MB unsent.
+pub const FINISH_LIMIT_MS: u64 = 120_000;
+/// How often a worker tells that data still arrive after the window.
+pub const NEWS_MS: u64 = 1_000;
+/// How often interrupts and workers are looked at while a run goes.
+pub const WATCH_MS: u64 = 50;
+/// Last words of a worker that are kept for an error.
+pub const STDERR_KEPT_BYTES: usize = 4096;
+/// Connections of a worker whose state is kept, those that send before others; they stand for the rest.
+pub const TCP_INFO_CONNECTIONS: usize = 16;
+/// One turn in this many of a Millstream engine has its stages timed.
+pub const STAGE_SAMPLE_TURNS: u32 = 16;
+/// Under this name an engine under test publishes itself.
+pub const LIVE_NAME: &str = "lab";
+/// What a stack may take to say its last words after the last close.
+pub const LINGER_MS: u64 = 30;
+/// How long a stack whose workload is over sleeps between its turns.
+pub const AFTERLIFE_TURN_MS: u64 = 2;
+/// What a worker may take to exit before it is killed.
+pub const LEAVE_TIMEOUT_MS: u64 = 500;
+/// What the last words of a dead worker may take to come through its pipe.
+pub const LAST_WORDS_MS: u64 = 200;
+/// What the kernel queues towards a packet socket of Millstream: as much as it queues at a device.
+pub const RAW_BUFFER_BYTES: usize = 16 << 20;
+/// What one of the smallest packets takes of that, as the kernel counts it (`truesize`).
+pub const RAW_PACKET_BYTES: usize = 768;
+/// Frames of a router: two links' rings of the longest kind, and the engine's own. 64 MiB.
+pub const ROUTER_FRAMES: usize = 32_768;
+/// How long a router that finds nothing to do sleeps at most.
+pub const ROUTER_SLEEP_MS: u64 = 50;

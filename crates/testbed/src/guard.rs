@@ -1,0 +1,146 @@
+//! The process between the laboratory and an outside command, which ends the command when the laboratory is gone.
+//!
+//! It adopts what the command starts, also what leaves its session or loses its parent, and reads its standard input, which
+//! the laboratory holds open. When that ends, or the command does, all of them are killed.
+//!
+//! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`] beside it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_record::error::Error;
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use crate::leftovers::ProcessIdentity;
+
+/// Exit status where the command could not be started, as a shell's.
+const NOT_STARTED: u8 = 127;
+
+/// Until what was killed must be gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The guard's whole life; its exit status is the command's, 128 and the signal where one ended it.
+#[expect(
+    clippy::disallowed_macros,
+    reason = "who started it reads the standard error, and shows it"
+)]
+pub fn main(words: &[OsString]) -> ExitCode {
+    let Some((program, arguments)) = words.split_first() else {
+        return ExitCode::from(NOT_STARTED);
+    };
+    if let Err(error) = prctl::set_child_subreaper(true) {
+        eprintln!("millstream guard: cannot adopt what the command starts: {error}");
+        return ExitCode::from(NOT_STARTED);
+    }
+    let started = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            let program = millstream_foreign::shown(program.as_encoded_bytes());
+            eprintln!("millstream guard: {program}: {error}");
+            return ExitCode::from(NOT_STARTED);
+        }
+    };
+    std::thread::spawn(|| {
+        let mut byte = [0];
+        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+        end_all();
+        std::process::exit(1);
+    });
+    let status = child.wait();
+    end_all();
+    let code = status
+        .ok()
+        .and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Kills all descendants, again until there are none: one may start others meanwhile.
+fn end_all() {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left: Vec<u32> = family(std::process::id()).into_iter().skip(1).collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for pid in left {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|one| one.pid().is_some()) {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How a worker is started: this program with these arguments, followed by
+/// the number of the starting process.
+#[derive(Clone, Debug)]
+pub struct WorkerProgram {
+    /// The program.
+    pub path: PathBuf,
+    /// What makes it a worker.
+    pub arguments: Vec<String>,
+}
+
+/// A process and its descendants, itself first.
+pub fn family(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while at < all.len() && all.len() < 256 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
+        for task in tasks {
+            let children =
+                millstream_foreign::read(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    all
+}
+
+/// A process that ends another one with what that has started, when this process is gone, whatever has ended it.
+#[derive(Debug)]
+pub struct Watchdog(Child);
+
+impl Watchdog {
+    /// Starts `program` as that of the process `pid`.
+    pub fn start(program: &WorkerProgram, pid: u32) -> Result<Self, Error> {
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).args(["--of", &pid.to_string()]);
+        // It has nothing of the user's, so that nobody waits for its end.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().map(Self).map_err(Error::host("start a watchdog"))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some(mut stdin) = self.0.stdin.take() {
+            let _ = stdin.write_all(b"\n");
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// The watchdog's whole life: a byte lets it go, the end of its input has it do its work.
+pub fn watch(pid: u32) -> ExitCode {
+    let Ok(identity) = ProcessIdentity::of(pid) else { return ExitCode::SUCCESS };
+    if matches!(std::io::stdin().read(&mut [0]), Ok(1..)) {
+        return ExitCode::SUCCESS;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while identity.is_alive() && Instant::now() < deadline {
+        for pid in family(pid) {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ExitCode::SUCCESS
+}
