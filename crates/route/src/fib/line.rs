@@ -9,9 +9,8 @@
 //! More values than that lie in a block outside. A slot's value is found by counting bits up to its
 //! own. A line of zeros says that its values are in word 0 of all, which is zero: nothing.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use super::NOTHING;
+use super::sync::{AtomicU64, Ordering};
 use crate::key::Key;
 
 /// Slots of a line.

@@ -25,12 +25,12 @@
 mod hops;
 mod line;
 mod space;
+mod sync;
 mod writer;
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::OnceLock;
 
-use millstream_packet::{BitInstructions, Words};
+use millstream_packet::BitInstructions;
 pub(crate) use writer::{Entry, FibWriter, Prefixes};
 
 use crate::key::Key;
@@ -38,6 +38,7 @@ use crate::prefix::LinkId;
 use crate::route::Route;
 use hops::Hops;
 use line::{LINES_LIMIT, SLOTS, Seen};
+use sync::{AtomicU32, Ordering, Words, fence};
 
 /// Bits that a node below the root resolves.
 const STRIDE: u32 = 8;

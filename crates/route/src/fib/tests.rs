@@ -274,3 +274,59 @@ fn a_line_that_changed_and_changed_back_is_told() {
         assert!(!seen.is_still());
     }
 }
+
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+
+    /// Looks `probe` up once while prefixes change, one after the other. With two preemptions at
+    /// most it finds what the prefixes of some moment say, or that it has to begin again.
+    fn look_up_beside(
+        start: impl IntoIterator<Item = (u32, u8, u32)>,
+        changes: &'static [(u32, u8, Option<u32>)],
+        probe: u32,
+    ) {
+        let start = Model(start.into_iter().map(|(key, len, value)| ((key, len), value)).collect());
+        let mut every = loom::model::Builder::new();
+        every.max_branches = 100_000;
+        every.preemption_bound = Some(2);
+        every.check(move || {
+            let (mut model, mut writer) = (start.clone(), start.build(ROUTES));
+            let fib = writer.fib().clone();
+            let reader = loom::thread::spawn(move || fib.attempt(probe));
+            let mut answers = vec![model.longest(probe).unwrap_or(NOTHING)];
+            for &(key, len, value) in changes {
+                match value {
+                    Some(value) => model.0.insert((key, len), value),
+                    None => model.0.remove(&(key, len)),
+                };
+                writer.update(key, len, &model).expect("room");
+                answers.push(model.longest(probe).unwrap_or(NOTHING));
+            }
+            let found = reader.join().expect("the reader");
+            assert!(found.is_none_or(|found| answers.contains(&found)), "{found:?}: {answers:?}");
+            assert_eq!(writer.fib().attempt(probe), answers.last().copied());
+        });
+    }
+
+    /// Another prefix of the same line moves the bits and the values that the look-up reads.
+    #[test]
+    fn loom_a_line_is_read_whole() {
+        look_up_beside([(10 << 24, 8, 1)], &[(5 << 24, 8, Some(2))], 10 << 24);
+    }
+
+    /// The node below goes, and is emptied at once.
+    #[test]
+    fn loom_a_node_that_went_is_not_believed() {
+        let start = [(10 << 24, 8, 1), (10 << 24, 16, 2)];
+        look_up_beside(start, &[(10 << 24, 16, None)], 10 << 24);
+    }
+
+    /// More values than a line has room for: their block goes, and is the next one's.
+    #[test]
+    fn loom_a_block_of_other_values_is_not_believed() {
+        let start = (10..24).map(|at| (2 * at << 24, 8, 1 + at % 2));
+        let changes = &[(2 << 24, 8, Some(3)), (4 << 24, 8, Some(4)), (6 << 24, 8, Some(5))];
+        look_up_beside(start, changes, 40 << 24);
+    }
+}

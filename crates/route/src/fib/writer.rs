@@ -1,14 +1,14 @@
 //! The one who changes a forwarding table: all of it at first, then line by line.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use millstream_packet::{BitInstructions, Words};
+use millstream_packet::BitInstructions;
 
 use super::hops::{Hops, Several};
 use super::line::{Contents, Header, LINES_LIMIT, SLOTS, Seen, values};
 use super::space::Space;
+use super::sync::{AtomicU32, Ordering, Words, fence};
 use super::{ASIDE, CHILD, Fib, NODE_LINES, NOTHING, ROOT, STRIDE};
 use crate::key::Key;
 use crate::route::Route;
