@@ -210,12 +210,12 @@ impl Lab {
         let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
         let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80));
         let mut sockets = vec![
-            engine.tcp_listen(any4, 3).expect("a listener"),
-            engine.udp_bind((ENGINE_V4, 53).into()).expect("a socket"),
-            engine.udp_bind((ENGINE_V6, 53).into()).expect("a socket"),
-            engine.icmp_bind(7).expect("a socket"),
+            engine.sockets().tcp_listen(any4, 3).expect("a listener"),
+            engine.sockets().udp_bind((ENGINE_V4, 53).into()).expect("a socket"),
+            engine.sockets().udp_bind((ENGINE_V6, 53).into()).expect("a socket"),
+            engine.sockets().icmp_bind(7).expect("a socket"),
         ];
-        sockets.extend(engine.tcp_listen(any6, 3));
+        sockets.extend(engine.sockets().tcp_listen(any6, 3));
         let now = engine.now();
         let pool = pool.clone();
         let mut lab = Self {
@@ -542,7 +542,7 @@ impl Lab {
                 let _ = self.engine.echo(id).send(peer.ip(), input.short(), &buffer[..56]);
             }
             (SocketKind::Listener, 0) => self.engine.close(id),
-            _ if self.sockets.len() < 12 => self.sockets.extend(self.engine.tcp_connect(peer)),
+            _ if self.sockets.len() < 12 => self.sockets.extend(self.engine.sockets().tcp_connect(peer)),
             _ => {}
         }
         let _ = self.engine.inspect().sockets().count();

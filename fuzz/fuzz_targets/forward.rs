@@ -32,8 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn pass(pool: &Pool, mut input: Input<'_>) {
     let mut engine = Engine::new(EngineConfig::new(pool.clone()).seed([1; 32])).expect("an engine");
-    engine.set_forwarding(true);
-    engine.routes().expect("its own").set_multipath(true);
+    engine.routes().set_forwarding(true);
+    engine.routes().table().expect("its own").set_multipath(true);
     let mtu = MTUS[usize::from(input.byte() & 3)];
     let mut ends: Vec<PairEnd> = Vec::new();
     for (at, mtu) in [(0, 1500), (1, mtu), (2, mtu)] {
@@ -53,7 +53,7 @@ fn pass(pool: &Pool, mut input: Input<'_>) {
         (2, "2001:db8::/32", "fd02::2"),
     ] {
         let route = Route::via(LinkId(link), gateway.parse().expect("an address"));
-        engine.add_route(prefix.parse().expect("a prefix"), route).expect("a route");
+        engine.routes().add(prefix.parse().expect("a prefix"), route).expect("a route");
     }
     let now = engine.refresh_time();
     for _ in 0..PACKETS {

@@ -35,13 +35,13 @@ fn run(pool: &Pool, input: &mut Input<'_>) {
     config.seed = Some([1; 32]);
     config.limits.fragments_bytes = LIMIT;
     let mut engine = Engine::new(config).expect("an engine");
-    engine.set_forwarding(true);
+    engine.routes().set_forwarding(true);
     let link = engine.add_link(Box::new(near)).expect("a link");
     for prefix in ["192.0.2.1/24", "2001:db8::1/64"] {
         engine.add_address(link, prefix.parse().expect("a prefix")).expect("an address");
     }
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 7);
-    let socket = engine.udp_bind(any).expect("a socket");
+    let socket = engine.sockets().udp_bind(any).expect("a socket");
     let (mut now, mut given) = (engine.now(), 0);
     for _ in 0..300 {
         if input.is_empty() {

@@ -71,7 +71,7 @@ fn converse(pool: &Pool, mut input: Input<'_>) {
     for own in ["10.0.0.1/24", "fe80::1/64", "fd00::1/64"] {
         engine.add_address(link, own.parse().expect("a prefix")).expect("an address");
     }
-    let socket = engine.udp_bind("[::]:9".parse().expect("an address")).expect("bind");
+    let socket = engine.sockets().udp_bind("[::]:9".parse().expect("an address")).expect("bind");
     let mut now = engine.refresh_time();
     for _ in 0..MESSAGES {
         let choice = input.byte();

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let mut engine = Engine::new(EngineConfig::default())?;
-    engine.set_forwarding(true);
+    engine.routes().set_forwarding(true);
     let mut config = MirrorConfig::new();
     for name in &interfaces {
         let raw = RawConfig { interface: name.clone(), ..RawConfig::default() };

@@ -84,7 +84,7 @@ fn set_use(
         && let Some(usage) = known.get((interface, own))
     {
         // The link may have failed meanwhile, and its addresses with it.
-        let _ = engine.set_address_use(link, own.addr, usage);
+        let _ = engine.links().set_address_use(link, own.addr, usage);
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn take_back(engine: &mut Engine, given: &mut Given, link: LinkId, ow
     if is_given {
         given.remove(&own.addr);
         // The link may have failed meanwhile, and its addresses with it.
-        let _ = engine.remove_address(link, own.addr);
+        let _ = engine.links().remove_address(link, own.addr);
     }
     is_given
 }
@@ -142,12 +142,12 @@ pub(crate) fn neighbors(
         };
         if was_by_hand || now.is_none() && !is_applications {
             // The engine may have forgotten it by itself.
-            let _ = engine.remove_neighbor(link, ip);
+            let _ = engine.links().remove_neighbor(link, ip);
         }
         let taken = match now {
             None => Ok(()),
-            Some((mac, true)) => engine.add_neighbor(link, ip, mac),
-            Some((mac, false)) => engine.suggest_neighbor(link, ip, mac),
+            Some((mac, true)) => engine.links().add_neighbor(link, ip, mac),
+            Some((mac, false)) => engine.links().suggest_neighbor(link, ip, mac),
         };
         stats.neighbors_refused += u64::from(taken.is_err());
     }

@@ -240,7 +240,7 @@ impl Mirror {
                 }
             }
             for ((_, ip), _) in self.neighbors.iter().filter(|((of, _), _)| *of == interface) {
-                let _ = engine.remove_neighbor(former, ip);
+                let _ = engine.links().remove_neighbor(former, ip);
             }
         }
         self.routes.set_link(interface, link);

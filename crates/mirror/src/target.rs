@@ -34,7 +34,7 @@ impl Gets for Engine {
     }
 
     fn table(&mut self) -> Option<&mut RouteTable> {
-        self.routes().ok()
+        self.routes().table().ok()
     }
 
     fn now(&mut self) -> Option<Instant> {

@@ -85,12 +85,17 @@ impl Host {
     }
 
     fn lookup(&mut self, addr: &str) -> Option<Route> {
-        self.engine.routes().expect("its own").lookup(addr.parse().expect("an address")).copied()
+        self.engine
+            .routes()
+            .table()
+            .expect("its own")
+            .lookup(addr.parse().expect("an address"))
+            .copied()
     }
 
     /// The engine's unicast routes as text.
     fn routes(&mut self) -> BTreeSet<String> {
-        shown(self.engine.routes().expect("its own"))
+        shown(self.engine.routes().table().expect("its own"))
     }
 }
 
@@ -214,7 +219,7 @@ fn routes_of_every_kind_are_followed_both_ways() {
     kernel.retain(|route| !route.starts_with("10.8"));
     assert_eq!(host.routes(), kernel);
     // Flows share the ways of a multipath route.
-    let reader = host.engine.routes().expect("its own").reader();
+    let reader = host.engine.routes().table().expect("its own").reader();
     let ways =
         (0..64_u32).map(|flow| reader.lookup_flow("10.2.0.1".parse().unwrap(), || flow << 26));
     assert_eq!(ways.flatten().map(|route| route.link).collect::<BTreeSet<_>>().len(), 2);
@@ -239,7 +244,7 @@ fn routes_of_every_kind_are_followed_both_ways() {
     assert_eq!(host.routes(), kernel);
     // Nothing is left of it but what is the engine's own.
     mirror.withdraw(&mut host.engine);
-    assert_eq!(host.engine.routes().expect("its own").len(), 0);
+    assert_eq!(host.engine.routes().table().expect("its own").len(), 0);
 }
 
 #[test]
@@ -278,22 +283,22 @@ fn five_thousand_routes_come_change_and_go() {
     ip("addr add 10.1.0.1/24 dev d1");
     let config = host.config();
     let mut mirror = host.mirror(&config);
-    let before = host.engine.routes().expect("its own").len();
+    let before = host.engine.routes().table().expect("its own").len();
     let route = |verb: &'static str, net: u8| {
         move |n: u32| format!("route {verb} 10.{}.{}.0/24 via 10.{net}.0.9", 100 + n / 250, n % 250)
     };
     ip_batch((0..5000).map(route("add", 0)));
     host.follow(&mut mirror);
-    assert_eq!(host.engine.routes().expect("its own").len(), before + 5000);
+    assert_eq!(host.engine.routes().table().expect("its own").len(), before + 5000);
     assert_eq!(host.lookup("10.119.249.1").map(|route| route.link), Some(LinkId(0)));
     ip_batch((0..5000).step_by(8).map(route("replace", 1)));
     host.follow(&mut mirror);
     assert_eq!(host.lookup("10.119.242.1").map(|route| route.link), Some(LinkId(1)));
-    assert_eq!(host.engine.routes().expect("its own").len(), before + 5000);
+    assert_eq!(host.engine.routes().table().expect("its own").len(), before + 5000);
     assert_eq!(host.routes(), kernel_routes());
     ip_batch((0..5000).map(|n| format!("route del 10.{}.{}.0/24", 100 + n / 250, n % 250)));
     host.follow(&mut mirror);
-    assert_eq!(host.engine.routes().expect("its own").len(), before);
+    assert_eq!(host.engine.routes().table().expect("its own").len(), before);
     assert_eq!(mirror.stats().overruns, 0);
 }
 
@@ -366,7 +371,7 @@ fn no_more_routes_are_held_than_may_be_and_room_is_used_again() {
     host.follow(&mut mirror);
     assert_eq!(mirror.stats().routes, 50);
     assert!(mirror.stats().routes_refused > 0);
-    assert!(host.engine.routes().expect("its own").len() <= 50);
+    assert!(host.engine.routes().table().expect("its own").len() <= 50);
     ip_batch((0..190).map(route("del")));
     host.follow(&mut mirror);
     assert_eq!(host.routes(), kernel_routes());
@@ -442,7 +447,10 @@ fn addresses_and_neighbors_are_followed() {
     assert!(!has(&host, 1, "10.0.0.1/24"));
     mirror.withdraw(&mut host.engine);
     assert_eq!(
-        (host.engine.routes().expect("its own").len(), host.engine.inspect().neighbors().count()),
+        (
+            host.engine.routes().table().expect("its own").len(),
+            host.engine.inspect().neighbors().count()
+        ),
         (0, 0)
     );
     // The addresses left are the links' own.
@@ -468,7 +476,8 @@ fn one_table_follows_the_host_for_several_engines() {
         let (mut engine, ends) = engine(EngineConfig::new(pool.clone()).routes(table.reader()));
         let mut stations = Mirror::open(&host.config().routes(false)).expect("a mirror");
         stations.synchronize(&mut engine, PATIENCE).expect("synchronized");
-        let socket = engine.udp_bind("0.0.0.0:9".parse().expect("an address")).expect("bind");
+        let socket =
+            engine.sockets().udp_bind("0.0.0.0:9".parse().expect("an address")).expect("bind");
         (engine, ends, socket)
     });
     // By which link each engine sends there, with the address and to the neighbour that the host
@@ -514,7 +523,7 @@ fn one_table_follows_the_host_for_several_engines() {
 
 /// Returns the engine's routes to an address, of several flows.
 fn ways(host: &mut Host, to: &str) -> BTreeSet<(u16, Option<IpAddr>)> {
-    let reader = host.engine.routes().expect("its own").reader();
+    let reader = host.engine.routes().table().expect("its own").reader();
     let to = to.parse().expect("an address");
     let ways = (0..64_u32).filter_map(|flow| reader.lookup_flow(to, || flow << 26));
     ways.map(|route| (route.link.0, route.gateway)).collect()
@@ -639,10 +648,10 @@ fn a_neighbor_that_the_host_takes_away_is_asked_for_anew() {
     // The engine has found 9 and 8 by itself, and 7 is the application's.
     for n in [9, 8] {
         let suggested =
-            host.engine.suggest_neighbor(LinkId(0), address(&format!("10.0.0.{n}")), mac);
+            host.engine.links().suggest_neighbor(LinkId(0), address(&format!("10.0.0.{n}")), mac);
         suggested.expect("taken");
     }
-    host.engine.add_neighbor(LinkId(0), address("10.0.0.7"), mac).expect("taken");
+    host.engine.links().add_neighbor(LinkId(0), address("10.0.0.7"), mac).expect("taken");
     assert_eq!(known(&host).len(), 3);
     // One that the kernel knew as well fails; of two it never knew the address, and they go.
     ip("neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev d0 nud stale");
@@ -729,7 +738,7 @@ fn the_engine_sends_from_the_address_from_which_the_kernel_does() {
         .map(|to| {
             let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
             let engine = &mut host.engine;
-            let socket = engine.udp_bind(any.parse().expect("an address")).expect("bind");
+            let socket = engine.sockets().udp_bind(any.parse().expect("an address")).expect("bind");
             let remote = std::net::SocketAddr::new(to.parse().expect("an address"), 9);
             engine.udp(socket).connect(remote).unwrap_or_else(|error| panic!("{to}: {error}"));
             let ours = engine.udp(socket).addresses().expect("a socket").0.ip().to_string();

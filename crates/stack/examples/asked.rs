@@ -95,8 +95,8 @@ impl Ends {
         let (mut near, mut far) =
             (engine(near_link, "10.0.0.1/24"), engine(far_link, "10.0.0.2/24"));
         let to = "10.0.0.2:7".parse().expect("an address");
-        let listener = far.tcp_listen(to, 4).expect("a listener");
-        let client = near.tcp_connect(to).expect("a connection");
+        let listener = far.sockets().tcp_listen(to, 4).expect("a listener");
+        let client = near.sockets().tcp_connect(to).expect("a connection");
         settle(&mut near, &mut far);
         let server = far.listener(listener).accept().expect("a connection").0;
         Self { near, far, client, server }
@@ -146,9 +146,10 @@ fn published(engine: &mut Engine) -> PathBuf {
 fn asked(options: &Options) {
     let mut ends = Ends::new(2 * options.datagrams + 100_000);
     let to = "10.0.0.1:9".parse().expect("an address");
-    let queue = ends.near.udp_bind(to).expect("a socket");
+    let queue = ends.near.sockets().udp_bind(to).expect("a socket");
     ends.near.udp(queue).set_limit(usize::MAX).expect("a limit");
-    let from = ends.far.udp_bind("10.0.0.2:9".parse().expect("an address")).expect("a socket");
+    let from =
+        ends.far.sockets().udp_bind("10.0.0.2:9".parse().expect("an address")).expect("a socket");
     for sent in 0..options.datagrams {
         ends.far.udp(from).send(&[7; DATAGRAM_BYTES], Some(to)).expect("room");
         if sent % BURST == 0 {

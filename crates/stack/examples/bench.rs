@@ -97,8 +97,8 @@ fn connected(o: &Options) -> (Engine, SocketId, Engine, SocketId) {
     let mut a = engine(&pool, o, a, "10.0.0.1/24");
     let mut b = engine(&pool, o, b, "10.0.0.2/24");
     let addr: SocketAddr = "10.0.0.2:9".parse().expect("an address");
-    let listener = b.tcp_listen(addr, 1).expect("listen");
-    let client = a.tcp_connect(addr).expect("connect");
+    let listener = b.sockets().tcp_listen(addr, 1).expect("listen");
+    let client = a.sockets().tcp_connect(addr).expect("connect");
     let server = loop {
         for engine in [&mut a, &mut b] {
             let now = engine.refresh_time();
@@ -260,11 +260,11 @@ fn pair_udp(o: &Options) {
     let socket = |at: usize| {
         let port = 1024 + at as u16;
         let peer = SocketAddr::from(([10, 0, 0, 1], port));
-        let sink = b.udp_bind(to).unwrap_or_else(|error| fail(&error.to_string()));
+        let sink = b.sockets().udp_bind(to).unwrap_or_else(|error| fail(&error.to_string()));
         if o.connected != 0 {
             b.udp(sink).connect(peer).expect("connect");
         }
-        (a.udp_bind(peer).expect("bind"), sink)
+        (a.sockets().udp_bind(peer).expect("bind"), sink)
     };
     let sockets: Vec<_> = (0..o.connected.max(1)).map(socket).collect();
     let mut next = sockets.iter().cycle();

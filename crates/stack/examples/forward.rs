@@ -58,7 +58,7 @@ fn main() -> Result<()> {
 /// Hands on between TAP devices until it is ended.
 fn route(devices: &[(&String, &String)]) -> Result<()> {
     let mut engine = Engine::new(EngineConfig::default())?;
-    engine.set_forwarding(true);
+    engine.routes().set_forwarding(true);
     for (name, prefix) in devices {
         let config = TapConfig { name: Some((*name).clone()), ..TapConfig::default() };
         let tap = Tap::open(&config)?;
@@ -115,7 +115,7 @@ fn router(pool: Pool, routes: Routes, v6: bool) -> Result<(Engine, [PairEnd; 2])
     let mut config = EngineConfig::new(pool).routes(routes);
     config.tcp.fast_path = std::env::var_os("MILLSTREAM_SLOW_PATH").is_none();
     let mut engine = Engine::new(config)?;
-    engine.set_forwarding(true);
+    engine.routes().set_forwarding(true);
     let mut end = |link: LinkId| -> Result<PairEnd> {
         let (near, far) = pair(PairConfig { offload: false, ..PairConfig::default() })?;
         // The table means the same links by these numbers as this engine does.
@@ -127,7 +127,7 @@ fn router(pool: Pool, routes: Routes, v6: bool) -> Result<(Engine, [PairEnd; 2])
     let ends = [end(LINKS[0])?, end(LINKS[1])?];
     for gateway in 0..GATEWAYS {
         let mac = MacAddr([2, 0, 0, 0, 1, gateway as u8]);
-        engine.add_neighbor(LINKS[1], on_link(1, 2 + gateway, v6), mac)?;
+        engine.links().add_neighbor(LINKS[1], on_link(1, 2 + gateway, v6), mac)?;
     }
     Ok((engine, ends))
 }

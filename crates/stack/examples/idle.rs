@@ -149,11 +149,11 @@ impl Ends {
         while self.clients.len() < options.connections {
             port += 1;
             let to = SocketAddr::new(ip, port);
-            let listener = self.far.tcp_listen(to, 2 * BATCH).expect("listen");
+            let listener = self.far.sockets().tcp_listen(to, 2 * BATCH).expect("listen");
             let many = PORTS.min(options.connections - self.clients.len());
             for start in (0..many).step_by(BATCH) {
                 for _ in start..many.min(start + BATCH) {
-                    self.clients.push(self.near.tcp_connect(to).expect("connect"));
+                    self.clients.push(self.near.sockets().tcp_connect(to).expect("connect"));
                 }
                 self.settle();
                 while let Ok((server, peer)) = self.far.listener(listener).accept() {

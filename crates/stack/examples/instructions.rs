@@ -73,9 +73,9 @@ impl World {
         let now = near.now().max(far.now());
         let mut world = Self { near, far, now, open: Vec::new() };
         let address = "10.0.0.2:9".parse()?;
-        let listener = world.far.tcp_listen(address, connections)?;
+        let listener = world.far.sockets().tcp_listen(address, connections)?;
         for _ in 0..connections {
-            let client = world.near.tcp_connect(address)?;
+            let client = world.near.sockets().tcp_connect(address)?;
             let server = loop {
                 world.turn();
                 match world.far.listener(listener).accept() {
@@ -139,13 +139,14 @@ fn router(rounds: u64) -> Result<u64> {
     attach(&mut router, Box::new(left), "10.0.0.9/24")?;
     attach(&mut router, Box::new(right), "10.0.1.9/24")?;
     attach(&mut far, Box::new(far_end), "10.0.1.2/24")?;
-    router.set_forwarding(true);
+    router.routes().set_forwarding(true);
     for (host, gateway) in [(&mut near, "10.0.0.9"), (&mut far, "10.0.1.9")] {
         let link = host.inspect().links().next().ok_or("no link")?.id;
-        host.add_gateway(link, gateway.parse()?)?;
+        host.routes().add_gateway(link, gateway.parse()?)?;
     }
     let to = "10.0.1.2:9".parse()?;
-    let (from, sink) = (near.udp_bind("10.0.0.1:8".parse()?)?, far.udp_bind(to)?);
+    let (from, sink) =
+        (near.sockets().udp_bind("10.0.0.1:8".parse()?)?, far.sockets().udp_bind(to)?);
     let (mut now, mut buffer) = (near.now().max(far.now()).max(router.now()), [0; 64]);
     let mut received = 0;
     for _ in 0..rounds {

@@ -4,7 +4,7 @@
 //!
 //! - a pool made with [`Pool::clogged`](crate::packet::Pool::clogged) has the faults of receiving, of queues and of
 //!   memory ([`Clogs`]);
-//! - a [`SharedLock`] given to several engines' tables ([`Engine::clog_routes`]) has each look-up of a route wait for
+//! - a [`SharedLock`] given to several engines' tables ([`RoutesHandle::clog`](crate::RoutesHandle::clog)) has each look-up of a route wait for
 //!   those of the others;
 //! - that application and engine are on one CPU is where they are placed
 //!   ([`net::Placement::cpu`](crate::net::Placement)), and needs no code at all.
@@ -14,15 +14,15 @@ use std::sync::Arc;
 pub use millstream_packet::clogs::{Clogs, Counts, counts};
 pub use millstream_route::clogs::{SharedLock, locks_taken};
 
-use crate::{Engine, Error};
+use crate::{Error, RoutesHandle};
 
-impl Engine {
+impl RoutesHandle<'_> {
     /// From now on each look-up of a route is made under `lock`; the first one given stays.
     ///
     /// # Errors
-    /// As [`Engine::routes`].
-    pub fn clog_routes(&mut self, lock: &Arc<SharedLock>) -> Result<(), Error> {
-        self.routes()?.look_up_under(lock);
+    /// As [`RoutesHandle::table`](crate::RoutesHandle::table).
+    pub fn clog(self, lock: &Arc<SharedLock>) -> Result<(), Error> {
+        self.table()?.look_up_under(lock);
         Ok(())
     }
 }

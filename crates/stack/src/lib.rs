@@ -49,9 +49,9 @@ pub mod tuning;
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
     DatagramToSend, EchoHandle, Engine, EngineConfig, Fragmentation, GroupFilter, Inspect,
-    Intercept, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace, ReceivedDatagram, Refusal,
-    RemovedLink, ReversePath, SendOptions, TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn,
-    UdpHandle, Waker, Way, published,
+    Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace, ReceivedDatagram,
+    Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle, TcpHandle,
+    TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, Waker, Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -371,6 +371,6 @@ pub const LINK_HEADROOM_BYTES: usize = 64;
 /// TCP with all options (60), rounded up.
 pub const HEADROOM_BYTES: usize = 128;
 
-/// UDP sockets that may share addresses on one port ([`Engine::udp_bind_shared`](crate::Engine::udp_bind_shared)): a
+/// UDP sockets that may share addresses on one port ([`SocketsHandle::udp_bind_shared`](crate::SocketsHandle::udp_bind_shared)): a
 /// datagram to a group costs a view for each that is in it.
 pub const SHARED_UDP_SOCKETS: usize = 64;

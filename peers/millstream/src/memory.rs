@@ -18,8 +18,8 @@ fn connected(o: &Options) -> Result<(Engine, SocketId, Engine, SocketId), Box<dy
     let mut a = crate::engine(&pool, a, "10.0.0.1/24", o)?;
     let mut b = crate::engine(&pool, b, "10.0.0.2/24", o)?;
     let to = "10.0.0.2:9".parse()?;
-    let listener = b.tcp_listen(to, 1)?;
-    let client = a.tcp_connect(to)?;
+    let listener = b.sockets().tcp_listen(to, 1)?;
+    let client = a.sockets().tcp_connect(to)?;
     let server = loop {
         for engine in [&mut a, &mut b] {
             let now = engine.refresh_time();

@@ -85,16 +85,16 @@ fn an_engine_for_the_other_tests() {
     let (near, mut far) = pair(PairConfig::default()).unwrap();
     let link = engine.add_link(Box::new(near)).unwrap();
     engine.add_address(link, "10.9.0.1/24".parse().unwrap()).unwrap();
-    engine.tcp_listen("10.9.0.1:7".parse().unwrap(), 4).unwrap();
-    engine.tcp_connect("10.9.0.2:80".parse().unwrap()).unwrap();
+    engine.sockets().tcp_listen("10.9.0.1:7".parse().unwrap(), 4).unwrap();
+    engine.sockets().tcp_connect("10.9.0.2:80".parse().unwrap()).unwrap();
     let mut batch = millstream::packet::PacketBatch::new();
     let damaged = millstream::packet::Packet::from_slice(engine.pool(), 0, &[0xff; 20]).unwrap();
     batch.push(damaged).unwrap();
     millstream::link::Link::transmit(&mut far, engine.now(), &engine.pool().clone(), &mut batch)
         .unwrap();
-    engine.add_loopback().unwrap();
+    engine.links().add_loopback().unwrap();
     let own = "127.0.0.1:9".parse().unwrap();
-    let talking = engine.udp_bind(own).unwrap();
+    let talking = engine.sockets().udp_bind(own).unwrap();
     let (mut is_told, mut sent) = (false, Instant::now());
     loop {
         engine.run_once(Some(Duration::from_millis(5))).unwrap();

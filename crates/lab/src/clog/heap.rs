@@ -53,7 +53,7 @@ fn router(setup: &Setup) -> io::Result<Engine> {
     let pool = PoolConfig { limit_blocks: 0, ..PoolConfig::default() };
     let pool = Pool::clogged(pool, clogs).map_err(failed)?;
     let mut engine = Engine::new(EngineConfig::new(pool).busy_poll(Duration::ZERO))?;
-    engine.set_forwarding(true);
+    engine.routes().set_forwarding(true);
     let arrivals = match setup.level {
         SATURATED => Arrivals::Always,
         ring => Arrivals::Paced { per_s: PER_S, ring: ring as usize },
@@ -71,7 +71,7 @@ fn router(setup: &Setup) -> io::Result<Engine> {
         links.push(link);
     }
     let behind = Prefix { addr: behind.into(), len: 16 };
-    engine.add_route(behind, Route::on_link(links[1])).map_err(failed)?;
+    engine.routes().add(behind, Route::on_link(links[1])).map_err(failed)?;
     Ok(engine)
 }
 

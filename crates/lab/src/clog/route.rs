@@ -79,8 +79,8 @@ fn sender(place: usize) -> io::Result<(Engine, SocketId)> {
     let link = engine.add_link(Box::new(card)).map_err(failed)?;
     engine.add_address(link, Prefix { addr: own.into(), len: 24 }).map_err(failed)?;
     let behind = Prefix { addr: Ipv4Addr::new(172, 16, 0, 0).into(), len: 12 };
-    engine.add_route(behind, Route::on_link(link)).map_err(failed)?;
-    let socket = engine.udp_bind(SocketAddr::new(own.into(), 9)).map_err(failed)?;
+    engine.routes().add(behind, Route::on_link(link)).map_err(failed)?;
+    let socket = engine.sockets().udp_bind(SocketAddr::new(own.into(), 9)).map_err(failed)?;
     Ok((engine, socket))
 }
 
@@ -96,7 +96,7 @@ fn send(
     start.wait();
     let (mut engine, socket) = made?;
     if let Some(lock) = lock {
-        engine.clog_routes(lock).map_err(failed)?;
+        engine.routes().clog(lock).map_err(failed)?;
     }
     let before = locks_taken();
     let (begun, mut number) = (Instant::now(), 0_u32);

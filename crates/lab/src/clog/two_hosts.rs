@@ -28,7 +28,8 @@ fn host(end: PairEnd, address: Ipv4Addr, config: EngineConfig) -> io::Result<Eng
 /// The far host, with a connection to the near one under way.
 pub(super) fn connecting(end: PairEnd, config: EngineConfig) -> io::Result<(Engine, SocketId)> {
     let mut engine = host(end, FAR, config)?;
-    let socket = engine.tcp_connect(SocketAddr::new(NEAR.into(), PORT)).map_err(failed)?;
+    let socket =
+        engine.sockets().tcp_connect(SocketAddr::new(NEAR.into(), PORT)).map_err(failed)?;
     Ok((engine, socket))
 }
 
@@ -36,7 +37,7 @@ pub(super) fn connecting(end: PairEnd, config: EngineConfig) -> io::Result<(Engi
 pub(super) fn accepting(end: PairEnd, config: EngineConfig) -> io::Result<(Engine, SocketId)> {
     let mut engine = host(end, NEAR, config)?;
     let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-    let listener = engine.tcp_listen(any, 1).map_err(failed)?;
+    let listener = engine.sockets().tcp_listen(any, 1).map_err(failed)?;
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         engine.run_once(Some(Duration::from_millis(1)))?;

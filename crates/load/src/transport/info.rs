@@ -247,7 +247,7 @@ mod tests {
         assert!(record(&engine).remarks().is_empty());
         // Nobody hears it.
         drop(far);
-        let _ = engine.tcp_connect("10.9.0.2:9".parse().unwrap());
+        let _ = engine.sockets().tcp_connect("10.9.0.2:9".parse().unwrap());
         engine.refresh_time();
         let now = engine.now();
         engine.turn(now);

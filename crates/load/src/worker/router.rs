@@ -87,7 +87,7 @@ impl Router {
         }
         let engine = || -> io::Result<Engine> {
             let mut engine = Engine::new(config)?;
-            engine.set_forwarding(true);
+            engine.routes().set_forwarding(true);
             stack::add_link(&mut engine, one, &near.1)?;
             stack::add_link(&mut engine, other, &far.1)?;
             Ok(engine)

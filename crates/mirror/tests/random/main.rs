@@ -119,7 +119,7 @@ impl Follower {
 
     /// The routes that packets to an address take, each with how many of `HASHES` flows take it.
     fn chosen(&mut self, addr: IpAddr) -> (Option<Route>, Shares) {
-        let reader = self.engine.routes().expect("its own").reader();
+        let reader = self.engine.routes().table().expect("its own").reader();
         let mut shares = Shares::new();
         for hash in 0..HASHES {
             let route = reader.lookup_flow(addr, || hash << 23 | 1 << 22);
@@ -186,7 +186,7 @@ impl Follower {
         if is_right || kernel.is_hidden(addr, &whole) {
             return None;
         }
-        let (name, held) = (self.name, self.engine.routes().expect("its own"));
+        let (name, held) = (self.name, self.engine.routes().table().expect("its own"));
         let held: Vec<_> = held.iter().filter(|(prefix, _)| prefix.contains(addr)).collect();
         Some(format!(
             "{name}: {addr}\n  kernel: {whole:?}\n  takes: {taken:?}\n  engine: {first:?}\n  {shares:?}\n  has {held:?}"

@@ -296,6 +296,7 @@ impl Options {
         }
         for &gateway in &self.gateways {
             engine
+                .routes()
                 .add_gateway(link, gateway)
                 .unwrap_or_else(|error| fail(&format!("gateway {gateway}: {error}")));
         }

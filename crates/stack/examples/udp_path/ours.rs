@@ -118,7 +118,7 @@ fn engine(routes: usize, address: Option<&str>) -> Result<Engine, Failure> {
     }
     let via = Route::via(link, GATEWAY.into());
     let one: Prefix = ONE_PREFIX.parse()?;
-    let table = engine.routes()?;
+    let table = engine.routes().table()?;
     table.change(|table| match routes {
         1 => table.insert(one, via).map(drop),
         _ => prefixes(routes).try_for_each(|addr| {
@@ -134,8 +134,8 @@ fn engine(routes: usize, address: Option<&str>) -> Result<Engine, Failure> {
 pub fn measure(case: &Case, spread: usize, barrier: &Barrier) -> Result<Vec<f64>, Failure> {
     let mut engine = engine(case.routes, Some("10.70.0.1/24"))?;
     let peers: Vec<SocketAddr> = peers(spread).into_iter().map(SocketAddr::from).collect();
-    let closed = engine.udp_bind("0.0.0.0:0".parse()?)?;
-    let socket = engine.udp_bind("0.0.0.0:0".parse()?)?;
+    let closed = engine.sockets().udp_bind("0.0.0.0:0".parse()?)?;
+    let socket = engine.sockets().udp_bind("0.0.0.0:0".parse()?)?;
     engine.close(closed);
     // The gateway becomes known.
     for _ in 0..2 {
@@ -155,7 +155,7 @@ pub fn measure(case: &Case, spread: usize, barrier: &Barrier) -> Result<Vec<f64>
         let nowhere = |at: usize| to(at).map(|peer| SocketAddr::new(peer.ip(), 0));
         found.push(refused(&mut engine, socket, nowhere, |e| matches!(e, Error::Invalid(_))));
         let mut homeless = self::engine(case.routes, None)?;
-        let socket = homeless.udp_bind("0.0.0.0:0".parse()?)?;
+        let socket = homeless.sockets().udp_bind("0.0.0.0:0".parse()?)?;
         let is_so = |error| error == Error::AddrNotAvailable;
         barrier.wait();
         found.push(refused(&mut homeless, socket, to, is_so));

@@ -55,7 +55,7 @@ impl<'a> Inspect<'a> {
     }
 
     /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so until
-    /// it is removed ([`Engine::remove_link`]). When it comes to that the engine's [`Waker`](crate::Waker) is used, so
+    /// it is removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). When it comes to that the engine's [`Waker`](crate::Waker) is used, so
     /// whoever waits is told.
     ///
     /// Its routes go with it, as they do in an operating system, unless they are another's

@@ -36,7 +36,10 @@ use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 use crate::tuning::{self};
-pub use api::{EchoHandle, Intercept, ListenerHandle, TcpHandle, UdpHandle};
+pub use api::{
+    EchoHandle, Intercept, LinksHandle, ListenerHandle, RoutesHandle, SocketsHandle, TcpHandle,
+    UdpHandle,
+};
 use context::Context;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
@@ -44,11 +47,11 @@ pub use datagram::{DatagramInfo, DatagramToSend, SendOptions};
 pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use inspect::Inspect;
 pub use ip::GroupFilter;
+use ip::IpLayer;
 pub(crate) use ip::NextHop;
 pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub use ip::local_prefixes::LocalPrefix;
 pub use ip::source::AddressUse;
-use ip::{IpLayer, NO_SUCH_LINK};
 pub(crate) use links::Serial;
 pub use links::{RemovedLink, ReversePath};
 pub use live::{LiveConfig, published};
@@ -168,7 +171,7 @@ impl EngineConfig {
     /// in his own. An engine never waits for that, and looks by what was changed from its next turn on; one that sleeps
     /// takes that turn when something comes, or is woken ([`Engine::waker`]).
     ///
-    /// The engine itself changes nothing there: [`Engine::routes`], [`Engine::add_route`] and [`Engine::add_gateway`]
+    /// The engine itself changes nothing there: [`RoutesHandle::table`](crate::RoutesHandle::table), [`RoutesHandle::add`](crate::RoutesHandle::add) and [`RoutesHandle::add_gateway`](crate::RoutesHandle::add_gateway)
     /// are refused, and an address comes and goes without the route to its prefix, as with `noprefixroute` of
     /// ip-address(8). That route, too, is the owner's to insert.
     ///
@@ -184,7 +187,7 @@ impl EngineConfig {
     }
 
     /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be had, the engine runs
-    /// without, and [`Inspect::live_error`] says why.
+    /// without, and [`Inspect::live_error`](crate::Inspect::live_error) says why.
     #[must_use]
     pub fn live(mut self, config: impl Into<LiveConfig>) -> Self {
         self.live = Some(config.into());
@@ -297,9 +300,9 @@ impl Engine {
     /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
     /// same part, which stays its own when they are removed, until one with another is added.
     ///
-    /// One that has failed ([`Inspect::link_error`]) does not come back: the interface that takes its place is another
+    /// One that has failed ([`Inspect::link_error`](crate::Inspect::link_error)) does not come back: the interface that takes its place is another
     /// link, which may get its addresses. It gets the lowest number that is free, which may have been that of a link
-    /// that was removed ([`Engine::remove_link`]). Links that have failed keep theirs until then; they cost a turn
+    /// that was removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). Links that have failed keep theirs until then; they cost a turn
     /// nothing.
     ///
     /// # Errors
@@ -331,29 +334,62 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes a link out, at any time, and gives it back: one in use, or one that has failed, of which nothing is left
-    /// then. By `net` it is reached through [`Stack::with_engine`](crate::net::Stack::with_engine).
+    /// Gives the link an address, with the route to its prefix where the route table is the engine's own
+    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). The prefix keeps its host bits. An address of a link that
+    /// has failed or was removed goes over to this one, with the connections that have it.
     ///
-    /// What waits for a link in use is offered to it once more; what it does not take is dropped and counted
-    /// ([`DropReason::LinkRemoved`](crate::DropReason)), as is what waits for neighbours on it. What has come by it is
-    /// received. Then all is as when a link fails ([`Inspect::link_error`]): routes, neighbours and addresses that mean
-    /// something on this link alone are gone, other addresses stay the engine's until another link gets them or room is
-    /// needed, and no socket is closed. Connections go on by the links that are left, or wait for one; who waits for
-    /// what no link leads to any more is told [`Error::NetworkDown`]. A socket that talks to a link-local address of
-    /// this link has no way any more, whatever link is added.
-    ///
-    /// Its number is free: the next link that is added may get it, and an id that was kept names that one then. It
-    /// costs a look at every route, neighbour and address, once.
+    /// Where there may be other stations on the link it is announced, and checked, as
+    /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such link, or not any more.
-    pub fn remove_link(&mut self, link: LinkId) -> Result<RemovedLink, Error> {
-        if self.ip.links.get(link).is_none() {
-            return Err(NO_SUCH_LINK);
-        }
-        let removed = self.ip.remove(&mut self.cx, link);
+    /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
+    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
+    /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
+    /// use. Nothing has changed then. That somebody else has it shows later ([`Inspect::address_infos`](crate::Inspect::address_infos)).
+    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
+        let changed = self.ip.add_address(&mut self.cx, link, prefix);
         self.follow_addresses();
-        Ok(removed)
+        changed
+    }
+
+    /// Its links, with their addresses and neighbours, for a call.
+    pub fn links(&mut self) -> LinksHandle<'_> {
+        LinksHandle { engine: self }
+    }
+
+    /// Its routes, for a call.
+    pub fn routes(&mut self) -> RoutesHandle<'_> {
+        RoutesHandle { engine: self }
+    }
+
+    /// Its sockets, for opening one more.
+    #[inline]
+    pub fn sockets(&mut self) -> SocketsHandle<'_> {
+        SocketsHandle { engine: self }
+    }
+
+    /// The connection, for a call.
+    #[inline]
+    pub fn tcp(&mut self, id: SocketId) -> TcpHandle<'_> {
+        TcpHandle { engine: self, id }
+    }
+
+    /// The listener, for a call.
+    #[inline]
+    pub fn listener(&mut self, id: SocketId) -> ListenerHandle<'_> {
+        ListenerHandle { engine: self, id }
+    }
+
+    /// The UDP socket, for a call.
+    #[inline]
+    pub fn udp(&mut self, id: SocketId) -> UdpHandle<'_> {
+        UdpHandle { engine: self, id }
+    }
+
+    /// The echo socket, for a call.
+    #[inline]
+    pub fn echo(&mut self, id: SocketId) -> EchoHandle<'_> {
+        EchoHandle { engine: self, id }
     }
 
     /// Any destination, for a call: the engine serves addresses that are not its own.
@@ -395,7 +431,7 @@ impl Engine {
     }
 
     /// Publishes counters for other processes from now on, or, with `None`, no more ([`LiveConfig`]). It never fails:
-    /// where it cannot be had the engine runs without, and [`Inspect::live_error`] says why.
+    /// where it cannot be had the engine runs without, and [`Inspect::live_error`](crate::Inspect::live_error) says why.
     pub fn set_live(&mut self, config: Option<&LiveConfig>) {
         self.live.set(config, &mut self.cx);
     }

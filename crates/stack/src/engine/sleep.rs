@@ -11,6 +11,7 @@ use millstream_packet::Instant;
 use super::waker::{Bell, Waker};
 use super::yielding::Yielding;
 use super::{Engine, Turn};
+use crate::engine::links::Links;
 use crate::stages::Stage;
 
 /// Short sleeps before one more attempt at polling, after polling has proved vain. Each attempt that is in
@@ -154,6 +155,28 @@ impl Sleeper {
             }
         }
     }
+
+    /// Announces the sleep to every link and gathers what to sleep on. False when something arrived.
+    /// What arrives while the pool is dry does not count: it cannot be taken.
+    fn prepare(&mut self, links: &mut Links, dry: bool) -> bool {
+        let entries = &mut self.entries;
+        entries.clear();
+        entries.push(PollEntry::readable(self.bell.event().as_raw_fd()));
+        if dry {
+            return true;
+        }
+        let mut quiet = true;
+        for place in 0..links.used_count() {
+            let Some(link) = links.at(place) else { break };
+            let slot = &mut links[link.index()];
+            quiet &= slot.link.prepare_sleep();
+            if let Some(fd) = slot.link.wait_fd() {
+                let wants_write = slot.link.wants_write();
+                entries.push(PollEntry { fd, wants_write, ready: false });
+            }
+        }
+        quiet
+    }
 }
 
 impl Engine {
@@ -216,13 +239,8 @@ impl Engine {
         Some(Turn { progress: false, next_deadline })
     }
 
-    /// Nothing to do at the engine's time: polls on for a while, then sleeps.
-    pub(super) fn idle(&mut self, turn: Turn, max_sleep: Option<Duration>) -> io::Result<()> {
-        self.idle_unless(turn, max_sleep, || false)
-    }
-
-    /// As [`Engine::idle`]; `busy` is asked after the engine has announced that it sleeps, and keeps it
-    /// from it.
+    /// Nothing to do at the engine's time: polls on for a while, then sleeps. `busy` is asked after the engine has
+    /// announced that it sleeps, and keeps it from it.
     pub(crate) fn idle_unless(
         &mut self,
         turn: Turn,
@@ -266,7 +284,7 @@ impl Engine {
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
         let mut rung = !bell.announce();
-        if !rung && !busy() && self.prepare_links(dry) {
+        if !rung && !busy() && self.sleeper.prepare(&mut self.ip.links, dry) {
             self.cx.stats.sleeps += 1;
             let of_links = self.sleeper.entries.len();
             self.live.watch(&mut self.sleeper.entries);
@@ -283,29 +301,6 @@ impl Engine {
         }
         self.sleeper.woken |= bell.end(rung);
         Ok(())
-    }
-
-    /// Announces the sleep to every link and gathers what to sleep on. False when something arrived.
-    /// What arrives while the pool is dry does not count: it cannot be taken.
-    fn prepare_links(&mut self, dry: bool) -> bool {
-        let entries = &mut self.sleeper.entries;
-        entries.clear();
-        entries.push(PollEntry::readable(self.sleeper.bell.event().as_raw_fd()));
-        if dry {
-            return true;
-        }
-        let mut quiet = true;
-        let links = &mut self.ip.links;
-        for place in 0..links.used_count() {
-            let Some(link) = links.at(place) else { break };
-            let slot = &mut links[link.index()];
-            quiet &= slot.link.prepare_sleep();
-            if let Some(fd) = slot.link.wait_fd() {
-                let wants_write = slot.link.wants_write();
-                entries.push(PollEntry { fd, wants_write, ready: false });
-            }
-        }
-        quiet
     }
 }
 
@@ -341,9 +336,9 @@ mod tests {
             let link = engine.add_link(Box::new(end)).unwrap();
             engine.add_address(link, format!("10.{at}.0.{own}/24").parse().unwrap()).unwrap();
         }
-        far.tcp_listen("0.0.0.0:80".parse().unwrap(), 8).unwrap();
+        far.sockets().tcp_listen("0.0.0.0:80".parse().unwrap(), 8).unwrap();
         near.refresh_time();
-        let id = near.tcp_connect(format!("10.{at}.0.2:80").parse().unwrap()).unwrap();
+        let id = near.sockets().tcp_connect(format!("10.{at}.0.2:80").parse().unwrap()).unwrap();
         for _ in 0..20 {
             for engine in [&mut *near, &mut far] {
                 let now = engine.refresh_time();
@@ -361,7 +356,7 @@ mod tests {
         let mut near = Engine::new(config).unwrap();
         let (mut slow, waits) = reach(&mut near, 0, 64);
         let (_other, _) = reach(&mut near, 1, 1024);
-        let socket = near.udp_bind("0.0.0.0:9".parse().unwrap()).unwrap();
+        let socket = near.sockets().udp_bind("0.0.0.0:9".parse().unwrap()).unwrap();
         // Both the link and its queue are full, and nobody was refused.
         for _ in 0..128 {
             near.udp(socket).send(&[7; 32], Some("10.0.0.2:9".parse().unwrap())).unwrap();

@@ -134,14 +134,6 @@ impl Engine {
         self.memory.worked(self.cx.now);
     }
 
-    /// Resets all connections that are left: nobody answers for them any more.
-    pub(crate) fn reset_left(&mut self) {
-        let ids: Vec<SocketId> =
-            self.tcp.table.sockets.iter().map(|(_, socket)| socket.id).collect();
-        ids.into_iter().for_each(|id| self.tcp.abort(&mut self.cx, id));
-        while self.flush_if_due() {}
-    }
-
     /// Fires timers that are due; whether there were any.
     #[inline]
     fn timers(&mut self, now: Instant) -> bool {
@@ -237,14 +229,14 @@ impl Engine {
         self.refresh_time();
         let quiet = self.sleeps_before_turn();
         if let Some(quiet) = quiet {
-            self.idle(quiet, max_sleep)?;
+            self.idle_unless(quiet, max_sleep, || false)?;
         }
         // That of the end of a sleep.
         let turn = self.turn_for(self.cx.now, read);
         if turn.progress {
             self.worked();
         } else if quiet.is_none() {
-            self.idle(turn, max_sleep)?;
+            self.idle_unless(turn, max_sleep, || false)?;
         }
         Ok(turn)
     }
@@ -304,8 +296,8 @@ mod tests {
         let mut near = engine(&pool, near, "10.9.0.1/24");
         let mut far = engine(&pool, far, "10.9.0.2/24");
         let (start, address) = (near.refresh_time(), "10.9.0.2:7".parse().unwrap());
-        let listener = far.tcp_listen(address, 1).unwrap();
-        let client = near.tcp_connect(address).unwrap();
+        let listener = far.sockets().tcp_listen(address, 1).unwrap();
+        let client = near.sockets().tcp_connect(address).unwrap();
         settle([&mut near, &mut far], start);
         let server = far.listener(listener).accept().unwrap().0;
         let mut byte = [0];

@@ -79,7 +79,7 @@ impl Drop for Shared {
             return;
         }
         let _ = engine.deliver(None);
-        engine.reset_left();
+        engine.sockets().reset_all();
     }
 }
 
@@ -242,7 +242,7 @@ impl Stack {
         }
         let over = !engine.inspect().has_unfinished();
         if !over {
-            engine.reset_left();
+            engine.sockets().reset_all();
         }
         Ok(over)
     }

@@ -28,7 +28,7 @@ impl std::fmt::Debug for TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
+    /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`].
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
         let config = stack.engine().inspect().tcp_config().clone();
         Self::bind_with(stack, addr, backlog, &config)
@@ -41,7 +41,7 @@ impl TcpListener {
         backlog: usize,
         config: &Config,
     ) -> io::Result<Self> {
-        let id = stack.engine().tcp_listen_with(addr, backlog, config)?;
+        let id = stack.engine().sockets().tcp_listen_with(addr, backlog, config)?;
         Ok(Self { stack: stack.clone(), id, mode: Modes::default() })
     }
 
@@ -161,7 +161,7 @@ impl TcpStream {
     pub fn connect_start(stack: &Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
         let mut engine = stack.engine();
         engine.refresh_time();
-        let id = engine.tcp_connect_with(addr, None, config)?;
+        let id = engine.sockets().tcp_connect_with(addr, None, config)?;
         engine.flush();
         drop(engine);
         Ok(Self::new(stack, id))
@@ -280,7 +280,7 @@ impl TcpStream {
         let mut engine = self.stack.engine();
         engine.refresh_time();
         let written = engine.tcp(self.id).write_urgent(data)?;
-        engine.push_written(self.id, written);
+        engine.tcp(self.id).push_written(written);
         Ok(written)
     }
 

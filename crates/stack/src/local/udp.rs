@@ -29,15 +29,15 @@ impl std::fmt::Debug for UdpSocket {
 }
 
 impl UdpSocket {
-    /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
+    /// Opens a socket on `addr`; see [`crate::SocketsHandle::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        let id = stack.engine().udp_bind(addr)?;
+        let id = stack.engine().sockets().udp_bind(addr)?;
         Ok(Self::with_id(stack, id))
     }
 
-    /// The same on an address that it shares with others; see [`crate::Engine::udp_bind_shared`].
+    /// The same on an address that it shares with others; see [`crate::SocketsHandle::udp_bind_shared`].
     pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
-        let id = stack.engine().udp_bind_shared(addr)?;
+        let id = stack.engine().sockets().udp_bind_shared(addr)?;
         Ok(Self::with_id(stack, id))
     }
 

@@ -62,7 +62,9 @@ impl Datagrams {
             match sent {
                 Ok(()) => {}
                 // Lost, as on any network.
-                Err(Error::WouldBlock) => engine.count_drop(DropReason::TransmitQueueFull),
+                Err(Error::WouldBlock) => {
+                    engine.udp(self.id).count_drop(DropReason::TransmitQueueFull)
+                }
                 Err(error) => self.shared.set_passing_error(error),
             }
         }
@@ -115,10 +117,10 @@ impl Datagrams {
 impl Worker {
     /// Opens a UDP socket. Those that were let go, and are not closed yet, keep nothing from it.
     pub fn bind_datagrams(&mut self, addr: SocketAddr, shared: bool) -> Result<SocketId, Error> {
-        match self.engine.udp_bind_as(addr, shared) {
+        match self.engine.sockets().udp_bind_as(addr, shared) {
             Err(Error::AddrInUse | Error::AddrNotAvailable | Error::Limit(_)) => {
                 self.close_let_go();
-                self.engine.udp_bind_as(addr, shared)
+                self.engine.sockets().udp_bind_as(addr, shared)
             }
             bound => bound,
         }

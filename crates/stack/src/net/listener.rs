@@ -43,7 +43,7 @@ struct Inner {
 }
 
 impl TcpListener {
-    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`]. Up to `backlog` connections wait to be accepted, and
+    /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`]. Up to `backlog` connections wait to be accepted, and
     /// two where it is one.
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
         Self::open(stack, addr, backlog, None)
@@ -67,7 +67,7 @@ impl TcpListener {
     ) -> io::Result<Self> {
         let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
             let config = config.unwrap_or_else(|| worker.engine.inspect().tcp_config().clone());
-            let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
+            let id = worker.engine.sockets().tcp_listen_with(addr, backlog, &config)?;
             let local = worker.engine.listener(id).addr()?;
             Ok::<_, Error>((id, local, worker.attach_listener(id)?))
         })??;

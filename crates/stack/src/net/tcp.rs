@@ -178,7 +178,7 @@ impl TcpStream {
     fn open(stack: &Stack, addr: SocketAddr, config: Option<Config>) -> io::Result<Self> {
         let parts = stack.handle.door.ask(move |worker| {
             let config = config.unwrap_or_else(|| worker.engine.inspect().tcp_config().clone());
-            let id = worker.engine.tcp_connect_with(addr, None, &config)?;
+            let id = worker.engine.sockets().tcp_connect_with(addr, None, &config)?;
             worker.attach(id)
         })??;
         Ok(Self::new(&stack.handle, parts))

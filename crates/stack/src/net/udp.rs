@@ -74,12 +74,12 @@ impl Reading {
 }
 
 impl UdpSocket {
-    /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
+    /// Opens a socket on `addr`; see [`crate::SocketsHandle::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         Self::bind_as(stack, addr, false)
     }
 
-    /// The same on an address that it shares with others; see [`crate::Engine::udp_bind_shared`].
+    /// The same on an address that it shares with others; see [`crate::SocketsHandle::udp_bind_shared`].
     pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         Self::bind_as(stack, addr, true)
     }

@@ -249,7 +249,7 @@ impl Worker {
             self.let_go(slot);
         }
         self.engine.flush();
-        self.engine.reset_left();
+        self.engine.sockets().reset_all();
         self.engine.inspect().undelivered().and(self.refused).since(before)
     }
 

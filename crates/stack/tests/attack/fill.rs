@@ -199,7 +199,7 @@ fn a_cookie_that_finds_the_accept_queue_full() {
         let mut net = busy(v6, |limits| limits.tuning.backlog_reserve_percent = 0);
         let with = Config::default().syn_cookies(CookieMode::Always);
         let far = Net::far_addr(v6, 81);
-        let listener = net.far.engine.tcp_listen_with(far, 1, &with).expect("listen");
+        let listener = net.far.engine.sockets().tcp_listen_with(far, 1, &with).expect("listen");
         let syns: Vec<Puppet> = (0..2).map(|n| Puppet::knock(&mut net, v6, 81, 5000 + n)).collect();
         let [mut first, mut second]: [Puppet; 2] = syns.try_into().ok().expect("two");
         first.send(&mut net, |_| {}, &[]);
@@ -231,10 +231,10 @@ fn queues_of_datagrams() {
         let mut net = busy(v6, |limits| limits.datagrams_bytes = LIMIT);
         let ports: Vec<u16> = (2000..2032).collect();
         for port in &ports {
-            net.far.engine.udp_bind(Net::far_addr(v6, *port)).expect("a socket");
+            net.far.engine.sockets().udp_bind(Net::far_addr(v6, *port)).expect("a socket");
         }
-        net.far.engine.icmp_bind(77).expect("a socket");
-        let reader = net.far.engine.udp_bind(Net::far_addr(v6, 7)).expect("a socket");
+        net.far.engine.sockets().icmp_bind(77).expect("a socket");
+        let reader = net.far.engine.sockets().udp_bind(Net::far_addr(v6, 7)).expect("a socket");
         let (mut sent, mut read) = (0u32, 0);
         let mut attack = |net: &mut Net| {
             for port in &ports {
@@ -276,8 +276,8 @@ fn neighbours_that_are_nowhere() {
     let addresses = ["10.9.0.2/16", "fd09::2/64"];
     let config = crate::common::config(&pool, 2);
     let mut engine = crate::common::engine(config, end, &addresses);
-    engine.tcp_listen(Net::far_addr(true, 80), 64).expect("listen");
-    engine.tcp_listen(Net::far_addr(false, 80), 64).expect("listen");
+    engine.sockets().tcp_listen(Net::far_addr(true, 80), 64).expect("listen");
+    engine.sockets().tcp_listen(Net::far_addr(false, 80), 64).expect("listen");
     let mac = engine.inspect().links().next().expect("a link").mac;
     let stranger = MacAddr([2, 0, 0, 0, 0, 0x66]);
     // addresses are looked for first (RFC 5227, RFC 4862 5.4)

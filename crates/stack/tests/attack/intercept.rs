@@ -72,7 +72,7 @@ fn newcomers_are_served_in_a_flood_over_all_addresses() {
         let mut clients = Vec::new();
         for _ in 0..40 {
             let to = somewhere(&mut Guess(clients.len() as u64), v6, WANTED);
-            clients.push(net.near.engine.tcp_connect(to).expect("connect"));
+            clients.push(net.near.engine.sockets().tcp_connect(to).expect("connect"));
             net.run(Duration::from_millis(25), &mut step);
         }
         assert_eq!(accepted.len(), clients.len());

@@ -115,7 +115,7 @@ impl Net {
             let link = millstream::route::LinkId(0);
             for all in ["0.0.0.0/0", "::/0"] {
                 let route = millstream::route::Route::on_link(link);
-                engine.add_route(all.parse().expect("a prefix"), route).expect("a route");
+                engine.routes().add(all.parse().expect("a prefix"), route).expect("a route");
             }
             Host { engine, wire }
         };
@@ -124,7 +124,9 @@ impl Net {
         let ports = [DISCARD, CHARGEN, ANSWERS];
         let listeners = ports
             .map(|port| {
-                far.engine.tcp_listen(SocketAddr::new("::".parse().expect("any"), port), 512)
+                far.engine
+                    .sockets()
+                    .tcp_listen(SocketAddr::new("::".parse().expect("any"), port), 512)
             })
             .map(|listener| listener.expect("a listener"))
             .to_vec();
@@ -191,7 +193,7 @@ impl Net {
     /// Begins a transfer; one that brings brings so many `bytes`.
     pub fn transfer_of(&mut self, v6: bool, fetches: bool, left: u64) {
         let to = Self::far_addr(v6, if fetches { CHARGEN } else { DISCARD });
-        let client = self.near.engine.tcp_connect(to).expect("connect");
+        let client = self.near.engine.sockets().tcp_connect(to).expect("connect");
         let tuple = self.near.engine.tcp(client).addresses().expect("open");
         let ends = Ends { from: tuple.local, to };
         self.transfers.push(Transfer { client, ends, fetches, left, bytes: 0 });

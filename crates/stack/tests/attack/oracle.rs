@@ -106,7 +106,7 @@ fn the_port_of_a_udp_socket_is_not_found_by_errors() {
         |net, v6, port| {
             let engine = &mut net.far.engine;
             let local = SocketAddr::new(Net::far_addr(v6, 0).ip(), port);
-            let socket = engine.udp_bind(local).expect("bind");
+            let socket = engine.sockets().udp_bind(local).expect("bind");
             engine.udp(socket).connect(Net::near_addr(v6, 53)).expect("connect");
         },
         ask_by_datagram,
@@ -121,7 +121,12 @@ fn the_port_of_a_connection_is_not_found_by_resets() {
             let local = Net::near_addr(v6, port);
             let config = net.near.engine.inspect().tcp_config().clone();
             let to = Net::far_addr(v6, DISCARD);
-            let id = net.near.engine.tcp_connect_with(to, Some(local), &config).expect("connect");
+            let id = net
+                .near
+                .engine
+                .sockets()
+                .tcp_connect_with(to, Some(local), &config)
+                .expect("connect");
             net.run(Duration::from_millis(100), |_| {});
             assert_eq!(net.near.engine.tcp(id).connected(), Ok(true));
         },

@@ -118,7 +118,7 @@ fn a_cookie_is_taken_only_where_cookies_were_given() {
         let addr = SocketAddr::new("::".parse().expect("any"), PORT);
         let always = net.far.engine.inspect().tcp_config().clone().syn_cookies(CookieMode::Always);
         let listen = |net: &mut Net, config: &Config| {
-            net.far.engine.tcp_listen_with(addr, 16, config).expect("a listener")
+            net.far.engine.sockets().tcp_listen_with(addr, 16, config).expect("a listener")
         };
         let listener = listen(&mut net, &always);
         let cookie = |net: &mut Net, port| {
@@ -152,7 +152,10 @@ fn a_source_that_is_our_own_address_is_dropped() {
     for v6 in [false, true] {
         let mut net = Net::new();
         let engine = &mut net.far.engine;
-        let socket = engine.udp_bind(SocketAddr::new(Net::far_addr(v6, 0).ip(), 53)).expect("bind");
+        let socket = engine
+            .sockets()
+            .udp_bind(SocketAddr::new(Net::far_addr(v6, 0).ip(), 53))
+            .expect("bind");
         let to = Net::far_addr(v6, DISCARD);
         let own = Ends { from: Net::far_addr(v6, 1000), to };
         let before = net.far.engine.stats().dropped(DropReason::MartianSource);

@@ -176,7 +176,7 @@ struct Prompt {
 impl Prompt {
     fn new(end: PairEnd, far: PairEnd, pool: &Pool) -> Self {
         let mut far = engine(config(pool, 2), far, &FAR);
-        let listener = far.tcp_listen(addr(0), 1).expect("listen");
+        let listener = far.sockets().tcp_listen(addr(0), 1).expect("listen");
         let inner = Placing::new(end);
         let (read, late, looks, ends_at, greets_at) = (0, 0, 0, usize::MAX, usize::MAX);
         Self { inner, far, listener, conn: None, read, late, looks, ends_at, greets_at, full: None }
@@ -201,7 +201,7 @@ impl Prompt {
             }
             if self.read >= self.greets_at {
                 self.greets_at = usize::MAX;
-                let from = self.far.udp_bind(addr(0)).expect("bind");
+                let from = self.far.sockets().udp_bind(addr(0)).expect("bind");
                 self.far.udp(from).send(b"hello", Some(HEARS)).expect("room");
                 self.far.flush();
             }
@@ -253,7 +253,7 @@ fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     // A pause of the machine is no loss: nothing is sent again for time.
     (config.tcp.min_rto_ms, config.tcp.sack) = (u16::MAX, false);
     let mut near = engine(config, link, &NEAR);
-    let conn = near.tcp_connect(addr(0)).expect("connect");
+    let conn = near.sockets().tcp_connect(addr(0)).expect("connect");
     while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
@@ -299,7 +299,7 @@ fn a_reset_that_comes_while_a_write_lends_is_told() {
         let ends_at = (4 << 20) + part * 65_536;
         let link = Prompt { ends_at, ..Prompt::new(near, far, &pool) };
         let mut near = engine(config(&pool, 1), link, &NEAR);
-        let conn = near.tcp_connect(addr(0)).expect("connect");
+        let conn = near.sockets().tcp_connect(addr(0)).expect("connect");
         while !near.tcp(conn).connected().expect("open") {
             turn(&mut near);
         }
@@ -359,7 +359,7 @@ fn a_write_that_lends_ends_whatever_arrives() {
     let inner = Prompt::new(near, far, &pool);
     let link = Flooded { inner, flood: Arc::clone(&flood), looks: Arc::clone(&looks) };
     let mut near = engine(config(&pool, 1), link, &NEAR);
-    let conn = near.tcp_connect(addr(0)).expect("connect");
+    let conn = near.sockets().tcp_connect(addr(0)).expect("connect");
     while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
@@ -385,8 +385,8 @@ fn a_write_that_lends_ends_when_there_is_news_for_others() {
     let greets_at = 4 << 20;
     let link = Prompt { greets_at, ..Prompt::new(near, far, &pool) };
     let mut near = engine(config(&pool, 1), link, &NEAR);
-    let hears = near.udp_bind(HEARS).expect("bind");
-    let conn = near.tcp_connect(addr(0)).expect("connect");
+    let hears = near.sockets().udp_bind(HEARS).expect("bind");
+    let conn = near.sockets().tcp_connect(addr(0)).expect("connect");
     while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }
@@ -409,9 +409,9 @@ fn a_write_that_lends_ends_when_there_is_room_that_others_wait_for() {
     let mut near = engine(config(&pool, 1), link, &NEAR);
     let link = near.add_link(Box::new(full)).expect("a link");
     near.add_address(link, "10.8.0.1/24".parse().expect("a prefix")).expect("an address");
-    let talks = near.udp_bind("10.8.0.1:7".parse().expect("an address")).expect("bind");
+    let talks = near.sockets().udp_bind("10.8.0.1:7".parse().expect("an address")).expect("bind");
     let to = Some("10.8.0.2:7".parse().expect("an address"));
-    let conn = near.tcp_connect(addr(0)).expect("connect");
+    let conn = near.sockets().tcp_connect(addr(0)).expect("connect");
     while !near.tcp(conn).connected().expect("open") {
         turn(&mut near);
     }

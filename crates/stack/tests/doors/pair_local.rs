@@ -328,7 +328,7 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it(mod
     let (near, far) = (Stack::new(near), Stack::new(far));
     let listener = TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("listen");
     let datagrams = UdpSocket::bind(&far, "10.9.0.2:80".parse().unwrap()).expect("bind");
-    let id = near.engine().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
+    let id = near.engine().sockets().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
     common::settle(&mut near.engine(), &mut far.engine());
     let (stream, _) = listener.accept().expect("a connection");
     assert_eq!(far.engine().inspect().sockets().count(), 3);
@@ -388,9 +388,9 @@ fn what_was_written_is_seen_through_when_the_last_handle_goes(mode: Mode) {
 
 fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {
     let (near, mut far) = mode.two(PairConfig::default());
-    far.tcp_listen(both_families(7)[0], 4).expect("listen");
+    far.sockets().tcp_listen(both_families(7)[0], 4).expect("listen");
     let stack = Stack::new(near);
-    let id = stack.engine().tcp_connect(both_families(7)[0]).expect("connect");
+    let id = stack.engine().sockets().tcp_connect(both_families(7)[0]).expect("connect");
     common::settle(&mut stack.engine(), &mut far);
     assert_eq!(stack.deliver(None).expect("turns"), Undelivered::default());
     assert_eq!(stack.engine().tcp(id).write(b"is anybody there?").expect("written"), 17);

@@ -39,12 +39,12 @@ fn addr(text: &str) -> SocketAddr {
 
 fn connect(engine: &mut Engine, to: &str) -> SocketId {
     engine.refresh_time();
-    engine.tcp_connect(addr(to)).expect("connect")
+    engine.sockets().tcp_connect(addr(to)).expect("connect")
 }
 
 fn accepts_in_order_and_holds_to_the_backlog(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 3).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 3).expect("listen");
     let clients: Vec<SocketId> = (0..5).map(|_| connect(&mut near, "10.9.0.2:80")).collect();
     settle(&mut near, &mut far);
     assert!(far.stats().dropped(DropReason::AcceptQueueFull) >= 2, "two had to wait");
@@ -91,13 +91,16 @@ fn a_closed_port_refuses(mode: Mode) {
 fn a_connect_from_an_address_of_the_other_family_is_refused(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     for (from, to) in [("[fd09::1]:0", "10.9.0.2:80"), ("10.9.0.1:0", "[fd09::2]:80")] {
-        let refused = near.tcp_connect_with(addr(to), Some(addr(from)), &Default::default());
+        let refused =
+            near.sockets().tcp_connect_with(addr(to), Some(addr(from)), &Default::default());
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         settle(&mut near, &mut far);
     }
     // One for any address says nothing of it, and IPv4 in IPv6's clothes is IPv4.
     for (from, to) in [("[::]:0", "10.9.0.2:80"), ("[::ffff:10.9.0.1]:0", "10.9.0.2:80")] {
-        near.tcp_connect_with(addr(to), Some(addr(from)), &Default::default()).expect("connect");
+        near.sockets()
+            .tcp_connect_with(addr(to), Some(addr(from)), &Default::default())
+            .expect("connect");
         settle(&mut near, &mut far);
     }
 }
@@ -106,7 +109,7 @@ fn a_datagram_nobody_wants_is_answered(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     for to in ["10.9.0.2:5000", "[fd09::2]:5000"] {
         let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-        let socket = near.udp_bind(addr(any)).expect("bind");
+        let socket = near.sockets().udp_bind(addr(any)).expect("bind");
         near.udp(socket).connect(addr(to)).expect("connect");
         near.udp(socket).send(b"anybody?", None).expect("send");
         settle(&mut near, &mut far);
@@ -118,7 +121,7 @@ fn a_datagram_nobody_wants_is_answered(mode: Mode) {
 
 fn echo_requests_are_answered_in_both_families(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig { offload: false, ..PairConfig::default() });
-    let socket = near.icmp_bind(0).expect("bind");
+    let socket = near.sockets().icmp_bind(0).expect("bind");
     for (seq, to) in ["10.9.0.2", "fd09::2"].into_iter().enumerate() {
         let to = to.parse().expect("an address");
         near.echo(socket).send(to, seq as u16, b"ping").expect("send");
@@ -131,7 +134,7 @@ fn echo_requests_are_answered_in_both_families(mode: Mode) {
 
 fn an_absent_neighbour_is_told_of(mode: Mode) {
     let (mut near, _far) = mode.two(PairConfig::default());
-    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:0")).expect("bind");
     near.udp(socket).connect(addr("10.9.0.99:9")).expect("connect");
     near.udp(socket).send(b"lost", None).expect("send");
     // Time is an argument: three questions, a second apart, pass at once.
@@ -152,8 +155,8 @@ fn a_router_is_asked_by_the_address_of_what_waits_for_it(mode: Mode) {
     let mut near = engine(mode.config(&pool, 1), near, &NEAR);
     let router: Ipv6Addr = "fe80::99".parse().expect("an address");
     let link = near.inspect().links().next().expect("a link").id;
-    near.add_gateway(link, router.into()).expect("a route");
-    let socket = near.udp_bind(addr("[::]:0")).expect("bind");
+    near.routes().add_gateway(link, router.into()).expect("a route");
+    let socket = near.sockets().udp_bind(addr("[::]:0")).expect("bind");
     near.udp(socket).send(b"far away", Some(addr("[2001:db8::9]:9"))).expect("send");
     let mut now = near.refresh_time();
     let mut askers = Vec::new();
@@ -180,7 +183,7 @@ fn a_turn_asks_again_for_no_more_neighbours_than_it_fires_timers(mode: Mode) {
     let mut config = mode.config(&pool, 1);
     config.limits.tuning.timers = 16;
     let mut near = engine(config, near, &NEAR);
-    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:0")).expect("bind");
     for host in 0..ABSENT {
         let to = SocketAddr::new(IpAddr::from([10, 9, 0, 100 + host as u8]), 9);
         near.udp(socket).send(b"lost", Some(to)).expect("send");
@@ -205,10 +208,10 @@ fn a_turn_asks_again_for_no_more_neighbours_than_it_fires_timers(mode: Mode) {
 
 fn sockets_of_every_kind_are_shown(mode: Mode) {
     let (mut near, _far) = mode.two(PairConfig::default());
-    near.tcp_listen(addr("0.0.0.0:80"), 1).expect("listen");
-    near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
-    near.udp_bind(addr("0.0.0.0:53")).expect("bind");
-    near.icmp_bind(77).expect("bind");
+    near.sockets().tcp_listen(addr("0.0.0.0:80"), 1).expect("listen");
+    near.sockets().tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    near.sockets().udp_bind(addr("0.0.0.0:53")).expect("bind");
+    near.sockets().icmp_bind(77).expect("bind");
     let shown: Vec<_> = near
         .inspect()
         .sockets()
@@ -227,7 +230,7 @@ fn sockets_of_every_kind_are_shown(mode: Mode) {
 fn a_thousand_connections_at_once(mode: Mode) {
     const COUNT: usize = 1000;
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let listener = far.tcp_listen(addr("[::]:80"), 4096).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("[::]:80"), 4096).expect("listen");
     let clients: Vec<SocketId> = (0..COUNT)
         .map(|i| connect(&mut near, if i % 2 == 0 { "10.9.0.2:80" } else { "[fd09::2]:80" }))
         .collect();
@@ -282,7 +285,7 @@ fn a_thousand_connections_at_once(mode: Mode) {
 
 fn unread_data_resets_on_close(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
     let id = connect(&mut near, "10.9.0.2:80");
     settle(&mut near, &mut far);
     let (peer, _) = far.listener(listener).accept().expect("accepted");
@@ -296,30 +299,30 @@ fn unread_data_resets_on_close(mode: Mode) {
 
 fn closing_a_listener_resets_who_waits(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
     let id = connect(&mut near, "10.9.0.2:80");
     settle(&mut near, &mut far);
     far.close(listener);
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(id).read(&mut [0; 9]), Err(Error::ConnectionReset));
     assert_eq!(far.inspect().connection_count(), 0);
-    far.tcp_listen(addr("10.9.0.2:80"), 4).expect("the port is free again");
+    far.sockets().tcp_listen(addr("10.9.0.2:80"), 4).expect("the port is free again");
 }
 
 fn addresses_and_names_are_checked(mode: Mode) {
     let (mut near, _far) = mode.two(PairConfig::default());
-    assert_eq!(near.tcp_listen(addr("10.9.0.77:80"), 4), Err(Error::AddrNotAvailable));
-    let listener = near.tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
-    assert_eq!(near.tcp_listen(addr("0.0.0.0:80"), 4), Err(Error::AddrInUse));
-    assert_eq!(near.tcp_connect(addr("192.0.2.1:80")), Err(Error::NetworkUnreachable));
+    assert_eq!(near.sockets().tcp_listen(addr("10.9.0.77:80"), 4), Err(Error::AddrNotAvailable));
+    let listener = near.sockets().tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
+    assert_eq!(near.sockets().tcp_listen(addr("0.0.0.0:80"), 4), Err(Error::AddrInUse));
+    assert_eq!(near.sockets().tcp_connect(addr("192.0.2.1:80")), Err(Error::NetworkUnreachable));
     let refused = Err(std::io::ErrorKind::InvalidInput);
-    assert_eq!(near.tcp_connect(addr("10.9.0.2:0")).map_err(Error::kind), refused);
-    let itself = near.tcp_connect(addr("10.9.0.1:80"));
+    assert_eq!(near.sockets().tcp_connect(addr("10.9.0.2:0")).map_err(Error::kind), refused);
+    let itself = near.sockets().tcp_connect(addr("10.9.0.1:80"));
     assert_eq!(itself.map_err(Error::kind), refused, "at once, and after no time-out");
     near.close(listener);
     assert_eq!(near.listener(listener).accept(), Err(Error::NoSuchSocket));
-    let udp = near.udp_bind(addr("10.9.0.1:7")).expect("bind");
-    assert_eq!(near.udp_bind(addr("10.9.0.1:7")), Err(Error::AddrInUse));
+    let udp = near.sockets().udp_bind(addr("10.9.0.1:7")).expect("bind");
+    assert_eq!(near.sockets().udp_bind(addr("10.9.0.1:7")), Err(Error::AddrInUse));
     let itself = near.udp(udp).connect(addr("10.9.0.1:9"));
     assert_eq!(itself.map_err(Error::kind), Err(std::io::ErrorKind::InvalidInput));
     near.udp(udp).set_fragmentation(millstream::Fragmentation::Never).expect("a socket");
@@ -333,9 +336,9 @@ fn addresses_and_names_are_checked(mode: Mode) {
 
 fn a_full_receive_queue_drops_by_reason(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let socket = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let socket = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
     far.udp(socket).set_limit(20_000).expect("limit");
-    let sender = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
+    let sender = near.sockets().udp_bind(addr("10.9.0.1:9")).expect("bind");
     for _ in 0..40 {
         near.udp(sender).send(b"more", Some(addr("10.9.0.2:9"))).expect("send");
         settle(&mut near, &mut far);
@@ -347,7 +350,7 @@ fn a_full_receive_queue_drops_by_reason(mode: Mode) {
 
 fn idle_connections_make_no_work(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4096).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 4096).expect("listen");
     for _ in 0..200 {
         connect(&mut near, "10.9.0.2:80");
         settle(&mut near, &mut far);
@@ -400,7 +403,7 @@ fn a_dry_pool_is_late_not_lost(mode: Mode) {
         pair(PairConfig { offload: false, ..PairConfig::default() }).expect("a pair");
     let mut near = common::engine(mode.config(&small, 1), near_end, &common::NEAR);
     let mut far = common::engine(mode.config(&large, 2), far_end, &common::FAR);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
     let id = connect(&mut near, "10.9.0.2:80");
     settle(&mut near, &mut far);
     let (peer, _) = far.listener(listener).accept().expect("accepted");
@@ -436,7 +439,7 @@ fn streams_share_a_link_fairly(mode: Mode) {
     const STREAMS: usize = 20;
     for offload in [true, false] {
         let (mut near, mut far) = mode.two(PairConfig { offload, ..PairConfig::default() });
-        let listener = far.tcp_listen(addr("10.9.0.2:80"), 64).expect("listen");
+        let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 64).expect("listen");
         let clients: Vec<SocketId> =
             (0..STREAMS).map(|_| connect(&mut near, "10.9.0.2:80")).collect();
         settle(&mut near, &mut far);
@@ -475,9 +478,12 @@ fn a_receive_buffer_of_fixed_size_bounds_what_nobody_reads(mode: Mode) {
         fixed.tcp.recv_auto_tune = false;
         let (mut near, mut far) =
             (engine(fixed, near, &NEAR), engine(mode.config(&pool, 2), far, &FAR));
-        let listener =
-            near.tcp_listen("10.9.0.1:7".parse().expect("an address"), 8).expect("listen");
-        let client = far.tcp_connect("10.9.0.1:7".parse().expect("an address")).expect("connect");
+        let listener = near
+            .sockets()
+            .tcp_listen("10.9.0.1:7".parse().expect("an address"), 8)
+            .expect("listen");
+        let client =
+            far.sockets().tcp_connect("10.9.0.1:7".parse().expect("an address")).expect("connect");
         settle(&mut near, &mut far);
         for _ in 0..50 {
             let _ = far.tcp(client).write(&[1; BUFFER]);

@@ -31,8 +31,8 @@ impl Router {
         let mut config = config(&pool, 1);
         config.limits.tuning.fast_path = fast_path;
         let mut engine = Engine::new(config).expect("an engine");
-        engine.set_forwarding(true);
-        engine.routes().expect("its own").set_multipath(true);
+        engine.routes().set_forwarding(true);
+        engine.routes().table().expect("its own").set_multipath(true);
         let mut ends = Vec::new();
         for at in 0..3 {
             let wire = PairConfig { offload: false, ..PairConfig::default() };
@@ -47,15 +47,15 @@ impl Router {
                 let own = own.replace("{}", &at.to_string()).parse().expect("a prefix");
                 engine.add_address(link, own).expect("an address");
                 let gateway = gateway.replace("{}", &at.to_string()).parse().expect("an address");
-                engine.add_neighbor(link, gateway, station(at)).expect("a neighbour");
+                engine.links().add_neighbor(link, gateway, station(at)).expect("a neighbour");
                 if at != 0 {
                     let to = to.parse().expect("a prefix");
-                    engine.add_route(to, Route::via(link, gateway)).expect("a route");
+                    engine.routes().add(to, Route::via(link, gateway)).expect("a route");
                 }
             }
         }
         let narrow = Route { mtu: Some(600), ..Route::via(LinkId(1), ip("10.1.0.2")) };
-        engine.add_route(Prefix::host(ip("198.18.9.9")), narrow).expect("a route");
+        engine.routes().add(Prefix::host(ip("198.18.9.9")), narrow).expect("a route");
         let now = engine.refresh_time();
         Self { engine, ends, pool, now }
     }

@@ -56,11 +56,11 @@ impl Hosts {
     /// Opens connections, at most 16,000 to one address, and sends a little over each.
     fn open(&mut self, to: &str, count: usize) -> Vec<(SocketId, SocketId)> {
         let to: SocketAddr = to.parse().expect("an address");
-        let listener = self.far.tcp_listen(to, BATCH).expect("listen");
+        let listener = self.far.sockets().tcp_listen(to, BATCH).expect("listen");
         let mut open = Vec::with_capacity(count);
         while open.len() < count {
             let clients: Vec<SocketId> = (open.len()..count.min(open.len() + BATCH))
-                .map(|_| self.near.tcp_connect(to).expect("connect"))
+                .map(|_| self.near.sockets().tcp_connect(to).expect("connect"))
                 .collect();
             self.settle();
             let mut by_port = std::collections::HashMap::new();

@@ -151,7 +151,8 @@ impl Host {
         let config = PairConfig { offload: false, medium, ..PairConfig::default() };
         let (wire, end) = pair(config).expect("a pair");
         let mut engine = common::engine(common::config(&pool, 2), link(end), &common::FAR);
-        let socket = engine.udp_bind(format!("[::]:{PORT}").parse().expect("any")).expect("bind");
+        let socket =
+            engine.sockets().udp_bind(format!("[::]:{PORT}").parse().expect("any")).expect("bind");
         Self { pool, engine, wire, medium, socket }
     }
 
@@ -226,7 +227,7 @@ impl Host {
 
     /// A socket comes and goes: no flow is known any more.
     fn forget(&mut self) {
-        let other = self.engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
+        let other = self.engine.sockets().udp_bind("[::]:0".parse().expect("any")).expect("bind");
         self.engine.close(other);
     }
 

@@ -42,11 +42,11 @@ impl Bench {
             }
             let own = [format!("fe80::f{at}/64"), format!("10.{at}.0.2/24")];
             let mut far = engine(config(&pool, 1 + at), theirs, &[&own[0], &own[1]]);
-            let socket = far.udp_bind(addr("[::]:9")).expect("bind");
+            let socket = far.sockets().udp_bind(addr("[::]:9")).expect("bind");
             (far, socket)
         });
         near.refresh_time();
-        let ours = near.udp_bind(addr("[::]:9")).expect("bind");
+        let ours = near.sockets().udp_bind(addr("[::]:9")).expect("bind");
         Self { near, ours, far }
     }
 
@@ -70,7 +70,7 @@ fn a_link_local_peer_is_reached_by_the_link_that_its_address_names() {
     assert_eq!(bench.heard(), [0, 1]);
     // Connected, too.
     let Bench { near, .. } = &mut bench;
-    let one = near.udp_bind(addr("[::]:0")).expect("bind");
+    let one = near.sockets().udp_bind(addr("[::]:0")).expect("bind");
     near.udp(one).connect(addr("[fe80::f2%2]:9")).expect("connected");
     assert_eq!(near.udp(one).addresses().expect("open").0.ip(), addr("[fe80::2]:0").ip());
     near.udp(one).send(b"x", None).expect("sent");
@@ -98,7 +98,7 @@ fn a_connect_that_is_refused_names_no_link() {
         let (ours, theirs) = pair(config.clone()).expect("a pair");
         (near.add_link(Box::new(ours)).expect("a link"), theirs)
     });
-    let socket = near.udp_bind(addr("[::]:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("[::]:9")).expect("bind");
     let refused = near.udp(socket).connect(addr("[fe80::f%2]:9"));
     assert_eq!(refused, Err(Error::AddrNotAvailable), "there is no address of IPv6");
     near.add_address(ends[0].0, "fe80::1/64".parse().expect("a prefix")).expect("room");
@@ -134,7 +134,7 @@ fn who_asks_over_either_link_is_answered_there() {
 fn who_is_bound_to_an_address_sends_by_its_link_where_no_route_leads() {
     let mut bench = Bench::new();
     for (own, to) in [("[fe80::2]:7", "[fe80::f2]:9"), ("10.2.0.1:7", "255.255.255.255:9")] {
-        let socket = bench.near.udp_bind(addr(own)).expect("bind");
+        let socket = bench.near.sockets().udp_bind(addr(own)).expect("bind");
         bench.near.udp(socket).set_broadcast(true).expect("set");
         bench.near.udp(socket).send(b"x", Some(addr(to))).expect("sent");
         assert_eq!(bench.heard(), [0, 1], "to {to}");
@@ -189,7 +189,7 @@ fn framed(mac: [u8; 6], from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
 #[test]
 fn what_is_for_all_or_from_all_is_not_answered() {
     let (mut near, mut far) = alone();
-    near.tcp_listen(addr("10.9.0.1:80"), 4).expect("listen");
+    near.sockets().tcp_listen(addr("10.9.0.1:80"), 4).expect("listen");
     let ours = near.inspect().links().next().expect("a link").mac.0;
     let (peer, own) = ([10, 9, 0, 2], [10, 9, 0, 1]);
     let cases = [
@@ -228,7 +228,7 @@ fn what_is_for_all_or_from_all_is_not_answered() {
 #[test]
 fn what_its_neighbour_does_not_get_is_counted_once() {
     let (mut near, _far) = alone();
-    let echo = near.icmp_bind(0).expect("a socket");
+    let echo = near.sockets().icmp_bind(0).expect("a socket");
     near.echo(echo).send(addr("10.9.0.77:0").ip(), 1, b"x").expect("sent");
     for _ in 0..100 {
         near.turn(near.now() + Duration::from_millis(100));
@@ -243,7 +243,7 @@ fn what_waits_for_a_neighbour_that_gives_way_is_counted() {
     let link = PairConfig { capacity: 1 << 16, ..PairConfig::default() };
     let (end, _far) = pair(link).expect("a pair");
     let mut near = engine(config(&pool(), 1), end, &["10.0.0.1/8"]);
-    let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     for at in 0..6000_u32 {
         let to = SocketAddr::new(std::net::Ipv4Addr::from(0x0a10_0000 + at % 1000).into(), 9);
         near.udp(socket).send(b"x", Some(to)).expect("sent");
@@ -266,7 +266,7 @@ fn what_finds_no_room_is_not_counted_as_handed_to_the_link() {
     let link = PairConfig { medium: Medium::Ip, capacity: 8, ..PairConfig::default() };
     let (end, mut far) = pair(link).expect("a pair");
     let mut near = engine(config(&pool(), 1), end, &["10.8.0.1/24"]);
-    let echo = near.icmp_bind(0).expect("a socket");
+    let echo = near.sockets().icmp_bind(0).expect("a socket");
     for seq in 0..1000 {
         let _ = near.echo(echo).send(addr("10.8.0.2:0").ip(), seq, b"x");
     }

@@ -92,7 +92,8 @@ impl World {
     }
 
     fn connect(&mut self, port: u16, config: &Config) -> SocketId {
-        self.near.tcp_connect_with(self.server(port), None, config).expect("connect")
+        let server = self.server(port);
+        self.near.sockets().tcp_connect_with(server, None, config).expect("connect")
     }
 
     fn pass(&mut self, time: Duration) {
@@ -134,7 +135,8 @@ fn any_about_a_syn_ends_the_connect_at_once(mode: Mode) {
 fn an_open_connection_goes_on_and_names_it_when_it_is_given_up(mode: Mode) {
     each(mode, |world, &(error, meaning, _)| {
         let config = Config::default().retries(2);
-        world.far.tcp_listen(world.server(80), 4).expect("listen");
+        let server = world.server(80);
+        world.far.sockets().tcp_listen(server, 4).expect("listen");
         let id = world.connect(80, &config);
         world.relay();
         assert_eq!(world.near.tcp(id).connected(), Ok(true));
@@ -157,7 +159,8 @@ fn a_connected_datagram_socket_hears_of_it(mode: Mode) {
     each(mode, |world, &(error, meaning, _)| {
         let any = if world.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
         let [connected, other] = [(); 2].map(|()| {
-            let socket = world.near.udp_bind(any.parse().expect("an address")).expect("bind");
+            let socket =
+                world.near.sockets().udp_bind(any.parse().expect("an address")).expect("bind");
             let to = world.server(9);
             world.near.udp(socket).send(b"anybody?", Some(to)).expect("sent");
             socket
@@ -177,7 +180,8 @@ fn a_connected_datagram_socket_hears_of_it(mode: Mode) {
 
 fn a_half_open_handshake_is_ended_by_hard_ones_alone(mode: Mode) {
     each(mode, |world, &(error, _, hard)| {
-        let listener = world.far.tcp_listen(world.server(80), 4).expect("listen");
+        let server = world.server(80);
+        let listener = world.far.sockets().tcp_listen(server, 4).expect("listen");
         world.connect(80, &Config::default());
         let syn = world.sent(true).remove(0);
         world.deliver(false, &syn);
@@ -201,8 +205,8 @@ fn nobody_on_the_link_is_told_when_the_questions_are_over(mode: Mode) {
         let (mut near, _wire) = alone(mode);
         let to: SocketAddr = to.parse().expect("an address");
         let mut now = near.refresh_time();
-        let id = near.tcp_connect(to).expect("connect");
-        let socket = near.udp_bind(any.parse().expect("an address")).expect("bind");
+        let id = near.sockets().tcp_connect(to).expect("connect");
+        let socket = near.sockets().udp_bind(any.parse().expect("an address")).expect("bind");
         near.udp(socket).connect(to).expect("connect");
         near.udp(socket).send(b"lost", None).expect("send");
         near.turn(now);
@@ -227,10 +231,11 @@ fn an_open_connection_outlives_its_neighbour(mode: Mode) {
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let mut near = engine(mode.config(&pool, 1), near, &NEAR);
     let mut far = engine(mode.config(&pool, 2), far, &FAR);
-    far.tcp_listen("10.9.0.2:80".parse().expect("an address"), 4).expect("listen");
+    far.sockets().tcp_listen("10.9.0.2:80".parse().expect("an address"), 4).expect("listen");
     let mut now = near.refresh_time();
     let tcp = Config::default().retries(8);
-    let id = near.tcp_connect_with("10.9.0.2:80".parse().expect("an address"), None, &tcp);
+    let id =
+        near.sockets().tcp_connect_with("10.9.0.2:80".parse().expect("an address"), None, &tcp);
     let id = id.expect("connect");
     common::settle(&mut near, &mut far);
     assert_eq!(near.tcp(id).connected(), Ok(true));

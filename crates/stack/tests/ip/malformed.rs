@@ -24,8 +24,8 @@ fn target(mode: Mode, medium: Medium) -> Target {
     let pool = common::pool();
     let (wire, end) = pair(link(medium)).expect("a pair");
     let mut engine = common::engine(mode.config(&pool, 2), end, &common::FAR);
-    engine.tcp_listen("[::]:80".parse().expect("any"), 8).expect("listen");
-    engine.udp_bind("[::]:53".parse().expect("any")).expect("bind");
+    engine.sockets().tcp_listen("[::]:80".parse().expect("any"), 8).expect("listen");
+    engine.sockets().udp_bind("[::]:53".parse().expect("any")).expect("bind");
     Target { pool, engine, wire }
 }
 
@@ -52,13 +52,13 @@ fn good_packets(mode: Mode) -> Vec<Vec<u8>> {
     let now = engine.refresh_time();
     for ip in ["10.9.0.2", "fd09::2"] {
         let ip: std::net::IpAddr = ip.parse().expect("an address");
-        engine.tcp_connect((ip, 80).into()).expect("connect");
+        engine.sockets().tcp_connect((ip, 80).into()).expect("connect");
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let udp = engine.udp_bind(any.parse().expect("any")).expect("bind");
+        let udp = engine.sockets().udp_bind(any.parse().expect("any")).expect("bind");
         for port in [53, 54] {
             engine.udp(udp).send(b"a datagram", Some((ip, port).into())).expect("send");
         }
-        let echo = engine.icmp_bind(0).expect("bind");
+        let echo = engine.sockets().icmp_bind(0).expect("bind");
         engine.echo(echo).send(ip, 1, b"an echo").expect("send");
     }
     engine.turn(now);

@@ -60,8 +60,9 @@ impl World {
 
     /// Datagrams by the long way, by that to find headers, by those, one of many and several as one; and an echo.
     fn sent_in_every_way(&mut self, to: SocketAddr) -> Vec<Bytes> {
-        let socket = self.engine.udp_bind("[::]:4000".parse().expect("any")).expect("bind");
-        let echo = self.engine.icmp_bind(77).expect("a socket");
+        let socket =
+            self.engine.sockets().udp_bind("[::]:4000".parse().expect("any")).expect("bind");
+        let echo = self.engine.sockets().icmp_bind(77).expect("a socket");
         let mut sent = Vec::new();
         for way in 0..6 {
             let list = [DatagramToSend { data: &[8; 1400], to: Some(to) }];
@@ -83,7 +84,7 @@ impl World {
     }
 
     fn socket(&mut self, peer: Option<SocketAddr>) -> SocketId {
-        let socket = self.engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
+        let socket = self.engine.sockets().udp_bind("[::]:0".parse().expect("any")).expect("bind");
         self.engine.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
         if let Some(peer) = peer {
             self.engine.udp(socket).connect(peer).expect("connect");
@@ -149,7 +150,7 @@ fn all_sockets_and_echoes_to_one_destination_know_its_path() {
     let mut world = World::new();
     let to = peer(false, 2);
     let (one, two) = (world.socket(Some(to)), world.socket(Some(to)));
-    let echo = world.engine.icmp_bind(0).expect("a socket");
+    let echo = world.engine.sockets().icmp_bind(0).expect("a socket");
     for socket in [one, two, two, two] {
         world.engine.udp(socket).send(&[7; 1400], None).expect("sent");
     }
@@ -411,7 +412,7 @@ fn what_goes_to_a_group_stays_on_the_link_unless_asked_for() {
         assert_eq!(world.engine.udp(socket).hop_limits(), Ok([3, 9]));
         let refused = world.engine.udp(socket).set_hop_limits(None, Some(0));
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-        let echo = world.engine.icmp_bind(0).expect("a socket");
+        let echo = world.engine.sockets().icmp_bind(0).expect("a socket");
         let ip: IpAddr = group.ip();
         world.engine.echo(echo).send(ip, 1, b"anybody?").expect("sent");
         let echo = world.sent().remove(0);

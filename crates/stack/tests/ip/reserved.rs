@@ -17,7 +17,7 @@ fn host(medium: Medium) -> (Engine, PairEnd) {
     let mut engine = engine(config(&pool(), 1), near, &NEAR);
     for (all, router) in [("0.0.0.0/0", "10.9.0.254"), ("::/0", "fd09::fe")] {
         let route = Route::via(LinkId(0), router.parse().expect("an address"));
-        engine.add_route(all.parse().expect("a prefix"), route).expect("a route");
+        engine.routes().add(all.parse().expect("a prefix"), route).expect("a route");
     }
     (engine, far)
 }
@@ -50,14 +50,14 @@ const NO_DESTINATIONS: [&str; 12] = [
 #[test]
 fn nothing_is_sent_to_them_though_there_is_a_default_route() {
     let (mut engine, mut wire) = host(Medium::Ethernet);
-    let echo = engine.icmp_bind(0).expect("a socket");
+    let echo = engine.sockets().icmp_bind(0).expect("a socket");
     for to in NO_DESTINATIONS {
         let ip: IpAddr = to.parse().expect("an address");
         let peer = SocketAddr::new(ip, 9);
         if !ip.is_multicast() {
-            assert_eq!(engine.tcp_connect(peer), Err(Error::NetworkUnreachable), "{to}");
+            assert_eq!(engine.sockets().tcp_connect(peer), Err(Error::NetworkUnreachable), "{to}");
         }
-        let socket = engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
+        let socket = engine.sockets().udp_bind("[::]:0".parse().expect("any")).expect("bind");
         let refused = Err(Error::NetworkUnreachable);
         assert_eq!(engine.udp(socket).send(b"lost", Some(peer)), refused, "{to}");
         assert_eq!(engine.udp(socket).connect(peer), refused, "{to}");

@@ -39,7 +39,7 @@ fn station(
     let link = engine.add_link(Box::new(tap) as Box<dyn Link>)?;
     engine.add_address(link, address)?;
     let any = if address.addr.is_ipv4() { "0.0.0.0:7000" } else { "[::]:7000" };
-    let socket = engine.udp_bind(any.parse()?)?;
+    let socket = engine.sockets().udp_bind(any.parse()?)?;
     Ok((engine, socket))
 }
 

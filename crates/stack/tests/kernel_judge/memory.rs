@@ -93,9 +93,9 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
         let mut near = Side::new(host::engine(&pool, near, Ip::ours)?, own, theirs);
         let mut far = Side::new(host::engine(&pool, far, Ip::kernel)?, theirs, own);
         let at = SocketAddr::new(ip.kernel(), PORT);
-        let listener = far.engine.tcp_listen(at, 1)?;
+        let listener = far.engine.sockets().tcp_listen(at, 1)?;
         near.engine.turn(now);
-        near.socket = Some(near.engine.tcp_connect(at)?);
+        near.socket = Some(near.engine.sockets().tcp_connect(at)?);
         watch(|| MOVED.load(Ordering::Relaxed), || "on a virtual clock".into());
         while !(near.done() && far.done()) {
             let turns = [near.engine.turn(now), far.engine.turn(now)];

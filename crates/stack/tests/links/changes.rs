@@ -127,18 +127,18 @@ fn any_mtu_will_do() {
             let set = || [&one, &other].map(|set| set.lock().unwrap().mtu = Some(mtu));
             let mut near = common::engine(common::config(&pool, 1), near, &common::NEAR);
             let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
-            let listener = far.tcp_listen(far_addr, 8).unwrap();
+            let listener = far.sockets().tcp_listen(far_addr, 8).unwrap();
             if is_first {
                 set();
                 pass(&mut near, &mut far, SOON, None);
             }
-            let from = near.tcp_connect(far_addr).unwrap();
+            let from = near.sockets().tcp_connect(far_addr).unwrap();
             pass(&mut near, &mut far, SOON, None);
             set();
             let data: Vec<u8> = (0..300_000_u32).map(|at| (at / 3) as u8).collect();
             let written = near.tcp(from).write(&data).unwrap_or(0);
             let any = if far_addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let udp = near.udp_bind(any.parse().unwrap()).unwrap();
+            let udp = near.sockets().udp_bind(any.parse().unwrap()).unwrap();
             for len in [0, 1, mtu.saturating_sub(48).min(65_507), 65_507] {
                 let _ = near.udp(udp).send(&data[..len], Some(far_addr));
             }
@@ -157,10 +157,10 @@ fn streams_and_datagrams_go_by_the_mtu_as_it_is() {
             let far_addr: SocketAddr = far_addr.parse().unwrap();
             let headers = if far_addr.is_ipv4() { 28 } else { 48 };
             let (mut near, mut far, set) = two(PairConfig { offload, ..PairConfig::default() });
-            let listener = far.tcp_listen(far_addr, 8).unwrap();
-            let from = near.tcp_connect(far_addr).unwrap();
+            let listener = far.sockets().tcp_listen(far_addr, 8).unwrap();
+            let from = near.sockets().tcp_connect(far_addr).unwrap();
             let any = if far_addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let udp = near.udp_bind(any.parse().unwrap()).unwrap();
+            let udp = near.sockets().udp_bind(any.parse().unwrap()).unwrap();
             near.udp(udp).set_fragmentation(Fragmentation::Never).unwrap();
             pass(&mut near, &mut far, SOON, None);
             let to = far.listener(listener).accept().unwrap().0;
@@ -190,7 +190,7 @@ fn streams_and_datagrams_go_by_the_mtu_as_it_is() {
             // A new connection offers what the link takes.
             set.lock().unwrap().mtu = Some(1000);
             pass(&mut near, &mut far, SOON, None);
-            let second = near.tcp_connect(far_addr).unwrap();
+            let second = near.sockets().tcp_connect(far_addr).unwrap();
             pass(&mut near, &mut far, SOON, None);
             let offered = near.tcp(second).info().unwrap().adv_mss_bytes as usize;
             assert_eq!(offered, 1000 - headers - 12);
@@ -203,8 +203,8 @@ fn neighbours_are_told_of_another_address_and_a_stream_goes_on() {
     for far_addr in ["10.9.0.2:9", "[fd09::2]:9"] {
         let (mut near, mut far, set) = two(PairConfig::default());
         let far_addr: SocketAddr = far_addr.parse().unwrap();
-        let listener = far.tcp_listen(far_addr, 8).unwrap();
-        let from = near.tcp_connect(far_addr).unwrap();
+        let listener = far.sockets().tcp_listen(far_addr, 8).unwrap();
+        let from = near.sockets().tcp_connect(far_addr).unwrap();
         pass(&mut near, &mut far, SOON, None);
         let to = far.listener(listener).accept().unwrap().0;
         set.lock().unwrap().mac = Some(MAC);

@@ -61,7 +61,7 @@ impl Hosts {
         let default = |engine: &mut Engine, link: LinkId, host, metric| {
             let gateway = format!("10.{}.0.{host}", link.0).parse().expect("an address");
             let route = Route { metric, ..Route::via(link, gateway) };
-            engine.add_route(Prefix::DEFAULT_V4, route).expect("a route");
+            engine.routes().add(Prefix::DEFAULT_V4, route).expect("a route");
         };
         // The worse one first: what counts is the metric.
         default(&mut near, SECOND, 2, 10);
@@ -86,7 +86,7 @@ impl Hosts {
 
     /// A connection, both ends.
     fn connect(&mut self, listener: SocketId) -> (SocketId, SocketId) {
-        let client = self.near.tcp_connect(server()).expect("connect");
+        let client = self.near.sockets().tcp_connect(server()).expect("connect");
         self.run(Duration::from_millis(50));
         (client, self.far.listener(listener).accept().expect("accept").0)
     }
@@ -116,7 +116,7 @@ fn source(engine: &mut Engine, id: SocketId) -> String {
 #[test]
 fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     let mut hosts = Hosts::new([1500; 2]);
-    let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
+    let listener = hosts.far.sockets().tcp_listen(server(), 4).expect("listen");
     let before = hosts.connect(listener);
     assert_eq!(source(&mut hosts.near, before.0), "10.0.0.1");
     assert!(hosts.carries(before, 100_000));
@@ -138,14 +138,14 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     let after = hosts.connect(listener);
     assert_eq!(source(&mut hosts.near, after.0), "10.1.0.1");
     assert!(hosts.carries(after, 100_000));
-    let socket = hosts.near.udp_bind("0.0.0.0:0".parse().expect("any")).expect("bind");
-    let other = hosts.far.udp_bind(server()).expect("bind");
+    let socket = hosts.near.sockets().udp_bind("0.0.0.0:0".parse().expect("any")).expect("bind");
+    let other = hosts.far.sockets().udp_bind(server()).expect("bind");
     hosts.near.udp(socket).send(b"datagram", Some(server())).expect("sent");
     hosts.run(Duration::from_millis(20));
     let (len, from) = hosts.far.udp(other).recv(&mut lost).expect("received");
     assert_eq!((len, from.ip().to_string().as_str()), (8, "10.1.0.1"));
     let routes: Vec<_> =
-        hosts.near.routes().expect("its own").iter().map(|(_, route)| route.link).collect();
+        hosts.near.routes().table().expect("its own").iter().map(|(_, route)| route.link).collect();
     assert!(routes.iter().all(|&link| link == SECOND), "{routes:?}");
 }
 
@@ -153,14 +153,16 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
 #[test]
 fn what_went_by_a_link_that_is_removed_goes_by_the_one_that_is_left() {
     let mut hosts = Hosts::new([1500; 2]);
-    let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
+    let listener = hosts.far.sockets().tcp_listen(server(), 4).expect("listen");
     let ends = hosts.connect(listener);
     assert!(hosts.carries(ends, 100_000));
     hosts.near.tcp(ends.0).write(&[7; 30_000]).expect("write");
     for engine in [&mut hosts.near, &mut hosts.far] {
-        let removed = engine.remove_link(FIRST).expect("removed");
+        let removed = engine.links().remove(FIRST).expect("removed");
         assert!(removed.error.is_none() && removed.link.stats().tx_packets > 0);
-        assert!(engine.routes().expect("its own").iter().all(|(_, route)| route.link == SECOND));
+        assert!(
+            engine.routes().table().expect("its own").iter().all(|(_, route)| route.link == SECOND)
+        );
     }
     hosts.run(Duration::from_secs(3));
     assert_eq!(hosts.far.tcp(ends.1).read(&mut vec![0; 30_000]), Ok(30_000));
@@ -175,9 +177,9 @@ fn what_went_by_a_link_that_is_removed_goes_by_the_one_that_is_left() {
         (&mut hosts.far, far, "10.0.0.2/24", "10.0.0.1"),
     ] {
         assert_eq!(engine.add_link(Box::new(end)), Ok(FIRST));
-        engine.remove_link(SECOND).expect("removed");
+        engine.links().remove(SECOND).expect("removed");
         engine.add_address(FIRST, prefix(own)).expect("an address");
-        engine.add_gateway(FIRST, gateway.parse().expect("an address")).expect("a route");
+        engine.routes().add_gateway(FIRST, gateway.parse().expect("an address")).expect("a route");
     }
     assert!(hosts.carries(ends, 100_000));
 }
@@ -188,7 +190,7 @@ fn a_scope_of_no_link_is_no_way() {
     let peer = "fe80::1".parse().expect("an address");
     for scope in [3, 65_536, 65_537, u32::MAX] {
         let peer = SocketAddrV6::new(peer, 7, 0, scope).into();
-        let refused = hosts.near.tcp_connect(peer);
+        let refused = hosts.near.sockets().tcp_connect(peer);
         assert!(matches!(refused, Err(Error::NetworkUnreachable)), "{scope}: {refused:?}");
     }
 }
@@ -197,7 +199,7 @@ fn a_scope_of_no_link_is_no_way() {
 #[test]
 fn the_one_that_is_left_may_take_smaller_packets() {
     let mut hosts = Hosts::new([9000, 1500]);
-    let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
+    let listener = hosts.far.sockets().tcp_listen(server(), 4).expect("listen");
     let ends = hosts.connect(listener);
     assert!(hosts.carries(ends, 300_000));
     hosts.near.tcp(ends.0).write(&[7; 60_000]).expect("write");
@@ -212,20 +214,20 @@ fn the_one_that_is_left_may_take_smaller_packets() {
 #[test]
 fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_failed() {
     let mut hosts = Hosts::new([1500; 2]);
-    let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
+    let listener = hosts.far.sockets().tcp_listen(server(), 4).expect("listen");
     let ends = hosts.connect(listener);
     let again = |hosts: &mut Hosts, link| hosts.near.add_address(link, prefix("10.0.0.1/24"));
     assert_eq!(again(&mut hosts, SECOND), Err(Error::AddrInUse));
     // Nothing is left.
     for engine in [&mut hosts.near, &mut hosts.far] {
-        engine.routes().expect("its own").remove_link(SECOND);
+        engine.routes().table().expect("its own").remove_link(SECOND);
     }
     hosts.break_first();
     hosts.run(Duration::from_millis(50));
-    assert_eq!(hosts.near.tcp_connect(server()), Err(Error::NetworkUnreachable));
+    assert_eq!(hosts.near.sockets().tcp_connect(server()), Err(Error::NetworkUnreachable));
     for refused in [
         again(&mut hosts, FIRST),
-        hosts.near.add_route(prefix("10.8.0.0/16"), Route::on_link(FIRST)),
+        hosts.near.routes().add(prefix("10.8.0.0/16"), Route::on_link(FIRST)),
     ] {
         assert!(matches!(refused, Err(Error::Invalid(why)) if why.contains("failed")));
     }
@@ -242,7 +244,11 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
     };
     let link = add(&mut hosts.near, near, &["10.0.0.1/24"]);
     add(&mut hosts.far, far, &["10.0.0.2/24", "10.7.0.1/32"]);
-    hosts.near.add_gateway(link, "10.0.0.2".parse().expect("an address")).expect("a route");
+    hosts
+        .near
+        .routes()
+        .add_gateway(link, "10.0.0.2".parse().expect("an address"))
+        .expect("a route");
     hosts.run(Duration::from_secs(3));
     let mut buffer = [0; 99];
     assert_eq!(hosts.far.tcp(ends.1).read(&mut buffer), Ok(15));
@@ -273,7 +279,7 @@ fn links_that_have_failed_do_not_count_as_links() {
         engine.turn(now);
         assert!(
             engine.inspect().link_error(id).is_some()
-                && engine.routes().expect("its own").is_empty()
+                && engine.routes().table().expect("its own").is_empty()
         );
     }
     let own: Vec<_> = engine.inspect().addresses().map(|(_, own)| own.addr.to_string()).collect();

@@ -145,7 +145,7 @@ fn what_a_link_brings_together_with_its_error_is_read() {
     let mut engine = common::engine(common::config(&pool, 1), link, &["10.0.0.1/24"]);
     let mut far = common::engine(common::config(&pool, 2), far, &["10.0.0.2/24"]);
     let to = "10.0.0.1:9".parse().expect("an address");
-    let from = far.udp_bind(far_addr()).expect("bind");
+    let from = far.sockets().udp_bind(far_addr()).expect("bind");
     far.udp(from).send(b"before", Some(to)).expect("sent");
     common::settle(&mut far, &mut engine);
     let stack = local::Stack::new(engine);
@@ -176,8 +176,10 @@ fn what_is_on_its_way_in_when_a_link_fails_is_received_before() {
     let mut engine = common::engine(common::config(&pool, 1), link, &["10.0.0.1/24"]);
     let mut far = common::engine(common::config(&pool, 2), far, &["10.0.0.2/24"]);
     let to = "10.0.0.1:9".parse().expect("an address");
-    let (from, socket) =
-        (far.udp_bind(far_addr()).expect("bind"), engine.udp_bind(to).expect("bind"));
+    let (from, socket) = (
+        far.sockets().udp_bind(far_addr()).expect("bind"),
+        engine.sockets().udp_bind(to).expect("bind"),
+    );
     for word in [b"one", b"two"] {
         far.udp(from).send(word, Some(to)).expect("sent");
     }

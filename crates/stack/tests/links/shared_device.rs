@@ -259,13 +259,16 @@ fn a_port_of_another_engine_is_refused() {
         );
         let (own, other) = (50_000 + index as u16, 50_001 - index as u16);
         for port in [own, 80] {
-            engine.tcp_listen(at("0.0.0.0", port), 1).expect("listen");
-            engine.udp_bind(at("0.0.0.0", port)).expect("bind");
+            engine.sockets().tcp_listen(at("0.0.0.0", port), 1).expect("listen");
+            engine.sockets().udp_bind(at("0.0.0.0", port)).expect("bind");
         }
-        assert!(matches!(engine.tcp_listen(at("0.0.0.0", other), 1), Err(Error::Invalid(_))));
-        assert!(matches!(engine.udp_bind(at("0.0.0.0", other)), Err(Error::Invalid(_))));
-        assert!(matches!(engine.icmp_bind(other), Err(Error::Invalid(_))));
-        let any = engine.udp_bind(at("0.0.0.0", 0)).expect("bind");
+        assert!(matches!(
+            engine.sockets().tcp_listen(at("0.0.0.0", other), 1),
+            Err(Error::Invalid(_))
+        ));
+        assert!(matches!(engine.sockets().udp_bind(at("0.0.0.0", other)), Err(Error::Invalid(_))));
+        assert!(matches!(engine.sockets().icmp_bind(other), Err(Error::Invalid(_))));
+        let any = engine.sockets().udp_bind(at("0.0.0.0", 0)).expect("bind");
         let (local, _) = engine.udp(any).addresses().expect("a socket");
         assert_eq!(usize::from(local.port()) % 2, index);
     }

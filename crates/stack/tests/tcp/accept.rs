@@ -34,7 +34,7 @@ fn addr(text: &str) -> SocketAddr {
 
 fn connect(engine: &mut Engine, to: &str) -> SocketId {
     engine.refresh_time();
-    engine.tcp_connect(addr(to)).expect("connect")
+    engine.sockets().tcp_connect(addr(to)).expect("connect")
 }
 
 fn stats(engine: &mut Engine, listener: SocketId) -> ListenerStats {
@@ -54,7 +54,7 @@ fn listening(mode: Mode, queue: usize, backlog: usize, with: Config) -> (Engine,
     let mut small = mode.config(&pool, 2);
     small.limits.syn_queue = queue;
     let mut far = engine(small, far, &FAR);
-    let listener = far.tcp_listen_with(addr("[::]:80"), backlog, &with).expect("listen");
+    let listener = far.sockets().tcp_listen_with(addr("[::]:80"), backlog, &with).expect("listen");
     (near, far, listener)
 }
 
@@ -116,7 +116,7 @@ fn ecn_survives_a_cookie(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 1024, 16, with);
     let ask = Config::default().ecn(EcnMode::Request);
     near.refresh_time();
-    near.tcp_connect_with(addr(PORTS[0]), None, &ask).expect("connect");
+    near.sockets().tcp_connect_with(addr(PORTS[0]), None, &ask).expect("connect");
     settle(&mut near, &mut far);
     let (server, _) = far.listener(listener).accept().expect("accepted");
     assert!(far.tcp(server).info().expect("open").ecn);
@@ -163,7 +163,9 @@ fn memory_bounds_the_unfinished_handshakes_of_all_listeners(mode: Mode) {
     small.tcp.syn_cookies = CookieMode::Never;
     let mut far = engine(small, far, &FAR);
     for port in 80..84 {
-        far.tcp_listen(SocketAddr::new("10.9.0.2".parse().expect("ip"), port), 64).expect("listen");
+        far.sockets()
+            .tcp_listen(SocketAddr::new("10.9.0.2".parse().expect("ip"), port), 64)
+            .expect("listen");
         flood(&mut near, &mut far, &format!("10.9.0.2:{port}"), 20);
     }
     let held = far.inspect().connection_count();
@@ -227,7 +229,7 @@ fn forged_last_steps_open_nothing(mode: Mode) {
     let tuple = near.tcp(client).addresses().expect("open");
     let id = far.listener(listener).accept();
     assert_eq!(id, Err(Error::WouldBlock));
-    far.tcp_listen(addr("10.9.0.2:81"), 4).expect("listen");
+    far.sockets().tcp_listen(addr("10.9.0.2:81"), 4).expect("listen");
     near.tcp(client).write(b"more").expect("room");
     settle(&mut near, &mut far);
     assert_eq!(stats(&mut far, listener).cookies_refused, 0, "it has a connection");
@@ -275,8 +277,8 @@ fn the_accept_queue_holds_back_cookies_too(mode: Mode) {
 
 fn two_listeners_do_not_share_their_limits(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
-    let one = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
-    let two = far.tcp_listen(addr("10.9.0.2:81"), 4).expect("listen");
+    let one = far.sockets().tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
+    let two = far.sockets().tcp_listen(addr("10.9.0.2:81"), 4).expect("listen");
     for to in ["10.9.0.2:80", "10.9.0.2:80", "10.9.0.2:81", "10.9.0.2:81"] {
         connect(&mut near, to);
         settle(&mut near, &mut far);

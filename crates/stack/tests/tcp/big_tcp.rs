@@ -455,7 +455,7 @@ fn written_through_a_router(is_v6: bool) -> Option<bool> {
     let mut engine = common::engine(common::config(&pool, 1), link, &OURS);
     let link = engine.inspect().links().next().expect("the link").id;
     for gateway in HOST {
-        engine.add_gateway(link, gateway.parse().expect("an address")).expect("a route");
+        engine.routes().add_gateway(link, gateway.parse().expect("an address")).expect("a route");
     }
     let stack = Stack::new(engine);
     write_to(&stack, to, 128 << 10, reader);

@@ -43,7 +43,7 @@ impl World {
         (with.tcp.recv_buffer_bytes, with.tcp.recv_auto_tune) = (16_384, false);
         with.tcp.keepalive = Some(Keepalive { idle_s: 50, interval_s: 50, probes: 3 });
         let mut engine = engine(with, near, &NEAR);
-        engine.tcp_listen(addr("10.9.0.1:80"), 16).expect("a listener");
+        engine.sockets().tcp_listen(addr("10.9.0.1:80"), 16).expect("a listener");
         let ends = Ends { from: addr("10.9.0.2:4000"), to: addr("10.9.0.1:80") };
         let now = engine.now() + Duration::from_secs(1000);
         let (seq, ack) = (SeqNumber(1000), SeqNumber(0));
@@ -206,7 +206,11 @@ fn connecting() -> World {
     let mut world = World::new(false);
     let (from, to) = (addr("10.9.0.1:5000"), world.ends.from);
     world.engine.refresh_time();
-    let id = world.engine.tcp_connect_with(to, Some(from), &Config::default()).expect("connect");
+    let id = world
+        .engine
+        .sockets()
+        .tcp_connect_with(to, Some(from), &Config::default())
+        .expect("connect");
     world.socket = Some(id);
     world.turn();
     world.ends.to = from;

@@ -28,12 +28,16 @@ fn fast() -> Config {
 }
 
 fn listen(far: &mut Engine, addr: &str) -> SocketId {
-    far.tcp_listen_with(addr.parse().expect("an address"), 8, &fast()).expect("a listener")
+    far.sockets()
+        .tcp_listen_with(addr.parse().expect("an address"), 8, &fast())
+        .expect("a listener")
 }
 
 fn connect(near: &mut Engine, addr: &str) -> SocketId {
     near.refresh_time();
-    near.tcp_connect_with(addr.parse().expect("an address"), None, &fast()).expect("a connection")
+    near.sockets()
+        .tcp_connect_with(addr.parse().expect("an address"), None, &fast())
+        .expect("a connection")
 }
 
 fn status(engine: &mut Engine, id: SocketId) -> FastOpenStatus {
@@ -101,7 +105,7 @@ fn with_room_for(
     let mut near = engine(mode.config(&pool, 1), near, &common::NEAR);
     let mut far = engine(mode.config(&pool, 2).limits(limits), far, &common::FAR);
     let at = addr.parse().expect("an address");
-    let listener = far.tcp_listen_with(at, backlog, &fast()).expect("a listener");
+    let listener = far.sockets().tcp_listen_with(at, backlog, &fast()).expect("a listener");
     learn(&mut near, &mut far, listener, addr);
     (near, far, listener)
 }
@@ -166,7 +170,7 @@ fn a_connection_that_is_reset_early_keeps_its_place(mode: Mode) {
 fn a_listener_without_fast_open_gives_no_cookie(mode: Mode) {
     let addr = SERVERS[0];
     let (mut near, mut far) = mode.two(PairConfig::default());
-    far.tcp_listen(addr.parse().expect("an address"), 8).expect("a listener");
+    far.sockets().tcp_listen(addr.parse().expect("an address"), 8).expect("a listener");
     for _ in 0..2 {
         let client = connect(&mut near, addr);
         assert_eq!(near.tcp(client).write(b"question"), Ok(8));

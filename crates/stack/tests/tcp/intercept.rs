@@ -42,7 +42,7 @@ fn world(mode: Mode, medium: Medium) -> (Engine, Engine, LinkId) {
     let link = far.inspect().links().next().expect("a link").id;
     for gateway in FAR {
         let gateway = gateway.parse::<Prefix>().expect("an address").addr;
-        near.add_gateway(LinkId(0), gateway).expect("a route");
+        near.routes().add_gateway(LinkId(0), gateway).expect("a route");
     }
     for all in ALL {
         far.intercept().add_prefix(link, LocalPrefix::new(all)).expect("a prefix");
@@ -58,7 +58,7 @@ fn intercept(engine: &mut Engine, family: usize) -> SocketId {
 
 fn connect(engine: &mut Engine, to: &str) -> SocketId {
     engine.refresh_time();
-    engine.tcp_connect(addr(to)).expect("connect")
+    engine.sockets().tcp_connect(addr(to)).expect("connect")
 }
 
 fn a_request_waits_for_its_verdict_and_has_the_address_that_was_asked_for(mode: Mode) {
@@ -169,14 +169,14 @@ fn connections_from_other_addresses_are_made_where_that_was_allowed(mode: Mode) 
     for (family, from) in [(0, "198.51.100.7:0"), (1, "[2001:db8:7::7]:0")] {
         let (mut near, mut far, link) = world(mode, Medium::Ip);
         let near_port = addr(["10.9.0.1:80", "[fd09::1]:80"][family]);
-        let listener = near.tcp_listen(near_port, 4).expect("listen");
+        let listener = near.sockets().tcp_listen(near_port, 4).expect("listen");
         let config = Config::default();
         let connect = |far: &mut Engine| {
             far.refresh_time();
-            far.tcp_connect_with(near_port, Some(addr(from)), &config)
+            far.sockets().tcp_connect_with(near_port, Some(addr(from)), &config)
         };
         assert_eq!(connect(&mut far), Err(Error::AddrNotAvailable));
-        let bound = far.udp_bind(addr(from));
+        let bound = far.sockets().udp_bind(addr(from));
         assert_eq!(bound, Err(Error::AddrNotAvailable));
         let prefix = Prefix { addr: addr(from).ip(), len: 24 };
         let local = LocalPrefix::new(prefix).may_send_from(true);
@@ -189,7 +189,7 @@ fn connections_from_other_addresses_are_made_where_that_was_allowed(mode: Mode) 
         assert_eq!(far.tcp(client).addresses().expect("open").local, peer);
         // An address beside the prefix is not.
         let beside = addr(["203.0.113.1:0", "[2001:dead::1]:0"][family]);
-        let refused = far.tcp_connect_with(near_port, Some(beside), &config);
+        let refused = far.sockets().tcp_connect_with(near_port, Some(beside), &config);
         assert_eq!(refused, Err(Error::AddrNotAvailable));
     }
 }
@@ -214,15 +214,16 @@ fn sockets_of_the_engine_come_first_and_then_the_nearest_rule(mode: Mode) {
         let request = far.intercept().next_request(listeners[rule]).expect(to);
         assert_eq!(request.local, addr(to));
     }
-    let listener = far.tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
-    let near_only = far.tcp_listen(addr("192.0.2.77:80"), 4).expect("an address of a prefix");
+    let listener = far.sockets().tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
+    let near_only =
+        far.sockets().tcp_listen(addr("192.0.2.77:80"), 4).expect("an address of a prefix");
     for (to, listener) in [("203.0.113.1:80", listener), ("192.0.2.77:80", near_only)] {
         connect(&mut near, to);
         settle(&mut near, &mut far);
         let (id, _) = far.listener(listener).accept().expect("accepted");
         assert_eq!(far.tcp(id).addresses().expect("open").local, addr(to));
     }
-    assert_eq!(far.tcp_listen(addr("[fe80::77]:80"), 4), Err(Error::AddrNotAvailable));
+    assert_eq!(far.sockets().tcp_listen(addr("[fe80::77]:80"), 4), Err(Error::AddrNotAvailable));
     far.close(listeners[1]);
     connect(&mut near, "192.0.2.1:443");
     settle(&mut near, &mut far);
@@ -277,7 +278,7 @@ impl Wire {
         let link = engine.inspect().links().next().expect("a link").id;
         for all in ALL {
             engine.intercept().add_prefix(link, LocalPrefix::new(all)).expect("a prefix");
-            engine.add_route(all, millstream::route::Route::on_link(link)).expect("a route");
+            engine.routes().add(all, millstream::route::Route::on_link(link)).expect("a route");
         }
         let now = engine.refresh_time();
         let listener = engine.intercept().tcp(ALL[0], 0, WITHIN).expect("a listener");
@@ -559,6 +560,6 @@ fn requests_go_with_the_link_and_the_listener() {
     let six = Ends { from: addr("[fd09::1]:4000"), to: addr("[2001:db8::1]:443") };
     wire.deliver(&syn(six, 1));
     assert_eq!(wire.waiting(), 1);
-    wire.engine.remove_link(wire.link).expect("removed");
+    wire.engine.links().remove(wire.link).expect("removed");
     assert_eq!((wire.waiting(), wire.engine.intercept().prefixes().count()), (0, 0));
 }

@@ -15,8 +15,8 @@ const PART: usize = MTU - 52;
 fn jumbo_segments_are_sent_from_where_they_were_written_and_copied_to_their_reader() {
     let link = PairConfig { offload: false, mtu: MTU, ..PairConfig::default() };
     let (mut near, mut far) = two(link);
-    let listener = far.tcp_listen("10.9.0.2:9".parse().unwrap(), 1).unwrap();
-    let from = near.tcp_connect("10.9.0.2:9".parse().unwrap()).unwrap();
+    let listener = far.sockets().tcp_listen("10.9.0.2:9".parse().unwrap(), 1).unwrap();
+    let from = near.sockets().tcp_connect("10.9.0.2:9".parse().unwrap()).unwrap();
     common::settle(&mut near, &mut far);
     let to = far.listener(listener).accept().unwrap().0;
     let mut sink = vec![0; 1 << 20];

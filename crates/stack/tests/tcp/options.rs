@@ -23,8 +23,8 @@ both_modes!(
 
 fn connected(near: &mut Engine, far: &mut Engine, addr: &str) -> (SocketId, SocketId) {
     let addr: SocketAddr = addr.parse().expect("an address");
-    let listener = far.tcp_listen(addr, 8).expect("a listener");
-    let client = near.tcp_connect(addr).expect("a connection");
+    let listener = far.sockets().tcp_listen(addr, 8).expect("a listener");
+    let client = near.sockets().tcp_connect(addr).expect("a connection");
     settle(near, far);
     (client, far.listener(listener).accept().expect("a connection").0)
 }
@@ -95,7 +95,7 @@ fn nothing_is_opened_to_broadcast_or_multicast(mode: Mode) {
     for addr in
         ["255.255.255.255:80", "10.9.0.255:80", "224.0.0.1:80", "[ff02::1]:80", "0.0.0.0:80"]
     {
-        let opened = near.tcp_connect(addr.parse().expect("an address"));
+        let opened = near.sockets().tcp_connect(addr.parse().expect("an address"));
         assert!(matches!(opened, Err(Error::Invalid(_))), "{addr}: {opened:?}");
     }
 }
@@ -105,17 +105,17 @@ fn local_addresses_are_chosen_or_given(mode: Mode) {
     let (mut near, mut far) = mode.two(PairConfig::default());
     let all: SocketAddr = "0.0.0.0:80".parse().expect("an address");
     let own: SocketAddr = "10.9.0.2:80".parse().expect("an address");
-    let general = far.tcp_listen(all, 8).expect("a listener");
-    let special = far.tcp_listen(own, 8).expect("a second listener on the port");
+    let general = far.sockets().tcp_listen(all, 8).expect("a listener");
+    let special = far.sockets().tcp_listen(own, 8).expect("a second listener on the port");
     let from: SocketAddr = "10.9.0.1:5555".parse().expect("an address");
     let config = Config::default();
-    let client = near.tcp_connect_with(own, Some(from), &config).expect("a connection");
+    let client = near.sockets().tcp_connect_with(own, Some(from), &config).expect("a connection");
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(client).addresses().expect("ends").local, from);
     assert_eq!(far.listener(special).accept().expect("a connection").1, from);
     assert_eq!(far.listener(general).accept(), Err(Error::WouldBlock));
     let elsewhere: SocketAddr = "10.9.0.7:5555".parse().expect("an address");
-    let refused = near.tcp_connect_with(own, Some(elsewhere), &config);
+    let refused = near.sockets().tcp_connect_with(own, Some(elsewhere), &config);
     assert_eq!(refused, Err(Error::AddrNotAvailable));
 }
 
@@ -144,7 +144,8 @@ fn code_point_and_hop_limit_are_those_chosen(mode: Mode) {
         let (near, mut far) = pair(link).expect("a pair");
         let mut near = common::engine(mode.config(&pool, 1), near, &common::NEAR);
         let config = Config::default().dscp(46).hop_limit(255);
-        let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
+        let client =
+            near.sockets().tcp_connect_with(addr.parse().expect("an address"), None, &config);
         let client = client.expect("a connection");
         near.flush();
         let mut sent = || {
@@ -161,7 +162,8 @@ fn code_point_and_hop_limit_are_those_chosen(mode: Mode) {
         (options.dscp, options.hop_limit) = (8, 3);
         near.tcp(client).set_options(&options).expect("options");
         near.tcp(client).abort();
-        let client = near.tcp_connect_with(addr.parse().expect("an address"), None, &config);
+        let client =
+            near.sockets().tcp_connect_with(addr.parse().expect("an address"), None, &config);
         near.tcp(client.expect("a connection")).set_options(&options).expect("options");
         near.flush();
         assert_eq!(sent(), [(8, 3)]);

@@ -53,9 +53,9 @@ fn a_control_of_ones_own_decides_how_much_is_in_flight() {
     let mut near = common::engine(config, near, &common::NEAR);
     let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
     let to = "10.9.0.2:80".parse().expect("an address");
-    let listener = far.tcp_listen(to, 1).expect("listen");
+    let listener = far.sockets().tcp_listen(to, 1).expect("listen");
     near.refresh_time();
-    let client = near.tcp_connect(to).expect("connect");
+    let client = near.sockets().tcp_connect(to).expect("connect");
     common::settle(&mut near, &mut far);
     let server = far.listener(listener).accept().expect("accepted").0;
     let (data, mut buffer) = (vec![7; 200_000], vec![0; 200_000]);

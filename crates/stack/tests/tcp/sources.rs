@@ -30,9 +30,9 @@ fn hosts(limits: Limits, backlog: usize, with: &Config) -> (Engine, Engine, Sock
     let mut far = engine(config(&pool, 2).limits(limits), far, &FAR);
     for host in [&mut near, &mut far] {
         let route = millstream::route::Route::on_link(millstream::route::LinkId(0));
-        host.add_route("fd09::/32".parse().expect("a prefix"), route).expect("a route");
+        host.routes().add("fd09::/32".parse().expect("a prefix"), route).expect("a route");
     }
-    let listener = far.tcp_listen_with(addr("[::]:80"), backlog, with).expect("listen");
+    let listener = far.sockets().tcp_listen_with(addr("[::]:80"), backlog, with).expect("listen");
     (near, far, listener)
 }
 
@@ -40,7 +40,8 @@ fn hosts(limits: Limits, backlog: usize, with: &Config) -> (Engine, Engine, Sock
 fn connect(near: &mut Engine, from: &str, to: &str, count: usize) -> Vec<SocketId> {
     near.refresh_time();
     let config = Config::default();
-    let connect = |_| near.tcp_connect_with(addr(to), Some(addr(from)), &config).expect("connect");
+    let connect =
+        |_| near.sockets().tcp_connect_with(addr(to), Some(addr(from)), &config).expect("connect");
     (0..count).map(connect).collect()
 }
 

@@ -37,7 +37,8 @@ fn hosts(mode: Mode, limit: usize) -> (Engine, Engine) {
 fn open(near: &mut Engine, far: &mut Engine, listener: SocketId, from: Option<&str>) -> Pair {
     near.refresh_time();
     let to = far.listener(listener).addr().expect("a listener");
-    let client = near.tcp_connect_with(to, from.map(addr), &Config::default()).expect("connect");
+    let client =
+        near.sockets().tcp_connect_with(to, from.map(addr), &Config::default()).expect("connect");
     settle(near, far);
     Pair { client, server: far.listener(listener).accept().expect("accepted").0 }
 }
@@ -65,7 +66,7 @@ fn count(engine: &Engine, state: &str) -> usize {
 fn the_oldest_gives_way_and_the_rest_ends_in_time(mode: Mode) {
     let (mut near, mut far) = hosts(mode, 8);
     for to in ["10.9.0.2:80", "[fd09::2]:81"] {
-        let listener = far.tcp_listen(addr(to), 16).expect("listen");
+        let listener = far.sockets().tcp_listen(addr(to), 16).expect("listen");
         for _ in 0..20 {
             let pair = open(&mut near, &mut far, listener, None);
             pair.close(&mut near, &mut far);
@@ -83,7 +84,7 @@ fn the_oldest_gives_way_and_the_rest_ends_in_time(mode: Mode) {
 
 fn a_socket_that_is_held_waits_itself(mode: Mode) {
     let (mut near, mut far) = hosts(mode, 8);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
     let Pair { client, server } = open(&mut near, &mut far, listener, None);
     far.tcp(server).write(b"last words").expect("room");
     near.tcp(client).shutdown_write().expect("open");
@@ -103,7 +104,7 @@ fn a_socket_that_is_held_waits_itself(mode: Mode) {
 
 fn a_later_syn_takes_the_place_of_the_old_connection(mode: Mode) {
     let (mut near, mut far) = hosts(mode, 8);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
     let from = "10.9.0.1:1234";
     let Pair { client, server } = open(&mut near, &mut far, listener, Some(from));
     // The listening side closes first, so that it is the one that waits.
@@ -123,12 +124,12 @@ fn a_later_syn_takes_the_place_of_the_old_connection(mode: Mode) {
 
 fn our_own_port_is_free_again_after_a_second(mode: Mode) {
     let (mut near, mut far) = hosts(mode, 8);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 16).expect("listen");
     let from = "10.9.0.1:1234";
     open(&mut near, &mut far, listener, Some(from)).close(&mut near, &mut far);
     assert_eq!(count(&near, "TIME-WAIT"), 1);
     let again = |near: &mut Engine| {
-        near.tcp_connect_with(addr("10.9.0.2:80"), Some(addr(from)), &Config::default())
+        near.sockets().tcp_connect_with(addr("10.9.0.2:80"), Some(addr(from)), &Config::default())
     };
     assert_eq!(again(&mut near), Err(Error::AddrInUse));
     let mut now = near.refresh_time() + Duration::from_millis(1100);
@@ -146,12 +147,14 @@ fn our_own_port_is_free_again_after_a_second(mode: Mode) {
 fn more_connections_than_ports_in_a_minute(mode: Mode) {
     // Every ephemeral port is in TIME-WAIT towards one listener; a second later they serve again.
     let (mut near, mut far) = hosts(mode, 65_536);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4096).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 4096).expect("listen");
     let mut now = near.refresh_time();
     let mut opened = 0;
     for _ in 0..if cfg!(debug_assertions) { 18 } else { 90 } {
         let clients: Vec<SocketId> =
-            std::iter::from_fn(|| near.tcp_connect(addr("10.9.0.2:80")).ok()).take(1000).collect();
+            std::iter::from_fn(|| near.sockets().tcp_connect(addr("10.9.0.2:80")).ok())
+                .take(1000)
+                .collect();
         opened += clients.len();
         for _ in 0..400 {
             let progress = [&mut near, &mut far].map(|engine| engine.turn(now).progress);

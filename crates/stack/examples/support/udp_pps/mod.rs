@@ -226,8 +226,8 @@ impl Bench {
         let mut engine = Engine::new(EngineConfig::new(pool.clone()))?;
         let id = engine.add_link(Box::new(shared.clone()))?;
         engine.add_address(id, format!("{OURS}/24").parse()?)?;
-        engine.add_gateway(id, HOST.into())?;
-        let socket = engine.udp_bind(SocketAddr::from((OURS, PORT)))?;
+        engine.routes().add_gateway(id, HOST.into())?;
+        let socket = engine.sockets().udp_bind(SocketAddr::from((OURS, PORT)))?;
         engine.udp(socket).set_limit(64 << 20)?;
         let payload = vec![7; options.payload];
         let (frame, buffer, list) = (Vec::new(), vec![0; 8192], Vec::new());

@@ -11,21 +11,8 @@ use crate::socket::SocketId;
 /// An ICMP echo socket of an engine ([`Engine::echo`](crate::Engine::echo)).
 #[derive(Debug)]
 pub struct EchoHandle<'a> {
-    engine: &'a mut Engine,
-    id: SocketId,
-}
-
-impl Engine {
-    /// The echo socket, for a call.
-    #[inline]
-    pub fn echo(&mut self, id: SocketId) -> EchoHandle<'_> {
-        EchoHandle { engine: self, id }
-    }
-
-    /// Opens an echo socket; identifier 0 asks for a free one.
-    pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
-        self.echo.open(&mut self.cx, identifier)
-    }
+    pub(in crate::engine) engine: &'a mut Engine,
+    pub(in crate::engine) id: SocketId,
 }
 
 impl EchoHandle<'_> {

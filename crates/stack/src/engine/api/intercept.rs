@@ -29,7 +29,7 @@ use crate::socket::SocketId;
 /// let mut host = Engine::new(EngineConfig::default())?;
 /// let link = host.add_link(Box::new(near))?;
 /// host.add_address(link, "10.0.0.2/24".parse()?)?;
-/// host.add_gateway(link, "10.0.0.1".parse()?)?;
+/// host.routes().add_gateway(link, "10.0.0.1".parse()?)?;
 /// let mut world = Engine::new(EngineConfig::default())?;
 /// let link = world.add_link(Box::new(far))?;
 /// world.add_address(link, "10.0.0.1/24".parse()?)?;
@@ -38,8 +38,8 @@ use crate::socket::SocketId;
 /// world.intercept().add_prefix(link, LocalPrefix::new(all))?;
 /// let listener = world.intercept().tcp(all, 0, Duration::from_secs(30))?;
 ///
-/// let good = host.tcp_connect("192.0.2.1:443".parse()?)?;
-/// let bad = host.tcp_connect("192.0.2.9:25".parse()?)?;
+/// let good = host.sockets().tcp_connect("192.0.2.1:443".parse()?)?;
+/// let bad = host.sockets().tcp_connect("192.0.2.9:25".parse()?)?;
 /// let mut accepted = None;
 /// while accepted.is_none() || host.tcp(bad).state()? != State::Closed {
 ///     for engine in [&mut host, &mut world] {

@@ -2,11 +2,16 @@
 
 mod echo;
 mod intercept;
-mod ip;
+mod links;
+mod routes;
+mod sockets;
 mod tcp;
 mod udp;
 
 pub use echo::EchoHandle;
 pub use intercept::Intercept;
+pub use links::LinksHandle;
+pub use routes::RoutesHandle;
+pub use sockets::SocketsHandle;
 pub use tcp::{ListenerHandle, TcpHandle};
 pub use udp::UdpHandle;

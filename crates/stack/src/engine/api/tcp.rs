@@ -3,84 +3,27 @@
 use std::net::SocketAddr;
 
 use millstream_packet::Packet;
-use millstream_tcp::{Config, FourTuple, State, TcpInfo};
+use millstream_tcp::{FourTuple, State, TcpInfo};
 
+use crate::engine::tcp::zero_copy::BorrowedWrite;
 use crate::engine::{Engine, TcpSocketOptions};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::ListenerStats;
+use crate::tuning::ZERO_COPY_LOOKS;
 
 /// A TCP connection of an engine ([`Engine::tcp`](crate::Engine::tcp)): one that is gone answers [`Error::NoSuchSocket`].
 #[derive(Debug)]
 pub struct TcpHandle<'a> {
-    engine: &'a mut Engine,
-    id: SocketId,
+    pub(in crate::engine) engine: &'a mut Engine,
+    pub(in crate::engine) id: SocketId,
 }
 
 /// A TCP listener of an engine ([`Engine::listener`](crate::Engine::listener)).
 #[derive(Debug)]
 pub struct ListenerHandle<'a> {
-    engine: &'a mut Engine,
-    id: SocketId,
-}
-
-impl Engine {
-    /// The connection, for a call.
-    #[inline]
-    pub fn tcp(&mut self, id: SocketId) -> TcpHandle<'_> {
-        TcpHandle { engine: self, id }
-    }
-
-    /// The listener, for a call.
-    #[inline]
-    pub fn listener(&mut self, id: SocketId) -> ListenerHandle<'_> {
-        ListenerHandle { engine: self, id }
-    }
-
-    /// Listens on `addr` with the engine's TCP configuration. See [`Engine::tcp_listen_with`].
-    pub fn tcp_listen(&mut self, addr: SocketAddr, backlog: usize) -> Result<SocketId, Error> {
-        self.tcp.listen(&mut self.cx, &mut self.ip, addr, backlog)
-    }
-
-    /// Listens on `addr` with `config` for its connections: an own address, or an unspecified one for all (the IPv6 one
-    /// takes IPv4 as well). Port 0 asks for a free one. At most `backlog` connections wait to be accepted; what happens
-    /// beyond is described at [`crate::Limits::syn_queue`].
-    pub fn tcp_listen_with(
-        &mut self,
-        addr: SocketAddr,
-        backlog: usize,
-        config: &Config,
-    ) -> Result<SocketId, Error> {
-        self.tcp.listen_with(&mut self.cx, &mut self.ip, addr, backlog, config)
-    }
-
-    /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
-    /// begins in the next turn. `remote` is another host, unless the engine has a loopback link
-    /// ([`Engine::add_loopback`]): without one 127.0.0.1 and ::1 are [`Error::NetworkUnreachable`].
-    pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
-        self.tcp.connect(&mut self.cx, &mut self.ip, remote)
-    }
-
-    /// Opens a connection to `remote`, from `local` when given (its port may be 0). With `Config::fast_open`, where
-    /// a cookie is known, it waits for the first write or read, 50 ms at most, to send what was written with the
-    /// SYN (RFC 7413); it counts as connected meanwhile, and failure shows in what is called later.
-    pub fn tcp_connect_with(
-        &mut self,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-        config: &Config,
-    ) -> Result<SocketId, Error> {
-        self.tcp.connect_with(&mut self.cx, &mut self.ip, remote, local, config)
-    }
-
-    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
-    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
-    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
-    /// arrives from being taken.
-    pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
-        self.tcp.push_written(&mut self.cx, &mut self.ip, id, written)
-    }
+    pub(in crate::engine) engine: &'a mut Engine,
+    pub(in crate::engine) id: SocketId,
 }
 
 impl TcpHandle<'_> {
@@ -221,13 +164,76 @@ impl TcpHandle<'_> {
         self.engine.tcp.urgent(self.id)
     }
 
+    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
+    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
+    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
+    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
+    /// arrives from being taken.
+    pub(crate) fn push_written(&mut self, written: usize) {
+        self.engine.tcp.push_written(&mut self.engine.cx, &mut self.engine.ip, self.id, written)
+    }
+
     /// As [`TcpHandle::write`](crate::TcpHandle::write), and sends what that made ready, as far as the peer, the path and the links take it:
     /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
     /// may wait some microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a large write that
     /// fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
-        self.engine.send_from(self.id, data)
+        let large = self.engine.cx.limits.tuning.zero_copy_bytes;
+        let sent = if data.len() < large { 0 } else { self.send_borrowed(data) };
+        let Engine { cx, ip, tcp, .. } = &mut *self.engine;
+        tcp.send_rest(cx, ip, self.id, (sent, &data[sent..]))
+    }
+
+    /// Sends from the start of `data` what can be sent from there. Returns how much.
+    fn send_borrowed(&mut self, data: &[u8]) -> usize {
+        let Engine { cx, ip, tcp, .. } = &mut *self.engine;
+        let (begun, write) = BorrowedWrite::begin(cx, ip, tcp, self.id, data);
+        let Some(write) = write else { return begun };
+        let mut sending = Sending { engine: self.engine, write };
+        while sending.extend() && sending.look() {}
+        begun + sending.write.reserved()
+    }
+}
+
+/// A write from the writer's memory, during which the engine looks at its links alone; it comes to its end in any case.
+struct Sending<'e, 'a> {
+    engine: &'e mut Engine,
+    write: BorrowedWrite<'a>,
+}
+
+impl Sending<'_, '_> {
+    fn extend(&mut self) -> bool {
+        let Engine { cx, ip, tcp, .. } = &mut *self.engine;
+        self.write.extend(cx, ip, tcp)
+    }
+
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
+    /// was waited for too long, whatever came; until then this stands for a turn.
+    fn look(&mut self) -> bool {
+        let Self { engine, write } = self;
+        let now = engine.refresh_time();
+        for _ in 0..ZERO_COPY_LOOKS {
+            if engine.receive(now, None) == 0 {
+                break;
+            }
+        }
+        // Answers to what came over other links.
+        engine.ip.flush(&mut engine.cx);
+        engine.ip.follow_links(&mut engine.cx);
+        engine.follow_addresses();
+        if write.waits() && !write.waited(engine.refresh_time().saturating_duration_since(now)) {
+            return false;
+        }
+        let is_due = engine.next_deadline().is_some_and(|due| due <= now);
+        let Engine { cx, ip, tcp, udp, .. } = &mut **engine;
+        !is_due && !udp.has_room_to_tell(cx, ip) && write.goes_on(cx, ip, tcp)
+    }
+}
+
+impl Drop for Sending<'_, '_> {
+    fn drop(&mut self) {
+        self.write.end(&mut self.engine.cx, &mut self.engine.tcp);
     }
 }
 

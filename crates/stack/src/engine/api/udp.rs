@@ -15,48 +15,16 @@ use crate::socket::SocketId;
 /// A UDP socket of an engine ([`Engine::udp`](crate::Engine::udp)).
 #[derive(Debug)]
 pub struct UdpHandle<'a> {
-    engine: &'a mut Engine,
-    id: SocketId,
-}
-
-impl Engine {
-    /// The UDP socket, for a call.
-    #[inline]
-    pub fn udp(&mut self, id: SocketId) -> UdpHandle<'_> {
-        UdpHandle { engine: self, id }
-    }
-
-    /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes datagrams
-    /// for any own address, the IPv6 one those of IPv4 as well.
-    pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.udp.open(&mut self.cx, &mut self.ip, addr)
-    }
-
-    /// The same for an address that other sockets have which were opened so, too (as with SO_REUSEADDR in Linux): 64 on a
-    /// port. Each of them gets the datagrams to a group that it has joined; those to the engine itself the one that was
-    /// opened last.
-    ///
-    /// # Errors
-    /// As [`udp_bind`](Self::udp_bind); also [`Error::Limit`] when as many have the port.
-    pub fn udp_bind_shared(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.udp.open_shared(&mut self.cx, &mut self.ip, addr)
-    }
-
-    pub(crate) fn udp_bind_as(
-        &mut self,
-        addr: SocketAddr,
-        shared: bool,
-    ) -> Result<SocketId, Error> {
-        self.udp.open_as(&mut self.cx, &mut self.ip, addr, shared)
-    }
-
-    /// Counts what a caller lost who cannot wait for room.
-    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
-        self.cx.stats.drop(reason);
-    }
+    pub(in crate::engine) engine: &'a mut Engine,
+    pub(in crate::engine) id: SocketId,
 }
 
 impl UdpHandle<'_> {
+    /// Counts what a caller lost who cannot wait for room.
+    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
+        self.engine.cx.stats.drop(reason);
+    }
+
     /// As [`UdpHandle::send`](crate::UdpHandle::send), by `options` where they say something. Its headers are built anew each time.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl EchoLayer {
         }
     }
 
-    /// See [`Engine::icmp_bind`](crate::Engine::icmp_bind).
+    /// See [`SocketsHandle::icmp_bind`](crate::SocketsHandle::icmp_bind).
     pub(in crate::engine) fn open(
         &mut self,
         cx: &mut Context,

@@ -56,7 +56,7 @@ pub(in crate::engine) struct Sending {
 }
 
 impl UdpLayer {
-    /// See [`Engine::udp_bind`](crate::Engine::udp_bind).
+    /// See [`SocketsHandle::udp_bind`](crate::SocketsHandle::udp_bind).
     pub(in crate::engine) fn open(
         &mut self,
         cx: &mut Context,
@@ -66,7 +66,7 @@ impl UdpLayer {
         self.open_as(cx, ip, addr, false)
     }
 
-    /// See [`Engine::udp_bind_shared`](crate::Engine::udp_bind_shared).
+    /// See [`SocketsHandle::udp_bind_shared`](crate::SocketsHandle::udp_bind_shared).
     pub(in crate::engine) fn open_shared(
         &mut self,
         cx: &mut Context,

@@ -111,7 +111,7 @@ mod tests {
         engine.add_address(link, "10.8.0.1/24".parse().unwrap()).unwrap();
         let to = Some("10.8.0.2:7".parse().unwrap());
         let open = |engine: &mut Engine| {
-            let socket = engine.udp_bind("10.8.0.1:0".parse().unwrap()).unwrap();
+            let socket = engine.sockets().udp_bind("10.8.0.1:0".parse().unwrap()).unwrap();
             while engine.udp(socket).send(b"much", to) != Err(Error::WouldBlock) {}
             socket
         };

@@ -32,7 +32,7 @@ pub(crate) enum Destination {
 }
 
 impl IpLayer {
-    /// See [`Engine::set_address_use`](crate::Engine::set_address_use).
+    /// See [`LinksHandle::set_address_use`](crate::LinksHandle::set_address_use).
     pub(in crate::engine) fn set_address_use(
         &mut self,
         link: LinkId,
@@ -87,7 +87,7 @@ impl IpLayer {
         Ok(())
     }
 
-    /// See [`Engine::remove_address`](crate::Engine::remove_address).
+    /// See [`LinksHandle::remove_address`](crate::LinksHandle::remove_address).
     pub(in crate::engine) fn remove_address(
         &mut self,
         cx: &mut Context,
@@ -596,7 +596,7 @@ mod tests {
         // One that needs no further route.
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
         assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
-        engine.routes().expect("its own").remove_link(LinkId(0));
+        engine.routes().table().expect("its own").remove_link(LinkId(0));
         assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Ok(()));
     }
 
@@ -605,9 +605,9 @@ mod tests {
         let mut engine = engine(1, 2);
         assert_eq!(add(&mut engine, 0, "10.0.0.2/24"), Ok(()));
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
-        engine.remove_link(LinkId(0)).expect("removed");
+        engine.links().remove(LinkId(0)).expect("removed");
         let route = Route::on_link(LinkId(1));
-        engine.add_route("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
+        engine.routes().add("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
         let before: Vec<_> = engine.ip.addresses.iter().collect();
         // It had taken one's place, and had taken one over.
         for prefix in ["10.1.0.2/24", "10.0.0.2/24"] {

@@ -335,7 +335,7 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// See [`Engine::add_neighbor`](crate::Engine::add_neighbor).
+    /// See [`LinksHandle::add_neighbor`](crate::LinksHandle::add_neighbor).
     pub(in crate::engine) fn add_neighbor(
         &mut self,
         cx: &mut Context,
@@ -352,7 +352,7 @@ impl IpLayer {
         Ok(())
     }
 
-    /// See [`Engine::suggest_neighbor`](crate::Engine::suggest_neighbor).
+    /// See [`LinksHandle::suggest_neighbor`](crate::LinksHandle::suggest_neighbor).
     pub(in crate::engine) fn suggest_neighbor(
         &mut self,
         cx: &mut Context,
@@ -365,7 +365,7 @@ impl IpLayer {
         Ok(())
     }
 
-    /// See [`Engine::remove_neighbor`](crate::Engine::remove_neighbor).
+    /// See [`LinksHandle::remove_neighbor`](crate::LinksHandle::remove_neighbor).
     pub(in crate::engine) fn remove_neighbor(
         &mut self,
         cx: &mut Context,

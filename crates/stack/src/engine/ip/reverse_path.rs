@@ -50,7 +50,7 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// See [`Engine::set_reverse_path`](crate::Engine::set_reverse_path).
+    /// See [`LinksHandle::set_reverse_path`](crate::LinksHandle::set_reverse_path).
     pub(in crate::engine) fn set_reverse_path(
         &mut self,
         link: LinkId,

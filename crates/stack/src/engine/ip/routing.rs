@@ -14,7 +14,7 @@ const SHARED: Error =
     Error::Invalid("the engine goes by a route table that another owns: change that one");
 
 impl IpLayer {
-    /// See [`Engine::add_route`](crate::Engine::add_route).
+    /// See [`RoutesHandle::add`](crate::RoutesHandle::add).
     pub(in crate::engine) fn add_route(
         &mut self,
         prefix: Prefix,
@@ -26,7 +26,7 @@ impl IpLayer {
         self.routing.insert(prefix, route)
     }
 
-    /// See [`Engine::add_gateway`](crate::Engine::add_gateway).
+    /// See [`RoutesHandle::add_gateway`](crate::RoutesHandle::add_gateway).
     pub(in crate::engine) fn add_gateway(
         &mut self,
         link: LinkId,

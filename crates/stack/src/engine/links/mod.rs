@@ -32,7 +32,7 @@ const SPARE_SLOTS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serial(NonZeroU32);
 
-/// A link that an engine has given back ([`Engine::remove_link`](crate::Engine::remove_link)).
+/// A link that an engine has given back ([`LinksHandle::remove`](crate::LinksHandle::remove)).
 pub struct RemovedLink {
     /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what
     /// that was and counted: nothing is received from it, and it takes nothing.
@@ -425,13 +425,13 @@ mod tests {
         let before = asked.load(Ordering::Relaxed);
         engine.turn(engine.now());
         assert_eq!(asked.load(Ordering::Relaxed), before + 1);
-        engine.remove_link(first).expect("removed");
+        engine.links().remove(first).expect("removed");
         assert_eq!(engine.ip.links.sole(), Some(second));
         let (again, _) = add(&mut engine, 0);
         assert_eq!((again, engine.ip.links.sole()), (first, None));
-        engine.remove_link(second).expect("removed");
+        engine.links().remove(second).expect("removed");
         assert_eq!(engine.ip.links.sole(), Some(first));
-        engine.remove_link(first).expect("removed");
+        engine.links().remove(first).expect("removed");
         assert!(engine.ip.links.sole().is_none() && engine.ip.links.slots.is_empty());
     }
 
@@ -463,7 +463,7 @@ mod tests {
             .collect();
         assert!(engine.ip.links.slots.capacity() >= 500);
         for link in all {
-            engine.remove_link(link).expect("removed");
+            engine.links().remove(link).expect("removed");
         }
         let Links { slots, in_use, gaps, late, .. } = &engine.ip.links;
         assert!(slots.capacity() <= SPARE_SLOTS && in_use.is_empty());

@@ -128,8 +128,8 @@ mod tests {
             let mut far = engine(&pool, other, "10.9.0.2/24");
             let now = near.refresh_time();
             let address = "10.9.0.2:7".parse().expect("an address");
-            far.tcp_listen(address, 1).expect("a listener");
-            let client = near.tcp_connect(address).expect("a connection");
+            far.sockets().tcp_listen(address, 1).expect("a listener");
+            let client = near.sockets().tcp_connect(address).expect("a connection");
             let mut world = Self { near, far, now, client };
             world.settle();
             world
@@ -208,7 +208,7 @@ mod tests {
         }
         let refused = (0..5).filter(|_| {
             let other = "10.9.0.2:7".parse().expect("an address");
-            let id = world.near.tcp_connect(other).expect("a connection");
+            let id = world.near.sockets().tcp_connect(other).expect("a connection");
             ask(&mut world.near, &format!("events {} 1", Id(id)))[0].kind == "error"
         });
         assert_eq!(refused.count(), 1, "four are watched");

@@ -50,8 +50,8 @@ fn another_process_reads_what_the_engine_counts() {
     let there = Temporary::new("counts");
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let mut engine = engine(Some(end), Some(there.config()));
-    engine.tcp_listen("10.9.0.1:7".parse().expect("an address"), 4).expect("a listener");
-    engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+    engine.sockets().tcp_listen("10.9.0.1:7".parse().expect("an address"), 4).expect("a listener");
+    engine.sockets().tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
     let start = engine.refresh_time();
     engine.turn(start);
     engine.turn(start + Duration::from_millis(20));
@@ -84,7 +84,7 @@ fn links_that_come_and_go_are_named_from_then_on() {
     let link = engine.add_link(Box::new(end)).expect("a link");
     publish(&mut engine);
     assert_eq!(links(&engine), 1);
-    engine.remove_link(link).expect("removed");
+    engine.links().remove(link).expect("removed");
     publish(&mut engine);
     assert_eq!(links(&engine), 0);
 }
@@ -145,7 +145,10 @@ fn states_of_many_connections_are_counted_a_few_at_a_time() {
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
     let count = 3 * LOOKED_AT as usize;
     for _ in 0..count {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
     }
     // They ask for their neighbour and wait for an answer.
     while engine.turn(engine.now()).progress {}
@@ -166,7 +169,10 @@ fn what_is_not_counted_yet_is_not_published_as_none() {
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let mut engine = engine(Some(end), Some(there.config()));
     for _ in 0..2 * LOOKED_AT {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
     }
     let mut now = engine.refresh_time();
     let mut seen = || {
@@ -186,8 +192,8 @@ fn what_is_not_counted_yet_is_not_published_as_none() {
 /// Two engines over a pair, and a connection: its socket at `near`, and at `far`.
 fn connected(near: &mut Engine, far: &mut Engine) -> [crate::SocketId; 2] {
     let address = "10.9.0.2:7".parse().expect("an address");
-    let listener = far.tcp_listen(address, 4).expect("a listener");
-    let client = near.tcp_connect(address).expect("a connection");
+    let listener = far.sockets().tcp_listen(address, 4).expect("a listener");
+    let client = near.sockets().tcp_connect(address).expect("a connection");
     settle(near, far);
     [client, far.listener(listener).accept().expect("a connection").0]
 }
@@ -268,7 +274,7 @@ fn a_queue_is_told_piece_by_piece_and_counted_a_page_at_a_time() {
 fn datagrams_that_wait_are_told_and_counted_too() {
     const COUNT: usize = 1300;
     let mut engine = engine(None, None);
-    let id = engine.udp_bind("0.0.0.0:9".parse().expect("an address")).expect("a socket");
+    let id = engine.sockets().udp_bind("0.0.0.0:9".parse().expect("an address")).expect("a socket");
     let from: std::net::SocketAddr = "10.9.0.2:9".parse().expect("an address");
     for _ in 0..COUNT {
         let packet =
@@ -297,7 +303,10 @@ fn tables_are_walked_a_few_slots_at_a_time() {
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let mut engine = engine(Some(end), None);
     for _ in 0..1000 {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
     }
     let all = pages(&mut engine, "ss");
     assert_eq!(lines(&all, "socket").count(), 1000);

@@ -13,7 +13,7 @@ pub(in crate::engine) mod flow_cache;
 
 use std::net::SocketAddr;
 
-use millstream_link::{LinkError, Medium, Placed};
+use millstream_link::{Medium, Placed};
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
@@ -21,12 +21,13 @@ use millstream_wire::icmp::QuotedTransport;
 
 use super::Engine;
 use crate::engine::datagram::udp_flows::Place;
-use crate::engine::ip::Changes;
 use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
 use crate::engine::ip::icmp_meaning;
+use crate::engine::ip::{Changes, IpLayer};
 use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
+use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::api::conn_error;
 use crate::engine::tcp::requests::Requests;
 use crate::engine::tcp::segment::Segment;
@@ -72,6 +73,23 @@ impl Ingress {
     /// Remembers the flow of a segment that was parsed.
     pub fn learn(&mut self, segment: &Segment, ip_len: usize, header_len: usize) {
         self.flows.learn(segment, ip_len, header_len);
+    }
+
+    /// A segment for a connection may be the first of bulk.
+    #[inline]
+    fn note_bulk(&mut self, segment: &Segment) {
+        if segment.len() >= DIRECT_BULK_BYTES {
+            self.bulk = segment.socket.map(|id| Bulk::of(id.slot()));
+        }
+    }
+
+    /// The bulk is over after a number of small segments: the next packet is received without a guess.
+    fn note_small(&mut self, len: usize) {
+        let Some(bulk) = self.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
+        bulk.patience -= 1;
+        if bulk.patience == 0 {
+            self.bulk = None;
+        }
     }
 }
 
@@ -122,18 +140,15 @@ impl Engine {
         let slot = &mut self.ip.links[link.index()];
         let count = match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
             Ok(count) => count,
-            Err(error) => return self.receive_failed(link, error),
+            // Links that are broken are not to move any packet then; one that has all the same, before it broke, is not
+            // asked for it again.
+            Err(error) => {
+                self.ip.fail(&mut self.cx, link, error);
+                return self.rx.batch.len();
+            }
         };
         slot.more = slot.link.has_more();
         count
-    }
-
-    /// Asked for a batch, a link said that it is broken. Links are not to move any packet then; how many this one has
-    /// moved all the same, which came before it broke, and which nobody would ask it for again.
-    #[cold]
-    fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
-        self.ip.fail(&mut self.cx, link, error);
-        self.rx.batch.len()
     }
 
     /// Carries a batch of `count` packets up.
@@ -310,7 +325,7 @@ impl Engine {
             let found = (&segment.tuple, &segment.header, segment.len());
             self.cx.sink.segment_in(found, self.tcp.table.observed(segment.socket));
         }
-        self.note_bulk(segment);
+        self.rx.note_bulk(segment);
         let taken = self.tcp.input(&mut self.cx, &mut self.ip, segment, reader);
         if is_watched {
             self.cx.sink.segment_taken(self.tcp.table.observed(segment.socket), self.cx.now);
@@ -330,7 +345,7 @@ impl Engine {
         reader: &mut Reader<'_>,
     ) -> Option<usize> {
         let slot = self.rx.bulk?.slot;
-        let head_len = self.expected_head_len(slot, link, reader)?;
+        let head_len = expected_head_len(&self.tcp, &self.ip, (slot, link), reader)?;
         let least = reader.least_room(&self.cx.limits);
         reader.next_start(least)?;
         // Whether a reader of one has more is not looked at: it reads all.
@@ -368,25 +383,6 @@ impl Engine {
         let slot = &mut self.ip.links[link.index()];
         slot.more = more || slot.link.has_more();
         Some(packets)
-    }
-
-    /// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
-    /// connection in `slot`, or one like it.
-    fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
-        let socket = self
-            .tcp
-            .table
-            .sockets
-            .get(slot)
-            .filter(|socket| reader.may_take(socket.id, socket.may_wait_read()))?;
-        let target = self.ip.links.used_slot(link)?;
-        let is_its = socket.route.next_hop(self.ip.generations())?.link == link;
-        if !is_its || !target.link.places() || !socket.conn.awaits_data() {
-            return None;
-        }
-        let ip_len = if socket.conn.ends().remote.is_ipv4() { 20 } else { 40 };
-        let medium = target.capabilities.medium;
-        Some(medium.header_len() + ip_len + socket.conn.expected_header_len())
     }
 
     /// Hands a packet whose payload a link has put to `start` in the reader's memory to its connection, if it is of a
@@ -430,7 +426,7 @@ impl Engine {
         stats.rx_bytes += total as u64;
         let taken = self.segment_input(&mut segment, Some(reader));
         self.cx.stats.tcp_rx_direct_bytes += taken as u64;
-        self.note_small(bytes);
+        self.rx.note_small(bytes);
         Ok(())
     }
 
@@ -445,21 +441,27 @@ impl Engine {
             None => self.cx.stats.drop(DropReason::PoolExhausted),
         }
     }
+}
 
-    /// A segment for a connection may be the first of bulk.
-    #[inline]
-    fn note_bulk(&mut self, segment: &Segment) {
-        if segment.len() >= DIRECT_BULK_BYTES {
-            self.rx.bulk = segment.socket.map(|id| Bulk::of(id.slot()));
-        }
+/// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
+/// connection in `slot`, or one like it.
+fn expected_head_len(
+    tcp: &TcpLayer,
+    ip: &IpLayer,
+    (slot, link): (u32, LinkId),
+    reader: &Reader<'_>,
+) -> Option<usize> {
+    let socket = tcp
+        .table
+        .sockets
+        .get(slot)
+        .filter(|socket| reader.may_take(socket.id, socket.may_wait_read()))?;
+    let target = ip.links.used_slot(link)?;
+    let is_its = socket.route.next_hop(ip.generations())?.link == link;
+    if !is_its || !target.link.places() || !socket.conn.awaits_data() {
+        return None;
     }
-
-    /// The bulk is over after a number of small segments: the next packet is received without a guess.
-    fn note_small(&mut self, len: usize) {
-        let Some(bulk) = self.rx.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
-        bulk.patience -= 1;
-        if bulk.patience == 0 {
-            self.rx.bulk = None;
-        }
-    }
+    let ip_len = if socket.conn.ends().remote.is_ipv4() { 20 } else { 40 };
+    let medium = target.capabilities.medium;
+    Some(medium.header_len() + ip_len + socket.conn.expected_header_len())
 }

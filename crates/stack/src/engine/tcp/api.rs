@@ -20,7 +20,7 @@ use crate::stages::Stage;
 use crate::stats::ListenerStats;
 
 impl TcpLayer {
-    /// See [`Engine::tcp_listen`](crate::Engine::tcp_listen).
+    /// See [`SocketsHandle::tcp_listen`](crate::SocketsHandle::tcp_listen).
     pub(in crate::engine) fn listen(
         &mut self,
         cx: &mut Context,
@@ -32,7 +32,7 @@ impl TcpLayer {
         self.listen_with(cx, ip, addr, backlog, &config)
     }
 
-    /// See [`Engine::tcp_listen_with`](crate::Engine::tcp_listen_with).
+    /// See [`SocketsHandle::tcp_listen_with`](crate::SocketsHandle::tcp_listen_with).
     pub(in crate::engine) fn listen_with(
         &mut self,
         cx: &mut Context,
@@ -147,7 +147,7 @@ impl TcpLayer {
         self.table.listeners.remove(id.slot());
     }
 
-    /// See [`Engine::tcp_connect`](crate::Engine::tcp_connect).
+    /// See [`SocketsHandle::tcp_connect`](crate::SocketsHandle::tcp_connect).
     pub(in crate::engine) fn connect(
         &mut self,
         cx: &mut Context,
@@ -158,7 +158,7 @@ impl TcpLayer {
         self.connect_with(cx, ip, remote, None, &config)
     }
 
-    /// See [`Engine::tcp_connect_with`](crate::Engine::tcp_connect_with).
+    /// See [`SocketsHandle::tcp_connect_with`](crate::SocketsHandle::tcp_connect_with).
     pub(in crate::engine) fn connect_with(
         &mut self,
         cx: &mut Context,

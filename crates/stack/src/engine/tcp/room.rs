@@ -280,7 +280,7 @@ mod tests {
             engine.add_address(link, format!("10.9.0.{last}/24").parse().unwrap()).unwrap();
             engine
         });
-        let mut listener = hosts[1].tcp_listen(address, 8).unwrap();
+        let mut listener = hosts[1].sockets().tcp_listen(address, 8).unwrap();
         let (mut open, mut now) = ([Vec::new(), Vec::new()], hosts[0].cx.now.max(hosts[1].cx.now));
         let mut dice = 1u64;
         let mut draw = |sides: u64| {
@@ -291,7 +291,7 @@ mod tests {
             let side = draw(2) as usize;
             let at = |open: &Vec<_>, n: u64| (!open.is_empty()).then(|| n as usize % open.len());
             match draw(12) {
-                0..=2 => open[0].extend(hosts[0].tcp_connect(address).ok()),
+                0..=2 => open[0].extend(hosts[0].sockets().tcp_connect(address).ok()),
                 3..=4 => {
                     open[1].extend(hosts[1].listener(listener).accept().ok().map(|(id, _)| id))
                 }
@@ -316,7 +316,7 @@ mod tests {
                 }
                 9 if draw(300) == 0 => {
                     hosts[1].close(listener);
-                    listener = hosts[1].tcp_listen(address, 8).unwrap();
+                    listener = hosts[1].sockets().tcp_listen(address, 8).unwrap();
                 }
                 10 => now += Duration::from_millis(1 << draw(12)),
                 _ => {

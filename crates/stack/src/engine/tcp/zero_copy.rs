@@ -18,7 +18,7 @@ use millstream_tcp::{PayloadSource, Widened};
 
 use super::ack_wait::AckWait;
 use super::writes::Room;
-use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::cached_route::Ready;
@@ -26,9 +26,7 @@ use crate::engine::tcp::transmit::Borrowed;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stages::Stage;
-use crate::tuning::{
-    ZERO_COPY_COPY_BYTES, ZERO_COPY_LOOKS, ZERO_COPY_QUEUE_BYTES, ZERO_COPY_SEGMENTS,
-};
+use crate::tuning::{ZERO_COPY_COPY_BYTES, ZERO_COPY_QUEUE_BYTES, ZERO_COPY_SEGMENTS};
 
 /// How a connection may send from the writer's memory.
 struct Terms {
@@ -42,15 +40,33 @@ struct Terms {
 }
 
 impl Terms {
+    /// Returns how the connection may send from the writer's memory now, if it may.
+    fn of(tcp: &mut TcpLayer, ip: &IpLayer, id: SocketId) -> Option<Self> {
+        let generations = ip.generations();
+        let (_, socket) = tcp.table.by_id(id)?;
+        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
+        let slot = &ip.links[link.index()];
+        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
+        if !is_ready || !socket.conn.may_borrow() {
+            return None;
+        }
+        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
+        (limits.payload == PayloadSource::View && tcp.tx.may_push()).then_some(Self {
+            link,
+            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
+            piece,
+            unsent,
+        })
+    }
+
     /// Of `bytes` those that end a whole segment.
     fn whole(&self, bytes: usize) -> usize {
         bytes / self.whole * self.whole
     }
 }
 
-/// A write whose first bytes a connection has places for. When it goes those that are not acknowledged are copied there.
-struct BorrowedWrite<'a> {
-    engine: &'a mut Engine,
+/// A write whose first bytes a connection has places for. At its end those that are not acknowledged are copied there.
+pub(in crate::engine) struct BorrowedWrite<'a> {
     id: SocketId,
     data: &'a [u8],
     /// Bytes at the start of `data` that have places, and those of them that were sent.
@@ -65,206 +81,162 @@ struct BorrowedWrite<'a> {
 }
 
 impl TcpLayer {
-    /// Returns whether a write would only meet what has ended the connection: that is for a call that can tell it.
-    fn has_ended(&mut self, id: SocketId) -> bool {
-        self.table.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
-    }
-
-    /// Returns how the connection may send from the writer's memory now, if it may.
-    fn terms(&mut self, ip: &IpLayer, id: SocketId) -> Option<Terms> {
-        let generations = ip.generations();
-        let (_, socket) = self.table.by_id(id)?;
-        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
-        let slot = &ip.links[link.index()];
-        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
-        if !is_ready || !socket.conn.may_borrow() {
-            return None;
-        }
-        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
-        (limits.payload == PayloadSource::View && self.tx.may_push()).then_some(Terms {
-            link,
-            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
-            piece,
-            unsent,
-        })
-    }
-}
-
-impl Engine {
-    /// See [`TcpHandle::send`](crate::TcpHandle::send).
+    /// Writes the `rest` of a write that has `sent` something from where it lies, where that is of use, and sends it.
     #[inline]
-    pub(in crate::engine) fn send_from(
+    pub(in crate::engine) fn send_rest(
         &mut self,
+        cx: &mut Context,
+        ip: &mut IpLayer,
         id: SocketId,
-        data: &[u8],
+        (sent, rest): (usize, &[u8]),
     ) -> Result<usize, Error> {
-        let large = self.cx.limits.tuning.zero_copy_bytes;
-        let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
-        if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.tcp.has_ended(id))
-        {
+        // What has ended the connection meanwhile is for a call that can tell it.
+        let has_ended = |tcp: &mut Self| {
+            tcp.table.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
+        };
+        let is_large = rest.len() >= cx.limits.tuning.zero_copy_bytes;
+        if sent != 0 && (is_large || rest.is_empty() || has_ended(self)) {
             return Ok(sent);
         }
-        match self.tcp.write(&mut self.cx, id, &data[sent..]) {
+        match self.write(cx, id, rest) {
             Ok(written) => {
-                self.tcp.push_written(&mut self.cx, &mut self.ip, id, written);
+                self.push_written(cx, ip, id, written);
                 Ok(sent + written)
             }
             Err(_) if sent != 0 => Ok(sent),
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Writes from the start of `data` what can be sent from there, behind what fills up a segment that was begun; how much.
-    fn write_borrowed(&mut self, id: SocketId, data: &[u8]) -> usize {
-        let Some(terms) = self.tcp.terms(&self.ip, id) else { return 0 };
+impl<'a> BorrowedWrite<'a> {
+    /// Begins a write of what can be sent from where it lies, behind what fills up a segment that was begun. Returns how
+    /// much that was, and the write, with room in the send queue, and a wait for ACKs where they come soon enough.
+    pub fn begin(
+        cx: &mut Context,
+        ip: &mut IpLayer,
+        tcp: &mut TcpLayer,
+        id: SocketId,
+        data: &'a [u8],
+    ) -> (usize, Option<Self>) {
+        let Some(terms) = Terms::of(tcp, ip, id) else { return (0, None) };
         let mut begun = 0;
         if terms.unsent != 0 {
             let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());
-            let Ok(written) = self.tcp.write(&mut self.cx, id, &data[..missing]) else { return 0 };
-            if let Some((_, socket)) = self.tcp.table.by_id(id) {
+            let Ok(written) = tcp.write(cx, id, &data[..missing]) else { return (0, None) };
+            if let Some((_, socket)) = tcp.table.by_id(id) {
                 // As much is whole here, where nothing is waited for.
                 socket.transmit.fill_whole();
             }
-            self.tcp.push_written(&mut self.cx, &mut self.ip, id, written);
+            tcp.push_written(cx, ip, id, written);
             begun = written;
         }
-        let Some(mut write) = self.begin_borrowed(id, &data[begun..]) else { return begun };
-        while write.extend() && write.look() {}
-        begun + write.reserved
-    }
-
-    /// With room in the send queue, and ack_wait where ACKs come as soon as that.
-    fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
-        let wait = self.cx.limits.tuning.zero_copy_wait;
-        let (_, socket) = self.tcp.table.by_id(id)?;
+        let news = news_of_others(cx, tcp, id);
+        let Some((_, socket)) = tcp.table.by_id(id) else { return (begun, None) };
+        let wait = cx.limits.tuning.zero_copy_wait;
         let widened = socket.conn.widen(ZERO_COPY_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
         let ack_wait = AckWait::new(if is_of_use { wait } else { Duration::ZERO });
-        let news = self.news_of_others(id);
-        let (reserved, sent, waits) = (0, 0, false);
-        Some(BorrowedWrite {
-            engine: self,
-            id,
-            data,
-            reserved,
-            sent,
-            waits,
-            news,
-            widened,
-            ack_wait,
-        })
+        let (data, reserved, sent, waits) = (&data[begun..], 0, 0, false);
+        let write = Self { id, data, reserved, sent, waits, news, widened, ack_wait };
+        (begun, Some(write))
     }
 
-    /// How many sockets but this one have news that nobody has seen.
-    fn news_of_others(&mut self, id: SocketId) -> usize {
-        let own = self.tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
-        self.cx.events.len() - usize::from(own)
+    /// Returns how much of the data has places.
+    pub fn reserved(&self) -> usize {
+        self.reserved
     }
-}
 
-impl BorrowedWrite<'_> {
     /// Makes places for some segments more where all before are sent, and sends what the connection may. False when the
     /// write has to end, or has come to its end: nothing is left to send, and little to wait for.
-    fn extend(&mut self) -> bool {
-        let Some(terms) = self.engine.tcp.terms(&self.engine.ip, self.id) else { return false };
+    pub fn extend(&mut self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
+        let Some(terms) = Terms::of(tcp, ip, self.id) else { return false };
         let left = self.data.len() - self.reserved;
         let wanted = terms.whole(left.min(ZERO_COPY_SEGMENTS * terms.whole));
         if terms.unsent == 0 {
-            self.reserve(&terms, wanted);
+            self.reserve(cx, tcp, &terms, wanted);
         }
         let before = self.sent;
-        self.send(&terms);
+        self.send(cx, ip, tcp, &terms);
         self.waits = self.sent == before;
         self.sent != 0
-            && !(wanted == 0 && self.sent == self.reserved && self.is_nearly_acknowledged())
+            && !(wanted == 0 && self.sent == self.reserved && self.is_nearly_acknowledged(tcp))
     }
 
     /// Makes places for so many bytes more, or for what of them is admitted and finds room.
-    fn reserve(&mut self, terms: &Terms, wanted: usize) {
-        let Self { engine, id, reserved, ack_wait, .. } = self;
+    fn reserve(&mut self, cx: &mut Context, tcp: &mut TcpLayer, terms: &Terms, wanted: usize) {
         // It does not grow cold in a queue, however much it is.
-        let limit = engine.cx.limits.tuning.unsent_bytes.max(wanted);
-        let Some((_, socket)) = engine.tcp.table.by_id(*id).filter(|_| wanted != 0) else {
-            return;
-        };
-        engine.tcp.writes.make_room_to_borrow(wanted);
-        let room = Room {
-            account: &mut engine.cx.account,
-            stats: &mut engine.cx.stats,
-            now: engine.cx.now,
-        };
-        let admitted = terms.whole(engine.tcp.writes.admit(socket, wanted, limit, room));
-        let given = socket.conn.reserve_borrowed(&engine.cx.pool, admitted);
-        socket.settle_memory(&mut engine.cx.account);
-        engine.tcp.writes.charge(socket, given, wanted);
-        ack_wait.reserved(given);
-        *reserved += given;
-        engine.cx.sink.written(socket.observed(), given);
+        let limit = cx.limits.tuning.unsent_bytes.max(wanted);
+        let Some((_, socket)) = tcp.table.by_id(self.id).filter(|_| wanted != 0) else { return };
+        tcp.writes.make_room_to_borrow(wanted);
+        let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
+        let admitted = terms.whole(tcp.writes.admit(socket, wanted, limit, room));
+        let given = socket.conn.reserve_borrowed(&cx.pool, admitted);
+        socket.settle_memory(&mut cx.account);
+        tcp.writes.charge(socket, given, wanted);
+        self.ack_wait.reserved(given);
+        self.reserved += given;
+        cx.sink.written(socket.observed(), given);
     }
 
     /// Whether what is not acknowledged had better be copied.
-    fn is_nearly_acknowledged(&mut self) -> bool {
-        let socket = self.engine.tcp.table.by_id(self.id);
+    fn is_nearly_acknowledged(&self, tcp: &mut TcpLayer) -> bool {
+        let socket = tcp.table.by_id(self.id);
         socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= ZERO_COPY_COPY_BYTES)
     }
 
     /// Sends of what has places as much as the connection may.
-    fn send(&mut self, terms: &Terms) {
-        let Self { engine, id, data, reserved, sent, .. } = self;
-        let Engine { cx, ip, tcp: TcpLayer { table, tx, .. }, .. } = &mut **engine;
-        let Some((_, socket)) = table.by_id(*id).filter(|_| tx.may_push()) else { return };
-        let (link, piece) = (terms.link, terms.piece);
-        let mut borrowed = Borrowed { rest: &data[*sent..*reserved], link, piece };
+    fn send(&mut self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer, terms: &Terms) {
+        let TcpLayer { table, tx, .. } = tcp;
+        let Some((_, socket)) = table.by_id(self.id).filter(|_| tx.may_push()) else { return };
+        let rest = &self.data[self.sent..self.reserved];
+        let mut borrowed = Borrowed { rest, link: terms.link, piece: terms.piece };
         tx.push(cx, ip, socket, usize::MAX, Some(&mut borrowed));
-        *sent = *reserved - borrowed.rest.len();
+        self.sent = self.reserved - borrowed.rest.len();
     }
 
-    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
-    /// was waited for too long, whatever came; until then this stands for a turn.
-    fn look(&mut self) -> bool {
-        let Self { engine, id, waits, news, ack_wait, .. } = self;
-        let now = engine.refresh_time();
-        for _ in 0..ZERO_COPY_LOOKS {
-            if engine.receive(now, None) == 0 {
-                break;
-            }
-        }
-        // Answers to what came over other links.
-        engine.ip.flush(&mut engine.cx);
-        engine.ip.follow_links(&mut engine.cx);
-        engine.follow_addresses();
-        if *waits && !ack_wait.waited(engine.refresh_time().saturating_duration_since(now)) {
+    /// Returns whether the write only waits for ACKs.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// It has waited for so long. False when that is too long, whatever came.
+    pub fn waited(&mut self, time: Duration) -> bool {
+        self.ack_wait.waited(time)
+    }
+
+    /// Grants a turn more. False when one is due for the sake of other connections or sockets.
+    pub fn goes_on(&self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
+        let others = tcp.table.dirty.iter().any(|&slot| slot != self.id.slot());
+        let is_told = news_of_others(cx, tcp, self.id) > self.news || tcp.parked_have_room(cx, ip);
+        if others || is_told || !tcp.renew_writes(cx) {
             return false;
         }
-        let others = engine.tcp.table.dirty.iter().any(|&slot| slot != id.slot());
-        let is_due = engine.next_deadline().is_some_and(|due| due <= now);
-        let is_told = engine.news_of_others(*id) > *news
-            || engine.tcp.parked_have_room(&mut engine.cx, &mut engine.ip)
-            || engine.udp.has_room_to_tell(&mut engine.cx, &mut engine.ip);
-        if others || is_due || is_told || !engine.tcp.renew_writes(&mut engine.cx) {
-            return false;
-        }
-        engine.tcp.tx.grant_turn(&engine.cx.limits);
+        tcp.tx.grant_turn(&cx.limits);
         true
+    }
+
+    /// Ends the write: copies what is not acknowledged.
+    pub fn end(&mut self, cx: &mut Context, tcp: &mut TcpLayer) {
+        cx.stats.stages.mark(Stage::Egress, 0);
+        let Some((slot, socket)) = tcp.table.by_id(self.id) else { return };
+        socket.conn.narrow(self.widened);
+        if self.reserved == 0 {
+            return;
+        }
+        let copied = socket.conn.fill_borrowed(&self.data[..self.reserved]);
+        socket.settle_memory(&mut cx.account);
+        cx.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
+        cx.stats.stages.mark(Stage::Write, 1);
+        tcp.table.collect_events(slot, &mut cx.events);
+        tcp.table.touch(slot);
+        tcp.table.arm(slot);
+        tcp.note_room(cx, slot);
     }
 }
 
-impl Drop for BorrowedWrite<'_> {
-    fn drop(&mut self) {
-        let Self { engine, id, data, reserved, widened, .. } = self;
-        engine.cx.stats.stages.mark(Stage::Egress, 0);
-        let Some((slot, socket)) = engine.tcp.table.by_id(*id) else { return };
-        socket.conn.narrow(*widened);
-        if *reserved == 0 {
-            return;
-        }
-        let copied = socket.conn.fill_borrowed(&data[..*reserved]);
-        socket.settle_memory(&mut engine.cx.account);
-        engine.cx.stats.tcp_tx_zero_copy_copied_bytes += copied as u64;
-        engine.cx.stats.stages.mark(Stage::Write, 1);
-        engine.tcp.table.collect_events(slot, &mut engine.cx.events);
-        engine.tcp.table.touch(slot);
-        engine.tcp.table.arm(slot);
-        engine.tcp.note_room(&mut engine.cx, slot);
-    }
+/// Returns how many sockets but this one have news that nobody has seen.
+fn news_of_others(cx: &Context, tcp: &mut TcpLayer, id: SocketId) -> usize {
+    let own = tcp.table.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
+    cx.events.len() - usize::from(own)
 }

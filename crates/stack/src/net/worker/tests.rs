@@ -17,7 +17,7 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
     let mut engine = Engine::new(EngineConfig::new(pool.clone())).expect("an engine");
     let link = engine.add_link(Box::new(near)).expect("a link");
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
-    let id = engine.udp_bind("0.0.0.0:7".parse().expect("an address")).expect("bind");
+    let id = engine.sockets().udp_bind("0.0.0.0:7".parse().expect("an address")).expect("bind");
     let mut worker = Worker::new(engine);
     let (shared, mut tx, _rx) = worker.attach_datagrams(id);
     let to = Some("10.9.0.2:7".parse().expect("an address"));
@@ -48,7 +48,7 @@ fn a_turn_looks_at_the_rings_of_so_many_streams() {
     let parts: Vec<StreamParts> = (0..STREAMS)
         .map(|_| {
             let peer = "10.9.0.2:7".parse().expect("an address");
-            let id = worker.engine.tcp_connect(peer).expect("connect");
+            let id = worker.engine.sockets().tcp_connect(peer).expect("connect");
             worker.attach(id).expect("rings")
         })
         .collect();
@@ -75,7 +75,7 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
         engine.add_address(link, own.parse().expect("a prefix")).expect("an address");
         engine
     });
-    let id = near.udp_bind("10.9.0.1:7".parse().expect("an address")).expect("bind");
+    let id = near.sockets().udp_bind("10.9.0.1:7".parse().expect("an address")).expect("bind");
     near.udp(id).connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
     let mut near = Worker::new(near);
     let (shared, mut tx, _rx) = near.attach_datagrams(id);
@@ -115,8 +115,13 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
     );
     let (near, mut far) = (ends.next().expect("one"), ends.next().expect("two"));
     let mut near = Worker::new(near);
-    let listener = far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
-    let id = near.engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
+    let listener =
+        far.sockets().tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
+    let id = near
+        .engine
+        .sockets()
+        .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+        .expect("connect");
     let mut parts = near.attach(id).expect("rings");
     let turn = |near: &mut Worker, far: &mut Engine| {
         for engine in [&mut near.engine, far] {
@@ -179,18 +184,23 @@ fn where_routes_change_in_each_turn_everybody_is_told_that_no_link_is_left() {
     let mut worker = Worker::new(engine);
     let peer = "10.9.0.2:7".parse().expect("an address");
     let attach = |worker: &mut Worker| {
-        let id = worker.engine.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("bind");
+        let id = worker
+            .engine
+            .sockets()
+            .udp_bind("10.9.0.1:0".parse().expect("an address"))
+            .expect("bind");
         worker.engine.udp(id).connect(peer).expect("connect");
         worker.attach_datagrams(id).0
     };
     let mut all: Vec<_> = (0..SOCKETS).map(|_| attach(&mut worker)).collect();
     assert!(!worker.look_at_ways());
-    worker.engine.remove_link(link).expect("removed");
+    worker.engine.links().remove(link).expect("removed");
     for metric in 0..u32::from(SOCKETS) / 64 + 1 {
         let route = Route { metric, ..Route::on_link(LinkId(9)) };
         worker
             .engine
             .routes()
+            .table()
             .expect("its own")
             .insert("10.8.0.0/16".parse().expect("a prefix"), route)
             .expect("room");

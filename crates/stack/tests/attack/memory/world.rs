@@ -143,12 +143,14 @@ impl World {
         for engine in [&mut far, &mut near] {
             for all in ["0.0.0.0/0", "::/0"] {
                 let route = Route::on_link(LinkId(0));
-                engine.add_route(all.parse().expect("a prefix"), route).expect("a route");
+                engine.routes().add(all.parse().expect("a prefix"), route).expect("a route");
             }
         }
         let any = "::".parse().expect("any");
         let listeners = PORTS
-            .map(|port| far.tcp_listen(SocketAddr::new(any, port), 4096).expect("a listener"))
+            .map(|port| {
+                far.sockets().tcp_listen(SocketAddr::new(any, port), 4096).expect("a listener")
+            })
             .to_vec();
         let now = near.now().max(far.now()) + Duration::from_secs(100_000);
         let mut world = World {
@@ -186,7 +188,7 @@ impl World {
     /// Begins a transfer of good will; one that brings brings so many `bytes`, one that fetches has no end.
     pub fn transfer(&mut self, fetches: bool, bytes: u64) -> usize {
         let port = if fetches { CHARGEN } else { DISCARD };
-        let id = self.near.tcp_connect(addr(self.v6, 2, port)).expect("connect");
+        let id = self.near.sockets().tcp_connect(addr(self.v6, 2, port)).expect("connect");
         self.transfers.push((id, fetches, if fetches { 0 } else { bytes }));
         self.transfers.len() - 1
     }

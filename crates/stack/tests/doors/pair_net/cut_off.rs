@@ -130,7 +130,7 @@ fn who_waits_is_told_that_the_last_link_was_removed() {
     ];
     std::thread::sleep(std::time::Duration::from_millis(100));
     for stack in [&ends.near, &ends.far] {
-        let removed = stack.with_engine(|engine| engine.remove_link(LinkId(0)));
+        let removed = stack.with_engine(|engine| engine.links().remove(LinkId(0)));
         let removed = removed.expect("an engine").expect("a link");
         assert!(removed.link.stats().tx_packets > 0 && removed.error.is_none());
         assert!(stack.links().expect("asked").is_empty());
@@ -205,7 +205,10 @@ fn who_has_another_way_is_not_told() {
         let add = move |engine: &mut Engine| {
             let link = engine.add_link(Box::new(end)).expect("a link");
             engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
-            engine.add_gateway(link, gateway.parse().expect("an address")).expect("a route");
+            engine
+                .routes()
+                .add_gateway(link, gateway.parse().expect("an address"))
+                .expect("a route");
             assert_eq!(link, LinkId(1));
         };
         stack.with_engine(add).expect("an engine");

@@ -158,7 +158,7 @@ fn no_more_connections_wait_than_the_backlog_says() {
         for _ in 0..3 * waiting {
             let connect = |engine: &mut Engine| {
                 engine.refresh_time();
-                engine.tcp_connect(far_addr(21)).expect("connect");
+                engine.sockets().tcp_connect(far_addr(21)).expect("connect");
                 engine.flush();
             };
             near.with_engine(connect).expect("an engine");

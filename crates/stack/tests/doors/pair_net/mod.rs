@@ -201,7 +201,7 @@ fn what_waits_to_be_sent_is_counted_in_memory_held() {
     let near = move || Ok(common::engine(config, near, &common::NEAR));
     let near = Stack::spawn(Placement::default(), near).expect("a stack");
     let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
-    far.tcp_listen(far_addr(7), 1).expect("listen");
+    far.sockets().tcp_listen(far_addr(7), 1).expect("listen");
     let stream = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| TcpStream::connect(&near, far_addr(7)).expect("connect"));
         while !connecting.is_finished() {

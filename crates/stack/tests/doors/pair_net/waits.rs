@@ -512,7 +512,7 @@ fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
     until_it_sleeps(&client, before);
     let removed = stacks[0].with_engine(|engine| {
         let link = engine.inspect().links().next().expect("a link").id;
-        engine.remove_link(link).is_ok()
+        engine.links().remove(link).is_ok()
     });
     assert!(removed.expect("an engine"));
     let end = written.recv_timeout(PATIENCE).expect("it is told");

@@ -18,8 +18,8 @@ fn poor(count: usize) -> (Pool, Engine, Engine, SocketId, SocketId) {
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let mut near = engine(config(&frames, 1), near, &common::NEAR);
     let mut far = engine(config(&pool(), 2), far, &common::FAR);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
-    let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
+    let ours = near.sockets().tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far);
     let (theirs, _) = far.listener(listener).accept().expect("a connection");
     while near.next_event().is_some() {}
@@ -85,8 +85,9 @@ fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
     let device = Device::new(end, wire.clone());
     let mut near = engine(config(&frames, 1), device, &common::NEAR);
     let mut far = engine(config(&wire, 2), far, &common::FAR);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), CONNECTIONS).expect("listen");
-    let connect = |near: &mut Engine| near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    let listener = far.sockets().tcp_listen(addr("10.9.0.2:80"), CONNECTIONS).expect("listen");
+    let connect =
+        |near: &mut Engine| near.sockets().tcp_connect(addr("10.9.0.2:80")).expect("connect");
     let ours: Vec<SocketId> = (0..CONNECTIONS).map(|_| connect(&mut near)).collect();
     settle(&mut near, &mut far);
     let accepted = std::iter::from_fn(|| far.listener(listener).accept().ok());

@@ -49,8 +49,9 @@ fn open_to(
     to: SocketAddr,
     count: usize,
 ) -> (Vec<SocketId>, Vec<SocketId>) {
-    let listener = far.tcp_listen(to, count).expect("listen");
-    let ours: Vec<SocketId> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
+    let listener = far.sockets().tcp_listen(to, count).expect("listen");
+    let ours: Vec<SocketId> =
+        (0..count).map(|_| near.sockets().tcp_connect(to).expect("connect")).collect();
     settle(near, far);
     let theirs: Vec<SocketId> =
         std::iter::from_fn(|| far.listener(listener).accept().ok()).map(|(id, _)| id).collect();
@@ -117,9 +118,11 @@ fn a_flooded_link_leaves_the_others_their_batch() {
             engine(config(&pool, 2 + at), theirs, &[&format!("10.{at}.0.2/24")])
         })
         .collect();
-    let sink = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    let sockets: Vec<SocketId> =
-        others.iter_mut().map(|other| other.udp_bind(addr("0.0.0.0:8")).expect("bind")).collect();
+    let sink = near.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let sockets: Vec<SocketId> = others
+        .iter_mut()
+        .map(|other| other.sockets().udp_bind(addr("0.0.0.0:8")).expect("bind"))
+        .collect();
     let send = |others: &mut [Engine], at: usize, count: usize| {
         for _ in 0..count {
             others[at]
@@ -159,7 +162,7 @@ fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
     let mut near = engine(config(&pool, 1), near, &common::NEAR);
     let far = Stack::new(engine(config(&pool, 2), Placing::new(far), &common::FAR));
     let listener = TcpListener::bind(&far, addr("10.9.0.2:80"), 8).expect("listen");
-    let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    let ours = near.sockets().tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far.engine());
     let (mut theirs, _) = listener.accept().expect("a connection");
     near.tcp(ours).set_nodelay(true).expect("open");
@@ -330,7 +333,7 @@ fn fires(timers: usize) {
     });
     let (mut near, _silent) = limited(limits.tune(|t| t.transmit_turn_bytes = 1 << 30));
     for _ in 0..5 * timers {
-        near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+        near.sockets().tcp_connect(addr("10.9.0.2:80")).expect("connect");
     }
     let start = near.now();
     near.turn(start);

@@ -18,9 +18,10 @@ fn reach(
     let link = near.add_link(Box::new(ours)).expect("a link");
     near.add_address(link, format!("10.{at}.0.1/24").parse().expect("a prefix")).expect("room");
     let mut far = engine(config(&pool(), 2 + at), theirs, &[&format!("10.{at}.0.2/24")]);
-    let listener = far.tcp_listen(addr("0.0.0.0:80"), count).expect("listen");
+    let listener = far.sockets().tcp_listen(addr("0.0.0.0:80"), count).expect("listen");
     let to = addr(&format!("10.{at}.0.2:80"));
-    let ours: Vec<_> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
+    let ours: Vec<_> =
+        (0..count).map(|_| near.sockets().tcp_connect(to).expect("connect")).collect();
     settle(near, &mut far);
     let theirs = std::iter::from_fn(|| Some(far.listener(listener).accept().ok()?.0));
     let theirs: Vec<_> = theirs.collect();
@@ -35,7 +36,7 @@ fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
     let mut near = Engine::new(config(&pool, 1)).expect("an engine");
     let (mut silent, stuck, hears) = reach(&mut near, 0, PairConfig::default(), 3);
     let (mut other, ours, theirs) = reach(&mut near, 1, PairConfig::default(), 3);
-    let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     while near.udp(socket).send(&[7; 32], Some(addr("10.0.0.2:9"))).is_ok() {
         near.flush();
     }

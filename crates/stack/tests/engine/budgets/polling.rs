@@ -62,7 +62,7 @@ impl Router {
         let pool = pool();
         let config = config(&pool, 1).busy_poll(busy_poll);
         let mut engine = Engine::new(config).expect("an engine");
-        engine.set_forwarding(true);
+        engine.routes().set_forwarding(true);
         let armed = Arc::new(AtomicU64::new(0));
         let mut ends = Vec::new();
         for number in 0..2 {

@@ -166,8 +166,8 @@ fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
 #[test]
 fn who_stood_in_line_once_has_all_of_a_turn_when_it_is_alone() {
     let (mut near, mut far) = offloading(Limits::default());
-    let listener = far.tcp_listen(addr("[fd09::2]:80"), 1).expect("listen");
-    let ours = near.tcp_connect(addr("[fd09::2]:80")).expect("connect");
+    let listener = far.sockets().tcp_listen(addr("[fd09::2]:80"), 1).expect("listen");
+    let ours = near.sockets().tcp_connect(addr("[fd09::2]:80")).expect("connect");
     settle(&mut near, &mut far);
     let (theirs, _) = far.listener(listener).accept().expect("a connection");
     let data = vec![4; 128 * 1024];

@@ -42,7 +42,7 @@ impl Net {
         let pool = common::pool();
         let engines = (0..=up.len()).map(|seed| {
             let mut engine = Engine::new(common::config(&pool, seed as u8 + 1)).expect("an engine");
-            engine.set_forwarding(true);
+            engine.routes().set_forwarding(true);
             engine
         });
         let engines: Vec<Engine> = engines.collect();
@@ -82,7 +82,7 @@ impl Net {
                 for v6 in [false, true] {
                     let to = prefix(address(v6, to_net, 0)).network();
                     let route = Route::via(link, address(v6, between + 1, next));
-                    net.engines[from].add_route(to, route).expect("a route");
+                    net.engines[from].routes().add(to, route).expect("a route");
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Net {
     }
 
     fn socket(&mut self, engine: usize, addr: IpAddr, port: u16) -> SocketId {
-        self.engines[engine].udp_bind(SocketAddr::new(addr, port)).expect("bind")
+        self.engines[engine].sockets().udp_bind(SocketAddr::new(addr, port)).expect("bind")
     }
 }
 
@@ -227,7 +227,7 @@ fn what_is_not_handed_on_is_counted_by_reason_and_told() {
         let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
         let to = |addr: &str| SocketAddr::new(addr.parse().expect("an address"), 9);
         let gateway = address(v6, 1, 0);
-        net.engines[1].add_gateway(LinkId(0), gateway).expect("a route");
+        net.engines[1].routes().add_gateway(LinkId(0), gateway).expect("a route");
         let socket = net.socket(1, any(v6), 0);
         // No route: told.
         let nowhere = to(if v6 { "2001:db8::1" } else { "192.0.2.1" });
@@ -246,7 +246,7 @@ fn what_is_not_handed_on_is_counted_by_reason_and_told() {
             assert_eq!(net.engines[1].udp(all).recv(&mut [0; 9]), Err(Error::WouldBlock));
         }
         // Off: as if the packet was for anybody else.
-        net.engines[0].set_forwarding(false);
+        net.engines[0].routes().set_forwarding(false);
         let behind = SocketAddr::new(address(v6, 2, 2), 9);
         let other = net.socket(1, any(v6), 0);
         net.engines[1].udp(other).send(b"x", Some(behind)).expect("send");
@@ -270,7 +270,7 @@ fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
     ];
     for v6 in [false, true] {
         let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
-        net.engines[1].add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
+        net.engines[1].routes().add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
         for (at, (reject, told, here)) in cases.into_iter().enumerate() {
             // IPv6 has no code for an unreachable host behind a router, and one of its own for what is forbidden.
             let told = match (v6, reject) {
@@ -283,7 +283,10 @@ fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
                 true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, at as u16 + 1).into(),
             };
             let to = SocketAddr::new(ip, 9);
-            net.engines[0].add_route(Prefix::host(ip), Route::rejecting(reject)).expect("a route");
+            net.engines[0]
+                .routes()
+                .add(Prefix::host(ip), Route::rejecting(reject))
+                .expect("a route");
             let socket = net.socket(1, any(v6), 0);
             net.engines[1].udp(socket).connect(to).expect("connect");
             net.engines[1].udp(socket).send(b"x", None).expect("send");
@@ -292,7 +295,7 @@ fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
             // The engine's own sockets are told at once.
             let own = net.socket(0, any(v6), 0);
             assert_eq!(net.engines[0].udp(own).send(b"x", Some(to)), Err(here));
-            assert_eq!(net.engines[0].tcp_connect(to), Err(here));
+            assert_eq!(net.engines[0].sockets().tcp_connect(to), Err(here));
         }
         let stats = net.engines[0].stats();
         assert_eq!((stats.dropped(DropReason::RejectRoute), stats.forwarded), (3, 0));
@@ -305,8 +308,8 @@ fn a_stream_through_a_router_keeps_its_super_segments() {
         for v6 in [false, true] {
             let mut net = Net::new(&[(0, 1500), (0, 1500)], offload);
             let server = SocketAddr::new(address(v6, 2, 2), 80);
-            let listener = net.engines[2].tcp_listen(server, 4).expect("listen");
-            let client = net.engines[1].tcp_connect(server).expect("connect");
+            let listener = net.engines[2].sockets().tcp_listen(server, 4).expect("listen");
+            let client = net.engines[1].sockets().tcp_connect(server).expect("connect");
             net.settle();
             let (accepted, _) = net.engines[2].listener(listener).accept().expect("accept");
             let data: Vec<u8> = (0..400_000_u32).map(|at| (at / 7) as u8).collect();
@@ -346,14 +349,14 @@ fn packet(src: IpAddr, dst: IpAddr, ports: [u16; 2], extension: &[u8]) -> Vec<u8
 #[test]
 fn flows_are_shared_among_gateways_and_each_keeps_its_way() {
     let mut wires = Wires::new();
-    wires.engine.set_forwarding(true);
-    wires.engine.routes().expect("its own").set_multipath(true);
+    wires.engine.routes().set_forwarding(true);
+    wires.engine.routes().table().expect("its own").set_multipath(true);
     for (prefix, gateways) in
         [("192.0.2.0/24", ["10.9.0.5", "10.8.0.5"]), ("2001:db8::/32", ["fd09::5", "fd08::5"])]
     {
         for (link, gateway) in (0..).zip(gateways) {
             let route = Route::via(LinkId(link), gateway.parse().unwrap());
-            wires.engine.add_route(prefix.parse().unwrap(), route).expect("a route");
+            wires.engine.routes().add(prefix.parse().unwrap(), route).expect("a route");
         }
     }
     for (src, dst) in [("10.9.0.9", "192.0.2.7"), ("fd09::9", "2001:db8::7")] {
@@ -393,9 +396,9 @@ fn flows_are_shared_among_gateways_and_each_keeps_its_way() {
 #[test]
 fn extension_headers_are_handed_on_as_they_are() {
     let mut wires = Wires::new();
-    wires.engine.set_forwarding(true);
+    wires.engine.routes().set_forwarding(true);
     let route = Route::via(LinkId(1), "fd08::5".parse().unwrap());
-    wires.engine.add_route("2001:db8::/32".parse().unwrap(), route).expect("a route");
+    wires.engine.routes().add("2001:db8::/32".parse().unwrap(), route).expect("a route");
     let [src, dst] = ["fd09::9", "2001:db8::7"].map(|ip| ip.parse::<IpAddr>().unwrap());
     for (name, extension) in [
         ("an unknown option that is to be told of", &[0, 60, 17, 0, 0xc5, 4, 0, 0, 0, 0][..]),
@@ -416,7 +419,7 @@ fn extension_headers_are_handed_on_as_they_are() {
 fn who_sends_to_a_silent_host_behind_a_router_is_told() {
     for v6 in [false, true] {
         let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
-        net.engines[1].add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
+        net.engines[1].routes().add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
         let socket = net.socket(1, any(v6), 0);
         let nobody = SocketAddr::new(address(v6, 2, 40), 9);
         net.engines[1].udp(socket).connect(nobody).expect("connect");
@@ -486,9 +489,9 @@ fn fate(wires: &mut Wires, src: &str, dst: &str) -> Option<&'static str> {
 #[test]
 fn a_source_that_nobody_has_there_is_dropped_and_counted() {
     let mut wires = Wires::new();
-    wires.engine.set_forwarding(true);
+    wires.engine.routes().set_forwarding(true);
     for filter in [ReversePath::Loose, ReversePath::Off] {
-        wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+        wires.engine.links().set_reverse_path(LinkId(0), filter).expect("a link");
         for (src, dst) in [
             // Of this link and of the other: all of a network, the network, ours.
             ("10.9.0.255", "10.8.0.7"),
@@ -520,9 +523,9 @@ fn a_source_that_nobody_has_there_is_dropped_and_counted() {
         }
     }
     // The last address of a network that no link is in any more may be a host's.
-    wires.engine.remove_link(LinkId(1)).expect("a link");
+    wires.engine.links().remove(LinkId(1)).expect("a link");
     let route = Route::on_link(LinkId(0));
-    wires.engine.add_route("10.8.0.0/16".parse().unwrap(), route).expect("a route");
+    wires.engine.routes().add("10.8.0.0/16".parse().unwrap(), route).expect("a route");
     assert_eq!(fate(&mut wires, "10.8.0.255", "10.8.4.7"), None);
 }
 
@@ -531,8 +534,8 @@ fn sources_are_filtered_by_the_way_back() {
     const PASSES: Option<&str> = None;
     const DROPPED: Option<&str> = Some("reverse_path");
     let mut wires = Wires::new();
-    wires.engine.set_forwarding(true);
-    let routes = wires.engine.routes().expect("its own");
+    wires.engine.routes().set_forwarding(true);
+    let routes = wires.engine.routes().table().expect("its own");
     routes.set_multipath(true);
     for (prefix, gateways) in
         [("198.18.0.0/16", ["10.8.0.2", "10.9.0.2"]), ("2001:db8:3::/48", ["fd08::2", "fd09::2"])]
@@ -553,7 +556,7 @@ fn sources_are_filtered_by_the_way_back() {
         [None, Some(ReversePath::Loose), Some(ReversePath::Strict), Some(ReversePath::Off)];
     for filter in filters {
         if let Some(filter) = filter {
-            wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+            wires.engine.links().set_reverse_path(LinkId(0), filter).expect("a link");
         }
         let is = |one: ReversePath| filter.unwrap_or(ReversePath::Loose) == one;
         let by_another = if is(ReversePath::Strict) { DROPPED } else { PASSES };
@@ -589,15 +592,16 @@ fn what_is_for_us_is_filtered_where_packets_are_handed_on_or_it_was_set() {
         (true, Some(ReversePath::Off), [true, true, true]),
     ] {
         let mut wires = Wires::new();
-        wires.engine.set_forwarding(forwards);
+        wires.engine.routes().set_forwarding(forwards);
         if let Some(filter) = filter {
-            wires.engine.set_reverse_path(LinkId(0), filter).expect("a link");
+            wires.engine.links().set_reverse_path(LinkId(0), filter).expect("a link");
         }
         for (v6, dst, sources) in [
             (false, "10.9.0.1", ["10.9.0.7", "10.8.0.9", "192.0.2.1"]),
             (true, "fd09::1", ["fd09::7", "fd08::9", "2001:db9::1"]),
         ] {
-            let socket = wires.engine.udp_bind(SocketAddr::new(any(v6), 9)).expect("bind");
+            let socket =
+                wires.engine.sockets().udp_bind(SocketAddr::new(any(v6), 9)).expect("bind");
             for (src, expected) in sources.into_iter().zip(expected) {
                 let before = wires.engine.stats().dropped(DropReason::ReversePath);
                 wires.give(&datagram(src, dst));
@@ -608,7 +612,8 @@ fn what_is_for_us_is_filtered_where_packets_are_handed_on_or_it_was_set() {
             }
         }
         // One on the link alone has no route.
-        let socket = wires.engine.udp_bind("[fe80::1%1]:9".parse().unwrap()).expect("bind");
+        let socket =
+            wires.engine.sockets().udp_bind("[fe80::1%1]:9".parse().unwrap()).expect("bind");
         wires.give(&datagram("fe80::9", "fe80::1"));
         assert!(wires.engine.udp(socket).recv(&mut [0; 9]).is_ok());
     }

@@ -28,8 +28,8 @@ fn datagrams_of_any_size_arrive_whole() {
             for (ours, theirs, most) in ENDS {
                 let link = PairConfig { offload, mtu, ..PairConfig::default() };
                 let (mut near, mut far) = two(link);
-                let socket = near.udp_bind(addr(ours)).expect("bind");
-                let sink = far.udp_bind(addr(theirs)).expect("bind");
+                let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
+                let sink = far.sockets().udp_bind(addr(theirs)).expect("bind");
                 let sizes = [0, 1, mtu - 48, mtu - 47, mtu, 9001, 30_000, most - 1, most];
                 // The first ones wait for the neighbour; then headers are kept ready.
                 for size in sizes {
@@ -58,7 +58,7 @@ fn datagrams_of_any_size_arrive_whole() {
 fn pings_of_any_size_are_answered_whole() {
     for (_, theirs, most) in ENDS {
         let (mut near, mut far) = two(PairConfig::default());
-        let socket = near.icmp_bind(0).expect("bind");
+        let socket = near.sockets().icmp_bind(0).expect("bind");
         let to = addr(theirs).ip();
         for (seq, size) in [0, 1472, 1473, 20_000, most].into_iter().enumerate() {
             let data = pattern(size);
@@ -79,7 +79,7 @@ fn pings_of_any_size_are_answered_whole() {
 fn who_may_cut_is_said_in_each_packet() {
     for fragmentation in [Fragmentation::Never, Fragmentation::Sender, Fragmentation::Anybody] {
         let mut wire = Wire::new();
-        let socket = wire.engine.udp_bind(addr("10.9.0.1:5")).expect("bind");
+        let socket = wire.engine.sockets().udp_bind(addr("10.9.0.1:5")).expect("bind");
         wire.engine.udp(socket).set_fragmentation(fragmentation).expect("a socket");
         let mut ids = Vec::new();
         for _ in 0..3 {
@@ -286,7 +286,7 @@ fn a_datagram_that_does_not_become_whole_is_told_of_if_its_first_fragment_came()
 #[test]
 fn atomic_fragments_are_packets_and_first_fragments_hold_their_headers() {
     let mut wire = Wire::new();
-    let sink = wire.engine.udp_bind(addr("[fd09::1]:5")).expect("bind");
+    let sink = wire.engine.sockets().udp_bind(addr("[fd09::1]:5")).expect("bind");
     // RFC 6946: whatever else waits under its identification.
     let parts = cut(true, 600, 7, &[16]);
     wire.give(&parts[0]);
@@ -313,7 +313,7 @@ fn a_flood_of_fragments_holds_no_more_than_it_may() {
     for v6 in [false, true] {
         let limit = 512 << 10;
         let mut wire = Wire::with(|config| config.limits.fragments_bytes = limit);
-        let socket = wire.engine.udp_bind(addr(ENDS[usize::from(v6)].0)).expect("bind");
+        let socket = wire.engine.sockets().udp_bind(addr(ENDS[usize::from(v6)].0)).expect("bind");
         for id in 0..3000 {
             // Another piece of each, of one source: never whole.
             wire.give(&cut(v6, 600, 1 << 8 | id << 16 | id, &[8, 400])[1 + id as usize % 2]);
@@ -332,23 +332,27 @@ fn an_address_that_is_removed_is_nobodys() {
     for (ours, theirs, _) in ENDS {
         let (mut near, mut far) = two(PairConfig::default());
         let link = millstream::route::LinkId(0);
-        let listener = far.tcp_listen(SocketAddr::new(addr(theirs).ip(), 80), 4).expect("listen");
+        let listener =
+            far.sockets().tcp_listen(SocketAddr::new(addr(theirs).ip(), 80), 4).expect("listen");
         let server = SocketAddr::new(addr(theirs).ip(), 80);
-        let client = near.tcp_connect(server).expect("connect");
+        let client = near.sockets().tcp_connect(server).expect("connect");
         settle(&mut near, &mut far);
         far.listener(listener).accept().expect("accept");
-        let socket = near.udp_bind(addr(ours)).expect("bind");
+        let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
         near.udp(socket).send(b"x", Some(addr(theirs))).expect("send");
         let ip = addr(ours).ip();
-        assert_eq!(near.remove_address(link, addr(theirs).ip()), Err(Error::AddrNotAvailable));
-        near.remove_address(link, ip).expect("removed");
-        assert_eq!(near.remove_address(link, ip), Err(Error::AddrNotAvailable));
+        assert_eq!(
+            near.links().remove_address(link, addr(theirs).ip()),
+            Err(Error::AddrNotAvailable)
+        );
+        near.links().remove_address(link, ip).expect("removed");
+        assert_eq!(near.links().remove_address(link, ip), Err(Error::AddrNotAvailable));
         assert!(near.tcp(client).write(b"x").is_err(), "its connections are reset");
         let sent = near.udp(socket).send(b"x", Some(addr(theirs)));
         assert_eq!(sent, Err(Error::NetworkUnreachable), "the route is gone");
         settle(&mut near, &mut far);
         // What comes for it is for nobody.
-        let sink = far.udp_bind(addr(theirs)).expect("bind");
+        let sink = far.sockets().udp_bind(addr(theirs)).expect("bind");
         far.udp(sink).send(b"x", Some(addr(ours))).expect("send");
         settle(&mut near, &mut far);
         let others = near.stats().dropped(DropReason::OtherAddress);
@@ -368,7 +372,7 @@ fn datagrams_have_the_traffic_class_that_is_set() {
     for v6 in [false, true] {
         let (ours, theirs, _) = ENDS[usize::from(v6)];
         let mut wire = Wire::new();
-        let socket = wire.engine.udp_bind(addr(ours)).expect("bind");
+        let socket = wire.engine.sockets().udp_bind(addr(ours)).expect("bind");
         for class in [0, 0xb9] {
             wire.engine.udp(socket).set_traffic_class(class).expect("a socket");
             // By headers built for it, by those kept ready, and in fragments.

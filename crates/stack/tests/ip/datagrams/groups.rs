@@ -27,10 +27,10 @@ fn count(engine: &mut Engine, socket: SocketId) -> usize {
 fn a_group_s_datagrams_are_for_those_sockets_that_have_joined_it() {
     for offload in [false, true] {
         let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
-        let from = near.udp_bind(addr("[::]:5")).expect("bind");
+        let from = near.sockets().udp_bind(addr("[::]:5")).expect("bind");
         let [one, both, other] = ["0.0.0.0:9", "[::]:9", "[::]:10"]
-            .map(|local| far.udp_bind(addr(local)).expect("bind"));
-        let bound = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+            .map(|local| far.sockets().udp_bind(addr(local)).expect("bind"));
+        let bound = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
         for group in [V4, V6, LOCAL_V6] {
             let to = Some((group, 9).into());
             let mut send = |far: &mut Engine, data: &[u8]| {
@@ -63,7 +63,7 @@ fn a_group_s_datagrams_are_for_those_sockets_that_have_joined_it() {
         // Closed sockets are in no group.
         far.close(one);
         far.close(both);
-        let again = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
+        let again = far.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
         near.udp(from).send(b"late", Some((V4, 9).into())).expect("send");
         settle(&mut near, &mut far);
         assert_eq!(count(&mut far, again), 0);
@@ -76,8 +76,8 @@ fn each_socket_gets_a_group_from_the_sources_that_it_wants() {
     let (mut near, mut far) = two(PairConfig::default());
     for (group, sources) in [(V4, ["10.9.0.1", "10.9.0.9"]), (V6, ["fd09::1", "fd09::9"])] {
         let any = if group == V4 { "0.0.0.0:5" } else { "[::]:5" };
-        let from = near.udp_bind(addr(any)).expect("bind");
-        let socket = far.udp_bind(addr(any)).expect("bind");
+        let from = near.sockets().udp_bind(addr(any)).expect("bind");
+        let socket = far.sockets().udp_bind(addr(any)).expect("bind");
         let [sender, other] = sources.map(|source| source.parse::<IpAddr>().unwrap());
         for (filter, gets) in [
             (GroupFilter::Include(vec![sender, other]), 1),
@@ -110,7 +110,8 @@ fn what_is_no_group_or_too_many_is_refused() {
     let mut settings = config(&pool, 1);
     settings.limits.groups = 2;
     let mut near = engine(settings, near, &NEAR);
-    let [any, bound] = ["0.0.0.0:9", "10.9.0.1:9"].map(|at| near.udp_bind(addr(at)).expect("bind"));
+    let [any, bound] =
+        ["0.0.0.0:9", "10.9.0.1:9"].map(|at| near.sockets().udp_bind(addr(at)).expect("bind"));
     let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
     for (socket, group, link) in [
         (any, "10.1.2.3", None),
@@ -126,7 +127,7 @@ fn what_is_no_group_or_too_many_is_refused() {
     assert_eq!(near.udp(any).join_group(ip("239.1.2.4"), None), Ok(()));
     assert_eq!(near.udp(any).join_group(ip("239.1.2.5"), None), Err(Error::Limit("groups")));
     near.close(any);
-    let any = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let any = near.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     assert_eq!(near.udp(any).join_group(ip("239.1.2.5"), None), Ok(()));
 }
 
@@ -134,7 +135,7 @@ fn what_is_no_group_or_too_many_is_refused() {
 fn what_is_sent_comes_back_to_members_here_unless_it_is_not_to() {
     let (mut near, mut far) = two(PairConfig::default());
     let [here, there] = [&mut near, &mut far].map(|engine| {
-        let socket = engine.udp_bind(addr("[::]:9")).expect("bind");
+        let socket = engine.sockets().udp_bind(addr("[::]:9")).expect("bind");
         for group in [V4, V6, LOCAL_V6] {
             engine.udp(socket).join_group(group, None).expect("joined");
         }
@@ -293,7 +294,7 @@ fn read(packet: &[u8]) -> (String, Vec<u8>) {
 #[test]
 fn routers_are_told_and_answered_by_igmp() {
     let mut wires = Wires::new();
-    let socket = wires.engine.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let socket = wires.engine.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     wires.engine.udp(socket).join_group(V4, None).expect("joined");
     let record = |kind| vec![0x22, 0, 0, 0, 0, 0, 0, 1, kind, 0, 0, 0, 239, 1, 2, 3];
     let all = "10.9.0.1 to 224.0.0.22".to_owned();
@@ -338,7 +339,7 @@ fn routers_are_told_and_answered_by_igmp() {
 #[test]
 fn routers_are_told_and_answered_by_mld() {
     let mut wires = Wires::new();
-    let socket = wires.engine.udp_bind(addr("[::]:9")).expect("bind");
+    let socket = wires.engine.sockets().udp_bind(addr("[::]:9")).expect("bind");
     let IpAddr::V6(group) = V6 else { unreachable!("IPv6") };
     for (link, from) in [(0, "fe80::1"), (1, "::")] {
         wires.engine.udp(socket).join_group(V6, Some(LinkId(link))).expect("joined");
@@ -374,7 +375,7 @@ fn routers_are_told_and_answered_by_mld() {
 fn groups_are_sent_to_by_the_link_that_is_chosen_one_hop_far_at_first() {
     let mut wires = Wires::new();
     for (local, group) in [("0.0.0.0:9", V4), ("[::]:9", V6)] {
-        let socket = wires.engine.udp_bind(addr(local)).expect("bind");
+        let socket = wires.engine.sockets().udp_bind(addr(local)).expect("bind");
         let at = if group == V4 { 8 } else { 7 };
         for (chosen, link) in [(None, 0), (Some(LinkId(1)), 1), (Some(LinkId(0)), 0)] {
             wires.engine.udp(socket).set_group_link(chosen).expect("a link");
@@ -425,13 +426,13 @@ fn sockets_of_either_kind_of_stack_join_and_leave() {
 fn sockets_that_share_a_port_get_each_datagram_to_their_group() {
     const MOST: usize = 64;
     let (mut near, mut far) = two(PairConfig::default());
-    let from = near.udp_bind(addr("[::]:5")).expect("bind");
-    let own = far.udp_bind(addr("[::]:9")).expect("bind");
-    assert_eq!(far.udp_bind_shared(addr("[::]:9")), Err(Error::AddrInUse));
-    let share = |far: &mut Engine| far.udp_bind_shared(addr("0.0.0.0:9"));
+    let from = near.sockets().udp_bind(addr("[::]:5")).expect("bind");
+    let own = far.sockets().udp_bind(addr("[::]:9")).expect("bind");
+    assert_eq!(far.sockets().udp_bind_shared(addr("[::]:9")), Err(Error::AddrInUse));
+    let share = |far: &mut Engine| far.sockets().udp_bind_shared(addr("0.0.0.0:9"));
     let sockets: Vec<SocketId> = (0..MOST).map(|_| share(&mut far).expect("shared")).collect();
     assert!(matches!(share(&mut far), Err(Error::Limit(_))));
-    assert_eq!(far.udp_bind(addr("0.0.0.0:9")), Err(Error::AddrInUse));
+    assert_eq!(far.sockets().udp_bind(addr("0.0.0.0:9")), Err(Error::AddrInUse));
     // All but every third, and the one that has the address of both versions for itself.
     let members = || sockets.iter().enumerate().map(|(at, &socket)| (at % 3 != 0, socket));
     for (_, socket) in members().filter(|(is_in, _)| *is_in).chain([(true, own)]) {

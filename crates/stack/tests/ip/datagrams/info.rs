@@ -29,9 +29,9 @@ fn what_headers_and_link_say_of_a_datagram_is_told() {
         for (ours, peer, group) in
             [("0.0.0.0:5", "10.9.0.2:9", "239.1.2.3:9"), ("[::]:5", "[fd09::2]:9", "[ff15::7]:9")]
         {
-            let socket = near.udp_bind(addr(ours)).expect("bind");
+            let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
             let any = SocketAddr::new(addr(ours).ip(), 9);
-            let sink = far.udp_bind(any).expect("bind");
+            let sink = far.sockets().udp_bind(any).expect("bind");
             far.udp(sink).join_group(addr(group).ip(), None).expect("joined");
             let known = far.stats().udp_rx_known;
             for (hop_limit, traffic_class) in [(64, 0), (9, 0xb8), (9, 0xb9), (1, 3)] {
@@ -73,8 +73,8 @@ fn one_datagram_is_sent_as_is_said_of_it_and_others_as_their_socket_says() {
         ("0.0.0.0:5", "10.9.0.2:9", "10.9.0.1", "10.9.0.7", "10.9.0.8"),
         ("[::]:5", "[fd09::2]:9", "fd09::1", "fd09::7", "fd09::8"),
     ] {
-        let socket = near.udp_bind(addr(ours)).expect("bind");
-        let sink = far.udp_bind(addr(peer)).expect("bind");
+        let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
+        let sink = far.sockets().udp_bind(addr(peer)).expect("bind");
         let to = Some(addr(peer));
         let options = SendOptions {
             from: Some(ip(other)),
@@ -119,7 +119,7 @@ fn the_link_of_a_datagram_is_that_which_is_said_or_it_is_not_sent() {
     for (local, group, peer) in
         [("0.0.0.0:9", "239.1.2.3:7", "10.9.0.9:7"), ("[::]:9", "[ff15::7]:7", "[fd09::9]:7")]
     {
-        let socket = wires.engine.udp_bind(addr(local)).expect("bind");
+        let socket = wires.engine.sockets().udp_bind(addr(local)).expect("bind");
         for link in [1, 0] {
             let options = SendOptions { link: Some(LinkId(link)), ..SendOptions::default() };
             wires.engine.udp(socket).send_with(b"x", Some(addr(group)), &options).expect("send");
@@ -137,8 +137,8 @@ fn the_link_of_a_datagram_is_that_which_is_said_or_it_is_not_sent() {
 #[test]
 fn broadcasts_are_refused_unless_they_are_asked_for() {
     let (mut near, mut far) = two(PairConfig::default());
-    let sink = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    let socket = near.udp_bind(addr("0.0.0.0:5")).expect("bind");
+    let sink = far.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:5")).expect("bind");
     for to in ["255.255.255.255:9", "10.9.0.255:9"].map(addr) {
         for round in 0..2 {
             assert_eq!(near.udp(socket).send(b"all", Some(to)), Err(Error::Broadcast), "{round}");
@@ -156,7 +156,7 @@ fn broadcasts_are_refused_unless_they_are_asked_for() {
         }
     }
     // A network that is no link's is the router's business.
-    near.add_gateway(LinkId(0), ip("10.9.0.2")).expect("a route");
+    near.routes().add_gateway(LinkId(0), ip("10.9.0.2")).expect("a route");
     assert_eq!(near.udp(socket).send(b"x", Some(addr("10.8.0.255:9"))), Ok(()));
     assert_eq!(Error::Broadcast.kind(), ErrorKind::PermissionDenied);
 }

@@ -33,18 +33,18 @@ fn settle(engine: &mut Engine) {
 /// An engine with a loopback link beside two others.
 fn engine() -> Engine {
     let mut engine = Wires::new().engine;
-    engine.add_loopback().expect("a link");
+    engine.links().add_loopback().expect("a link");
     engine
 }
 
 #[test]
 fn datagrams_to_own_addresses_arrive() {
     let mut engine = engine();
-    assert_eq!(engine.add_loopback(), Err(Error::AddrInUse));
+    assert_eq!(engine.links().add_loopback(), Err(Error::AddrInUse));
     for ip in HERE {
         let any = if ip.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
-        let (to, from) = (own(ip, 9), engine.udp_bind(addr(any)).expect("bind"));
-        let sink = engine.udp_bind(to).expect("bind");
+        let (to, from) = (own(ip, 9), engine.sockets().udp_bind(addr(any)).expect("bind"));
+        let sink = engine.sockets().udp_bind(to).expect("bind");
         for size in [0, 1, 1999, 20_000, 65_000] {
             for _ in 0..3 {
                 engine.udp(from).send(&vec![7; size], Some(to)).expect("send");
@@ -70,7 +70,7 @@ fn datagrams_to_own_addresses_arrive() {
 #[test]
 fn pings_to_own_addresses_are_answered() {
     let mut engine = engine();
-    let socket = engine.icmp_bind(0).expect("bind");
+    let socket = engine.sockets().icmp_bind(0).expect("bind");
     for ip in HERE {
         let to: IpAddr = ip.parse().expect("an address");
         for size in [8, 30_000] {
@@ -86,8 +86,8 @@ fn pings_to_own_addresses_are_answered() {
 fn connections_to_own_addresses_carry_bulk_both_ways() {
     let mut engine = engine();
     for ip in HERE {
-        let listener = engine.tcp_listen(own(ip, 80), 4).expect("listen");
-        let client = engine.tcp_connect(own(ip, 80)).expect("connect");
+        let listener = engine.sockets().tcp_listen(own(ip, 80), 4).expect("listen");
+        let client = engine.sockets().tcp_connect(own(ip, 80)).expect("connect");
         settle(&mut engine);
         let (server, from) = engine.listener(listener).accept().expect("accept");
         assert_eq!(from.ip(), own(ip, 0).ip());
@@ -110,7 +110,7 @@ fn connections_to_own_addresses_carry_bulk_both_ways() {
         }
         settle(&mut engine);
         assert_eq!(
-            engine.tcp_connect(own(ip, 81)).map(|socket| {
+            engine.sockets().tcp_connect(own(ip, 81)).map(|socket| {
                 settle(&mut engine);
                 engine.tcp(socket).write(b"x")
             }),
@@ -124,7 +124,7 @@ fn forge_an_error(wires: &mut Wires, (here, own, other): (&str, &str, &str)) {
     let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
     for dst in [here, own] {
         let peers = [10, 11].map(|port| SocketAddr::new(ip(dst), port));
-        let socket = wires.engine.udp_bind(peers[0]).expect("bind");
+        let socket = wires.engine.sockets().udp_bind(peers[0]).expect("bind");
         wires.engine.udp(socket).connect(peers[1]).expect("connect");
         let quoted = IpHeader::new(ip(dst), ip(dst), Protocol::UDP, 8);
         let mut body = vec![0; icmp::HEADER_LEN + quoted.emit_len()];
@@ -158,13 +158,13 @@ fn forge_an_error(wires: &mut Wires, (here, own, other): (&str, &str, &str)) {
 #[test]
 fn what_means_this_host_neither_comes_from_others_nor_goes_to_them() {
     let mut wires = Wires::new();
-    wires.engine.add_loopback().expect("a link");
-    wires.engine.set_forwarding(true);
+    wires.engine.links().add_loopback().expect("a link");
+    wires.engine.routes().set_forwarding(true);
     for (here, own, other) in [("127.0.0.1", "10.9.0.1", "10.9.0.9"), ("::1", "fd09::1", "fd09::9")]
     {
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         let any = if here.contains(':') { "[::]:9" } else { "0.0.0.0:9" };
-        let sink = wires.engine.udp_bind(addr(any)).expect("bind");
+        let sink = wires.engine.sockets().udp_bind(addr(any)).expect("bind");
         for (src, dst, reason) in [
             (here, own, DropReason::MartianSource),
             (own, own, DropReason::MartianSource),
@@ -183,13 +183,13 @@ fn what_means_this_host_neither_comes_from_others_nor_goes_to_them() {
             assert_eq!(heard(&mut wires.engine, sink), []);
         }
         forge_an_error(&mut wires, (here, own, other));
-        let bound = wires.engine.udp_bind(SocketAddr::new(ip(here), 8)).expect("bind");
+        let bound = wires.engine.sockets().udp_bind(SocketAddr::new(ip(here), 8)).expect("bind");
         let to = SocketAddr::new(ip(other), 9);
         let sent = wires.engine.udp(bound).send(b"x", Some(to));
         assert_eq!(sent, Err(Error::NetworkUnreachable));
         let config = millstream::tcp::Config::default();
         let from = Some(SocketAddr::new(ip(here), 0));
-        let opened = wires.engine.tcp_connect_with(to, from, &config);
+        let opened = wires.engine.sockets().tcp_connect_with(to, from, &config);
         assert_eq!(opened, Err(Error::NetworkUnreachable));
         assert_eq!(wires.sent(0, 0).len(), 0);
     }
@@ -199,8 +199,8 @@ fn what_means_this_host_neither_comes_from_others_nor_goes_to_them() {
 #[test]
 fn what_waits_for_ourselves_is_bounded_and_taken_in_batches() {
     let mut engine = engine();
-    let from = engine.udp_bind(addr("127.0.0.1:8")).expect("bind");
-    let sink = engine.udp_bind(addr("127.0.0.1:9")).expect("bind");
+    let from = engine.sockets().udp_bind(addr("127.0.0.1:8")).expect("bind");
+    let sink = engine.sockets().udp_bind(addr("127.0.0.1:9")).expect("bind");
     engine.udp(sink).set_limit(64 << 20).expect("set");
     let mut sent = 0;
     while engine.udp(from).send(&[1; 1000], Some(addr("127.0.0.1:9"))) == Ok(()) {
@@ -223,28 +223,28 @@ fn what_waits_for_ourselves_is_bounded_and_taken_in_batches() {
 #[test]
 fn a_loopback_link_that_is_removed_leaves_things_as_they_were() {
     let (mut engine, _far) = common::two(PairConfig::default());
-    let socket = engine.udp_bind(addr("10.9.0.1:9")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("10.9.0.1:9")).expect("bind");
     let to_itself = |engine: &mut Engine| engine.udp(socket).send(b"x", Some(addr("10.9.0.1:9")));
     assert!(matches!(to_itself(&mut engine), Err(Error::Invalid(_))));
-    assert_eq!(engine.udp_bind(addr("127.0.0.1:9")), Err(Error::AddrNotAvailable));
-    let link = engine.add_loopback().expect("a link");
+    assert_eq!(engine.sockets().udp_bind(addr("127.0.0.1:9")), Err(Error::AddrNotAvailable));
+    let link = engine.links().add_loopback().expect("a link");
     assert_eq!(to_itself(&mut engine), Ok(()));
     assert_eq!(to_itself(&mut engine), Ok(()));
     settle(&mut engine);
     assert_eq!(heard(&mut engine, socket).len(), 2);
-    drop(engine.remove_link(link));
+    drop(engine.links().remove(link));
     assert!(matches!(to_itself(&mut engine), Err(Error::Invalid(_))));
     assert_eq!(
         engine.udp(socket).send(b"x", Some(addr("127.0.0.1:9"))),
         Err(Error::NetworkUnreachable)
     );
-    assert!(engine.add_loopback().is_ok());
+    assert!(engine.links().add_loopback().is_ok());
     assert_eq!(to_itself(&mut engine), Ok(()));
 }
 
 fn alone(config: EngineConfig) -> Engine {
     let mut engine = Engine::new(config).expect("an engine");
-    engine.add_loopback().expect("a link");
+    engine.links().add_loopback().expect("a link");
     engine
 }
 

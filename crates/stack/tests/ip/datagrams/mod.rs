@@ -37,9 +37,9 @@ fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
             ("[fd09::1]:5", ["[fd09::2]:9", "[fd09::2]:10"], 1452),
         ] {
             let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
-            let socket = near.udp_bind(addr(ours)).expect("bind");
+            let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
             near.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
-            let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
+            let sinks = peers.map(|peer| far.sockets().udp_bind(addr(peer)).expect("bind"));
             near.udp(socket).send(b"who is there?", Some(addr(peers[0]))).expect("send");
             settle(&mut near, &mut far);
             assert_eq!(heard(&mut far, sinks[0]), [(b"who is there?".to_vec(), addr(ours))]);
@@ -68,8 +68,9 @@ fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
 #[test]
 fn a_connected_socket_sends_by_either_call_and_changes_its_peer() {
     let (mut near, mut far) = two(PairConfig::default());
-    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
-    let sinks = [9, 10].map(|port| far.udp_bind(SocketAddr::from(([10, 9, 0, 2], port))).unwrap());
+    let socket = near.sockets().udp_bind(addr("0.0.0.0:0")).expect("bind");
+    let sinks = [9, 10]
+        .map(|port| far.sockets().udp_bind(SocketAddr::from(([10, 9, 0, 2], port))).unwrap());
     assert_eq!(near.udp(socket).send(b"to nobody", None), Err(Error::NotConnected));
     for (sink, to) in sinks.into_iter().zip(["10.9.0.2:9", "10.9.0.2:10"]) {
         near.udp(socket).connect(addr(to)).expect("connect");
@@ -98,8 +99,8 @@ fn many_by_one_call_arrive_as_one_by_one_whoever_they_are_for() {
         ("[fd09::1]:5", ["[fd09::2]:9", "[fd09::2]:10"]),
     ] {
         let (mut near, mut far) = two(PairConfig::default());
-        let socket = near.udp_bind(addr(ours)).expect("bind");
-        let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
+        let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
+        let sinks = peers.map(|peer| far.sockets().udp_bind(addr(peer)).expect("bind"));
         near.udp(socket).send(b"who is there?", Some(addr(peers[0]))).expect("send");
         settle(&mut near, &mut far);
         heard(&mut far, sinks[0]);
@@ -133,8 +134,8 @@ fn many_by_one_call_arrive_as_one_by_one_whoever_they_are_for() {
 #[test]
 fn many_end_before_the_first_that_cannot_be_sent() {
     let (mut near, mut far) = two(PairConfig::default());
-    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
-    let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let sink = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
     near.udp(socket).set_fragmentation(Fragmentation::Never).expect("a socket");
     let (long, peer) = (vec![0; 1473], Some(addr("10.9.0.2:9")));
     let send = |data, to| DatagramToSend { data, to };
@@ -174,8 +175,8 @@ fn who_was_refused_for_want_of_room_hears_of_it_once() {
         |near, socket| near.udp(socket).send_segmented(&[7; 64], 32, Some(addr("10.9.0.2:10"))),
     ];
     let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
-    let sockets =
-        [5, 6].map(|port| near.udp_bind(SocketAddr::from(([10, 9, 0, 1], port))).unwrap());
+    let sockets = [5, 6]
+        .map(|port| near.sockets().udp_bind(SocketAddr::from(([10, 9, 0, 1], port))).unwrap());
     for socket in [sockets[0], sockets[0], sockets[1]] {
         near.udp(socket).send(b"who is there?", Some(addr(KNOWN))).expect("send");
         settle(&mut near, &mut far);
@@ -213,13 +214,13 @@ fn who_was_refused_for_want_of_room_hears_of_it_once() {
 #[test]
 fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
     let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
-    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("10.9.0.1:5")).expect("bind");
     near.udp(socket).send(b"who is there?", Some(addr("10.9.0.2:9"))).expect("send");
     settle(&mut near, &mut far);
     while near.udp(socket).send(&[7; 32], Some(addr("10.9.0.2:9"))).is_ok() {}
     while near.next_event().is_some() {}
     let link = near.inspect().links().next().expect("one").id;
-    near.remove_link(link).expect("the link");
+    near.links().remove(link).expect("the link");
     let now = near.now();
     near.turn(now);
     assert_eq!(
@@ -233,22 +234,22 @@ fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
 #[test]
 fn a_datagram_finds_the_socket_that_is_there_now() {
     let (mut near, mut far) = two(PairConfig::default());
-    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("10.9.0.1:5")).expect("bind");
     let send = |near: &mut Engine, far: &mut Engine| {
         near.udp(socket).send(b"hello", Some(addr("10.9.0.2:9"))).expect("send");
         settle(near, far);
     };
-    let first = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let first = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
     send(&mut near, &mut far);
     assert_eq!(heard(&mut far, first).len(), 1);
     far.close(first);
     send(&mut near, &mut far);
     assert_eq!(far.stats().dropped(DropReason::UdpNoSocket), 1);
-    let second = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let second = far.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     send(&mut near, &mut far);
     assert_eq!(heard(&mut far, second).len(), 1);
     // One that is bound more narrowly comes first, unless it is connected to another.
-    let third = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let third = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
     send(&mut near, &mut far);
     assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
     far.udp(third).connect(addr("10.9.0.1:6")).expect("connect");
@@ -269,8 +270,8 @@ fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
         (false, "[fd09::1]:5", "[fd09::2]:9"),
     ] {
         let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
-        let socket = near.udp_bind(addr(ours)).expect("bind");
-        let sink = far.udp_bind(addr(peer)).expect("bind");
+        let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
+        let sink = far.sockets().udp_bind(addr(peer)).expect("bind");
         near.udp(socket).send(b"who is there?", Some(addr(peer))).expect("send");
         settle(&mut near, &mut far);
         heard(&mut far, sink);
@@ -302,8 +303,8 @@ fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
 #[test]
 fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_counted() {
     let (mut near, mut far) = two(PairConfig::default());
-    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
-    let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let sink = far.sockets().udp_bind(addr("10.9.0.2:9")).expect("bind");
     far.udp(sink).set_limit(10_000).expect("a socket");
     near.udp(socket).send_segmented(&[7; 10_000], 1000, Some(addr("10.9.0.2:9"))).expect("send");
     settle(&mut near, &mut far);
@@ -331,9 +332,9 @@ fn a_datagram_that_came_unsummed_is_sent_on_with_its_sum() {
         })
         .collect();
     let [first, last] = &mut others[..] else { unreachable!("two") };
-    let from = first.udp_bind(addr("0.0.0.0:7")).expect("bind");
-    let by = middle.udp_bind(addr("0.0.0.0:8")).expect("bind");
-    let to = last.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let from = first.sockets().udp_bind(addr("0.0.0.0:7")).expect("bind");
+    let by = middle.sockets().udp_bind(addr("0.0.0.0:8")).expect("bind");
+    let to = last.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     // By headers built for each, and by those kept ready.
     for round in 0..5 {
         let data: Vec<u8> = (0..700_u32).map(|i| (i * 3 + round) as u8).collect();
@@ -355,9 +356,9 @@ fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for(
         let (near, far) = pair(PairConfig::default()).expect("a pair");
         let mut near = common::engine(common::config(&few, 1), near, &["10.9.0.1/24"]);
         let mut far = common::engine(common::config(&common::pool(), 2), far, &["10.9.0.2/24"]);
-        let sink = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
+        let sink = near.sockets().udp_bind(addr("10.9.0.1:9")).expect("bind");
         near.udp(sink).set_limit(if is_dry { usize::MAX } else { 100_000 }).expect("a limit");
-        let from = far.udp_bind(addr("10.9.0.2:8")).expect("bind");
+        let from = far.sockets().udp_bind(addr("10.9.0.2:8")).expect("bind");
         far.udp(from).send_segmented(&[7; COUNT], 1, Some(addr("10.9.0.1:9"))).expect("sent");
         settle(&mut near, &mut far);
         // of a pool with few frames a queue has its share, and that ends before they do
@@ -376,8 +377,8 @@ fn what_others_refer_to_is_sent_whole_and_summed() {
         for (ours, peer) in [("10.9.0.1:5", "10.9.0.2:9"), ("[fd09::1]:5", "[fd09::2]:9")] {
             let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
             let pool = common::pool();
-            let socket = near.udp_bind(addr(ours)).expect("bind");
-            let sink = far.udp_bind(addr(peer)).expect("bind");
+            let socket = near.sockets().udp_bind(addr(ours)).expect("bind");
+            let sink = far.sockets().udp_bind(addr(peer)).expect("bind");
             for size in [10, 1000, 4000] {
                 for round in 0..3_u8 {
                     let data = vec![round; size];

@@ -90,7 +90,7 @@ impl Router {
         let mut config = common::config(pool, 1).routes(routes);
         config.limits.tuning.fast_path = fast_path;
         let mut engine = Engine::new(config).expect("an engine");
-        engine.set_forwarding(true);
+        engine.routes().set_forwarding(true);
         let mut ends = Vec::new();
         for number in 0..=WAYS.len() as u16 {
             let wire = PairConfig { offload: false, ..PairConfig::default() };
@@ -102,7 +102,7 @@ impl Router {
                 let own = Prefix { addr: on_link(link, 1, v6), len };
                 engine.add_address(link, own).expect("an address");
                 let gateway = on_link(link, 2, v6);
-                engine.add_neighbor(link, gateway, station(link)).expect("a neighbour");
+                engine.links().add_neighbor(link, gateway, station(link)).expect("a neighbour");
             }
         }
         let now = engine.refresh_time();
@@ -321,12 +321,12 @@ fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
     far.add_address(ways[0], prefix("20.0.0.7/32")).expect("an address");
     let to = prefix("20.0.0.0/24");
     table.insert(to, via(ways[0], false)).expect("room");
-    let sink = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    let listener = far.tcp_listen(addr("20.0.0.7:80"), 4).expect("listen");
+    let sink = far.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let listener = far.sockets().tcp_listen(addr("20.0.0.7:80"), 4).expect("listen");
     settle(&mut near, &mut far);
-    let socket = near.udp_bind(addr("10.0.0.1:5")).expect("bind");
+    let socket = near.sockets().udp_bind(addr("10.0.0.1:5")).expect("bind");
     near.udp(socket).connect(addr("20.0.0.7:9")).expect("connect");
-    let client = near.tcp_connect(addr("20.0.0.7:80")).expect("connect");
+    let client = near.sockets().tcp_connect(addr("20.0.0.7:80")).expect("connect");
     settle(&mut near, &mut far);
     let (server, _) = far.listener(listener).accept().expect("a connection");
     let sent = |near: &Engine| {
@@ -389,10 +389,10 @@ fn an_engine_changes_nothing_in_a_table_that_another_owns() {
     let mut engine = Engine::new(config).expect("an engine");
     let link = engine.add_link(Box::new(near)).expect("a link");
     let refused = [
-        engine.add_route(prefix("20.0.0.0/24"), Route::on_link(link)),
-        engine.add_route(prefix("20.0.0.0/24"), Route::rejecting(Reject::Blackhole)),
-        engine.add_gateway(link, "10.0.0.2".parse().expect("an address")),
-        engine.routes().map(|_| ()),
+        engine.routes().add(prefix("20.0.0.0/24"), Route::on_link(link)),
+        engine.routes().add(prefix("20.0.0.0/24"), Route::rejecting(Reject::Blackhole)),
+        engine.routes().add_gateway(link, "10.0.0.2".parse().expect("an address")),
+        engine.routes().table().map(|_| ()),
     ];
     for refused in refused {
         assert!(
@@ -405,14 +405,14 @@ fn an_engine_changes_nothing_in_a_table_that_another_owns() {
         engine.add_address(link, prefix(own)).expect("an address");
     }
     let to = |host: &str| addr(&format!("{host}:9"));
-    let socket = engine.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("0.0.0.0:9")).expect("bind");
     assert_eq!(engine.udp(socket).send(b"x", Some(to("10.0.0.2"))), Ok(()));
     let sent = engine.udp(socket).send(b"x", Some(to("10.1.0.2")));
     assert_eq!(sent, Err(Error::NetworkUnreachable));
     for own in ["10.0.0.1", "10.1.0.1"] {
-        engine.remove_address(link, own.parse().expect("an address")).expect("removed");
+        engine.links().remove_address(link, own.parse().expect("an address")).expect("removed");
     }
-    engine.remove_link(link).expect("removed");
+    engine.links().remove(link).expect("removed");
     assert_eq!(table.iter().collect::<Vec<_>>(), [(kept, Route::on_link(LinkId(0)))]);
     let sent = engine.udp(socket).send(b"x", Some(to("10.0.0.2")));
     assert_eq!(sent, Err(Error::NetworkUnreachable));
@@ -430,7 +430,7 @@ fn what_goes_by_a_link_that_an_engine_lacks_is_dropped_and_its_sender_told() {
             let [here, lacks] = [0, 1].map(|at| inside(at, v6));
             let lost = WAYS[1];
             assert_eq!(router.hand_on(&[here, lacks]), [(here, WAYS[0]), (lacks, lost)]);
-            router.engine.remove_link(lost).expect("removed");
+            router.engine.links().remove(lost).expect("removed");
             let before = dropped(router.engine.stats());
             assert_eq!(router.hand_on(&[lacks, here, lacks]), [(here, WAYS[0]); 1]);
             let after = dropped(router.engine.stats());
@@ -439,7 +439,7 @@ fn what_goes_by_a_link_that_an_engine_lacks_is_dropped_and_its_sender_told() {
             let told = router.told();
             let (at, code) = if v6 { (54, [1, 0]) } else { (34, [3, 0]) };
             assert!(!told.is_empty() && told.iter().all(|told| told[at..at + 2] == code));
-            let socket = router.engine.udp_bind(addr("[::]:9")).expect("bind");
+            let socket = router.engine.sockets().udp_bind(addr("[::]:9")).expect("bind");
             let sent = router.engine.udp(socket).send(b"x", Some((lacks, 9).into()));
             assert_eq!(sent, Err(Error::NetworkUnreachable));
             // The owner takes them out, and so another's way is found, or none.

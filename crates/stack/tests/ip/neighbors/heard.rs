@@ -23,7 +23,7 @@ fn one(peer: &str) -> (Hub, SocketId) {
     hub.address(0, "fd09::1/64");
     let peer: SocketAddr = SocketAddr::new(peer.parse().unwrap(), 9);
     let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = hub.engines[0].udp_bind(any.parse().unwrap()).unwrap();
+    let socket = hub.engines[0].sockets().udp_bind(any.parse().unwrap()).unwrap();
     hub.engines[0].udp(socket).connect(peer).unwrap();
     send(&mut hub, socket);
     answer(&mut hub, peer.ip(), 9);
@@ -189,8 +189,8 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
                 hub.address(station, &prefix);
             }
             let to = SocketAddr::new(peer.parse().unwrap(), 80);
-            let listener = hub.engines[1].tcp_listen(to, 1).unwrap();
-            let from = hub.engines[0].tcp_connect(to).unwrap();
+            let listener = hub.engines[1].sockets().tcp_listen(to, 1).unwrap();
+            let from = hub.engines[0].sockets().tcp_connect(to).unwrap();
             hub.pass(Duration::from_secs(2));
             let far = hub.engines[1].listener(listener).accept().unwrap().0;
             let (mut silent, mut longest, mut got) = (0, 0, 0);
@@ -198,7 +198,7 @@ fn a_stream_goes_on_whoever_claims_its_peer() {
                 if ms == 1000 && moves {
                     // It is at another station, as if by a change of the whole adapter.
                     let link = hub.engines[1].inspect().links().next().unwrap().id;
-                    hub.engines[1].remove_link(link).unwrap();
+                    hub.engines[1].links().remove(link).unwrap();
                     let end = hub.port(1, mac(8), PairConfig::default());
                     let id = hub.engines[1].add_link(Box::new(end)).unwrap();
                     let len = if to.is_ipv4() { 24 } else { 64 };
@@ -276,30 +276,30 @@ fn a_neighbor_set_by_hand_is_never_asked_and_one_suggested_is_soon() {
     for peer in [PEER, PEER_V6] {
         let (mut hub, socket) = one(peer);
         let (ip, link) = (peer.parse().unwrap(), LinkId(0));
-        hub.engines[0].remove_neighbor(link, ip).unwrap();
-        assert_eq!(hub.engines[0].remove_neighbor(link, ip), Err(Error::AddrNotAvailable));
+        hub.engines[0].links().remove_neighbor(link, ip).unwrap();
+        assert_eq!(hub.engines[0].links().remove_neighbor(link, ip), Err(Error::AddrNotAvailable));
         send(&mut hub, socket);
         assert_eq!(asked(&hub.take_from(0)).len(), 1);
         // What waited goes there, and whoever claims the address changes nothing.
-        hub.engines[0].add_neighbor(link, ip, mac(7)).unwrap();
+        hub.engines[0].links().add_neighbor(link, ip, mac(7)).unwrap();
         hub.settle();
         assert_eq!(data(&hub.take_from(0)), [mac(7)]);
         answer(&mut hub, ip, 9);
-        hub.engines[0].suggest_neighbor(link, ip, mac(9)).unwrap();
+        hub.engines[0].links().suggest_neighbor(link, ip, mac(9)).unwrap();
         send(&mut hub, socket);
         hub.pass(Duration::from_secs(60));
         let heard = hub.take_from(0);
         assert_eq!((data(&heard), asked(&heard)), (vec![mac(7)], vec![]));
         // One that is suggested is used at once, and asked after the delay of RFC 4861.
-        hub.engines[0].remove_neighbor(link, ip).unwrap();
-        hub.engines[0].suggest_neighbor(link, ip, mac(9)).unwrap();
+        hub.engines[0].links().remove_neighbor(link, ip).unwrap();
+        hub.engines[0].links().suggest_neighbor(link, ip, mac(9)).unwrap();
         assert_eq!(neighbor(&hub, peer).unwrap().state, State::Stale);
         send(&mut hub, socket);
         hub.pass(Duration::from_secs(6));
         let heard = hub.take_from(0);
         assert_eq!((data(&heard), asked(&heard)[0]), (vec![mac(9)], mac(9)));
         for (ip, mac) in [("224.0.0.1", mac(9)), ("10.9.0.1", mac(9)), (peer, MacAddr::BROADCAST)] {
-            let refused = hub.engines[0].add_neighbor(link, ip.parse().unwrap(), mac);
+            let refused = hub.engines[0].links().add_neighbor(link, ip.parse().unwrap(), mac);
             assert!(matches!(refused, Err(Error::Invalid(_))), "{ip}");
         }
     }

@@ -79,7 +79,7 @@ fn state(hub: &Hub, ip: &str) -> Option<AddressState> {
 /// Whether sockets can have the address.
 fn is_usable(hub: &mut Hub, ip: &str) -> bool {
     let local = if ip.contains(':') { format!("[{ip}]:0") } else { format!("{ip}:0") };
-    let bound = hub.engines[0].udp_bind(local.parse().unwrap());
+    let bound = hub.engines[0].sockets().udp_bind(local.parse().unwrap());
     assert!(bound.is_ok() || bound == Err(Error::AddrNotAvailable));
     bound.map(|socket| hub.engines[0].close(socket)).is_ok()
 }
@@ -195,7 +195,7 @@ fn routers_are_told_of_the_groups_of_own_addresses() {
     let own = group(V6.parse().unwrap());
     assert_eq!(std::mem::take(&mut hub.reports), [(0, own); 2]);
     let link = hub.engines[0].inspect().links().next().expect("a link").id;
-    hub.engines[0].remove_address(link, V6.parse().unwrap()).expect("removed");
+    hub.engines[0].links().remove_address(link, V6.parse().unwrap()).expect("removed");
     hub.pass(SECOND * 6);
     assert_eq!(hub.reports, [(0, own); 2], "it is left");
 }
@@ -214,7 +214,7 @@ fn a_peer_finds_whoever_begins_again_at_a_new_station() {
         hub.add(|_| {}, shared());
         hub.address(1, peer);
         hub.pass(SECOND * 5);
-        let socket = hub.engines[1].udp_bind(any.parse().unwrap()).unwrap();
+        let socket = hub.engines[1].sockets().udp_bind(any.parse().unwrap()).unwrap();
         let send = |hub: &mut Hub| {
             hub.take_heard();
             hub.engines[1].udp(socket).send(b"to you", Some(to.parse().unwrap())).unwrap();
@@ -228,7 +228,7 @@ fn a_peer_finds_whoever_begins_again_at_a_new_station() {
         hub.pass(Duration::from_millis(wait));
         assert_eq!(send(&mut hub), Some(mac(7)), "{ip}");
         let link = hub.engines[0].inspect().links().next().unwrap().id;
-        hub.engines[0].remove_link(link).unwrap();
+        hub.engines[0].links().remove(link).unwrap();
         let end = hub.port(0, mac(8), shared());
         hub.engines[0].add_link(Box::new(end)).unwrap();
         hub.address(0, prefix);
@@ -266,7 +266,7 @@ impl Link for Interface {
 fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
     let mut hub = checked(AddressCheck::WhileUsed);
     let link = hub.engines[0].inspect().links().next().unwrap().id;
-    hub.engines[0].remove_link(link).unwrap();
+    hub.engines[0].links().remove(link).unwrap();
     let end = hub.port(0, mac(0), shared());
     let (is_down, set) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(mac(0))));
     let interface = Interface {
@@ -314,7 +314,7 @@ fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
 fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
     let mut hub = checked(AddressCheck::WhileUsed);
     let link = hub.engines[0].inspect().links().next().unwrap().id;
-    hub.engines[0].remove_link(link).unwrap();
+    hub.engines[0].links().remove(link).unwrap();
     let end = hub.port(0, mac(0), shared());
     let is_down = Arc::new(AtomicBool::new(false));
     let interface = Interface {
@@ -328,9 +328,9 @@ fn what_was_learnt_of_neighbours_goes_with_the_carrier_and_is_asked_for_anew() {
     hub.pass(SECOND * 9);
     let engine = &mut hub.engines[0];
     let [learnt, by_hand] = ["10.9.0.77", "10.9.0.78"].map(|text| text.parse().unwrap());
-    engine.suggest_neighbor(link, learnt, mac(7)).unwrap();
-    engine.add_neighbor(link, by_hand, mac(8)).unwrap();
-    let socket = engine.udp_bind("10.9.0.1:9".parse().unwrap()).unwrap();
+    engine.links().suggest_neighbor(link, learnt, mac(7)).unwrap();
+    engine.links().add_neighbor(link, by_hand, mac(8)).unwrap();
+    let socket = engine.sockets().udp_bind("10.9.0.1:9".parse().unwrap()).unwrap();
     let send = |hub: &mut Hub| {
         let before = hub.engines[0].stats().neighbor_solicits;
         hub.engines[0].udp(socket).send(b"x", Some((learnt, 9).into())).unwrap();
@@ -391,7 +391,7 @@ fn what_is_being_checked_is_held_and_counted_and_ends_with_its_link() {
     assert_eq!(add("10.9.0.1/24"), Err(Error::AddrInUse));
     assert_eq!(add("10.9.0.2/24"), Err(Error::Limit("addresses")));
     hub.pass(SECOND);
-    hub.engines[0].remove_link(link).unwrap();
+    hub.engines[0].links().remove(link).unwrap();
     assert_eq!(hub.engines[0].inspect().address_infos().count(), 0);
     assert_eq!(hub.engines[0].turn(hub.now).next_deadline, None);
 }
@@ -566,10 +566,10 @@ fn connections_of_an_address_that_is_another_s_are_reset() {
     hub.address(1, "fd09::2/64");
     hub.pass(SECOND * 5);
     hub.address(0, "fd09::1/64");
-    let listener = hub.engines[1].tcp_listen("[::]:80".parse().unwrap(), 1).unwrap();
+    let listener = hub.engines[1].sockets().tcp_listen("[::]:80".parse().unwrap(), 1).unwrap();
     let (udp, tcp) = (
-        hub.engines[0].udp_bind("[fd09::1]:9".parse().unwrap()).unwrap(),
-        hub.engines[0].tcp_connect("[fd09::2]:80".parse().unwrap()).unwrap(),
+        hub.engines[0].sockets().udp_bind("[fd09::1]:9".parse().unwrap()).unwrap(),
+        hub.engines[0].sockets().tcp_connect("[fd09::2]:80".parse().unwrap()).unwrap(),
     );
     hub.pass(Duration::from_millis(10));
     assert_eq!(hub.engines[0].tcp(tcp).connected(), Ok(true));
@@ -634,7 +634,7 @@ fn what_is_sent_from_an_optimistic_address_names_no_station() {
     let mut hub = checked(AddressCheck::Optimistic);
     let start = hub.now;
     hub.address(0, "fd09::1/64");
-    let socket = hub.engines[0].udp_bind("[fd09::1]:0".parse().unwrap()).unwrap();
+    let socket = hub.engines[0].sockets().udp_bind("[fd09::1]:0".parse().unwrap()).unwrap();
     hub.engines[0].udp(socket).send(b"who", Some("[fd09::2]:9".parse().unwrap())).unwrap();
     hub.settle();
     let asks = NdpMessage::NeighborSolicitation(NeighborSolicitation {

@@ -40,7 +40,7 @@ impl Net {
             (pair(far_away).expect("a pair"), pair(PairConfig::default()).expect("a pair"));
         let mut router = Engine::new(common::config(&pool, 1)).expect("an engine");
         let mut hosts = Engine::new(common::config(&pool, 2)).expect("an engine");
-        router.set_forwarding(true);
+        router.routes().set_forwarding(true);
         for link in [near, out] {
             router.add_link(Box::new(link)).expect("a link");
         }
@@ -100,8 +100,8 @@ fn who_is_there_is_found_while_a_hundred_thousand_a_second_are_not() {
     for v6 in [false, true] {
         let mut net = Net::new();
         let [old, new] = [8, 9].map(|number| address(v6, number));
-        let [of_old, of_new] =
-            [old, new].map(|ip| net.hosts.udp_bind(SocketAddr::new(ip, 9)).expect("bind"));
+        let [of_old, of_new] = [old, new]
+            .map(|ip| net.hosts.sockets().udp_bind(SocketAddr::new(ip, 9)).expect("bind"));
         net.send(&[old]);
         assert_eq!(net.heard(of_old), 1);
         let before = net.router.stats().neighbor_solicits;

@@ -65,11 +65,11 @@ fn an_interface_may_flap_for_ever() {
             engine.turn(engine.now());
         }
         assert_eq!(engine.inspect().link_error(id).is_some(), fails);
-        let removed = engine.remove_link(id).expect("removed");
+        let removed = engine.links().remove(id).expect("removed");
         assert_eq!(removed.error.is_some(), fails);
         assert_eq!(removed.link.name(), "wire");
         assert!(
-            engine.routes().expect("its own").is_empty()
+            engine.routes().table().expect("its own").is_empty()
                 && engine.inspect().neighbors().next().is_none()
         );
     }
@@ -85,20 +85,20 @@ fn the_lowest_number_that_is_free_is_given_again() {
         assert_eq!(add(&mut engine), Ok(LinkId(number)));
     }
     for number in [4, 1, 5] {
-        engine.remove_link(LinkId(number)).expect("removed");
+        engine.links().remove(LinkId(number)).expect("removed");
     }
     let there =
         |engine: &Engine| engine.inspect().links().map(|link| link.id.0).collect::<Vec<_>>();
     assert_eq!(there(&engine), [0, 2, 3]);
     for number in [4, 1, 5, 6, u16::MAX] {
         let link = LinkId(number);
-        assert_eq!(engine.remove_link(link).map(drop), Err(NOT_THERE));
+        assert_eq!(engine.links().remove(link).map(drop), Err(NOT_THERE));
         assert!(
             engine.inspect().link_stats(link).is_none()
                 && engine.inspect().link_error(link).is_none()
         );
         assert_eq!(engine.add_address(link, prefix("10.0.0.1/24")), Err(NOT_THERE));
-        assert_eq!(engine.add_route(Prefix::DEFAULT_V4, Route::on_link(link)), Err(NOT_THERE));
+        assert_eq!(engine.routes().add(Prefix::DEFAULT_V4, Route::on_link(link)), Err(NOT_THERE));
     }
     for number in [1, 4, 5, 6] {
         assert_eq!(add(&mut engine), Ok(LinkId(number)));
@@ -112,11 +112,11 @@ fn what_waits_goes_as_far_as_the_link_takes_it() {
     wire.leave_room(3);
     let link = engine.add_link(Box::new(wire.clone())).expect("a link");
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
-    let socket = engine.udp_bind(addr("10.0.0.1:7")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("10.0.0.1:7")).expect("bind");
     for _ in 0..5 {
         engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     }
-    let removed = engine.remove_link(link).expect("removed");
+    let removed = engine.links().remove(link).expect("removed");
     assert_eq!((wire.take_sent().len(), removed.link.stats().tx_packets), (3, 3));
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
     let refused = engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7")));
@@ -127,7 +127,7 @@ fn what_waits_goes_as_far_as_the_link_takes_it() {
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
     engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     wire.break_it();
-    let removed = engine.remove_link(link).expect("removed");
+    let removed = engine.links().remove(link).expect("removed");
     assert!(removed.error.is_some());
     assert_eq!(dropped(&engine, DropReason::LinkFailed), 1);
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
@@ -139,13 +139,13 @@ fn what_waits_for_neighbours_is_dropped() {
     let mut engine = engine();
     let link = engine.add_link(Box::new(Wire::new(Medium::Ethernet))).expect("a link");
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
-    let socket = engine.udp_bind(addr("10.0.0.1:7")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("10.0.0.1:7")).expect("bind");
     for _ in 0..2 {
         engine.udp(socket).send(b"datagram", Some(addr("10.0.0.2:7"))).expect("sent");
     }
     engine.turn(engine.now());
     assert_eq!(engine.inspect().neighbors().count(), 1);
-    engine.remove_link(link).expect("removed");
+    engine.links().remove(link).expect("removed");
     assert_eq!(engine.inspect().neighbors().count(), 0);
     assert_eq!(dropped(&engine, DropReason::LinkRemoved), 2);
 }
@@ -157,7 +157,7 @@ fn nothing_stays_in_the_queue_of_a_link_that_has_failed() {
     let wire = Wire::new(Medium::Ip);
     let link = engine.add_link(Box::new(wire.clone())).expect("a link");
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
-    let socket = engine.udp_bind(addr("10.0.0.1:7")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("10.0.0.1:7")).expect("bind");
     let to = Some(addr("10.0.0.2:7"));
     // Its headers are kept ready.
     for _ in 0..3 {
@@ -187,15 +187,15 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
             let link = engine.add_link(Box::new(wire.clone())).expect("a link");
             engine.add_address(link, prefix("fe80::1/64")).expect("an address");
             // They know no route.
-            engine.routes().expect("its own").remove_link(link);
-            let listener = engine.tcp_listen(addr("[::]:80"), 4).expect("listen");
-            let socket = engine.udp_bind(addr("[::]:7")).expect("bind");
+            engine.routes().table().expect("its own").remove_link(link);
+            let listener = engine.sockets().tcp_listen(addr("[::]:80"), 4).expect("listen");
+            let socket = engine.sockets().udp_bind(addr("[::]:7")).expect("bind");
             let (remote, local) = (addr("[fe80::2]:7"), addr("[fe80::1]:7"));
             wire.teach("fe80::2", "fe80::1");
             wire.give(datagram(medium, MAC, remote, local, b"hello"));
             wire.give(wire::syn(medium, addr("[fe80::2]:99"), addr("[fe80::1]:80")));
             let scoped = std::net::SocketAddrV6::new("fe80::2".parse().unwrap(), 7, 0, 1);
-            let client = engine.tcp_connect(scoped.into()).expect("connect");
+            let client = engine.sockets().tcp_connect(scoped.into()).expect("connect");
             engine.turn(engine.now());
             engine.turn(engine.now());
             let mut buffer = [0; 9];
@@ -213,7 +213,7 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
                 wire.break_it();
                 engine.turn(engine.now());
             }
-            engine.remove_link(link).expect("removed");
+            engine.links().remove(link).expect("removed");
             // Nothing is left to go by.
             run(&mut engine, Duration::from_secs(2));
             let next = Wire::new(medium);
@@ -244,7 +244,7 @@ fn frames_are_not_taken_for_those_of_the_link_that_was_removed() {
     let wire = Wire::new(Medium::Ethernet);
     let link = engine.add_link(Box::new(wire.clone())).expect("a link");
     engine.add_address(link, prefix("10.0.0.1/24")).expect("an address");
-    let socket = engine.udp_bind(addr("0.0.0.0:7")).expect("bind");
+    let socket = engine.sockets().udp_bind(addr("0.0.0.0:7")).expect("bind");
     let give = |engine: &mut Engine, wire: &Wire, mac, to: &str| {
         let frame = datagram(Medium::Ethernet, mac, addr("10.0.0.2:9"), addr(to), b"hello");
         wire.give(frame);
@@ -258,7 +258,7 @@ fn frames_are_not_taken_for_those_of_the_link_that_was_removed() {
     }
     assert!(engine.stats().udp_rx_known > 0);
 
-    engine.remove_link(link).expect("removed");
+    engine.links().remove(link).expect("removed");
     let next = Wire::small(OTHER_MAC);
     assert_eq!(engine.add_link(Box::new(next.clone())), Ok(link));
     assert!(!give(&mut engine, &next, MAC, "10.0.0.1:7"));
@@ -288,8 +288,8 @@ fn a_link_that_was_removed_may_be_added_again_and_connections_go_on() {
     near.add_address(link, prefix("10.0.0.1/24")).expect("an address");
     let at = far.add_link(Box::new(far_end)).expect("a link");
     far.add_address(at, prefix("10.0.0.2/24")).expect("an address");
-    let listener = far.tcp_listen(addr("10.0.0.2:7"), 4).expect("listen");
-    let client = near.tcp_connect(addr("10.0.0.2:7")).expect("connect");
+    let listener = far.sockets().tcp_listen(addr("10.0.0.2:7"), 4).expect("listen");
+    let client = near.sockets().tcp_connect(addr("10.0.0.2:7")).expect("connect");
     common::settle(near, far);
     let server = far.listener(listener).accept().expect("accept").0;
     let says = |near: &mut Engine, far: &mut Engine, client: SocketId| {
@@ -303,9 +303,9 @@ fn a_link_that_was_removed_may_be_added_again_and_connections_go_on() {
     };
     assert_eq!(says(near, far, client), Ok(5));
 
-    let removed = near.remove_link(link).expect("removed");
+    let removed = near.links().remove(link).expect("removed");
     assert!(removed.link.stats().tx_packets > 0 && removed.error.is_none());
-    assert_eq!(near.tcp_connect(addr("10.0.0.2:7")), Err(Error::NetworkUnreachable));
+    assert_eq!(near.sockets().tcp_connect(addr("10.0.0.2:7")), Err(Error::NetworkUnreachable));
     // The same link in the same engine, as another one.
     let again = near.add_link(removed.link).expect("a link");
     near.add_address(again, prefix("10.0.0.1/24")).expect("an address");
@@ -324,7 +324,7 @@ fn another_part_of_a_shared_device_may_follow_the_one_that_was_removed() {
     let add = |engine: &mut Engine, index| engine.add_link(Box::new(Wire::of_share(part(index))));
     let first = add(&mut engine, 1).expect("a link");
     assert!(matches!(add(&mut engine, 2), Err(Error::Invalid(_))));
-    engine.remove_link(first).expect("removed");
+    engine.links().remove(first).expect("removed");
     assert_eq!(engine.inspect().share(), part(1), "until there is another");
     add(&mut engine, 2).expect("a link");
     assert_eq!(engine.inspect().share(), part(2));
@@ -335,7 +335,7 @@ fn another_part_of_a_shared_device_may_follow_the_one_that_was_removed() {
 fn time_goes_on_without_a_link() {
     let mut engine = engine();
     let link = engine.add_link(Box::new(Wire::new(Medium::Ethernet))).expect("a link");
-    engine.remove_link(link).expect("removed");
+    engine.links().remove(link).expect("removed");
     let turn = engine.turn(Instant::from_nanos(1 << 60));
     assert!(!turn.progress && turn.next_deadline.is_none());
     assert!(engine.run_once(Some(Duration::from_millis(1))).is_ok());

@@ -67,12 +67,12 @@ proptest! {
                 }
                 Step::Remove(at) => {
                     let Some(number) = number(at) else { continue };
-                    let removed = engine.remove_link(LinkId(number)).expect("there");
+                    let removed = engine.links().remove(LinkId(number)).expect("there");
                     let gone = known.remove(&number).expect("there");
                     prop_assert_eq!(removed.error.is_some(), gone.has_failed);
                 }
                 Step::RemoveNumber(number) => {
-                    let removed = engine.remove_link(LinkId(number)).map(drop);
+                    let removed = engine.links().remove(LinkId(number)).map(drop);
                     let expected = known.remove(&number).map(drop).ok_or(NOT_THERE);
                     prop_assert_eq!(removed, expected);
                 }
@@ -85,7 +85,7 @@ proptest! {
                 Step::Route(at, metric) => {
                     let Some(number) = number(at) else { continue };
                     let route = Route { metric, ..Route::on_link(LinkId(number)) };
-                    let added = engine.add_route(Prefix::DEFAULT_V4, route);
+                    let added = engine.routes().add(Prefix::DEFAULT_V4, route);
                     prop_assert_eq!(added.is_ok(), !known[&number].has_failed);
                 }
             }
@@ -96,7 +96,7 @@ proptest! {
                 known.iter().map(|(&number, known)| (number, known.has_failed)).collect();
             prop_assert_eq!(there, expected);
             let works = |link: LinkId| known.get(&link.0).is_some_and(|known| !known.has_failed);
-            prop_assert!(engine.routes().expect("its own").iter().all(|(_, route)| works(route.link)));
+            prop_assert!(engine.routes().table().expect("its own").iter().all(|(_, route)| works(route.link)));
             for (link, own) in engine.inspect().addresses() {
                 prop_assert!(link.is_none_or(|link| known.contains_key(&link.0)), "{own}");
                 let is_bound = own.addr.to_string().starts_with("fe80");

@@ -58,8 +58,8 @@ impl Router {
         let mut config = common::config(pool, 3);
         config.limits.tuning.fast_path = fast_path;
         let mut engine = Engine::new(config).expect("an engine");
-        engine.set_forwarding(true);
-        engine.routes().expect("its own").set_multipath(true);
+        engine.routes().set_forwarding(true);
+        engine.routes().table().expect("its own").set_multipath(true);
         let mut ends = Vec::new();
         for (at, (medium, mtu)) in LINKS.into_iter().enumerate() {
             let offload = at == OFFLOADED || at == 0;
@@ -73,7 +73,7 @@ impl Router {
             ends.push(far);
         }
         let mut route = |prefix: &str, route| {
-            engine.add_route(prefix.parse().expect("a prefix"), route).expect("a route");
+            engine.routes().add(prefix.parse().expect("a prefix"), route).expect("a route");
         };
         for (link, prefix, gateway) in [
             (1, "192.0.2.0/24", "10.1.0.2"),
@@ -468,7 +468,7 @@ fn same(steps: &[Step], other: FastPath, filter: Option<ReversePath>) -> [Router
     let mut routers = [FastPath::ALL, other].map(|fast_path| Router::new(&pool, fast_path));
     for (router, filter) in routers.iter_mut().flat_map(|router| filter.map(|it| (router, it))) {
         for link in [1, 0, 3] {
-            router.engine.set_reverse_path(LinkId(link), filter).expect("a link");
+            router.engine.links().set_reverse_path(LinkId(link), filter).expect("a link");
         }
     }
     for (events, reads, route) in introduction().iter().chain(steps) {
@@ -477,9 +477,11 @@ fn same(steps: &[Step], other: FastPath, filter: Option<ReversePath>) -> [Router
             let prefix = "192.0.2.0/24".parse().expect("a prefix");
             let gateway = ip("10.1.0.2");
             match *route {
-                Some(true) => drop(router.engine.add_route(prefix, Route::via(LinkId(1), gateway))),
+                Some(true) => {
+                    let _ = router.engine.routes().add(prefix, Route::via(LinkId(1), gateway));
+                }
                 Some(false) => {
-                    router.engine.routes().expect("its own").remove(
+                    router.engine.routes().table().expect("its own").remove(
                         prefix,
                         LinkId(1),
                         Some(gateway),

@@ -71,7 +71,7 @@ impl Host {
             false => common::engine(engine_config, end, &common::FAR),
         };
         let any: SocketAddr = "[::]:80".parse().expect("any");
-        let listener = engine.tcp_listen(any, 8).expect("listen");
+        let listener = engine.sockets().tcp_listen(any, 8).expect("listen");
         let [from, to] = if v6 { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
         let address = |ip: &str, port| (ip.parse::<IpAddr>().expect("an address"), port).into();
         let ends = Ends { from: address(from, 4000), to: address(to, 80) };

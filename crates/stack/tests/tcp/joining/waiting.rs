@@ -138,7 +138,7 @@ struct Seen {
 fn open(pool: &Pool, v6: bool) -> (Host, SocketId) {
     let mut host = Host::new(pool, v6);
     let local = (host.ends.to.ip(), UDP_PORT).into();
-    let datagrams = host.engine.udp_bind(local).expect("bind");
+    let datagrams = host.engine.sockets().udp_bind(local).expect("bind");
     // The flow's headers are known from its first segment on.
     let first = host.segment(0, ACK, &bytes(0, MSS));
     host.step(&[first], true);

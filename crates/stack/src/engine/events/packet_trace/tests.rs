@@ -31,8 +31,8 @@ impl Two {
     /// A connection: its end here, and its end there.
     fn connect(&mut self) -> (SocketId, SocketId) {
         let address = "10.9.0.2:7".parse().expect("an address");
-        let listener = self.far.tcp_listen(address, 1).expect("a listener");
-        let client = self.near.tcp_connect(address).expect("a connection");
+        let listener = self.far.sockets().tcp_listen(address, 1).expect("a listener");
+        let client = self.near.sockets().tcp_connect(address).expect("a connection");
         self.settle();
         (client, self.far.listener(listener).accept().expect("one that waits").0)
     }
@@ -94,8 +94,9 @@ fn a_segment_is_followed_from_the_link_until_all_of_it_is_read() {
 fn a_datagram_is_followed_by_its_number() {
     let mut two = Two::new();
     let to = "10.9.0.2:53".parse().expect("an address");
-    let socket = two.far.udp_bind(to).expect("a socket");
-    let sender = two.near.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("a socket");
+    let socket = two.far.sockets().udp_bind(to).expect("a socket");
+    let sender =
+        two.near.sockets().udp_bind("10.9.0.1:0".parse().expect("an address")).expect("a socket");
     for text in [&b"one"[..], b"three", b"seventh"] {
         two.near.udp(sender).send(text, Some(to)).expect("sent");
         two.settle();
@@ -205,7 +206,8 @@ fn a_write_that_was_reset_is_not_taken_for_acknowledged() {
 fn a_datagram_is_followed_until_the_link_takes_it() {
     let mut two = Two::new();
     let to = Some("10.9.0.1:53".parse().expect("an address"));
-    let socket = two.far.udp_bind("10.9.0.2:0".parse().expect("an address")).expect("a socket");
+    let socket =
+        two.far.sockets().udp_bind("10.9.0.2:0".parse().expect("an address")).expect("a socket");
     // The first ones ask for the way; headers are kept ready from then on.
     for _ in 0..4 {
         two.far.udp(socket).send(b"hello", to).expect("sent");

@@ -212,7 +212,7 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// See [`Engine::set_forwarding`](crate::Engine::set_forwarding).
+    /// See [`RoutesHandle::set_forwarding`](crate::RoutesHandle::set_forwarding).
     pub(in crate::engine) fn set_forwarding(&mut self, cx: &Context, on: bool) {
         self.forwards = on;
         self.runs = (on && cx.limits.tuning.fast_path.forward_runs).then(Box::default);

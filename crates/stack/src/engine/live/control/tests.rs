@@ -52,7 +52,7 @@ fn ask(engine: &mut Engine, question: &str, turn: fn(&mut Engine)) -> String {
 fn an_engine_that_sleeps_answers_who_asks() {
     let there = Temporary::new("asks");
     let mut engine = engine(None, Some(there.config().every(Duration::from_secs(3600))));
-    engine.tcp_listen("0.0.0.0:7".parse().expect("an address"), 4).expect("a listener");
+    engine.sockets().tcp_listen("0.0.0.0:7".parse().expect("an address"), 4).expect("a listener");
     engine.run_once(Some(Duration::ZERO)).expect("a turn");
     let answer = ask(&mut engine, "ss\n", sleeps);
     assert!(answer.starts_with("socket id=listen0.0 ") && answer.ends_with("end\n"), "{answer}");
@@ -80,7 +80,10 @@ fn who_does_not_ask_and_who_does_not_read_is_dropped_in_time() {
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let mut engine = engine(Some(end), Some(there.config()));
     for _ in 0..600 {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
     }
     let mut now = engine.refresh_time();
     let mut turns = |engine: &mut Engine, count: usize, each: Duration| {
@@ -132,7 +135,10 @@ fn talkative(there: &Temporary) -> Engine {
     let (end, _other) = pair(PairConfig::default()).expect("a pair");
     let mut engine = engine(Some(end), Some(there.config()));
     for _ in 0..600 {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
     }
     engine
 }

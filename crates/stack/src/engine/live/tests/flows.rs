@@ -114,7 +114,7 @@ fn who_asks_for_fewer_packets_takes_nothing_from_others() {
 fn nothing_is_sampled_for_what_is_no_flow() {
     let mut talking = Talking::new(1);
     let id = talking.sockets[0];
-    talking.engine.tcp_listen(address(0), 1).expect("a listener");
+    talking.engine.sockets().tcp_listen(address(0), 1).expect("a listener");
     for wrong in ["tcp0.0 1", "listen0.0 1", "udp0.9 1", "udp0.0 0", "udp0.0 x", "x", ""] {
         let all = pages(&mut talking.engine, &format!("stages {wrong}"));
         assert!(all[0].starts_with("error "), "{wrong}: {all:?}");

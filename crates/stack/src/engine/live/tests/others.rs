@@ -104,7 +104,10 @@ fn an_engine_where_all_is_full() {
         engine.turn(engine.now() + Duration::from_secs(1));
     };
     let work = |engine: &mut Engine| {
-        engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+        engine
+            .sockets()
+            .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+            .expect("a connection");
         (0..3).for_each(|_| later(engine));
     };
     work(&mut engine);

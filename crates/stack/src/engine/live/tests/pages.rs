@@ -56,16 +56,16 @@ fn routes_are_told_by_prefix_a_page_at_a_time() {
     for number in 0..COUNT {
         let prefix =
             Prefix { addr: Ipv4Addr::from_bits(0x1400_0000 + number * 256).into(), len: 24 };
-        engine.add_route(prefix, Route::via(link, gateway)).expect("room");
+        engine.routes().add(prefix, Route::via(link, gateway)).expect("room");
     }
     // Several of one prefix, more than a page has.
     for metric in 1..=400 {
         let route = Route { metric, ..Route::via(link, host(1000 + metric)) };
-        engine.add_route("20.0.0.0/24".parse().expect("a prefix"), route).expect("room");
+        engine.routes().add("20.0.0.0/24".parse().expect("a prefix"), route).expect("room");
     }
-    engine.add_route(Prefix::DEFAULT_V6, Route::on_link(link)).expect("room");
+    engine.routes().add(Prefix::DEFAULT_V6, Route::on_link(link)).expect("room");
     let nowhere = Route::rejecting(Reject::Blackhole);
-    engine.add_route("21.0.0.0/8".parse().expect("a prefix"), nowhere).expect("room");
+    engine.routes().add("21.0.0.0/8".parse().expect("a prefix"), nowhere).expect("room");
     let all = pages_within_bounds(&mut engine, "route");
     let routes = all_lines(&all, "route");
     assert_eq!(routes.len(), engine.ip.routing.len(), "each once");
@@ -163,8 +163,12 @@ fn the_pool_is_told_holder_by_holder_and_sums_are_those_of_all() {
 #[test]
 fn the_pool_is_told_with_what_the_queues_hold() {
     let (mut near, mut far) = joined();
-    let listener = far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 4).expect("room");
-    let id = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("a connection");
+    let listener =
+        far.sockets().tcp_listen("10.9.0.2:7".parse().expect("an address"), 4).expect("room");
+    let id = near
+        .sockets()
+        .tcp_connect("10.9.0.2:7".parse().expect("an address"))
+        .expect("a connection");
     settle(&mut near, &mut far);
     let (server, _) = far.listener(listener).accept().expect("a connection");
     let mut written = 0;
@@ -172,8 +176,9 @@ fn the_pool_is_told_with_what_the_queues_hold() {
         written += count;
         settle(&mut near, &mut far);
     }
-    let talking = near.udp_bind("10.9.0.1:9".parse().expect("an address")).expect("a socket");
-    let from = far.udp_bind("10.9.0.2:9".parse().expect("an address")).expect("a socket");
+    let talking =
+        near.sockets().udp_bind("10.9.0.1:9".parse().expect("an address")).expect("a socket");
+    let from = far.sockets().udp_bind("10.9.0.2:9".parse().expect("an address")).expect("a socket");
     for _ in 0..5 {
         let to = "10.9.0.1:9".parse().expect("an address");
         far.udp(from).send(&[7; 700], Some(to)).expect("room");
@@ -208,7 +213,7 @@ fn groups_are_told_with_who_listens_to_which_sources() {
     let sources: Vec<IpAddr> = (0..64).map(|at| host(100 + at)).collect();
     for number in 0..40u16 {
         let local = SocketAddr::from(([0, 0, 0, 0], 7000 + number));
-        let id = engine.udp_bind(local).expect("a socket");
+        let id = engine.sockets().udp_bind(local).expect("a socket");
         let filter = GroupFilter::Include(sources.clone());
         let group = "239.1.2.3".parse().expect("a group");
         engine.udp(id).set_group_filter(group, Some(link), filter).expect("joined");
@@ -228,9 +233,9 @@ fn groups_are_told_with_who_listens_to_which_sources() {
 fn crowded(count: usize) -> (Engine, Engine, SocketId) {
     let (mut near, mut far) = joined();
     let address = "10.9.0.2:7".parse().expect("an address");
-    let listener = far.tcp_listen(address, 4).expect("a listener");
+    let listener = far.sockets().tcp_listen(address, 4).expect("a listener");
     for _ in 0..count {
-        near.tcp_connect(address).expect("a connection");
+        near.sockets().tcp_connect(address).expect("a connection");
     }
     settle(&mut near, &mut far);
     (near, far, listener)
@@ -293,7 +298,7 @@ fn what_has_no_socket_is_told_where_all_are_asked_for() {
 #[test]
 fn echo_sockets_and_their_queues_are_told() {
     let (mut engine, ..) = alone();
-    let id = engine.icmp_bind(77).expect("a socket");
+    let id = engine.sockets().icmp_bind(77).expect("a socket");
     for seq in 0..3 {
         let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
         let socket = engine.echo.by_id(id).expect("it");
@@ -315,7 +320,7 @@ fn timers_are_counted_by_kind_and_told_one_by_one() {
     const COUNT: usize = 300;
     let (_near, mut far, _listener) = crowded(6);
     for _ in 0..COUNT {
-        far.tcp_connect("10.9.0.1:9".parse().expect("an address")).expect("a connection");
+        far.sockets().tcp_connect("10.9.0.1:9".parse().expect("an address")).expect("a connection");
     }
     // So many are served in a turn.
     for _ in 0..COUNT / 32 {
@@ -345,12 +350,14 @@ fn timers_are_counted_by_kind_and_told_one_by_one() {
 fn no_page_costs_more_because_more_is_there() {
     let (mut near, mut far) = joined();
     let address = "10.9.0.2:7".parse().expect("an address");
-    let listener = far.tcp_listen(address, 4).expect("a listener");
-    let id = near.tcp_connect(address).expect("a connection");
+    let listener = far.sockets().tcp_listen(address, 4).expect("a listener");
+    let id = near.sockets().tcp_connect(address).expect("a connection");
     settle(&mut near, &mut far);
     let server = far.listener(listener).accept().expect("a connection").0;
     for _ in 0..1000 {
-        near.tcp_connect("10.9.0.3:7".parse().expect("an address")).expect("a connection");
+        near.sockets()
+            .tcp_connect("10.9.0.3:7".parse().expect("an address"))
+            .expect("a connection");
     }
     for _ in 0..50 {
         far.tcp(server).write(&[7; 1000]).expect("written");

@@ -13,8 +13,9 @@ impl Talking {
     /// With so many sockets.
     pub fn new(sockets: usize) -> Self {
         let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
-        engine.add_loopback().expect("a link");
-        let sockets = (0..sockets).map(|at| engine.udp_bind(address(at)).expect("a socket"));
+        engine.links().add_loopback().expect("a link");
+        let sockets =
+            (0..sockets).map(|at| engine.sockets().udp_bind(address(at)).expect("a socket"));
         let sockets = sockets.collect();
         Self { engine, sockets }
     }
