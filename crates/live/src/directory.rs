@@ -1,19 +1,14 @@
 //! Where segments are: a directory in memory that its owner alone may read.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Damage, LiveError};
+use crate::file::{SEGMENT, SOCKET, UNFINISHED, open_regular};
 use crate::segment::Segment;
-
-/// Ends of the names of segments and of control sockets, and the beginning of unfinished files'
-/// names.
-pub(crate) const SEGMENT: &str = "live";
-pub(crate) const SOCKET: &str = "sock";
-pub(crate) const UNFINISHED: &str = ".new-";
 
 /// Files of a directory that are looked at; others are left alone.
 const FILES_MOST: usize = 4096;
@@ -271,21 +266,6 @@ fn is_memory_mount(line: &str, device: &str) -> bool {
     let (before, after) = line.split_once(" - ").unwrap_or_default();
     let kind = after.split(' ').next().unwrap_or_default();
     before.split(' ').nth(2) == Some(device) && matches!(kind, "tmpfs" | "ramfs")
-}
-
-/// Opens a regular file of user `uid` that nobody else may write, for reading. It waits for nobody,
-/// whatever the path names.
-pub(crate) fn open_regular(path: &Path, uid: u32) -> Result<File, Damage> {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);
-    let file = options.open(path)?;
-    let meta = file.metadata()?;
-    match () {
-        () if !meta.is_file() => Err(Damage::NotOurs("it is no regular file")),
-        () if meta.uid() != uid => Err(Damage::NotOurs("it belongs to another user")),
-        () if meta.mode() & 0o022 != 0 => Err(Damage::NotOurs("others may write it")),
-        () => Ok(file),
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 mod ask;
 mod directory;
 mod error;
+mod file;
 mod layout;
 mod record;
 mod schema;

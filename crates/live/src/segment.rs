@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use millstream_foreign::lines;
 
-use crate::directory::{SOCKET, open_regular};
 use crate::error::Damage;
+use crate::file::{SOCKET, open_regular};
 use crate::layout::{HEADER_USED_BYTES, Header, SLOT_HEAD_BYTES, SlotHead, sum, u64_at};
 use crate::schema::{Entry, Kind, parse};
 

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::directory::{Directory, SEGMENT, SOCKET, UNFINISHED};
+use crate::directory::Directory;
 use crate::error::LiveError;
+use crate::file::{SEGMENT, SOCKET, UNFINISHED};
 use crate::layout::{
     CAPACITY, HEADER_BYTES, Header, NAME_BYTES, SCHEMA_BYTES, SLOT_BYTES, SLOT_HEAD_BYTES,
     SlotHead, sum,

@@ -8,8 +8,8 @@ use millstream::wire::ethernet::MacAddr;
 use millstream::{AddressUse, Engine, Error};
 
 use crate::known::Known;
-use crate::mirror::MirrorStats;
 use crate::routes::{HostRoutes, Links};
+use crate::stats::MirrorStats;
 
 /// An interface, and an address on it.
 pub(crate) type Station = (u32, IpAddr);

@@ -86,8 +86,10 @@ pub mod limits;
 mod mirror;
 mod reading;
 mod routes;
+mod stats;
 mod target;
 
 pub use config::{MirrorConfig, Unmapped};
-pub use mirror::{Mirror, MirrorStats, Polled};
+pub use mirror::{Mirror, Polled};
+pub use stats::MirrorStats;
 pub use target::Target;

@@ -7,6 +7,9 @@ pub const SACK_BLOCKS: usize = 4;
 /// the header.
 pub const FAST_OPEN_COOKIE_BYTES: usize = 16;
 
+/// Bytes of the fixed part of an ICMP message.
+pub const ICMP_HEADER_BYTES: usize = 8;
+
 /// Bytes of TCP options in one segment: the data offset has four bits.
 pub const TCP_OPTIONS_BYTES: usize = 40;
 

@@ -9,9 +9,7 @@ pub use quote::{Quote, QuotedTransport};
 use crate::Malformed;
 use crate::ip::{Protocol, Version, pseudo_header_sum};
 
-/// Bytes of the fixed part of a message; an echo's data or an error's quoted
-/// packet follows.
-pub const HEADER_LEN: usize = 8;
+pub use crate::limits::ICMP_HEADER_BYTES as HEADER_LEN;
 
 /// Where the checksum lies in a message.
 pub const CHECKSUM_OFFSET: usize = 2;

@@ -3,6 +3,7 @@
 use super::{LENGTH_MAX, Protocol, V4_HEADER_LEN, V6_HEADER_LEN, v6::FRAGMENT_HEADER_LEN};
 use crate::bytes::be16;
 use crate::checksum;
+use crate::limits::ICMP_HEADER_BYTES;
 
 /// Makes the header of a first fragment at the start of `head`, `header_len` bytes as
 /// [`parse`](super::parse) told it, that of the whole packet, of which `payload_len` bytes follow
@@ -75,7 +76,7 @@ pub fn holds_header_chain(mut protocol: Protocol, payload: &[u8], len: usize) ->
             Protocol::FRAGMENT => FRAGMENT_HEADER_LEN,
             Protocol::TCP => return at + crate::tcp::MIN_HEADER_LEN <= len,
             Protocol::UDP => return at + crate::udp::HEADER_LEN <= len,
-            Protocol::ICMPV6 => return at + crate::icmp::HEADER_LEN <= len,
+            Protocol::ICMPV6 => return at + ICMP_HEADER_BYTES <= len,
             // Headers of other protocols have an unknown length.
             _ => return at <= len,
         };
