@@ -40,7 +40,7 @@ pub struct Definition {
     pub name: String,
     /// The question in one sentence; may be empty.
     pub question: String,
-    /// What runs, in order, each once.
+    /// The workloads, in the order in which they are given, each once.
     pub workloads: Vec<Workload>,
     /// Stacks in order; the first is the base of comparisons.
     pub stacks: Vec<String>,
@@ -50,17 +50,18 @@ pub struct Definition {
     pub own_factors: BTreeMap<Workload, Choices>,
     /// Blocks.
     pub repeats: u32,
-    /// Seed of order and ports, when given.
+    /// Seed of the order of the runs and of their ports, when given.
     pub seed: Option<u64>,
-    /// Measured stretch of a run.
+    /// Seconds of a run that are measured.
     pub duration_s: f64,
-    /// What goes before it.
+    /// Seconds of a run before the measured ones.
     pub warmup_s: f64,
-    /// Whether a run waits for the CPUs of its hosts to be near each other, and is done again when they were not.
+    /// True when a run waits until the CPUs of its hosts are near each other, and is made again
+    /// when they were not.
     pub steady_cpus: bool,
 }
 
-/// What the command line changes of a definition.
+/// Changes that the command line makes to a definition; `None` leaves what the definition says.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `--stack`.
@@ -79,7 +80,8 @@ pub struct Overrides {
     pub set: Vec<(String, Vec<String>)>,
 }
 
-/// A factor, the one that it belongs to, and a level of that with which it means something.
+/// Factors that only say how another factor works: the factor, that other one, and an example of a
+/// level of the other with which the factor means something.
 const COMPANIONS: &[(&str, &str, &str)] = &[
     ("engine_cpu", "engine", "net"),
     ("loss_run_packets", "loss_percent", "1"),
@@ -90,8 +92,8 @@ const COMPANIONS: &[(&str, &str, &str)] = &[
 const KEYS: &str = "name, question, description, workload, repeats, seed, duration_s, warmup_s, steady_cpus, factors";
 
 impl Definition {
-    /// Reads a definition; `source` names it in errors. The error is one line
-    /// with the key, the value and what is allowed.
+    /// Reads a definition; `source` names it in errors. The error is one line with the key, the
+    /// value and what is allowed.
     pub fn parse(source: &str, text: &str) -> Result<Self, Error> {
         let refuse = |why: String| Error::Refused(format!("{source}: {why}"));
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
@@ -151,7 +153,8 @@ impl Definition {
         Ok(definition)
     }
 
-    /// What belongs to the impaired path must not be asked of another.
+    /// Refuses factors and links of the impaired path where the experiment has another path, too,
+    /// and links that the impaired path cannot have.
     fn check_path(&self) -> Result<(), String> {
         for &workload in &self.workloads {
             let levels = |name| self.levels(workload, Factor::of(name).expect("it is in the list"));
@@ -181,8 +184,8 @@ impl Definition {
         Ok(())
     }
 
-    /// A factor that only says how another works must not be asked for where that other is off: it would be recorded
-    /// as a level, and change nothing.
+    /// Refuses a factor that only says how another works where that other is off: it would be
+    /// recorded as a level, and change nothing.
     fn check_companions(&self) -> Result<(), String> {
         for &workload in &self.workloads {
             // Nothing but the default, which is what both mean where nobody asks.
@@ -289,8 +292,9 @@ impl Definition {
         self.check_size()
     }
 
-    /// What is set by the command line for a stack that is not measured would change nothing. A file may name more than
-    /// the stacks that `--stack` leaves of it.
+    /// Refuses `--set` of a factor that the kernel does not know when only the kernel is measured:
+    /// it would change nothing. A file may name such factors all the same, as `--stack` can leave
+    /// the kernel alone of its stacks.
     fn check_stacks(&self, set: &[(String, Vec<String>)]) -> Result<(), String> {
         let is_vain = |factor: &Factor, levels: &[String]| {
             factor.millstream_only && levels.iter().any(|level| level != factor.default)
@@ -309,12 +313,12 @@ impl Definition {
         }
     }
 
-    /// The stacks that all its workloads can be measured on.
+    /// Returns the stacks that all its workloads can be measured on.
     fn measurable(&self) -> &'static [&'static str] {
         if self.workloads.iter().all(|workload| workload.is_routed()) { ROUTERS } else { STACKS }
     }
 
-    /// Runs of a block: one of each configuration.
+    /// Returns the number of runs of a block: one of each configuration.
     fn block_runs(&self) -> u64 {
         let of = |workload: Workload, stack: &String| {
             let factors = FACTORS.iter().filter(|factor| factor.applies(workload, stack));
@@ -325,7 +329,7 @@ impl Definition {
         self.workloads.iter().flat_map(by_stack).fold(0, u64::saturating_add)
     }
 
-    /// More runs than anybody waits for are a slip, and their plan is held in memory.
+    /// Refuses more runs than anybody waits for: they are a slip, and their plan is held in memory.
     fn check_size(&self) -> Result<(), String> {
         let (block, repeats, limit) = (self.block_runs(), self.repeats, limits::RUNS_LIMIT);
         let runs = block.saturating_mul(repeats.into());
@@ -338,20 +342,20 @@ impl Definition {
         ))
     }
 
-    /// The levels of a factor for one workload: what is asked, else its default.
+    /// Returns the levels of a factor for one workload: those that are given, else its default.
     pub fn levels(&self, workload: Workload, factor: &Factor) -> Vec<String> {
         let own = self.own_factors.get(&workload).and_then(|own| own.get(factor.name));
         let asked = own.or_else(|| self.factors.get(factor.name));
         asked.cloned().unwrap_or_else(|| vec![factor.default.to_owned()])
     }
 
-    /// True when the experiment names this factor for the workload.
+    /// Returns true when the experiment names this factor for the workload.
     pub fn names(&self, workload: Workload, factor: &str) -> bool {
         self.factors.contains_key(factor)
             || self.own_factors.get(&workload).is_some_and(|own| own.contains_key(factor))
     }
 
-    /// The definition as TOML that [`Definition::parse`] reads back.
+    /// Returns the definition as TOML that [`Definition::parse`] reads back.
     pub fn to_toml(&self) -> String {
         let Self { name, question, workloads, stacks, factors, own_factors, .. } = self;
         let quoted = |text: &str| Value::from(text).to_string();
@@ -390,7 +394,8 @@ fn words(key: &str, value: &Value) -> Result<String, String> {
     value.as_str().map(shown).ok_or_else(|| format!("key '{key}' is {value}, not a text"))
 }
 
-/// Whether an experiment may have this name.
+/// Returns true when an experiment may have this name: 1 to `NAME_LIMIT_BYTES` ASCII letters,
+/// digits, `-` and `_`.
 pub fn is_name(name: &str) -> bool {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     plain && (1..=limits::NAME_LIMIT_BYTES).contains(&name.len())

@@ -1,8 +1,8 @@
-//! Factors: what an experiment can vary, and the levels of it.
+//! Factors: the things that an experiment can vary, and the levels of each.
 
 use std::fmt;
 
-/// What a level may be.
+/// The levels that a factor allows.
 #[derive(Clone, Copy, Debug)]
 pub enum Levels {
     /// One of these words.
@@ -35,31 +35,31 @@ pub struct Factor {
     pub name: &'static str,
     /// Allowed levels.
     pub levels: Levels,
-    /// The level when nothing is said; the first word of the list for `stack`.
+    /// The level when none is given.
     pub default: &'static str,
-    /// Which workloads know it.
+    /// The workloads that know it.
     pub scope: Scope,
     /// True when it means nothing on the kernel's stack.
     pub millstream_only: bool,
-    /// True when a level other than the default means something on the impaired path alone.
+    /// True when levels other than the default mean something on the impaired path alone.
     pub needs_impaired: bool,
     /// One line for the help text.
     pub help: &'static str,
 }
 
-/// Which workloads know a factor.
+/// The workloads that know a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All.
+    /// All workloads.
     All,
-    /// All between whose hosts there is no router.
+    /// All workloads without a router between their hosts.
     Direct,
-    /// Those that name it.
+    /// The workloads that name it.
     Named,
 }
 
 impl Factor {
-    /// A factor of the workloads that name it.
+    /// Returns a factor that is known only to the workloads that name it.
     pub const fn own(
         name: &'static str,
         levels: Levels,
@@ -70,14 +70,14 @@ impl Factor {
         Self { name, levels, default, scope, millstream_only, needs_impaired, help }
     }
 
-    /// The level in its one way of writing, or `None` when it is not allowed.
+    /// Returns the level as it is always written, or `None` when it is not allowed.
     pub fn level(&self, text: &str) -> Option<String> {
         self.levels.level(text)
     }
 }
 
 impl Levels {
-    /// The level in its one way of writing, or `None` when it is not allowed.
+    /// Returns the level as it is always written, or `None` when it is not allowed.
     pub fn level(&self, text: &str) -> Option<String> {
         let number = |low: u64, high: u64| {
             let value: u64 = text.replace('_', "").parse().ok()?;

@@ -203,11 +203,11 @@ const fn impairment(
 /// The stacks that can be measured; the order is that of the default.
 pub const STACKS: &[&str] = &["kernel", "millstream"];
 
-/// What can be measured as a router: a stack, or a bare loop that moves frames between the same links.
+/// The names of all routers: a stack, or a bare loop that moves frames between the same links.
 pub const ROUTERS: &[&str] = &["kernel", "millstream", "bare"];
 
 impl Factor {
-    /// Whether this workload knows it.
+    /// Returns true when this workload knows the factor.
     pub fn is_of(&self, workload: Workload) -> bool {
         match self.scope {
             Scope::All => true,
@@ -216,12 +216,12 @@ impl Factor {
         }
     }
 
-    /// The factor of this name; `stack` is not one of them.
+    /// Returns the factor of this name. `stack` is none of them.
     pub fn of(name: &str) -> Option<&'static Factor> {
         FACTORS.iter().find(|factor| factor.name == name)
     }
 
-    /// Whether it means something for this workload on this stack.
+    /// Returns true when the factor means something for this workload on this stack.
     pub fn applies(&self, workload: Workload, stack: &str) -> bool {
         self.is_of(workload) && (!self.millstream_only || stack != "kernel")
     }

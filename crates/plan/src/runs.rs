@@ -11,13 +11,13 @@ use super::workload::Workload;
 /// One way of running: workload, stack and a level of every factor it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// What runs.
+    /// The workload.
     pub workload: Workload,
-    /// On which stack.
+    /// The name of the stack that it runs on.
     pub stack: String,
     /// Levels of the factors that the experiment names.
     pub named: BTreeMap<String, String>,
-    /// Levels of the others: the defaults.
+    /// Levels of all other factors: their defaults.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -30,24 +30,24 @@ pub struct PlannedRun {
     pub order: u32,
     /// Seed of this run.
     pub seed: u64,
-    /// What runs.
+    /// The workload, the stack and the levels.
     pub configuration: Configuration,
 }
 
 impl Configuration {
-    /// The level of a factor; its default when the factor does not apply here.
+    /// Returns the level of a factor; its default when the factor does not apply here.
     pub fn level(&self, name: &str) -> &str {
         let level = self.named.get(name).or_else(|| self.settings.get(name));
         level.map_or_else(|| Factor::of(name).map_or("", |factor| factor.default), String::as_str)
     }
 
-    /// The level of a factor whose levels are numbers; 0 for a word.
+    /// Returns the level of a factor whose levels are numbers; 0 for a word.
     pub fn number(&self, name: &str) -> u64 {
         self.level(name).parse().unwrap_or(0)
     }
 }
 
-/// Every configuration of the definition once, in the order of its text.
+/// Returns every configuration of the definition once, in the order of its text.
 fn configurations(definition: &Definition) -> Vec<Configuration> {
     let mut all: Vec<Configuration> = Vec::new();
     for &workload in &definition.workloads {
@@ -79,8 +79,8 @@ fn with(base: &Configuration, factor: &Factor, level: &str, named: bool) -> Conf
     grown
 }
 
-/// The runs of a definition in the order of their execution. The same
-/// definition and seed give the same plan on every machine.
+/// Returns the runs of a definition in the order of their execution. The same definition and seed
+/// give the same plan on every machine.
 pub fn plan(definition: &Definition, seed: u64) -> Vec<PlannedRun> {
     let configurations = configurations(definition);
     let mut random = SplitMix64(seed);
@@ -100,8 +100,8 @@ pub fn plan(definition: &Definition, seed: u64) -> Vec<PlannedRun> {
     runs
 }
 
-/// A seed that differs from start to start, for definitions without one; kept
-/// below 2^53 so that every reader of the JSON reads the same number.
+/// Returns a seed that differs from start to start, for definitions without one. It is below 2^53,
+/// so that every reader of JSON reads the same number.
 pub fn shuffle_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish() >> 11

@@ -1,4 +1,5 @@
-//! What a run is asked to do: a workload with the levels of its factors, and what that comes down to.
+//! The task of a run: a workload with the levels of its factors, and the plan of connections or
+//! sockets that follows from them.
 
 use std::collections::BTreeMap;
 
@@ -10,63 +11,65 @@ use super::workload::Workload;
 /// Payload of a datagram of [`Workload::UdpPps`].
 pub const SMALLEST_BYTES: usize = 1;
 
-/// What joins the two ends of a task.
+/// The connections or sockets that join the two ends of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// Connections for the whole run: so many on which the near host sends, and so many on which the far host does.
+    /// Connections that last for the whole run.
     Connections {
-        /// On which the near host sends.
+        /// Connections on which the near host sends.
         near_sends: usize,
-        /// On which the far host sends.
+        /// Connections on which the far host sends.
         far_sends: usize,
-        /// Small writes are sent at once (no Nagle).
+        /// True when small writes are sent at once (no Nagle).
         nodelay: bool,
     },
-    /// A connection for each transaction, which the near host opens.
+    /// A new connection for each transaction, opened by the near host.
     Calls,
-    /// So many sockets for datagrams at each end, of which some may be lost.
+    /// So many sockets for datagrams at each end. Datagrams may be lost.
     Sockets(usize),
-    /// So many sockets for datagrams of the near end, all to one of the far end, by way of a router.
+    /// So many sockets for datagrams at the near end, all of which send to one port of the far host
+    /// through a router.
     Flows(usize),
 }
 
-/// What a task counts, from which its results follow.
+/// The unit that a task counts. Its results are computed from these counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Payload that arrived.
     Bulk {
-        /// How many connections or sockets the near host sends on.
+        /// Connections or sockets on which the near host sends.
         near_sends: usize,
-        /// The same of the far host.
+        /// Connections or sockets on which the far host sends.
         far_sends: usize,
-        /// Payload of each packet, where the packets are the workload's own.
+        /// Payload bytes of each packet, where each packet is one datagram of the workload.
         datagram_bytes: Option<usize>,
     },
     /// Pairs of request and response.
     Transactions,
 }
 
-/// What a task comes down to.
+/// The connections or sockets of a task, and the unit that it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What joins the two ends.
+    /// The connections or sockets that join the two ends.
     pub joined: Joined,
-    /// What it counts, from which its results follow.
+    /// The unit that it counts. The results are computed from these counts.
     pub measure: Measure,
 }
 
-/// What is to be done: a workload with the levels of its factors.
+/// A workload with the levels of its factors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// What runs.
+    /// The workload.
     pub workload: Workload,
-    /// Levels of the factors that it knows; of one that is not there, the default.
+    /// Levels of factors that the workload knows. A factor that is missing has its default.
     levels: BTreeMap<String, String>,
 }
 
 impl Plan {
-    /// Bulk data on as many connections each way as the factor `count` and `direction` say.
+    /// Returns the plan of bulk data: the factor `count` gives the connections each way, the factor
+    /// `direction` the ways.
     fn of_streams(task: &Task, count: &str) -> Self {
         let (near_sends, far_sends) = task.each_way(task.number(count));
         Self {
@@ -75,12 +78,13 @@ impl Plan {
         }
     }
 
-    /// Whether it is of datagrams, of which some may be lost.
+    /// Returns true when the ends exchange datagrams, which may be lost.
     pub fn is_of_datagrams(self) -> bool {
         matches!(self.joined, Joined::Sockets(_) | Joined::Flows(_))
     }
 
-    /// Connections of bulk data on which the near and the far host send.
+    /// Returns the connections of bulk data on which the near and the far host send; `None` for
+    /// anything else.
     pub fn streams(self) -> Option<(usize, usize)> {
         match (self.joined, self.measure) {
             (Joined::Connections { .. }, Measure::Bulk { near_sends, far_sends, .. }) => {
@@ -90,7 +94,7 @@ impl Plan {
         }
     }
 
-    /// Sockets for datagrams that the far end binds.
+    /// Returns the number of sockets for datagrams that the far end binds; `None` for TCP.
     pub fn far_sockets(self) -> Option<usize> {
         match self.joined {
             Joined::Sockets(count) => Some(count),
@@ -99,7 +103,8 @@ impl Plan {
         }
     }
 
-    /// Connections for the whole run.
+    /// Returns the connections that last for the whole run: those on which the near host sends, and
+    /// those of the far host.
     pub fn lanes(self) -> (usize, usize) {
         match self.joined {
             Joined::Connections { near_sends, far_sends, .. } => (near_sends, far_sends),
@@ -109,7 +114,8 @@ impl Plan {
 }
 
 impl Task {
-    /// The workload with these levels; those of factors that it does not know are left out.
+    /// Returns a task with these levels. Levels of factors that the workload does not know are left
+    /// out.
     pub fn new<'a>(
         workload: Workload,
         levels: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -121,18 +127,18 @@ impl Task {
         Self { workload, levels }
     }
 
-    /// The level of a factor.
+    /// Returns the level of a factor.
     pub fn level(&self, name: &str) -> &str {
         let default = || Factor::of(name).map_or("", |factor| factor.default);
         self.levels.get(name).map_or_else(default, String::as_str)
     }
 
-    /// The level of a factor whose levels are numbers; 0 for a word.
+    /// Returns the level of a factor whose levels are numbers; 0 for a word.
     pub fn number(&self, name: &str) -> usize {
         self.level(name).parse().unwrap_or(0)
     }
 
-    /// The same with another level of a factor, if the workload knows it.
+    /// Returns the task with another level of a factor, if the workload knows the factor.
     pub fn with(mut self, name: &str, level: &str) -> Self {
         if self.workload.names(name) {
             self.levels.insert(name.to_owned(), level.to_owned());
@@ -140,7 +146,8 @@ impl Task {
         self
     }
 
-    /// Connections or sockets on which the near and the far host send, `count` of each that does, by the factor `direction`.
+    /// Returns the connections or sockets on which the near and the far host send: `count` for each
+    /// host that sends, by the factor `direction`.
     fn each_way(&self, count: usize) -> (usize, usize) {
         match self.level("direction") {
             "recv" => (0, count),
@@ -149,7 +156,7 @@ impl Task {
         }
     }
 
-    /// What it comes down to.
+    /// Returns the connections or sockets of the task, and the unit that it counts.
     pub fn plan(&self) -> Plan {
         match self.workload {
             Workload::TcpStream => Plan::of_streams(self, "streams"),
@@ -188,7 +195,7 @@ impl Task {
         }
     }
 
-    /// Refuses levels that no definition may have: of a task that comes from elsewhere.
+    /// Refuses levels that no definition may have, as a task can come from another program.
     pub fn check(&self) -> Result<(), String> {
         let name = self.workload.name();
         for (factor, level) in &self.levels {

@@ -1,4 +1,5 @@
-//! The catalogue of workloads: what each says of itself. What its two ends do is in `millstream-load`.
+//! The catalogue of workloads: name, first result and factors of each. The code of its two ends is
+//! in `millstream-load`.
 
 use millstream_record::keys;
 use serde::{Deserialize, Serialize};
@@ -42,17 +43,19 @@ pub const ALL: &[Workload] = &[
 /// Bytes of the moment that a datagram of [`Workload::Forward`] begins with.
 pub const STAMP_BYTES: usize = 8;
 
-/// All that the catalogue says of a workload.
+/// Everything that the catalogue says of a workload.
 struct Kind {
-    /// The field's name: `tcp_stream`, `tcp_rr`, ...
+    /// Its name in definitions and records: `tcp_stream`, `tcp_rr`, ...
     name: &'static str,
-    /// The key of the result that is looked at first; more of it is better.
+    /// The key of the result that is looked at first. More of it is better.
     result: &'static str,
     /// Factors that only this workload has.
     own_factors: &'static [Factor],
-    /// Names of those that it shares with some others; the factors of all need not be named.
+    /// Names of the factors that it shares with some other workloads. Factors that all workloads
+    /// have are not listed.
     factors: &'static [&'static str],
-    /// Whether its queues and engines are looked at all the time: it may go on for hours.
+    /// True when its runs sample the queues and publish the engines' counters from begin to end, as
+    /// they may last for hours.
     watched: bool,
 }
 
@@ -70,49 +73,51 @@ impl Workload {
         }
     }
 
-    /// The workload of this name.
+    /// Returns the workload of this name.
     pub fn of(name: &str) -> Option<Self> {
         ALL.iter().copied().find(|workload| workload.name() == name)
     }
 
-    /// `tcp_stream`, `tcp_rr`, ...
+    /// Returns its name in definitions and records: `tcp_stream`, `tcp_rr`, ...
     pub fn name(self) -> &'static str {
         self.kind().name
     }
 
-    /// The key of the result that is looked at first; more of it is better.
+    /// Returns the key of the result that is looked at first. More of it is better.
     pub fn result(self) -> &'static str {
         self.kind().result
     }
 
-    /// Whether its queues and engines are looked at all the time.
+    /// Returns true when its runs sample the queues and publish the engines' counters from begin to
+    /// end.
     pub fn is_watched(self) -> bool {
         self.kind().watched
     }
 
-    /// Whether a router stands between its two hosts.
+    /// Returns true when a router stands between its two hosts.
     pub fn is_routed(self) -> bool {
         self == Workload::Forward
     }
 
-    /// Factors that only this workload has.
+    /// Returns the factors that only this workload has.
     pub(crate) fn own_factors(self) -> &'static [Factor] {
         self.kind().own_factors
     }
 
-    /// Names of the factors that it shares with some others.
+    /// Returns the names of the factors that it shares with some other workloads.
     pub(crate) fn shared_factors(self) -> &'static [&'static str] {
         self.kind().factors
     }
 
-    /// Whether it names the factor as one of its own or of some.
+    /// Returns true when the factor is its own, or one that it shares with some other workloads.
     pub(crate) fn names(self, factor: &str) -> bool {
         self.shared_factors().contains(&factor)
             || self.own_factors().iter().any(|own| own.name == factor)
     }
 }
 
-/// A factor that says how the router works, where that is not the kernel.
+/// Returns a factor that says how the router works, which means nothing when the router is the
+/// kernel.
 const fn of_router(
     name: &'static str,
     levels: Levels,
