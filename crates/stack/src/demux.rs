@@ -62,7 +62,8 @@ pub(crate) fn match_rank(bound: SocketAddr, local: SocketAddr) -> Option<u8> {
     }
 }
 
-/// Whether two addresses with one port take the same packets with the same right.
+/// Returns true if sockets at these addresses would get the same packets: same port and same
+/// address.
 pub(crate) fn overlaps(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && a.ip() == b.ip()
 }
@@ -146,7 +147,7 @@ impl FlowTable {
         self.len
     }
 
-    /// Whether the table has no flow.
+    /// Returns true if the table has no flow.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -203,7 +204,7 @@ impl FlowTable {
         }
     }
 
-    /// Whether an insertion at `hash` ends with every entry within reach of its home.
+    /// Returns true if an insertion at `hash` leaves every entry within reach of its home.
     fn fits(&self, hash: u32) -> bool {
         let mut place = hash as usize & self.mask;
         let mut probe = 0;

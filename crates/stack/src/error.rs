@@ -1,4 +1,4 @@
-//! What a socket call can be refused for.
+//! Reasons why a socket call fails.
 
 use std::fmt;
 use std::io;
@@ -135,7 +135,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// What a call may wait at most, as `std::net` takes it: no time at all is refused.
+/// Checks the timeout of a call as `std::net` does: zero fails with `InvalidInput`.
 pub(crate) fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     match timeout {
         Some(Duration::ZERO) => {

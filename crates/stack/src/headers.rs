@@ -1,10 +1,10 @@
-//! Headers that are not parsed: where their fields lie, and those of a packet compared with those of its flow, which
-//! are known.
+//! Headers that are not parsed: the places of their fields, and comparison of a packet's headers
+//! with those of a known flow.
 //!
-//! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many
-//! bytes at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's
-//! segments (`engine::rx::flow_cache`) and datagrams (`engine::datagram::udp_flows`); headers are written by
-//! `engine::tcp::segment_headers`.
+//! Most header bytes are the same in all packets of a flow. They are compared under a mask, many
+//! bytes at once. The others are read where they lie, and added to a sum of the bytes that stay the
+//! same. TCP segments are recognized so (`engine::rx::flow_cache`), and datagrams
+//! (`engine::datagram::udp_flows`). Headers are written by `engine::tcp::segment_headers`.
 //!
 //! Places count from the beginning of each header.
 
@@ -23,7 +23,7 @@ pub(crate) const ETHERTYPE_AT: usize = 12;
 
 /// In an IPv4 header without options (RFC 791, 3.1).
 pub(crate) mod v4 {
-    /// Of the header and what follows.
+    /// Total length: the header and all behind it.
     pub const LENGTH_AT: usize = 2;
     pub const ID_AT: usize = 4;
     pub const PROTOCOL_AT: usize = 9;
@@ -33,7 +33,7 @@ pub(crate) mod v4 {
 
 /// In an IPv6 header (RFC 8200, 3).
 pub(crate) mod v6 {
-    /// Of what follows the header.
+    /// Payload length: all behind the header.
     pub const LENGTH_AT: usize = 4;
     pub const PROTOCOL_AT: usize = 6;
     pub const SOURCE_AT: usize = 8;
@@ -74,9 +74,10 @@ pub(crate) const fn all_but<const N: usize>(differing: &[(usize, usize)]) -> [u8
     mask
 }
 
-/// Whether `theirs` are the first bytes of `ours`, the bits of `mask` counted. All are looked at, in words of eight.
+/// Returns true if `theirs` equals the first bytes of `ours` in the bits of `mask`. Compares all
+/// bytes, in words of eight.
 ///
-/// Not for more bytes than `ours` or `mask` has, nor for fewer than eight: it does not compile then.
+/// Does not compile for more bytes than `ours` and `mask` have, or for fewer than eight.
 #[inline(always)]
 pub(crate) fn is_same<const N: usize, const OURS: usize>(
     ours: &[u8; OURS],
@@ -118,8 +119,8 @@ pub(crate) fn steady_sum(ip: &[u8]) -> u32 {
     same.map(|at| word(ip, at).unwrap_or(0)).sum()
 }
 
-/// Whether an IPv4 header verifies whose sum is `steady` without what [`steady_sum`] leaves out. `None` for no whole
-/// one.
+/// Returns true if the checksum of an IPv4 header is right, given `steady`, its [`steady_sum`].
+/// `None` if `ip` has no whole header.
 #[inline(always)]
 pub(crate) fn is_sound_v4(ip: &[u8], steady: u32) -> Option<bool> {
     let ip = ip.first_chunk::<IPV4_BYTES>()?;
@@ -136,19 +137,19 @@ pub(crate) fn pseudo_sum(ip: &[u8], is_v6: bool, protocol: ip::Protocol) -> u32 
     checksum::sum(addresses) + u32::from(u16::from(protocol.0).to_be())
 }
 
-/// What `len` bytes add to a sum over the pseudo-header.
+/// Returns what `len` bytes add to a sum over the pseudo-header.
 #[inline(always)]
 pub(crate) fn length_sum(len: usize) -> u32 {
     u32::from((len as u16).to_be())
 }
 
-/// Whether somebody who can be trusted says that the packet's checksum holds.
+/// Returns true if a trusted party says that the packet's checksum holds.
 #[inline(always)]
 pub(crate) fn is_trusted(packet: &Packet) -> bool {
     is_vouched_for(packet.meta().checksum)
 }
 
-/// Whether somebody who can be trusted says that a checksum holds.
+/// Returns true if a trusted party says that a checksum holds.
 #[inline(always)]
 pub(crate) fn is_vouched_for(checksum: Checksum) -> bool {
     match checksum {

@@ -22,8 +22,9 @@
 //!
 //! With `tcp::Config::fast_open` a listener takes data with the SYN and a connect sends it (RFC 7413).
 //!
-//! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`]. With the
-//! feature `tracing`, TCP connections tell a `tracing` subscriber of their states, losses, time-outs and drops.
+//! [`Limits`] bound the work and memory of an engine; drops are counted by reason in
+//! [`EngineStats`]. With the feature `tracing`, TCP connections tell a `tracing` subscriber of
+//! their states, losses, time-outs and drops.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

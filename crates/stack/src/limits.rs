@@ -1,4 +1,4 @@
-//! What an engine holds at most, and what happens there.
+//! Limits of an engine: each bounds what it holds, and says what happens at the bound.
 
 use crate::Error;
 use crate::tuning::Tuning;
@@ -23,8 +23,9 @@ pub struct Limits {
     /// ([`crate::Error::Limit`]), and a SYN, or the last step of a handshake, is dropped and
     /// counted.
     pub connections: usize,
-    /// Of these, ones that peers of one source have opened: of one IPv4 address, or one IPv6 network of 64 bits. A
-    /// further SYN, or last step of a handshake, is dropped and counted ([`crate::DropReason::SourceLimit`]).
+    /// Connections that peers of one source have opened: of one IPv4 address, or one IPv6 network
+    /// of 64 bits. A further SYN, or last step of a handshake, is dropped and counted
+    /// ([`crate::DropReason::SourceLimit`]).
     pub connections_per_source: usize,
     /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans).
     /// One of a sample gives way that has nothing to deliver, or has not got on for a second, or
@@ -71,7 +72,7 @@ pub struct Limits {
     /// Multicast groups that UDP sockets are in, all sockets, links and groups together
     /// ([`UdpHandle::join_group`](crate::UdpHandle::join_group)). A further join is refused.
     pub groups: usize,
-    /// What only tests and measurements change.
+    /// Numbers that only tests and measurements change.
     #[doc(hidden)]
     pub tuning: Tuning,
 }

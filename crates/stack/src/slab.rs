@@ -18,7 +18,8 @@ struct Slot<T> {
 
 const CHUNK: usize = 64;
 
-/// What a slot takes beside its value: generation, presence, and its place in the list of free ones.
+/// Bytes that a slot takes beside its value: generation, presence, and its place in the list of
+/// free ones.
 pub const SLOT_OVERHEAD_BYTES: usize = 12;
 
 impl<T> Slab<T> {
@@ -42,7 +43,7 @@ impl<T> Slab<T> {
         self.limit
     }
 
-    /// Whether one more value would be refused.
+    /// Returns true if one more value would be refused.
     pub fn is_full(&self) -> bool {
         self.len >= self.limit
     }

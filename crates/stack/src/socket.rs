@@ -1,4 +1,4 @@
-//! What sockets are called and what happens to them.
+//! Names of sockets, and the events that happen to them.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(u64);
 
-/// What a socket is.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SocketKind {
@@ -26,7 +26,7 @@ impl SocketId {
         Self((kind as u64) << 62 | ((generation & 0x3fff_ffff) as u64) << 32 | slot as u64)
     }
 
-    /// What the socket is.
+    /// Returns the kind of the socket.
     pub fn kind(self) -> SocketKind {
         match self.0 >> 62 {
             0 => SocketKind::Tcp,
@@ -47,7 +47,7 @@ impl SocketId {
     }
 }
 
-/// What changed on a socket since its last event: edges, which may be stale when they are looked at.
+/// Changes of a socket since its last event: edges, which may be stale when they are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// A connection to accept, data or a datagram to read, or the end of the stream.
@@ -130,7 +130,7 @@ impl EventQueue {
 pub struct SocketInfo {
     /// Its name.
     pub id: SocketId,
-    /// What it is.
+    /// Its kind.
     pub kind: SocketKind,
     /// Its own address.
     pub local: SocketAddr,

@@ -21,7 +21,7 @@ macro_rules! stages {
         impl Stage {
             /// All stages, in the order of a packet's way.
             pub const ALL: &'static [Stage] = &[$(Stage::$variant,)*];
-            /// How many there are.
+            /// The number of stages.
             pub const COUNT: usize = Self::ALL.len();
 
             /// A short stable name, for tables and files.
@@ -60,7 +60,7 @@ stages! {
     Sleep = "sleep",
 }
 
-/// What was seen of one stage.
+/// Time and work counted in one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageTime {
     /// Nanoseconds in all timed turns.
@@ -157,7 +157,7 @@ impl StageTimes {
         self.turns
     }
 
-    /// What was seen of `stage`.
+    /// Returns the time and work counted in `stage`.
     pub fn of(&self, stage: Stage) -> StageTime {
         self.times[stage as usize]
     }
@@ -225,7 +225,7 @@ impl Histogram {
         all.filter(|&(_, n)| n != 0)
     }
 
-    /// How many values lay in each bucket.
+    /// Returns the number of values in each bucket.
     pub fn buckets(&self) -> &[u64; Self::BUCKETS] {
         &self.buckets
     }

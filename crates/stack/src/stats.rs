@@ -1,4 +1,4 @@
-//! What an engine counted since it began.
+//! Counters of an engine since it began.
 
 use std::fmt;
 use std::sync::Arc;
@@ -142,16 +142,16 @@ impl MemoryPressure {
     }
 }
 
-/// What the queues of an engine hold of memory ([`Inspect::memory_use`](crate::Inspect::memory_use)).
+/// Memory that the queues of an engine hold ([`Inspect::memory_use`](crate::Inspect::memory_use)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// How short memory is.
+    /// The state of memory: enough, short or critical.
     pub pressure: MemoryPressure,
-    /// Bytes that queues hold now, frames and what stands around them.
+    /// Bytes that queues hold now: frames, and the memory around them.
     pub held_bytes: usize,
     /// The most that they held.
     pub held_most_bytes: usize,
-    /// What they may hold at most.
+    /// The most bytes that they may hold.
     pub limit_bytes: usize,
     /// Times that memory became short.
     pub times_pressed: u64,
@@ -164,7 +164,7 @@ pub struct ListenerStats {
     pub half_open: usize,
     /// Connections that wait to be accepted.
     pub ready: usize,
-    /// As many may wait.
+    /// The most that may wait.
     pub backlog: usize,
     /// SYNs that arrived, without those sent again for an unfinished handshake.
     pub syns: u64,
@@ -195,15 +195,17 @@ pub struct LinkInfo {
     pub mtu: usize,
     /// Its link address; zero where it has none.
     pub mac: MacAddr,
-    /// What was asked for and not had, and what its interface has become since, one sentence each.
+    /// Sentences that say which wishes for the link failed, and how its interface has changed
+    /// since.
     pub notes: Vec<String>,
     /// Its interface is down, as far as the link knows: it may come up again.
     pub is_down: bool,
     /// Why the engine uses it no more, if so ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub error: Option<Arc<LinkError>>,
-    /// What only links of its kind are and count ([`Link::details`](crate::link::Link::details)).
+    /// Names and values that only links of its kind have
+    /// ([`Link::details`](crate::link::Link::details)).
     pub details: Vec<(&'static str, u64)>,
-    /// What it counted.
+    /// Its counters.
     pub stats: LinkStats,
 }
 
@@ -399,7 +401,7 @@ pub struct WakeStats {
     pub sleeps: u64,
 }
 
-/// What was written and did not reach its peer, as far as its peer has acknowledged.
+/// Written data that did not reach its peer, as far as the peer has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
     /// TCP connections that ended before all that was written on them, and their end, was acknowledged.
@@ -415,7 +417,7 @@ impl Undelivered {
         self.bytes += bytes;
     }
 
-    /// What came after `before`.
+    /// Returns the data that was added after `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         let Self { connections, bytes } = before;
         Self { connections: self.connections - connections, bytes: self.bytes - bytes }
@@ -427,7 +429,7 @@ impl Undelivered {
         Self { connections: self.connections + connections, bytes: self.bytes + bytes }
     }
 
-    /// Whether all has arrived.
+    /// Returns true if all data has arrived.
     pub fn is_none(&self) -> bool {
         self.connections == 0
     }

@@ -87,7 +87,7 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// Never later than the first deadline in the slot; exact unless that timer has left it.
     earliest: [[u64; SLOTS]; LEVELS],
-    /// What [`Wheel::next_deadline`] answers, in ticks; `u64::MAX` when nothing is armed.
+    /// The answer of [`Wheel::next_deadline`], in ticks; `u64::MAX` when nothing is armed.
     next: u64,
     elapsed: u64,
     /// Level and number of the slot that a budget has ended in: what is left there comes before all others.
@@ -138,8 +138,9 @@ impl Wheel {
         self.armed
     }
 
-    /// Whether timer `id` is armed for `deadline` or earlier. Callers use it to leave a timer that has
-    /// only moved later where it is: it fires once too early for its owner, who then arms it again.
+    /// Returns true if timer `id` is armed for `deadline` or earlier. Callers use it to leave a
+    /// timer in place whose deadline has only moved later: it fires too early once, and its owner
+    /// then arms it again.
     #[inline]
     pub fn covers(&self, id: u32, deadline: Instant) -> bool {
         match self.nodes.get(id as usize) {
@@ -272,13 +273,14 @@ impl Wheel {
         (self.next != u64::MAX).then(|| Instant::from_nanos(self.next << TICK_SHIFT))
     }
 
-    /// Whether [`next_deadline`](Self::next_deadline) has come.
+    /// Returns true if [`next_deadline`](Self::next_deadline) has come.
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         self.next <= now.as_nanos() >> TICK_SHIFT
     }
 
-    /// What [`next_deadline`](Self::next_deadline) answers in nanoseconds; `u64::MAX` when nothing is armed.
+    /// Returns [`next_deadline`](Self::next_deadline) in nanoseconds; `u64::MAX` when nothing is
+    /// armed.
     #[inline]
     pub fn next_ns(&self) -> u64 {
         if self.next == u64::MAX { u64::MAX } else { self.next << TICK_SHIFT }

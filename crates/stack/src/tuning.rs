@@ -9,7 +9,7 @@ use millstream_link::sys;
 /// one beyond the socket limit.
 pub const DEMUX_PROBES: usize = 48;
 
-/// What tests and measurements change; each field says what gives way.
+/// Numbers that only tests and measurements change; each field says what gives way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Tuning {
@@ -53,10 +53,11 @@ pub struct Tuning {
     /// super-segments. A share ends with a whole one. A zero-copy
     /// write ([`zero_copy_bytes`](Self::zero_copy_bytes)) may take two of the longest that its link takes.
     pub write_turn_bytes: usize,
-    /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
-    /// of them have as much within [`WRITE_ROUND`]. The longer one goes on, the less often a peer has read
-    /// everything, sleeps, and has to be woken; what a send buffer does not hold at once waits for another turn, so that
-    /// those with more room would be written to more.
+    /// Largest grant to one waiting writer, even beyond what a turn has. Sized so that all waiting
+    /// writers get as much within [`WRITE_ROUND`]. The longer one writer goes on, the less often
+    /// its peer has read everything, sleeps, and has to be woken. A grant larger than the room in
+    /// the send buffer waits for another turn, so that connections with more room would be written
+    /// to more.
     pub write_share_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
     /// to put received payload straight there,
@@ -65,12 +66,13 @@ pub struct Tuning {
     /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a
     /// packet when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
     pub zero_copy_bytes: usize,
-    /// How long such a write waits for ACKs at most, so that it need not copy what they are for: for each MiB that it
-    /// brings, and at once. Not where round trips take longer, and not while anybody else has something to do. Zero:
-    /// never.
+    /// The longest time that such a write waits for ACKs, instead of copying what is not
+    /// acknowledged yet: in all for each MiB that it writes, and at one time. It does not wait
+    /// where round trips take longer, or while others have work. Zero: it never waits.
     pub zero_copy_wait: Duration,
-    /// What the receive windows of several busy connections have together beyond what the path carries; each has 256
-    /// KiB at least. 12 MiB, or a fifth of that cache.
+    /// Bytes that the receive windows of several busy connections may have together beyond what
+    /// their paths carry; each has 256 KiB at least. A fifth of the last-level cache, 12 MiB at
+    /// most.
     pub windows_bytes: usize,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
@@ -176,21 +178,22 @@ pub const NO_PORT_PAUSE: Duration = Duration::from_millis(100);
 /// Orphans that give way at once, at most, as another connection becomes one.
 pub const ORPHANS_TURN: usize = 4;
 
-/// What several connections have under way within a machine passes its caches between being written and being read, and
-/// then is written to again: so much of the last cache, which others use, too, as one part in so many. 32 MiB (EPYC) are
-/// not enough for 16, which streams at 0.6 to 0.8 of the rate that 6 have; 480 (Xeon) are, and there fewer cost more
-/// interrupts.
+/// The part of the last-level cache, one in so many, that data of several connections within a
+/// machine may take. It passes the cache as it is written and as it is read, and then its memory is
+/// written again; others use the cache too. With 32 MiB (EPYC), 16 MiB under way reach 0.6 to 0.8
+/// of the rate that 6 MiB reach; 480 MiB (Xeon) hold 16, and there fewer cost more interrupts.
 pub const UNDER_WAY_CACHE_PART: usize = 5;
 
-/// As much as that, but at most `most`, and 1 MiB at least.
+/// Returns that part of the cache in bytes, but at most `most`, and 1 MiB at least.
 fn under_way_bytes(most: usize) -> usize {
     let part = sys::last_cache_bytes().map_or(most, |bytes| bytes / UNDER_WAY_CACHE_PART);
     part.clamp(1 << 20, most)
 }
 
-/// What a segment counts of a turn's budget at least. With the default budget of 512 KiB a turn sends some
-/// 64 packets of the wire's size, as many as it takes from a link: they are received while they are still
-/// in the processor's cache, and answers do not outrun what they answer.
+/// Least number of bytes that a segment counts in a turn's budget. With the default budget of 512
+/// KiB a turn sends some 64 packets of the wire's size, as many as it takes from a link: they are
+/// received while they are still in the processor's cache, and answers do not outrun what they
+/// answer.
 pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 
 /// Least share that a connection in line is granted, as far as [`Tuning::write_turn_bytes`] has it: four
@@ -198,9 +201,10 @@ pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 /// its memory used again, before the next has its turn.
 pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
 
-/// How long a round of all who stand in line takes at most at the rate at which they write, as far as none has less than
-/// [`WRITE_SHARE_BYTES`]: a peer's delayed ACKs go by a timer of 40 ms, which fires for whoever comes again later. As
-/// shares end with whole super-segments, a round is shorter.
+/// The longest time of a round of all waiting writers, at the rate at which they write, as long as
+/// none gets less than [`WRITE_SHARE_BYTES`]: a peer's delayed ACK goes out by a timer of 40 ms,
+/// which fires for a connection that is served later. As shares end with whole super-segments, a
+/// round is shorter.
 pub const WRITE_ROUND: Duration = Duration::from_millis(40);
 
 /// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
@@ -234,7 +238,8 @@ pub const ZERO_COPY_COPY_BYTES: usize = 512 * 1024;
 /// For so much that is lent a write may wait for as long as it may wait at once ([`Tuning::zero_copy_wait`]).
 pub const ZERO_COPY_WAIT_KIB: u64 = 1024;
 
-/// What a look counts at least while a write waits for ACKs, in ns, whatever the clock says.
+/// Least time in nanoseconds that one look for ACKs counts while a write waits, whatever the clock
+/// says.
 pub const ZERO_COPY_LOOK_NS: u64 = 200;
 
 /// A write up to this size on a connection with nothing unsent waits for others only where one before it does.
@@ -247,7 +252,8 @@ pub const STREAMS_TURN: usize = 256;
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 
-/// Those of all sockets together. The others go on in the next turn, in the order of asking.
+/// Datagrams that all these sockets together send. The others go on in the next turn, in the order
+/// of asking.
 pub const DATAGRAMS_TURN: usize = 256;
 
 /// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been
@@ -279,9 +285,9 @@ pub const DAD_TRANSMITS: u8 = 1;
 /// announcements of one.
 pub const DAD_RETRANS_TIMER: Duration = Duration::from_secs(1);
 
-/// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
-/// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
-/// woken is still awaited; polling that proves vain ends by itself.
+/// Default time for which an engine looks for work before it sleeps. Longer than it takes to wake a
+/// thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
+/// woken is still awaited. An engine that polls in vain stops doing so by itself.
 pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(50);
 
 /// After this long without work an engine gives the pool's free memory back to the system, unless another
@@ -306,7 +312,7 @@ pub const DEMAND_PAUSE: Duration = Duration::from_millis(250);
 /// Connections looked at in one turn, under memory pressure, for what they can give back.
 pub const RECLAIM_CONNECTIONS: usize = 64;
 
-/// How long after all were looked at, and had nothing to give back.
+/// Pause after all were looked at and had nothing to give back.
 pub const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where memory is critical a connection is reset when its peer has moved too little for so long, those with most beyond
@@ -349,10 +355,11 @@ pub const FAST_OPEN_RESETS: usize = 1_024;
 /// acknowledges something within this time.
 pub const LINGER_STALL: Duration = Duration::from_secs(5);
 
-/// How often it looks what is left meanwhile, connection by connection.
+/// Pause between two looks at what is left to deliver then, connection by connection.
 pub const LINGER_LOOK: Duration = Duration::from_millis(20);
 
-/// How long it waits, when all is delivered, for peers to end their sides, and for datagrams to leave.
+/// The longest time that it waits, when all is delivered, for peers to end their sides, and for
+/// datagrams to leave.
 pub const GOODBYE: Duration = Duration::from_millis(500);
 
 /// Destinations whose path MTU is remembered for datagrams, and as many for echo replies.
@@ -361,7 +368,7 @@ pub const PATH_MTUS: usize = 512;
 /// So many of these share a place in the table; one of them gives way by chance.
 pub const PATH_MTUS_TOGETHER: usize = 4;
 
-/// How long it is (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).
+/// The time for which it is remembered (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).
 pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Room left before a finished frame, for what a link puts in front of it.

@@ -5,13 +5,13 @@ use millstream_packet::Instant;
 
 use super::Clock;
 
-/// How long the counter is gone by after a look at the system's clock.
+/// Nanoseconds for which the counter is used after a look at the system's clock.
 const GOOD_NS: u64 = 1_000_000;
 
-/// Between looks how far apart the counter's rate is measured.
+/// Nanoseconds between the two looks by which the counter's rate is measured.
 const RATE_NS: std::ops::RangeInclusive<u64> = GOOD_NS..=1_000_000_000;
 
-/// Most ticks that a look takes which was not interrupted: some hundreds of nanoseconds.
+/// Most ticks that an uninterrupted look takes: some hundreds of nanoseconds.
 const LOOK_TICKS: u64 = 1000;
 
 /// Most by which two measured rates differ, as a part of them.

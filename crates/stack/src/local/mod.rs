@@ -63,7 +63,7 @@ impl std::fmt::Debug for Stack {
     }
 }
 
-/// What the handles of one engine have in common.
+/// State that all handles of one engine share.
 struct Shared {
     engine: RefCell<Engine>,
     /// Sockets of which the handle was dropped while somebody had the engine.
@@ -145,10 +145,10 @@ impl Stack {
     /// each stream in order, and before all that a read of it gives from now on. One copy less than a read after
     /// an event, however many streams there are.
     ///
-    /// What else comes (small packets, data out of order or of other streams, ends and errors, and data behind others
-    /// that were not read yet) is told by `events` as ever. At most as much is taken at once as `memory` holds: 256 KiB
-    /// are a good size, less than 64 KiB fit no super-segment. What lies in `memory` outside the pieces is of no
-    /// meaning.
+    /// All else (small packets, data out of order or of other streams, ends and errors, and data
+    /// behind others that were not read yet) is told by `events` as ever. One call takes at most as
+    /// many bytes as `memory` has: 256 KiB are a good size, and less than 64 KiB fit no
+    /// super-segment. Bytes of `memory` outside the pieces have no meaning.
     ///
     /// ```no_run
     /// # use std::io::Read;
@@ -325,7 +325,7 @@ impl Stack {
     }
 }
 
-/// What who waits does next.
+/// The next step of a call that waits.
 enum Step {
     /// Asks whether there is something.
     Look,
@@ -333,7 +333,7 @@ enum Step {
     Turn(Option<Duration>),
 }
 
-/// What `result` has; `None` where it would have to wait.
+/// Returns the value of `result`; `None` if the call would have to wait.
 fn unless_it_blocks<T>(result: Result<T, Error>) -> io::Result<Option<T>> {
     match result {
         Err(Error::WouldBlock) => Ok(None),

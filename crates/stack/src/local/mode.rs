@@ -1,4 +1,4 @@
-//! How long the calls of a socket wait.
+//! Settings of a socket that say if its calls wait, and for how long.
 
 use std::cell::Cell;
 use std::io;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::error::nonzero;
 
-/// Of one call.
+/// The setting of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mode {
     pub nonblocking: bool,
     pub timeout: Option<Duration>,
 }
 
-/// Of a socket's calls that read, or that write; at first, they wait as long as it takes.
+/// The setting of a socket's reads, or of its writes; at first, calls wait as long as it takes.
 #[derive(Default)]
 pub struct Modes(Cell<Mode>);
 

@@ -63,7 +63,7 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// Whether `accept` returns at once when there is no connection.
+    /// Makes `accept` return at once, with `WouldBlock`, when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.mode.set_nonblocking(nonblocking);
         Ok(())
@@ -290,34 +290,34 @@ impl TcpStream {
         Ok(self.stack.engine().tcp(self.id).urgent()?)
     }
 
-    /// Whether [`Stack::wait_read`] may take its data, into the memory given there. Off at first.
+    /// Lets [`Stack::wait_read`] take its data, into the memory given there, or not. Off at first.
     pub fn set_wait_read(&self, on: bool) -> io::Result<()> {
         Ok(self.stack.engine().tcp(self.id).set_wait_read(on)?)
     }
 
-    /// Whether reads and writes return at once when they would block.
+    /// Makes reads and writes return at once, with `WouldBlock`, instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.read_mode.set_nonblocking(nonblocking);
         self.write_mode.set_nonblocking(nonblocking);
         Ok(())
     }
 
-    /// How long a read waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a read waits before it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.read_mode.set_timeout(timeout)
     }
 
-    /// How long a read waits at most.
+    /// Returns the longest time that a read waits.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.read_mode.get().timeout)
     }
 
-    /// How long a write waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a write waits before it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.write_mode.set_timeout(timeout)
     }
 
-    /// How long a write waits at most.
+    /// Returns the longest time that a write waits.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.write_mode.get().timeout)
     }

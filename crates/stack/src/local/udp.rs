@@ -163,13 +163,14 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).set_traffic_class(class)?)
     }
 
-    /// Whether it may send to broadcast addresses; see
+    /// Allows it to send to broadcast addresses, or not; see
     /// [`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast).
     pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_broadcast(may)?)
     }
 
-    /// Who may cut what it sends; see [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation).
+    /// Sets who may fragment its datagrams; see
+    /// [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation).
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_fragmentation(fragmentation)?)
     }
@@ -200,34 +201,36 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).set_group_link(link)?)
     }
 
-    /// Whether sockets here get what it sends to their groups; see [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
+    /// Lets sockets of this engine get what it sends to their groups, or not; see
+    /// [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
     pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_group_loop(loops)?)
     }
 
-    /// Whether calls return at once when they would block.
+    /// Makes calls return at once, with `WouldBlock`, instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.read_mode.set_nonblocking(nonblocking);
         self.write_mode.set_nonblocking(nonblocking);
         Ok(())
     }
 
-    /// How long a receive waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a receive waits before it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.read_mode.set_timeout(timeout)
     }
 
-    /// How long a receive waits at most.
+    /// Returns the longest time that a receive waits.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.read_mode.get().timeout)
     }
 
-    /// How long a send waits at most for room on the link; then it fails with `WouldBlock`, and nothing was sent.
+    /// Sets the longest time that a send waits for room on the link. Then it fails with
+    /// `WouldBlock`, and nothing was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.write_mode.set_timeout(timeout)
     }
 
-    /// How long a send waits at most.
+    /// Returns the longest time that a send waits.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.write_mode.get().timeout)
     }
@@ -237,7 +240,7 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).take_error().map(io::Error::from))
     }
 
-    /// How much memory received datagrams may hold.
+    /// Sets the memory in bytes that received datagrams may hold.
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_limit(limit_bytes)?)
     }

@@ -74,14 +74,15 @@ impl Datagrams {
         count
     }
 
-    /// What became of what was sent before: it is told, and no datagram behind it is lost for that.
+    /// Reports the error of an earlier send to the application once; the datagrams behind it still
+    /// go out.
     fn note_error(&mut self, engine: &mut Engine) {
         if let Some(error) = engine.udp(self.id).take_error() {
             self.shared.set_passing_error(error);
         }
     }
 
-    /// Whether something is left that was written.
+    /// Returns true while written datagrams wait in the tx ring.
     fn has_unsent(&self) -> bool {
         !self.tx.is_empty()
     }

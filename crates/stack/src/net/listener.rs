@@ -32,7 +32,7 @@ impl std::fmt::Debug for TcpListener {
     }
 }
 
-/// What all clones of a listener are.
+/// State that all clones of a listener share.
 struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
@@ -139,7 +139,7 @@ impl TcpListener {
         Ok((TcpStream::new(handle, parts), peer))
     }
 
-    /// Whether `accept` returns at once when there is no connection.
+    /// Makes `accept` return at once, with `WouldBlock`, when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())

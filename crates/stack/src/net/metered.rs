@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millstream_packet::Packet;
 use millstream_packet::ring::{Consumer, Producer, spsc};
 
-/// What keeps memory from others while it lies in a ring.
+/// An item that holds memory while it lies in a ring.
 pub trait Held {
-    /// How much, in bytes.
+    /// Returns the memory it holds, in bytes.
     fn held_bytes(&self) -> usize;
 }
 
@@ -64,7 +64,7 @@ struct Counter {
     told: Arc<Told>,
 }
 
-/// What one end writes, off the cache lines (in pairs, as prefetched) of what the other does.
+/// A byte counter that one end writes, on cache lines of its own (in pairs, as prefetched).
 #[derive(Default)]
 #[repr(align(128))]
 struct Told(AtomicU64);
@@ -85,8 +85,8 @@ pub struct Giver<T> {
 }
 
 impl<T: Held> Giver<T> {
-    /// Whether another item may be put in; if not, `stalled` is set. Either who takes sees that after it has made room,
-    /// or the room is seen here.
+    /// Returns true if another item fits; otherwise sets `stalled`. Either the taker sees `stalled`
+    /// after it has made room, or this call sees the room.
     pub fn has_room_or_stalls(&self, stalled: &AtomicBool) -> bool {
         if self.has_room() {
             return true;
@@ -95,8 +95,8 @@ impl<T: Held> Giver<T> {
         self.has_room()
     }
 
-    /// Whether another item may be put in. What was taken is a sequentially consistent load, and the ring is looked at
-    /// behind it: it has the room of all that this tells of.
+    /// Returns true if another item fits. The taken bytes are read by a sequentially consistent
+    /// load, and the ring after them: each item counted as taken has left its place.
     pub fn has_room(&self) -> bool {
         let inside = self.given.bytes.wrapping_sub(self.taken.0.load(Ordering::SeqCst));
         inside < self.limit.bytes() && self.ring.len() < self.ring.capacity()
@@ -107,12 +107,13 @@ impl<T: Held> Giver<T> {
         usize::try_from(self.limit.bytes()).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Whether something is inside.
+    /// Returns true if the ring has an item.
     pub fn has_some(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Puts an item in; whether the ring was empty. Without a place it comes back; memory is not asked for here.
+    /// Puts an item in; returns true if the ring was empty. Gives the item back when the ring has
+    /// no place; the memory limit is not checked here.
     pub fn push(&mut self, item: T) -> Result<bool, T> {
         let held = item.held_bytes();
         let was_empty = self.ring.push(item)?;
@@ -138,15 +139,16 @@ impl<T: Held> Taker<T> {
         Some(item)
     }
 
-    /// Whether no more than half of what is allowed is inside, in items and in memory. Only then is a giver that waits
-    /// worth waking: woken for each item's room, on the same core above all, it is switched to for one at a time.
+    /// Returns true while at most half of the limit is inside, in items and in memory. Only then is
+    /// a waiting giver woken: if it were woken for the room of each item, the CPU would switch to
+    /// it for one item at a time.
     pub fn is_half_empty(&self) -> bool {
         // What was taken and not yet told to be given is inside a negative number of bytes.
         let inside = self.given.0.load(Ordering::Relaxed).wrapping_sub(self.taken.bytes) as i64;
         2 * self.ring.len() <= self.ring.capacity() && 2 * inside <= self.limit.bytes() as i64
     }
 
-    /// Whether nothing is inside.
+    /// Returns true if the ring has no item.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }

@@ -55,13 +55,14 @@ pub struct Placement {
     /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was made with
     /// ([`Engine::set_idle_latency`]).
     pub idle_latency: Option<Duration>,
-    /// How long at most what was written is seen through to its peers when the engine ends ([`Stack::shutdown`]).
+    /// The longest time for which unsent data is still delivered to its peers when the engine ends
+    /// ([`Stack::shutdown`]).
     pub linger: Option<Duration>,
     /// Under which name other processes see the engine, in place of what it was made with ([`LiveConfig`]).
     pub live: Option<LiveConfig>,
 }
 
-/// What the application's side reaches the engine by.
+/// The application's way to the engine: calls, sets of sockets with work, the waker.
 pub(crate) struct Door {
     calls: Mutex<Vec<Call>>,
     has_calls: AtomicBool,
@@ -75,7 +76,8 @@ pub(crate) struct Door {
     pub(crate) pool: Pool,
     stop: AtomicBool,
     ended: AtomicBool,
-    /// How long connections are seen through at the end, in nanoseconds; [`NO_LINGER`]: as long as peers take something.
+    /// The time for which connections are still served at the end, in nanoseconds; [`NO_LINGER`]:
+    /// as long as peers take something.
     linger_ns: AtomicU64,
 }
 
@@ -101,7 +103,7 @@ impl Door {
         }
     }
 
-    /// How long connections are seen through at the end, if that is set.
+    /// Returns the time for which connections are still served at the end, if one is set.
     fn linger(&self) -> Option<Duration> {
         match self.linger_ns.load(Ordering::SeqCst) {
             NO_LINGER => None,
@@ -114,7 +116,7 @@ impl Door {
         self.linger_ns.store(ns, Ordering::SeqCst);
     }
 
-    /// Whether the engine's thread must not sleep.
+    /// Returns true if the engine's thread must not sleep.
     fn is_busy(&self) -> bool {
         self.has_calls.load(Ordering::SeqCst)
             || !self.streams.is_empty()
@@ -130,8 +132,9 @@ impl Door {
         }
     }
 
-    /// What is told to who found no frame or view. Only an engine lets the pool grow, between turns, and one that sleeps
-    /// does not know that it should.
+    /// Returns the error for a call that found no frame or view. Wakes the engine when the pool
+    /// wants to grow: only an engine lets it grow, between turns, and a sleeping one does not know
+    /// of the need.
     #[cold]
     pub(crate) fn exhausted(&self) -> Error {
         if self.pool.growth_wanted() {
@@ -174,7 +177,7 @@ impl Door {
 pub(crate) struct Handle {
     pub(crate) door: Arc<Door>,
     thread: Mutex<Option<JoinHandle<Undelivered>>>,
-    /// What it had not delivered when it ended.
+    /// The data that the engine had not delivered when it ended.
     undelivered: OnceLock<Undelivered>,
 }
 

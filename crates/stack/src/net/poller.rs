@@ -52,7 +52,7 @@ impl Entries {
         self.free.pop().unwrap_or(self.list.len())
     }
 
-    /// What has happened to a socket since this was last asked, if anything has.
+    /// Takes the events of a socket since the last call; `None` if there are none.
     fn news(&self, index: u32) -> Option<(usize, Readiness)> {
         let (token, shared) = self.list.get(index as usize)?;
         let news = shared.news.swap(0, Ordering::AcqRel);

@@ -1,9 +1,10 @@
-//! Who is told that no link leads to its peer any more.
+//! Tells sockets that no link leads to their peer any more.
 //!
-//! The kernel keeps such an error and tells it when the connection times out, which one that only reads never does: the
-//! interface may come back, or another route. Here a link that has failed, or was removed, does not come back, so who
-//! waits is told at once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection),
-//! as a link may be added that leads there.
+//! The kernel keeps such an error and reports it when the connection times out, which never happens
+//! to one that only reads: the interface may come back, or another route. Here a link that failed
+//! or was removed does not come back, so a waiting call gets the error at once, and once. The
+//! socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection), as a link may be added
+//! that leads there.
 
 use super::shared::{CONNECTED, CUT_READ, CUT_WRITE, Shared};
 use super::worker::Worker;
@@ -12,17 +13,17 @@ use crate::{Error, SocketId, SocketKind};
 /// Slots whose sockets are looked at between two turns.
 const LOOKS: usize = 64;
 
-/// Whether a link leads to a socket's peer.
+/// State of a socket that tells if a link leads to its peer.
 #[derive(Default)]
 pub struct Reach {
     is_cut: bool,
-    /// Who reads is to be told that none does, behind all that has come.
+    /// After the queued data, readers get the error.
     is_due: bool,
 }
 
 impl Reach {
-    /// None does any more, or one does again; true when what has come is to be handed over, and then
-    /// [`end`](Self::end) follows.
+    /// Notes that no link leads there any more, or that one does again. Returns true when received
+    /// data has to be handed over now; then [`end`](Self::end) follows.
     fn note(&mut self, is_cut: bool, shared: &Shared) -> bool {
         let has_changed = std::mem::replace(&mut self.is_cut, is_cut) != is_cut;
         match is_cut {
@@ -34,7 +35,7 @@ impl Reach {
         is_cut && has_changed
     }
 
-    /// All that has come is handed over.
+    /// All received data is handed over: readers get the error now, if one is due.
     #[inline]
     pub fn end(&mut self, shared: &Shared) {
         if self.is_due {

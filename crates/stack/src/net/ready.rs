@@ -44,8 +44,8 @@ impl ReadySet {
         true
     }
 
-    /// Whether the set may have a number: false means that nothing was added before this call, in the
-    /// single order of all sequentially consistent operations.
+    /// Returns true if the set has no number. False may be stale; true means that nothing was added
+    /// before this call, in the single order of all sequentially consistent operations.
     pub fn is_empty(&self) -> bool {
         self.top.load(Ordering::SeqCst) == 0
     }

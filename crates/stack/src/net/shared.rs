@@ -1,4 +1,4 @@
-//! What an application's socket and the engine's side of it share besides their rings.
+//! State that an application's socket and the engine's side of it share besides their rings.
 //!
 //! ```text
 //!                 application's thread(s)               engine's thread
@@ -76,7 +76,7 @@ pub struct Shared {
     error: OnceLock<Error>,
     passing: Mutex<Option<Error>>,
     pub wishes: AtomicU8,
-    /// What a block is to hold, 0 for frames; a hint.
+    /// The best size of a block in bytes, 0 for frames; a hint.
     pub bulk_bytes: AtomicUsize,
     pub rx_stalled: AtomicBool,
     pub tx_stalled: AtomicBool,
@@ -88,8 +88,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether the engine has waited for room in the rx side since it was last told. What left the ring was told by a
-    /// sequentially consistent store.
+    /// Takes the mark that the engine waits for room in the rx ring; returns true if it was set.
+    /// The caller has published what it took from the ring by a sequentially consistent store.
     pub fn takes_stall(&self) -> bool {
         self.rx_stalled.load(Ordering::SeqCst) && self.rx_stalled.swap(false, Ordering::SeqCst)
     }
@@ -142,13 +142,14 @@ impl Shared {
         self.state.fetch_and(!(CUT_READ | CUT_WRITE), Ordering::AcqRel);
     }
 
-    /// What a call is told that reads or writes (`side`), and would have to wait.
+    /// Takes the error `NetworkDown` for a call that reads or writes (`side`) and would have to
+    /// wait, if it is due.
     pub fn take_cut(&self, side: u32) -> Option<Error> {
         let was_cut = self.has(side) && self.state.fetch_and(!side, Ordering::AcqRel) & side != 0;
         was_cut.then_some(Error::NetworkDown)
     }
 
-    /// Whether there is an error to tell.
+    /// Returns true if there is an error to report.
     pub fn has_error(&self) -> bool {
         self.has(PASSING_ERROR) || self.error.get().is_some()
     }
@@ -171,7 +172,7 @@ impl Shared {
         self.tell_poller(READABLE);
     }
 
-    /// Who writes may find what it had to wait for.
+    /// Wakes a writer, as what it waited for may be there, and tells the poller.
     pub fn writable(&self) {
         self.writer.ring();
         self.tell_poller(WRITABLE);

@@ -32,22 +32,22 @@ pub struct Side<T> {
     others: AtomicU32,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 struct Turn<T> {
     value: T,
-    /// Threads in the queue; those that were woken and have not the lock yet are of them.
+    /// Threads in the queue, including those that were woken and do not have the lock yet.
     queued: u32,
-    /// Whether somebody keeps watch.
+    /// True while a thread keeps watch.
     is_watched: bool,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tried<R> {
     Done(R),
     /// There is nothing to be had, or no room.
     Blocked,
-    /// It could go on, and lets those go first who wait. It has got on by something.
+    /// It could go on, but lets waiting threads go first. It has made some progress.
     GivesWay,
 }
 
@@ -75,7 +75,7 @@ impl<T> Side<T> {
         result
     }
 
-    /// Whether other threads wait for what this one has in its hands.
+    /// Returns true while other threads wait for this side.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.others.load(Ordering::Relaxed) != 0
@@ -194,7 +194,8 @@ impl<T> Side<T> {
         (turn, deadline.is_none_or(|deadline| StdInstant::now() < deadline))
     }
 
-    /// What it guards is plain data, which is whole even if a holder panicked.
+    /// Locks. A poisoned lock is taken too: the value is plain data, which is whole even if a
+    /// holder panicked.
     #[inline]
     fn lock(&self) -> Held<'_, T> {
         match self.turn.try_lock() {
@@ -231,7 +232,7 @@ mod loom_tests {
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
 
-    /// What an engine has given, and how much of it threads have taken.
+    /// Counts of what an engine has given, and of how much of it threads have taken.
     struct Socket {
         given: AtomicUsize,
         taken: Side<usize>,

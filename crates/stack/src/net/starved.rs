@@ -21,7 +21,7 @@ const TOLD_AT_ONCE: usize = 64;
 /// See [`TOLD_AT_ONCE`].
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Those that have asked and were not told yet, longest first.
+/// Streams that asked for frames and were not told yet, longest first.
 #[derive(Default)]
 pub(super) struct Starved {
     line: VecDeque<SocketId>,
@@ -33,7 +33,7 @@ impl Starved {
         self.line.push_back(id);
     }
 
-    /// How long the engine may sleep for their sake, if any wait.
+    /// Returns the time after which the engine must wake for them; `None` if none waits.
     pub fn rest(&self) -> Option<Duration> {
         (!self.line.is_empty()).then_some(PAUSE)
     }

@@ -23,21 +23,23 @@ pub const RING_PACKETS: usize = 64;
 /// Bytes of one packet that goes through a ring.
 pub const PACKET_BYTES: usize = 65_536;
 
-/// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be
-/// cold when it is sent: what the connection keeps and what is under way go through the same second-level cache.
+/// Bytes of memory that packets in the tx ring may hold, plus one packet; a write waits beyond.
+/// More would have left the second-level cache when it is sent: what the connection keeps and what
+/// is under way go through it too.
 pub const TX_RING_BYTES: u64 = 512 << 10;
 
 /// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
 /// window.
 pub const RX_RING_BYTES: u64 = 2 << 20;
 
-/// That of all tx rings together, as far as none has less than [`TX_RING_LEAST_BYTES`]: what many have in theirs is
-/// cold, and memory that the system clears first.
+/// The limit of all tx rings together, as far as each has at least [`TX_RING_LEAST_BYTES`]: with
+/// many streams, data in the rings leaves the cache, and lies in fresh memory that the system
+/// clears first.
 const TX_RINGS_BYTES: u64 = 8 << 20;
 /// See [`TX_RINGS_BYTES`].
 const TX_RING_LEAST_BYTES: u64 = 256 << 10;
 
-/// That of either ring where memory is short, and where it is critical.
+/// The limit of either ring while memory is short. While it is critical: [`CRITICAL_RING_BYTES`].
 const PRESSED_RING_BYTES: u64 = 16 << 10;
 /// See [`PRESSED_RING_BYTES`].
 const CRITICAL_RING_BYTES: u64 = 2 * FRAME_HELD_BYTES as u64;
@@ -74,7 +76,7 @@ pub(super) struct Stream {
     pub(super) reach: Reach,
 }
 
-/// How much the rings of all streams may hold each.
+/// The memory limits of the rings of each stream.
 pub(super) struct RingLimits {
     tx: Limit,
     rx: Limit,
@@ -87,8 +89,9 @@ impl Default for RingLimits {
 }
 
 impl RingLimits {
-    /// So many streams share what tx rings have; less where memory is short. What a ring has no room for stays with the
-    /// application, or in the connection, whose window it closes.
+    /// Divides the limit of all tx rings among `streams` streams; all rings get less while memory
+    /// is short. Data without room in a ring stays with the application, or in the connection,
+    /// whose window it closes.
     pub fn share(&self, streams: usize, pressure: MemoryPressure) {
         let (tx, rx) = match pressure {
             MemoryPressure::None => {
@@ -248,19 +251,19 @@ impl Stream {
         }
     }
 
-    /// Whether the application that lets go has left something unread, wherever it lies.
+    /// Returns true if the application closes without having read all data, wherever that lies.
     fn leaves_unread(&self, wishes: u8, engine: &mut Engine) -> bool {
         wishes & UNREAD != 0
             || self.rx.has_some()
             || matches!(engine.tcp(self.id).peek(&mut [0]), Ok(1..))
     }
 
-    /// Something that was written is not the connection's yet.
+    /// Returns true while written data has not reached the connection.
     pub(super) fn has_unwritten(&self) -> bool {
         self.pending.is_some() || !self.tx.is_empty()
     }
 
-    /// What has come goes to who reads, unless nobody will.
+    /// Hands received data to the reader, unless the application has closed.
     pub(super) fn hand_over(&mut self, engine: &mut Engine) {
         if !self.closing {
             self.carry_in(engine);
@@ -321,7 +324,8 @@ impl Stream {
         self.shared.set_state(WRITE_END);
     }
 
-    /// What was written and is not the connection's goes; how many bytes were thrown away so far.
+    /// Discards written data that has not reached the connection. Returns the bytes discarded so
+    /// far.
     pub(super) fn throw_away(&mut self) -> u64 {
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
             self.refused_bytes += packet.len() as u64;
@@ -329,7 +333,7 @@ impl Stream {
         self.refused_bytes
     }
 
-    /// What was written and is not the connection's, by the memory that it holds.
+    /// Returns the memory, in bytes, of written data that has not reached the connection.
     pub(super) fn unwritten_bytes(&self) -> u64 {
         self.tx.inside_bytes() + self.pending.as_ref().map_or(0, Packet::len) as u64
     }

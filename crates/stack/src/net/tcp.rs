@@ -42,7 +42,7 @@ impl std::fmt::Debug for TcpStream {
     }
 }
 
-/// What all clones of a stream are.
+/// State that all clones of a stream share.
 pub(super) struct Inner {
     pub(super) handle: Arc<Handle>,
     pub(super) id: SocketId,
@@ -63,7 +63,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Whether something has come; then `current` has it.
+    /// Returns true if data has come; then `current` has it.
     #[inline]
     fn has_some(&mut self) -> bool {
         if self.current.is_none() {
@@ -72,12 +72,12 @@ impl Reading {
         self.current.is_some()
     }
 
-    /// Whether an attempt would find something.
+    /// Returns true if a read would find data.
     fn is_ready(&self) -> bool {
         self.current.is_some() || !self.ring.is_empty()
     }
 
-    /// What `current` has, cut to `max` bytes.
+    /// Takes the packet in `current`, cut to `max` bytes.
     fn take_packet(&mut self, max: usize, door: &Door) -> Result<Option<Packet>, Error> {
         let Some(mut packet) = self.current.take() else { return Ok(None) };
         if packet.len() > max {
@@ -247,7 +247,7 @@ impl TcpStream {
         Tried::of(self.inner.shared.take_cut(side).map(|error| Err(error.into())))
     }
 
-    /// What a read is told where nothing comes any more.
+    /// Returns the result of a read when no more data comes: the orderly end, or an error.
     #[cold]
     fn end<R: Default>(&self) -> io::Result<R> {
         if self.inner.shared.has(ORDERLY_END) {
@@ -290,13 +290,14 @@ impl TcpStream {
         tx.run(&shared.writer, || timeouts.to_write(), is_ready, put)
     }
 
-    /// What a write is told where none is taken any more.
+    /// Returns the error of a write when the connection takes no more.
     #[cold]
     pub(super) fn refusal(&self) -> Error {
         self.inner.shared.take_error().unwrap_or(Error::BrokenPipe)
     }
 
-    /// Whether the tx side takes another packet now; an error where it will take none any more.
+    /// Returns true if the tx side takes another packet now; fails where it will take none any
+    /// more.
     fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
         match self.inner.shared.has(WRITE_END) {
             true => Err(self.refusal()),
@@ -304,7 +305,7 @@ impl TcpStream {
         }
     }
 
-    /// Whether it stands, and no write waits for frames.
+    /// Returns true if the connection is established and no write waits for frames.
     fn takes(&self) -> bool {
         let shared = &self.inner.shared;
         shared.has(CONNECTED) && !shared.has(STARVED)
@@ -442,28 +443,28 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Whether reads and writes return at once when they would block.
+    /// Makes reads and writes return at once, with `WouldBlock`, instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 
-    /// How long a read waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a read waits before it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.timeouts.read.set(timeout)
     }
 
-    /// How long a read waits at most.
+    /// Returns the longest time that a read waits.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.inner.timeouts.read.get())
     }
 
-    /// How long a write waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a write waits before it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.timeouts.write.set(timeout)
     }
 
-    /// How long a write waits at most.
+    /// Returns the longest time that a write waits.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.inner.timeouts.write.get())
     }

@@ -1,8 +1,10 @@
-//! How long the calls of a socket wait. What is set holds from the next call that must wait on, also while one waits.
+//! The times that the calls of a socket wait. A new setting holds from the next call that has to
+//! wait.
 //!
-//! An engine's thread waits for no engine. For its own that would be for ever; for another, that one may be about to
-//! wait for this one, or for what only this one's packets bring. So no engines can come to wait for each other in a
-//! circle, and which calls are refused depends on no timing.
+//! The thread of an engine may not wait for any engine. For its own it would wait for ever; another
+//! one may be about to wait for this one, or for packets that only this one delivers. So engines
+//! cannot come to wait for each other in a circle, and which calls are refused depends on no
+//! timing.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +16,7 @@ use super::waiter::deadline;
 use crate::Error;
 use crate::error::nonzero;
 
-/// Of one socket; at first, calls wait as long as it takes.
+/// The times of one socket; at first, calls wait as long as it takes.
 #[derive(Default)]
 pub struct Timeouts {
     nonblocking: AtomicBool,
@@ -22,12 +24,12 @@ pub struct Timeouts {
     pub write: Timeout,
 }
 
-/// What a call waits at most.
+/// The longest time that a call waits; `None` is no limit.
 #[derive(Default)]
 pub struct Timeout(Mutex<Option<Duration>>);
 
 impl Timeouts {
-    /// Whether calls return at once when they would block.
+    /// Makes calls return at once instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }

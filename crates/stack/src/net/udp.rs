@@ -41,7 +41,7 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
-/// What all clones of a socket are.
+/// State that all clones of a socket share.
 struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
@@ -133,8 +133,9 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// Whether it may send to broadcast addresses; see
-    /// [`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast). It holds for what is sent after it.
+    /// Allows it to send to broadcast addresses, or not; see
+    /// [`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast). Holds for datagrams sent
+    /// after the call.
     pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
@@ -144,8 +145,9 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// Who may cut what it sends; see [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation). It holds
-    /// for what is sent after it.
+    /// Sets who may fragment its datagrams; see
+    /// [`UdpHandle::set_fragmentation`](crate::UdpHandle::set_fragmentation). Holds for datagrams
+    /// sent after the call.
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
@@ -430,7 +432,8 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// Whether sockets here get what it sends to their groups; see [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
+    /// Lets sockets of this engine get what it sends to their groups, or not; see
+    /// [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
     pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
@@ -440,34 +443,35 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// Whether calls return at once when they would block.
+    /// Makes calls return at once, with `WouldBlock`, instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 
-    /// How long a receive waits at most; then it fails with `WouldBlock`.
+    /// Sets the longest time that a receive waits before it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.timeouts.read.set(timeout)
     }
 
-    /// How long a receive waits at most.
+    /// Returns the longest time that a receive waits.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.inner.timeouts.read.get())
     }
 
-    /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing
-    /// was sent.
+    /// Sets the longest time that a send waits for room in the ring to the engine. Then it fails
+    /// with `WouldBlock`, and nothing was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.timeouts.write.set(timeout)
     }
 
-    /// How long a send waits at most.
+    /// Returns the longest time that a send waits.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.inner.timeouts.write.get())
     }
 
-    /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).
+    /// Sets the memory in bytes that received datagrams may hold, beside those already in the ring
+    /// (256, and 1 MiB).
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.udp(id).set_limit(limit_bytes))??)

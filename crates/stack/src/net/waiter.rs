@@ -33,7 +33,7 @@ thread_local! {
     static WOKE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread has woken another since it last asked.
+/// Returns true if the calling thread has woken another since its last call.
 pub fn take_woke() -> bool {
     WOKE.replace(false)
 }

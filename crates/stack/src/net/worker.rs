@@ -40,7 +40,7 @@ pub struct Worker {
     pub(super) sweep: Sweep,
     pub(super) starved: Starved,
     pub(super) ring_limits: RingLimits,
-    /// What streams that are gone could not hand to their connections.
+    /// Data that closed streams could not hand to their connections.
     pub(super) refused: Undelivered,
     /// Streams whose applications have left something to do, by slot.
     pub(super) due_streams: VecDeque<u32>,
@@ -287,7 +287,8 @@ impl Worker {
         }
     }
 
-    /// What streams and connections have still to deliver. What lies in rings counts by the memory that it holds.
+    /// Returns the data that streams and connections have still to deliver. Data in rings counts by
+    /// the memory that it holds.
     fn to_deliver(&self) -> Undelivered {
         let (mut left, _) = self.engine.inspect().to_deliver();
         for stream in self.streams.iter().flatten().filter(|stream| stream.has_unwritten()) {

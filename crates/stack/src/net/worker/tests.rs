@@ -1,4 +1,4 @@
-//! How much of a turn a socket gets, and what its rings hold.
+//! Tests of a socket's share of a turn, and of what its rings hold.
 
 use super::*;
 use crate::net::shared::{CUT_WRITE, LOOK_AGAIN};
