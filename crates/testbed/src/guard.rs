@@ -79,13 +79,13 @@ fn end_all() {
     }
 }
 
-/// How a worker is started: this program with these arguments, followed by
-/// the number of the starting process.
+/// The command line of a worker: this program with these arguments, followed by the number of the
+/// starting process.
 #[derive(Clone, Debug)]
 pub struct WorkerProgram {
     /// The program.
     pub path: PathBuf,
-    /// What makes it a worker.
+    /// Arguments that make the program a worker.
     pub arguments: Vec<String>,
 }
 

@@ -102,7 +102,7 @@ impl Path {
     }
 }
 
-/// What the two hosts are to be like.
+/// The hosts and links that are to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct HostsConfig {
     /// Largest IP packet of the links, bytes.
@@ -111,20 +111,21 @@ pub struct HostsConfig {
     pub offload: bool,
     /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to the kernel.
     pub super_segment_bytes: Option<u32>,
-    /// What joins them.
+    /// The link or the router between the two hosts.
     pub between: Between,
 }
 
-/// What joins the two hosts when they are set up.
+/// The link or the router between the two hosts when they are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
-    /// Nothing: a worker or the runner makes the devices.
+    /// No link: a worker or the runner makes the devices.
     Nothing,
     /// A veth pair that joins the kernels.
     Veth,
     /// A third host.
     Router {
-        /// Whether a veth pair joins it to each of the two; else it makes TAP devices there itself.
+        /// True for a veth pair from the router to each of the two; else the router makes TAP
+        /// devices there itself.
         veth: bool,
     },
 }
@@ -132,11 +133,11 @@ pub enum Between {
 /// The interfaces of all hosts at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Of the near host.
+    /// Interfaces of the near host.
     pub near: Vec<Interface>,
-    /// Of the far host.
+    /// Interfaces of the far host.
     pub far: Vec<Interface>,
-    /// Of the router.
+    /// Interfaces of the router.
     pub router: Vec<Interface>,
 }
 
@@ -259,7 +260,7 @@ impl Hosts {
         &self.settings
     }
 
-    /// What was asked of the hosts and not had, for people.
+    /// Returns a sentence for each thing that was asked of the hosts and is not so.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -281,7 +282,7 @@ impl Hosts {
 }
 
 impl HostsConfig {
-    /// Whether this link is a veth pair.
+    /// Returns true when this link is a veth pair.
     fn is_veth(&self, path: Path) -> bool {
         match path {
             Path::Veth => true,

@@ -7,7 +7,7 @@ use millstream_record::PathProof;
 use crate::hosts::Counters;
 use crate::limits;
 
-/// What the applications say they moved, over the whole life of the run.
+/// Bytes that the applications say they moved, over the whole life of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// Payload bytes that arrived at the far host.

@@ -1,4 +1,4 @@
-//! What ends an experiment before its end: a flag that signals raise.
+//! A flag that signals raise, and that ends an experiment early.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,13 +1,14 @@
-//! Settings of this machine that are changed for a while, and put back whatever happens.
+//! Settings of this machine that are changed for a while, and are put back in any case.
 //!
-//! What a file under `/proc/sys` holds is written to a journal, and the journal to the disk, before the file is changed. The
-//! journal puts all back when it is dropped. Of an owner that was killed the next start puts it back, or `millstream undo`:
-//! [`put_back_of_the_dead`]. A journal of an earlier boot is removed, for its settings have gone with that boot; one of
-//! another network namespace stays as long as anybody is in that.
+//! The value of a setting is written to a journal, and the journal to the disk, before the setting
+//! is changed. The journal puts everything back when it is dropped. If its owner was killed, the
+//! next start puts it back, or `millstream undo`: [`put_back_of_the_dead`]. A journal of an earlier
+//! boot is removed, for its settings have gone with that boot. A journal of another network
+//! namespace stays as long as a process is in that namespace.
 //!
-//! A journal is read of its user alone ([`OwnFolder`]). And whatever one says, nothing is written
-//! but a file that the kernel has for the settings that are changed here, and nothing asked of an
-//! interface whose name is none.
+//! Only journals of the same user are read ([`OwnFolder`]). Whatever a journal says, nothing is
+//! written but files of the kernel whose settings are changed here, and nothing is asked of an
+//! interface whose name no interface can have.
 
 #![expect(
     clippy::disallowed_methods,
@@ -58,14 +59,14 @@ struct Change {
     what: What,
 }
 
-/// What was changed.
+/// The kind of a setting that was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum What {
-    /// What a file holds.
+    /// The content of a file.
     #[default]
     File,
-    /// Offload features of an interface: those that were off.
+    /// Offload features of an interface: those that were off before.
     Offload,
     /// Packets of an interface's receive and transmit rings.
     Rings,
@@ -289,7 +290,8 @@ pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// Whether the process lives that a file is named after.
+/// Returns true while the process lives whose number the file's name begins with, and for a name
+/// without a number.
 fn is_being_written(name: &str) -> bool {
     let pid = name.split_once('-').and_then(|(pid, _)| pid.parse().ok());
     pid.is_none_or(|pid| ProcessIdentity::of(pid).is_ok())

@@ -1,4 +1,4 @@
-//! What a killed run could leave behind, and its removal at the next start.
+//! The processes that a killed run could leave behind, and their end at the next start.
 //!
 //! Namespaces and links live in processes ([`crate::namespace`]) and workers
 //! die with the process that started them, so normally nothing is left. Should
@@ -61,7 +61,7 @@ fn is_zombie(pid: u32) -> bool {
     stat_after_name(pid).is_ok_and(|rest| rest.starts_with('Z') || rest.starts_with('X'))
 }
 
-/// What a marker file says.
+/// The content of a marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     label: String,

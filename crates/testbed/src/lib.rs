@@ -1,6 +1,8 @@
-//! Where runs are made: hosts in network namespaces, impaired paths between them, and what is put back after them.
+//! The hosts of runs in network namespaces, impaired paths between them, and the journal that puts
+//! back what they change.
 //!
-//! What changes the machine stands in a journal first, so that whoever comes next puts it back.
+//! Each change of the machine is written to a journal first, so that the next start can put it
+//! back.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

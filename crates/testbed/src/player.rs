@@ -16,24 +16,25 @@ use crate::interrupt::Interrupt;
 /// Longest sleep, so that an interrupt between two looks is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// A capture on its way out.
+/// A capture that is being sent.
 pub struct Player {
     /// The capture.
     pub replay: Replay<std::fs::File>,
-    /// Where it goes.
+    /// The link that it is sent on.
     pub link: Box<dyn Link>,
     pool: Pool,
     to: Option<MacAddr>,
-    /// What is due, as it was captured.
+    /// Packets that are due, as they were captured.
     read: PacketBatch,
-    /// A super-segment of it, to be sent as the segments that went over the wire.
+    /// A super-segment of `read`, to be sent as the segments that went over the wire.
     cutting: Option<Segmenter>,
-    /// What is ready to be sent.
+    /// Packets that are ready to be sent.
     waiting: PacketBatch,
 }
 
 impl Player {
-    /// Of `replay` on `link`, with the Ethernet destination `to` written into every packet, if there is one.
+    /// Returns a player of `replay` on `link`, which writes the Ethernet destination `to` into
+    /// every packet, if there is one.
     pub fn new(
         replay: Replay<std::fs::File>,
         link: Box<dyn Link>,

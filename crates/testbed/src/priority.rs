@@ -15,8 +15,10 @@ pub fn raise(pid: Option<u32>) -> Result<(), String> {
     setpriority_process(pid, HIGH).map_err(|errno| format!("nice {HIGH}: {errno}"))
 }
 
-/// Whether this process may, and it would help; else why not. Where sessions are groups of the scheduler a nice value counts
-/// inside its session alone (sched(7), autogroup): against others it would seem to make no difference.
+/// Succeeds when this process may raise priorities and that would help; else the error says why
+/// not. Where each session is a group of the scheduler, a nice value counts inside its session
+/// alone (sched(7), autogroup): against processes of other sessions it would seem to make no
+/// difference.
 pub fn may_raise() -> Result<(), String> {
     let grouped = millstream_foreign::read("/proc/sys/kernel/sched_autogroup_enabled");
     let grouped = grouped.is_ok_and(|text| is_on(&text));

@@ -1,4 +1,4 @@
-//! What this process may do, and how an ordinary user gets hosts of his own.
+//! The rights of this process, and how an ordinary user gets hosts of their own.
 
 use std::fs;
 use std::io;

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::namespace::Namespace;
 
-/// Who hands on.
+/// The program in the third host that forwards packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Router {
     /// The kernel of the third host.
     Kernel,
-    /// A stack in a process there, with the router's addresses.
+    /// A stack in a process there, which has the router's addresses.
     Stack,
     /// A loop that has no address and changes no packet: each host takes the other's network for its own.
     Bare,

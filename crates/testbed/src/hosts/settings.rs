@@ -18,17 +18,18 @@ const OTHERS: &[&str] = &["core/optmem_max", "core/somaxconn"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings(BTreeMap<String, String>);
 
-/// What a host has, and what not.
+/// The settings of a host after those of the user were written to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Had {
     /// Values in force, as `sysctl.net.ipv4.tcp_rmem`.
     pub facts: Vec<(String, String)>,
-    /// Settings that the user has and the host has not, each as a sentence's end.
+    /// Settings that the host did not take, with the value that it has instead, each as the end of
+    /// a sentence.
     pub refused: Vec<String>,
 }
 
 impl Settings {
-    /// Those of the calling thread's namespace that can be set in another.
+    /// Returns the settings of the calling thread's namespace that can be set in another.
     pub fn here() -> Self {
         Self::of(Path::new(ROOT))
     }

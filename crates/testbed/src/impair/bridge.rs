@@ -13,16 +13,16 @@ use millstream_record::error::Error;
 use crate::interrupt::Interrupt;
 use crate::limits;
 
-/// What went one way.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// What the faults did.
+    /// Counters of the faults.
     pub faults: FaultStats,
     /// Packets handed to the other device.
     pub passed_packets: u64,
-    /// Bytes of them, link headers included.
+    /// Bytes of the packets that were handed to the other device, link headers included.
     pub passed_bytes: u64,
-    /// Packets on their way now.
+    /// Packets that are on their way now.
     pub held: usize,
 }
 
@@ -123,7 +123,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
         sleep(ends, pool, (now, most), Some(wake)).map_err(Error::host("wait for packets"))
     }
 
-    /// What went from `a` to `b`, and back.
+    /// Returns the counters of the way from `a` to `b`, and of the way back.
     pub fn ways(&self) -> (Way, Way) {
         let (_, forth) = self.a.fault_stats();
         let (_, back) = self.b.fault_stats();
@@ -139,7 +139,8 @@ impl<A: Link, B: Link> Bridge<A, B> {
     }
 }
 
-/// What a link counted, and what came for it when it had failed.
+/// Returns the counters of the link itself. Packets that came after the link had failed are those
+/// that its fault wrapper counted.
 fn without_faults<L: Link>(end: &Fault<L>) -> LinkStats {
     let closed = DropCause::Closed.index();
     let mut stats = end.inner().stats();
@@ -177,7 +178,7 @@ pub fn sleep(
     poll(&mut entries, Some(most)).map(drop)
 }
 
-/// What matters of a link before a sleep.
+/// The part of a link that [`sleep`] needs.
 pub trait Sleeper {
     fn prepare(&mut self) -> bool;
     fn deadline(&self) -> Option<Instant>;

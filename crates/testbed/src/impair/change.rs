@@ -20,7 +20,7 @@ pub const KEYS: [&str; 10] = [
     "queue",
 ];
 
-/// How long a packet that is to be overtaken waits, unless that is said.
+/// Time that a packet which is to be overtaken waits, unless another is given.
 const REORDER_BY: Duration = Duration::from_millis(1);
 
 /// One fault, set to something.
@@ -28,7 +28,7 @@ const REORDER_BY: Duration = Duration::from_millis(1);
 pub enum Change {
     /// Time that every packet takes.
     Delay(Duration),
-    /// Up to so much more.
+    /// Up to so much time beyond the delay.
     Jitter(Duration),
     /// Chance of loss.
     Loss(f64),
@@ -36,7 +36,7 @@ pub enum Change {
     Burst(f64, f64),
     /// Chance that a packet is held back for others to overtake.
     Reorder(f64),
-    /// For how long.
+    /// Time that a packet is held back for.
     ReorderBy(Duration),
     /// Chance that a packet comes twice.
     Duplicate(f64),
@@ -46,7 +46,7 @@ pub enum Change {
     Rate(u64),
     /// Memory of the packets that wait for the rate, in bytes.
     Queue(usize),
-    /// How many packets wait for the rate, whatever their memory.
+    /// Packets that wait for the rate, whatever their memory.
     QueuePackets(usize),
 }
 

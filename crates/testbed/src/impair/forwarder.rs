@@ -47,10 +47,10 @@ impl Forwarder {
         Ok(Self { stopping, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Ends the path and tells what went forth and back.
+    /// Ends the path and returns the counters of the way forth and of the way back.
     ///
     /// # Errors
-    /// What ended the path before.
+    /// The error that ended the path before.
     pub fn stop(mut self) -> Result<(Way, Way), Error> {
         self.end().unwrap_or_else(|| Err(Error::Worker("the path has ended twice".to_owned())))
     }

@@ -1,8 +1,8 @@
 //! Two TAP devices joined by a path with faults: a netem for machines without it.
 //!
-//! What the kernel sends into one device comes out of the other after loss, delay, jitter, reordering,
-//! duplication, corruption and a rate limit, in each direction as asked, from a seed. The devices end
-//! with the process, in whatever way it ends.
+//! A packet that the kernel sends into one device comes out of the other after loss, delay, jitter,
+//! reordering, duplication, corruption and a rate limit. Each direction has its own faults; their
+//! chance comes from a seed. The devices end with the process, in whatever way it ends.
 
 mod bridge;
 mod change;
@@ -39,7 +39,7 @@ pub struct EndConfig {
 }
 
 impl EndConfig {
-    /// What is wrong with the name, when something is.
+    /// Refuses a name that no device can have.
     fn check(&self) -> Result<(), Error> {
         let name = &self.name;
         let fits = (1..=limits::INTERFACE_NAME_BYTES).contains(&name.len());
@@ -103,7 +103,7 @@ pub fn pool() -> Result<Pool, Error> {
         .map_err(|error| Error::host("get memory for packets")(io::Error::other(error)))
 }
 
-/// What the kernel dropped at a device.
+/// A reader of the packets that the kernel dropped at a device.
 pub struct KernelDrops {
     name: String,
     counters: Option<Netlink>,
