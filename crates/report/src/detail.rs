@@ -46,8 +46,8 @@ fn ends<'a>(runs: &[&'a RunRecord]) -> Vec<&'a RunRecord> {
     both.into_iter().flatten().map(|(_, run)| *run).collect()
 }
 
-/// How many each of several lists may have, so that all together have `room` at most: lists that are shorter leave theirs to
-/// the others.
+/// Returns the number of entries that each of several lists may have, so that all together have at
+/// most `room`. Shorter lists leave the rest of their share to the others.
 pub(super) fn each(sizes: &[usize], room: usize) -> usize {
     let mut sizes = sizes.to_vec();
     sizes.sort_unstable();

@@ -29,14 +29,15 @@ pub(super) fn sentences(model: &Model<'_>) -> Vec<String> {
     all
 }
 
-/// Whether the cases differ in nothing but the cause.
+/// Returns true when the cases differ in nothing but the cause.
 fn is_off(off: &Case<'_>, on: &Case<'_>) -> bool {
     let mut expected = on.factors.clone();
     expected.insert(FACTOR.to_owned(), OFF.to_owned());
     off.workload == on.workload && off.factors == expected
 }
 
-/// What is compared: what waiting is felt in first.
+/// Returns the table that is compared: of latency, else of transactions, else of throughput, as
+/// waiting is felt in this order.
 fn leading<'c>(case: &'c Case<'_>) -> Option<&'c Table> {
     [keys::LATENCY_P50, keys::TRANSACTIONS, keys::THROUGHPUT]
         .into_iter()
@@ -91,7 +92,7 @@ fn unsound(on: &[&RunRecord], off: &[&RunRecord], level: &str) -> Option<String>
     })
 }
 
-/// Whether CPUs were kept to `level` or less in the run.
+/// Returns true when CPUs were kept to an idle latency of `level` microseconds or less in the run.
 fn in_force(run: &RunRecord, level: &str) -> bool {
     let us = |text: &str| text.parse::<f64>().ok();
     let in_force = run.environment.get("idle_latency.in_force_us").and_then(us);

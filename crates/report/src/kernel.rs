@@ -1,4 +1,5 @@
-//! What BPF programs counted, as text: who sends cross-calls, who waits for locks, latencies, what the probe cost.
+//! Counts of BPF programs, as text: senders of cross-calls, threads that wait for locks, latencies,
+//! the cost of the probe.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -40,7 +40,8 @@ fn first_level<'m, 'a>(
     (first.factors.get(factor) != case.factors.get(factor)).then_some(first)
 }
 
-/// What a case of one row is compared with in the table: where one factor varies, the case of its first level.
+/// Returns the comparison of a case that has one row with the case of the factor's first level;
+/// `None` unless exactly one factor varies.
 pub(super) fn comparison(model: &Model<'_>, case: &Case<'_>, table: &Table) -> Option<Comparison> {
     let ([row], 1) = (&case.rows[..], case.factors.len()) else { return None };
     let base = first_level(model, case, case.factors.keys().next()?)?;

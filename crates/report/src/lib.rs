@@ -1,4 +1,4 @@
-//! What the runs of an experiment say: text for the terminal, JSON lines, and one HTML page.
+//! The report of an experiment's runs: text for the terminal, JSON lines, and one HTML page.
 //!
 //! All three show the same numbers: they are computed once, in [`Report::new`], and written by the
 //! same functions.

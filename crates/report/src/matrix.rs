@@ -17,7 +17,7 @@ const WITHIN: f64 = 0.95;
 /// One result over all cases that differ in numeric factors only.
 #[derive(Debug, Serialize)]
 pub(super) struct Matrix {
-    /// What the cases have in common: the workload and factors that are not numbers.
+    /// The workload and the factors that are not numbers, which all cases have in common.
     pub(super) heading: String,
     /// The result.
     pub(super) metric: String,
@@ -25,7 +25,8 @@ pub(super) struct Matrix {
     pub(super) head: Vec<String>,
     /// A line for each case, as long as `head`.
     pub(super) lines: Vec<Vec<Entry>>,
-    /// What the compared rows come to, each over all cases.
+    /// For each compared row, the number of its cases, and of those in which it is no worse than
+    /// the base.
     pub(super) counts: Vec<Count>,
 }
 
@@ -87,7 +88,7 @@ fn of_family(heading: &str, cases: &[&Case<'_>]) -> Vec<Matrix> {
 struct Family<'m, 'a> {
     cases: &'m [&'m Case<'a>],
     metric: &'m Metric,
-    /// Of the largest median of all.
+    /// The scale of the largest median of all.
     scale: Scale,
     /// Numeric factors: the first columns.
     factors: Vec<&'m str>,
@@ -210,7 +211,8 @@ impl<'m, 'a> Family<'m, 'a> {
         Some(case.cells(table)[at].comparison.filter(Comparison::is_supported)?.ratio)
     }
 
-    /// Whether the row is no worse than the base; `None` when there is nothing to compare.
+    /// Returns true when the row is no worse than the base; `None` when there is nothing to
+    /// compare.
     fn holds(&self, case: &Case<'a>, row: &str) -> Option<bool> {
         if !self.by_ratio() {
             let runs = |row: &str| {

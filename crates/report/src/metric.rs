@@ -1,4 +1,4 @@
-//! What the results are called and which of them come first.
+//! The names and the order of results.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -39,7 +39,7 @@ pub(super) struct Case<'a> {
     pub(super) rows: Vec<Row<'a>>,
     pub(super) tables: Vec<Table>,
     bootstrap: Bootstrap,
-    /// Whether the first row is what the others are compared with.
+    /// True when the other rows are compared with the first.
     has_base: bool,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Model<'a> {
         rows.flat_map(|row| &row.group.apart).copied()
     }
 
-    /// Whether the numbers have the run in them.
+    /// Returns true when the numbers of the report include the run.
     pub(super) fn counts(&self, run: &RunRecord) -> bool {
         self.counted.contains(run.id.as_str())
     }
@@ -319,7 +319,7 @@ impl Case<'_> {
         })
     }
 
-    /// Whether a row is compared with the base in this result.
+    /// Returns true when a row is compared with the base in this result.
     pub(super) fn compares(&self, table: &Table) -> bool {
         match &table.medians[..] {
             [Some(base), others @ ..] if self.has_base && *base > 0.0 => {

@@ -45,7 +45,8 @@ fn shares<'a>(row: &Row<'a>) -> Vec<(&'a str, f64)> {
     shares
 }
 
-/// What was dropped at each place of a run. Where no datagram was lost, it was none: hosts say a little of themselves.
+/// Returns the packets that were dropped at each place of a run. Where no datagram was lost it
+/// returns nothing, as hosts send some packets of their own, which are dropped, too.
 fn counts(run: &RunRecord) -> impl Iterator<Item = (&str, f64)> {
     let has_lost = run.result(keys::LOST).is_some_and(|percent| percent > 0.0);
     run.results.iter().filter(move |_| has_lost).filter_map(|(key, &count)| {

@@ -1,7 +1,8 @@
-//! What a soak says at its end: bytes, rate, memory and queues over time, and the engine at the begin and at the end.
+//! The numbers of a soak at its end: bytes, rate, memory and queues over time, and the engine in
+//! the first and in the last quarter.
 //!
-//! Of each case and stack the last run is told, for the numbers over time are of one run; the bytes are those of all its
-//! runs, also of those that do not count.
+//! The numbers over time are those of the last run of each case and stack. The bytes are those of
+//! all its runs, also of those that do not count.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,7 @@ pub(super) struct Soak<'a> {
 /// Bytes over time.
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Of which process or host.
+    /// The process or the host that the bytes belong to.
     pub(super) of: String,
     pub(super) series: Series,
 }

@@ -16,11 +16,12 @@ const LEVELS_LEAST: usize = 4;
 
 /// The cases of a sweep, which differ in nothing but the level of one factor.
 struct Swept<'m, 'a> {
-    /// What is the same in all of them, and the factor.
+    /// The label that all of them have in common, and the factor.
     name: String,
-    /// By level.
+    /// Cases of numeric levels, with their level.
     numbered: Vec<(f64, &'m Case<'a>)>,
-    /// Levels that are no number, as `auto`: what is compared with the best of the others.
+    /// Cases of levels that are no number, as `auto`, with their level. They are compared with the
+    /// best of the others.
     named: Vec<(&'m str, &'m Case<'a>)>,
 }
 
@@ -90,8 +91,8 @@ fn rounds(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<Vec<f64>> {
     by_round.into_values().filter(|round| round.len() == cases.len()).collect()
 }
 
-/// Whether one of the levels, those from the knee on, is shown to be below the others. It is the lowest of whole rounds,
-/// which need not be the lowest of all runs.
+/// Returns a clause that says whether one of the levels from the knee on is shown to be below the
+/// others. It is the lowest of whole rounds, which need not be the lowest of all runs.
 fn below(rounds: &[Vec<f64>], levels: &[f64], seed: u64) -> String {
     if levels.len() < 2 {
         return "the knee is the last level, none comes after it".to_owned();
@@ -123,7 +124,8 @@ fn runs_of<'m, 'a>(case: &'m Case<'a>, stack: &str) -> Option<&'m Group<'a>> {
     case.rows.iter().find(|row| row.label == stack).map(|row| &row.group)
 }
 
-/// What the levels that are no number have of the best of those that are.
+/// Returns a clause for each level that is no number: its result as a share of the best numeric
+/// level's.
 fn beside(swept: &Swept<'_, '_>, best: &Case<'_>, stack: &str, key: &str, seed: u64) -> String {
     let bootstrap = Bootstrap { seed, ..Bootstrap::default() };
     let mut text = String::new();

@@ -144,7 +144,7 @@ fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
     }
 }
 
-/// What must be kept in mind before the numbers are read: fall-backs, a busy machine.
+/// Returns the remarks to keep in mind while reading the numbers: fall-backs, a busy machine.
 fn notes(model: &Model<'_>) -> String {
     let mut out = String::new();
     for (note, runs) in model.notes() {
@@ -175,7 +175,7 @@ fn invalid(model: &Model<'_>) -> String {
     if out.is_empty() { out } else { format!("\nRuns that do not count:\n{out}") }
 }
 
-/// What is not the same on the sides; what is the same on all is left to the page.
+/// Returns the settings that are not the same on all sides. The others are on the page alone.
 fn differences(model: &Model<'_>) -> String {
     let mut out = String::new();
     for difference in &model.experiment.differences {

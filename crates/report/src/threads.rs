@@ -1,5 +1,5 @@
-//! What a unit of work costs by the number of threads, one line for each stack whose number of threads varies and that was
-//! profiled.
+//! CPU time of a unit of work by the number of threads: one line for each stack whose number of
+//! threads varies and that was profiled.
 
 use std::collections::BTreeMap;
 

@@ -96,7 +96,8 @@ fn others_share(probes: &Probes) -> Option<f64> {
     (machine > 0.0).then(|| ((all - own - sampling) / machine).max(0.0))
 }
 
-/// What was not made or does not count.
+/// Returns sentences about missing runs: too few for a ratio, not counted, set aside, or planned
+/// and not made.
 fn gaps(model: &Model<'_>) -> Vec<String> {
     let mut gaps = Vec::new();
     let (made, planned) = (model.runs.len(), model.experiment.planned_runs as usize);

@@ -14,9 +14,9 @@ const LEFT: f64 = 14.0;
 const RIGHT: f64 = 18.0;
 const ROW: f64 = 74.0;
 const AXIS: f64 = 26.0;
-/// What a row gets more where its name and its numbers do not go on one line.
+/// Height that a row has more where its name and its numbers do not fit on one line.
 const LINE: f64 = 18.0;
-/// About what a letter takes of a name and of numbers.
+/// About the width of a letter of a name, and of a letter of numbers.
 const NAME_LETTER: f64 = 8.3;
 const NUMBER_LETTER: f64 = 7.2;
 
@@ -26,7 +26,7 @@ fn numbers(summary: &Summary, scale: &Scale) -> (String, String) {
     (scale.with_unit(summary.median), rest)
 }
 
-/// Whether name and numbers of every row go on one line.
+/// Returns true when name and numbers of every row fit on one line.
 fn fit_one_line(case: &Case<'_>, table: &Table) -> bool {
     let letters = |text: &str| text.chars().count() as f64;
     case.rows.iter().zip(case.cells(table)).all(|(row, cell)| {
@@ -89,8 +89,8 @@ pub(super) fn plot(case: &Case<'_>, at: usize, each: usize) -> (String, String) 
     (out, left_out)
 }
 
-/// Of a row with more points than `each`: some of every height and of either kind, as many as its share of them all, with
-/// the lowest and the highest.
+/// Returns at most about `each` of a row's points: from every height, those that count and the
+/// others by their share of all, with the lowest and the highest of either.
 fn drawn(samples: Vec<Sample<'_>>, each: usize) -> Vec<Sample<'_>> {
     let all = samples.len();
     if all <= each {

@@ -1,4 +1,4 @@
-//! What the machine did, as tables: CPUs with their interrupts, workers, interfaces, connections.
+//! Tables of the machine's activity: CPUs with their interrupts, workers, interfaces, connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -203,7 +203,7 @@ struct CaseView {
     sentences: Vec<String>,
     plots: Vec<PlotView>,
     rows: Vec<ResultView>,
-    /// Whether the rows are of all results, or of the main ones.
+    /// True when the rows have all results; false for the main ones alone.
     is_full: bool,
 }
 

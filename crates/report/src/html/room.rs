@@ -1,4 +1,4 @@
-//! How much of many there is room for on a page, and what is said of the rest.
+//! The room that a page has for runs and cases, and the sentences about those that are left out.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub(super) const PAGE_BYTES: usize = 1_990_000;
 /// CPUs that a row of the machine's tables has at most, as for its size.
 const CPUS: usize = 16;
 
-/// What a page has of each at most.
+/// The most that a page shows of each thing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Points of all plots of results.
@@ -54,7 +54,8 @@ impl Room {
         each(&cases.iter().flat_map(rows).collect::<Vec<_>>(), self.points)
     }
 
-    /// How many cases are shown, from the first on, and how many of them with all there is of them.
+    /// Returns the number of cases that are shown, from the first on, and the number of those that
+    /// are shown in full.
     pub(super) fn cases(&self, cases: &[Case<'_>]) -> (usize, usize) {
         let headlines =
             |case: &Case<'_>| case.tables.iter().filter(|table| table.metric.headline).count();
@@ -109,7 +110,7 @@ impl<'a> Detailed<'a> {
         Self { ids: Some(ids), said }
     }
 
-    /// Whether all runs are.
+    /// Returns true when all runs are looked at one by one.
     pub(super) fn is_all(&self) -> bool {
         self.ids.is_none()
     }
@@ -118,7 +119,7 @@ impl<'a> Detailed<'a> {
         self.ids.as_ref().is_none_or(|ids| ids.contains(run.id.as_str()))
     }
 
-    /// Those of them among `runs`.
+    /// Returns those of `runs` that are looked at one by one.
     pub(super) fn among<'r>(
         &self,
         runs: impl IntoIterator<Item = &'r RunRecord>,

@@ -1,4 +1,4 @@
-//! What was around the runs: facts, changes, settings by stack, probes, remarks.
+//! The surroundings of the runs as tables: facts, changes, settings by stack, probes, remarks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
