@@ -1,16 +1,19 @@
-//! What it costs an engine that others look at it: to be asked about a long queue, to publish its counters, and to be read.
+//! The cost to an engine of others that look at it: questions about a long queue, publication of
+//! its counters, a reader.
 //!
 //! ```text
 //! cargo run --release -p millstream --example asked -- [--datagrams 150000] [--times 20] [--pairs 15] [--window MS]
 //! ```
-//! A socket that nobody reads has so many datagrams in its queue. Another thread asks the engine for all of them by its
-//! control socket, so often, for their sizes, and for more; meanwhile each turn of the engine is measured: by the clock, which
-//! on a busy machine also counts that others had the CPU, and by the processor time of the thread, which on a virtual machine
-//! counts what the host took away, and interrupts. So turns are measured as long while nobody asks, and of the longest ones it
-//! is told how many pages they touched first and how often the CPU was taken away. Then two engines exchange single bytes, in
-//! turns of that many milliseconds each: without publication, with it, and with a reader that reads the segment 1,000 times a
-//! second; each pair the other way round than the one before. Costs are medians of that many pairs, with their 95 % interval in
-//! brackets. Memory: 2.3 KB a datagram.
+//! A socket that nobody reads has so many datagrams in its queue. Another thread asks the engine
+//! for all of them by its control socket, so often, for their sizes, and for more; meanwhile each
+//! turn of the engine is measured. The clock also counts, on a busy machine, that others had the
+//! CPU. The processor time of the thread also counts, on a virtual machine, what the host took
+//! away, and interrupts. So turns are measured as long while nobody asks, and the report says how
+//! many pages the longest ones touched first and how often the CPU was taken away. Then two engines
+//! exchange single bytes, in turns of that many milliseconds each: without publication, with it,
+//! and with a reader that reads the segment 1,000 times a second; each pair the other way round
+//! than the one before. Costs are medians of that many pairs, with their 95 % interval in brackets.
+//! Memory: 2.3 KB a datagram.
 
 #[macro_use]
 #[path = "support/line.rs"]
@@ -187,7 +190,7 @@ fn asked(options: &Options) {
     idle.show();
 }
 
-/// What one turn took.
+/// The cost of one turn.
 struct Taken {
     processor_ns: u64,
     clock_ns: u64,
@@ -197,7 +200,7 @@ struct Taken {
     switches: i64,
 }
 
-/// What turns took.
+/// The costs of many turns.
 #[derive(Default)]
 struct Turns(Vec<Taken>);
 
@@ -248,7 +251,7 @@ impl Turns {
     }
 }
 
-/// What this thread has used.
+/// Returns the resources that this thread has used.
 fn usage() -> Usage {
     getrusage(UsageWho::RUSAGE_THREAD).expect("the thread's usage")
 }
@@ -281,7 +284,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// What publication costs, and a reader.
+/// Measures the cost of publication, and of a reader.
 fn read(options: &Options) {
     let mut ends = Ends::new(100_000);
     let window = Duration::from_millis(options.window_ms);

@@ -469,7 +469,7 @@ fn our_side(
     }
 }
 
-/// What an engine did in all.
+/// Prints the engine's counters since it began.
 fn show_engine(s: &millstream::EngineStats) {
     line!(
         "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} \

@@ -5,7 +5,8 @@
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send]
 //!     [--no-offload] [--napi-us N] [--no-rps] [--control NAME] [--stats] [--events]
 //! ```
-//! What is received is read while it is waited for ([`Stack::wait_read`]); `--events` has it read after events only.
+//! Data is read while it is waited for ([`Stack::wait_read`]); `--events` has it read after events
+//! only.
 //! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
 //! CPUs that are left, or anywhere if none is.
 //! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
@@ -57,13 +58,13 @@ struct Options {
     control: Option<OsString>,
 }
 
-/// How long a thread of the kernel's side waits when no stream can move anything.
+/// The pause of a thread of the kernel's side when no stream can move anything.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Memory that streams are read into while they are waited for.
 const WAIT_BYTES: usize = 256 * 1024;
 
-/// What all threads share.
+/// State that all threads share.
 struct Run {
     options: Options,
     /// All engines listen: a stream that came before would be refused, and go to another.

@@ -25,7 +25,7 @@ use millstream::{Engine, EngineConfig};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How long is measured.
+/// The measured time.
 const TIME: Duration = Duration::from_secs(3);
 
 /// Bytes of a frame, without its check sequence.
@@ -38,7 +38,7 @@ const GATEWAYS: u32 = 16;
 /// Links of a router: packets come by the first and leave by the second, in each engine.
 const LINKS: [LinkId; 2] = [LinkId(0), LinkId(1)];
 
-/// How long the owner of the table waits between two changes.
+/// The pause of the table's owner between two changes.
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn main() -> Result<()> {

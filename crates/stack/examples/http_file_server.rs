@@ -32,7 +32,7 @@ const CLIENTS: usize = 4096;
 /// A request, from its beginning or the end of the response before, and each part of a response may take so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is left to send of a response.
+/// The part of a response that is still to send.
 struct Response {
     head: Vec<u8>,
     body: Body,
@@ -155,7 +155,8 @@ impl Client {
         if keep_alive { Ok(()) } else { Err(Pause::Close) }
     }
 
-    /// Whether something is left to send of the response; the head goes with the first of the file, as one write.
+    /// Reads the next part of the response; returns true if there is one. The head goes with the
+    /// first of the file, as one write.
     fn fill(&mut self) -> io::Result<bool> {
         self.sent = 0;
         self.chunk.clear();

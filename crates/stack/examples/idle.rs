@@ -1,12 +1,14 @@
-//! What open connections cost while nothing happens on them: memory each, and work for the one that is busy.
+//! The cost of open connections while nothing happens on them: memory each, and work for the one
+//! that is busy.
 //!
 //! ```text
 //! cargo run --release --example idle -- [--connections 1000000] [--ipv6] [--sample 10000] [--transactions 10000]
 //! ```
-//! Two engines over an in-memory pair, in one thread, open that many connections; time is moved on until all
-//! are quiet. What the process has grown by is both ends. Then data goes both ways through a sample of the
-//! connections, drawn at random, and one of them exchanges single bytes: under callgrind with
-//! `--toggle-collect='*busy*'` that says what a transaction costs beside so many idle connections.
+//! Two engines over an in-memory pair, in one thread, open that many connections; time is moved on
+//! until all are quiet. The growth of the process counts both ends. Then data goes both ways
+//! through a sample of the connections, drawn at random, and one of them exchanges single bytes:
+//! under callgrind with `--toggle-collect='*busy*'` that says what a transaction costs beside so
+//! many idle connections.
 
 #[path = "support/words.rs"]
 mod words;

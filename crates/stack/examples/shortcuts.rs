@@ -1,5 +1,5 @@
-//! What each shortcut of the data path is worth over a real link: a TAP device with the kernel's sockets behind it, in a
-//! network namespace of its own, with the shortcut and without it in turns.
+//! The worth of each shortcut of the data path over a real link: a TAP device with the kernel's
+//! sockets behind it, in a network namespace of its own, with the shortcut and without it in turns.
 //!
 //! ```text
 //! cargo run --release -p millstream --example shortcuts -- [--pairs N] [--window MS] [--only NAME]
@@ -45,12 +45,12 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 71, 0, 1);
 const OURS: &str = "10.71.0.2/24";
 /// Bytes of a call.
 const CALL: usize = 512 * 1024;
-/// What a shortcut must be worth.
+/// The ratio from which on a shortcut pays.
 const WORTH: f64 = 1.03;
 /// Longer than a delayed ACK waits: none is left to wait in an engine that is not asked for a while.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the two ends do during a window.
+/// The work of the two ends during a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Receive,
@@ -375,7 +375,7 @@ struct Options {
     only: String,
 }
 
-/// How much of its load fills a window, once the connection has its pace.
+/// Returns the amount of its load that fills a window, once the connection has its pace.
 fn window(side: &mut Side, options: &Options) -> io::Result<u64> {
     let mut count: u64 = if side.load == Transactions { 100 } else { 16 << 20 };
     for _ in 0..3 {

@@ -57,7 +57,7 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the engines counted, every second until they end.
+/// Prints the counters of the engines every second until they end.
 fn show_stats(stacks: &[Stack]) {
     loop {
         std::thread::sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! What the benchmark is asked for.
+//! The options of the benchmark.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use millstream::link::{Napi, NapiMode};
 use crate::udp_pps;
 use crate::words::{at_least, fail, next, parsed, refuse, within};
 
-/// A call's and a buffer's bytes at the most.
+/// Most bytes of a call, and of a buffer.
 const MOST_BYTES: usize = 1 << 30;
-/// What a packet of the links' MTU, 1,500 bytes, holds of a datagram.
+/// Most bytes of a datagram's data in one packet of the links' MTU, 1,500 bytes.
 const MOST_PAYLOAD: usize = 1472;
 
 /// The least MTU over which something passes: a bulk segment has 88 bytes at least, and a datagram here 64.
@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those that hold for `what` when nothing is said.
+    /// Returns the defaults of the workload `what`.
     fn of(what: &str) -> Self {
         Self {
             offload: what.starts_with("tap"),
@@ -107,7 +107,7 @@ impl Options {
         (what, o)
     }
 
-    /// What is asked for that moves nothing, or has no meaning.
+    /// Returns the faults of options that would move nothing, or mean nothing.
     fn wrong(&self, what: &str) -> [Option<String>; 9] {
         [
             within("--seconds", self.seconds, 0.01..=3600.0),

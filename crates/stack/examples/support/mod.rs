@@ -1,4 +1,4 @@
-//! What the examples share: their options, and stacks on a device.
+//! Code that the examples share: their options, and stacks on a device.
 #![allow(dead_code, reason = "each example uses its part")]
 
 mod words;
@@ -21,7 +21,7 @@ use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig, Waker};
 pub use words::{fail, parsed};
 
-/// What `--help` says of the options common to all examples, behind each example's own.
+/// The text of `--help` on the options common to all examples; it follows each example's own.
 const OPTIONS: &str = "\
   --address IP/LEN       an address of the stack; several times for several; needed
   --tap NAME             make a TAP device of this name, which the kernel is behind [default: a fresh name]
@@ -86,7 +86,7 @@ enum Device {
     Macvtap(String),
 }
 
-/// What the command line said.
+/// The options of the command line.
 #[derive(Default)]
 pub struct Options {
     tap: Option<String>,
@@ -156,7 +156,7 @@ impl Options {
         options
     }
 
-    /// What is said of a device that is made is of no use to an interface that exists.
+    /// Ends the program if an option for a new device is given for an interface that exists.
     fn check_device(&self) {
         let made = [
             ("--tap", self.tap.is_some()),
@@ -303,7 +303,7 @@ impl Options {
         engine
     }
 
-    /// What makes each engine, in whatever thread it is to be used.
+    /// Returns a function for each engine that makes it in the thread that is to use it.
     pub fn engines(self) -> Vec<impl FnOnce() -> Engine + Send> {
         let (links, pool) = self.open().unwrap_or_else(|error| fail(&error.to_string()));
         let options = Arc::new(self);
@@ -368,10 +368,10 @@ pub fn announce(text: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// How long connections have to end after an interrupt.
+/// The time that connections have to end after an interrupt.
 pub const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// Whether the user wants the program to end: SIGINT or SIGTERM has come.
+/// A flag that is set when the user wants the program to end: by SIGINT or SIGTERM.
 #[derive(Clone, Default)]
 pub struct Interrupted(Arc<AtomicBool>);
 
@@ -401,7 +401,7 @@ impl Interrupted {
         Self::watch(move || waker.wake())
     }
 
-    /// Whether a signal has come.
+    /// Returns true if a signal has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
@@ -424,7 +424,7 @@ impl StatsLine {
         if clients == 0 { self.patience() } else { Some(std::time::Duration::from_secs(1)) }
     }
 
-    /// How long a wait may last.
+    /// Returns the longest time that a wait may last.
     pub fn patience(&self) -> Option<std::time::Duration> {
         self.on.then_some(std::time::Duration::from_secs(1))
     }
@@ -444,7 +444,7 @@ impl StatsLine {
     }
 }
 
-/// What an engine and its link counted.
+/// Prints the counters of an engine and of its link.
 pub fn show_counters(engine: &Engine) {
     let s = engine.stats();
     eprintln!(

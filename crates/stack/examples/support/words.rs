@@ -16,7 +16,7 @@ pub fn next<T: FromStr>(option: &str, words: &mut impl Iterator<Item = String>) 
     parsed(option, &words.next().unwrap_or_else(|| fail(&format!("{option} needs a value"))))
 }
 
-/// What is wrong with a value that is out of the range that means something.
+/// Returns the fault of a value outside its range, if it is.
 pub fn within<T: PartialOrd + Display>(
     option: &str,
     value: T,
@@ -27,12 +27,12 @@ pub fn within<T: PartialOrd + Display>(
     is_outside.then(|| format!("{option} {value}: it can be {low} to {high}"))
 }
 
-/// What is wrong with a value that is less than what means something.
+/// Returns the fault of a value below its least, if it is.
 pub fn at_least<T: PartialOrd + Display>(option: &str, value: T, least: T) -> Option<String> {
     (value < least).then(|| format!("{option} {value}: it can be {least} at least"))
 }
 
-/// Ends the program with the first thing that is wrong, if any is.
+/// Ends the program with the first fault, if there is one.
 pub fn refuse(wrong: impl IntoIterator<Item = Option<String>>) {
     if let Some(why) = wrong.into_iter().flatten().next() {
         fail(&why);
@@ -56,7 +56,8 @@ pub fn head(source: &str) {
     }
 }
 
-/// That the kernel does not know a congestion control, and those that it does.
+/// Returns the text that the kernel does not know a congestion control, and the names of those it
+/// knows.
 pub fn refused_control(name: &str, error: impl Display) -> String {
     let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
     let known = known.unwrap_or_default().trim().replace(' ', ", ");

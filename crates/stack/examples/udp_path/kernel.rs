@@ -37,7 +37,7 @@ pub struct Kernel {
     namespace: Namespace,
 }
 
-/// What the figures are of.
+/// Returns the names of the figures.
 pub fn names(connected: bool) -> &'static [&'static str] {
     match connected {
         true => &["copy in", "wire"],
@@ -114,7 +114,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// What a datagram costs that waits for more. It is let go off the clock.
+    /// Returns the cost of a datagram that waits for more. It is discarded off the clock.
     fn held(
         &self,
         peer: Option<SocketAddrV4>,

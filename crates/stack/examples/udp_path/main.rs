@@ -5,9 +5,9 @@
 //! cargo run --release -p millstream --example udp_path [ROUTES]     (900,000; the kernel's side needs root and `ip`)
 //! ```
 //!
-//! A stage is measured by calls that are refused right behind it, of this stack (module `ours`) and of the kernel
-//! (module `kernel`) alike: nothing is added to either. Each figure is the median of some rounds, of threads the mean.
-//! What it costs to be refused is a part of the figure.
+//! A stage is measured by calls that are refused right behind it, of this stack (module `ours`) and
+//! of the kernel (module `kernel`) alike: nothing is added to either. Each figure is the median of
+//! some rounds, of threads the mean. The cost of the refusal is a part of the figure.
 
 mod kernel;
 mod ours;
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use millstream::link::sys::pin_current_thread;
 
-/// What went wrong, for people.
+/// An error as text for people.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes of each datagram's data.
@@ -33,11 +33,11 @@ const FIRST_PREFIX: u32 = u32::from_be_bytes([16, 0, 0, 0]);
 pub const ONE_PREFIX: &str = "16.0.0.0/4";
 const MOST_ROUTES: usize = 1 << (24 - 4);
 
-/// What is measured of one side.
+/// The case of one side that is measured.
 pub struct Case {
     /// Routes in the table.
     pub routes: usize,
-    /// Whether all datagrams go to one peer.
+    /// True if all datagrams go to one peer.
     pub connected: bool,
 }
 

@@ -101,7 +101,7 @@ impl Link for Sink {
     }
 }
 
-/// What the figures are of.
+/// Returns the names of the figures.
 pub fn names(connected: bool) -> &'static [&'static str] {
     match connected {
         true => &["call", "copy in and headers", "link"],
@@ -165,7 +165,7 @@ pub fn measure(case: &Case, spread: usize, barrier: &Barrier) -> Result<Vec<f64>
     Ok(found)
 }
 
-/// What a call costs that is refused.
+/// Returns the cost of a call that is refused.
 fn refused(
     engine: &mut Engine,
     socket: SocketId,
@@ -180,7 +180,7 @@ fn refused(
     })
 }
 
-/// What a datagram costs up to the link's queue, and until the link has it.
+/// Returns the cost of a datagram up to the link's queue, and until the link has it.
 fn sent(
     engine: &mut Engine,
     socket: SocketId,

@@ -9,7 +9,8 @@ use super::net::Net;
 use super::{Guess, beside, rate};
 use crate::common::frames;
 
-/// What no guess of this file falls into: more than any window here, and what is acknowledged late.
+/// A distance that no guess of this file falls into: more than any window here, and than the bytes
+/// acknowledged late.
 const NEAR: u32 = 1 << 20;
 
 /// Where a segment begins.
@@ -23,10 +24,10 @@ enum Place {
     OverLeftEdge,
 }
 
-/// What it acknowledges.
+/// The acknowledgement number of a forged segment.
 #[derive(Clone, Copy, PartialEq)]
 enum Acked {
-    /// What the peer acknowledged last.
+    /// The number that the peer acknowledged last.
     Right,
     /// Something else, as nearly all guesses are.
     Guessed,
@@ -190,7 +191,7 @@ fn blind_syns() {
     row("SYN in the window", &BOTH, Forgery::SYN, |info| info.challenged_syns);
 }
 
-/// That none of it is ever read, the applications see: it is other than theirs.
+/// The applications check that they never read any of it: it differs from their data.
 #[test]
 fn blind_data() {
     let guessed = Forgery { place: Place::Guessed, ..Forgery::DATA };

@@ -1,5 +1,6 @@
-//! What a segment of an ill-meaning peer costs: counted in instructions by `scripts/attack-cost`, which runs this under
-//! valgrind with more and more segments. Flat means that the ten-thousandth costs what the thousandth did.
+//! The cost of a segment of a hostile peer, counted in instructions by `scripts/attack-cost`. It
+//! runs this under valgrind with more and more segments. Flat means that the ten-thousandth costs
+//! as much as the thousandth.
 
 use std::time::Duration;
 

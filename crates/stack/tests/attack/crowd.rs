@@ -10,7 +10,7 @@ use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 use super::net::Net;
 use crate::common::frames::{self, Ends};
 
-/// What a peer does once its connection is open.
+/// The behaviour of a peer once its connection is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     /// Says nothing, and answers nothing.
@@ -37,7 +37,7 @@ pub enum Habit {
 
 const QUESTION: &[u8] = b"GET /";
 
-/// Who does something now and then does it so often.
+/// The pause between two actions of a peer that does something now and then.
 const NOW_AND_THEN: Duration = Duration::from_millis(500);
 
 /// One end of a connection.

@@ -22,7 +22,7 @@ use crate::common::frames::{Ends, segment};
 /// Connections that the far host may have.
 const CONNECTIONS: usize = 512;
 
-/// What a table holds in these tests.
+/// Makes the tables of these tests small.
 fn small(limits: &mut Limits) {
     limits.connections = CONNECTIONS;
     // what is meant is what gives way, not these

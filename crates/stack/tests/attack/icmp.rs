@@ -55,8 +55,9 @@ fn too_big_about_nothing() {
     );
 }
 
-/// How many of the errors about a transfer were found to be about nothing: all at the sending side, or next to none,
-/// where they name what is `outstanding`. (What receives has nothing outstanding.)
+/// Asserts how many ICMP errors about each transfer named nothing outstanding: all at the sending
+/// side, or less than a tenth if they name `outstanding` data. (The receiving side has nothing
+/// outstanding.)
 fn all_are_about(net: &mut Net, outstanding: bool) {
     let ends = 2 * net.transfers.len();
     let sent = net.injected / ends as u64;

@@ -14,7 +14,7 @@ use super::net::Net;
 use super::{Guess, rate};
 use crate::common::frames::{self, Ends};
 
-/// What the application knows of; nobody else listens there.
+/// The port that the application knows of; nobody else listens there.
 const WANTED: u16 = 443;
 const WITHIN: Duration = Duration::from_secs(30);
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use millstream::tcp::State;
 use net::Net;
 
-/// Of the rate without an attack, what must remain.
+/// The part of the rate without an attack that must remain.
 const KEPT: f64 = 0.9;
 const TIME: Duration = Duration::from_millis(800);
 

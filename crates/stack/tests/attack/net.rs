@@ -20,13 +20,14 @@ const STEP: Duration = Duration::from_micros(250);
 /// One way.
 const DELAY: Duration = Duration::from_millis(5);
 const BITS_PER_S: u64 = 20_000_000;
-/// What may wait for the path.
+/// The longest time that a packet may wait for the path.
 const QUEUE_NS: u64 = 30_000_000;
-/// What is read is thrown away.
+/// The server reads and discards.
 pub const DISCARD: u16 = 9;
 /// Something to read is always there.
 pub const CHARGEN: u16 = 19;
-/// What comes is answered by [`ANSWER`], and the connection closed; so it is at the end of what comes.
+/// The server answers data with [`ANSWER`] and closes the connection; so the answer ends the
+/// stream.
 pub const ANSWERS: u16 = 80;
 pub const ANSWER: [u8; 100] = [0x41; 100];
 
@@ -43,12 +44,12 @@ pub struct Transfer {
     pub ends: Ends,
     /// It fetches; else it brings.
     fetches: bool,
-    /// What it still has to bring.
+    /// Bytes that it has still to bring.
     left: u64,
     pub bytes: u64,
 }
 
-/// Whether an address belongs to the network in which the attacker can hear.
+/// Returns true if an address belongs to the network in which the attacker can hear.
 fn is_attacker(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(addr) => addr.octets()[3] == 66,
@@ -65,7 +66,7 @@ pub struct Net {
     listeners: Vec<SocketId>,
     /// At the far host: connections, and whether they are fed.
     pub served: Vec<(SocketId, SocketAddr, bool, u64)>,
-    /// Those that it answers.
+    /// Connections that it answers.
     pub asked: Vec<SocketId>,
     /// Its applications close what is over, as they should.
     pub closes: bool,
@@ -218,7 +219,7 @@ impl Net {
         }
     }
 
-    /// What the connection of the far host to `peer` says of itself.
+    /// Returns the state of the far host's connection to `peer`.
     pub fn served_info(&mut self, peer: SocketAddr) -> Option<TcpInfo> {
         let (id, ..) = self.served.iter().find(|(_, addr, ..)| *addr == peer)?;
         self.far.engine.tcp(*id).info().ok()
@@ -351,7 +352,7 @@ impl Net {
         self.timestamps.get(&(ends, far)).copied()
     }
 
-    /// What the far host, or the near one, says of its end of a transfer.
+    /// Returns the state of a transfer's end at the far host, or at the near one.
     pub fn transfer_info(&mut self, index: usize, far: bool) -> TcpInfo {
         let Transfer { client, ends, .. } = &self.transfers[index];
         let (client, from) = (*client, ends.from);
@@ -396,7 +397,7 @@ impl Net {
         }
     }
 
-    /// What the transfers have moved so far.
+    /// Returns the bytes that the transfers have moved so far.
     pub fn moved(&self) -> u64 {
         self.transfers.iter().map(|transfer| transfer.bytes).sum()
     }

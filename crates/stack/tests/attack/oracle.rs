@@ -50,7 +50,7 @@ fn scan(net: &mut Net, v6: bool, ask: Ask, others: &[u16]) -> (Vec<bool>, Option
     (seen, found)
 }
 
-/// What the attacker hears when it asks for itself.
+/// Returns true if the attacker hears an answer when it asks for itself.
 fn heard(net: &mut Net, to_far: bool, packet: &[u8]) -> bool {
     net.step();
     net.heard.clear();

@@ -41,7 +41,7 @@ fn play(name: &str, port: u16, play: Play, check: fn(&TcpInfo)) {
     );
 }
 
-/// What any connection holds at most.
+/// Asserts the bounds of what any connection holds.
 fn bounded(info: &TcpInfo) {
     let limit = 2 * info.recv_limit_bytes + 70_000;
     assert!(info.recv_queue_held_bytes <= limit, "{info:?}");

@@ -15,7 +15,7 @@ pub struct Puppet {
     pub ack: SeqNumber,
     /// End of what the far host was seen to send.
     pub seen: SeqNumber,
-    /// What the far host acknowledged.
+    /// The number up to which the far host acknowledged.
     pub acked: SeqNumber,
     /// The far host's clock, as last seen.
     echo: u32,

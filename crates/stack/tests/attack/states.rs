@@ -1,4 +1,5 @@
-//! What a stranger's packets meet where there is no connection yet: at listeners, and at handshakes that are not done.
+//! A stranger's packets where there is no connection yet: at listeners, and at unfinished
+//! handshakes.
 
 use std::net::SocketAddr;
 use std::time::Duration;

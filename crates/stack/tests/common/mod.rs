@@ -127,7 +127,7 @@ pub fn settle(near: &mut Engine, far: &mut Engine) {
     }
 }
 
-/// What the kernel tells who writes to a connection whose writing side was shut down.
+/// Returns the kernel's error for a write to a connection whose writing side was shut down.
 pub fn kernel_refuses_a_late_write() -> ErrorKind {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut stream =
@@ -145,7 +145,7 @@ pub enum Call {
     TakeError,
 }
 
-/// What it was told.
+/// The answer to the call.
 pub type Told = Result<usize, ErrorKind>;
 
 /// Each call as the first, and what follows.
@@ -216,7 +216,7 @@ where
     }
 }
 
-/// What the kernel tells by `calls`.
+/// Returns the kernel's answers to `calls`.
 pub fn kernel_tells(ending: Ending, calls: &[Call]) -> Vec<Told> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut stream =

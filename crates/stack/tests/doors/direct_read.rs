@@ -10,7 +10,7 @@ use millstream::{EngineConfig, EngineStats};
 
 use crate::common::{FAR, NEAR, config, engine, pool};
 
-/// Of the first engine, where several share a device.
+/// The port of the first engine, where several share a device.
 const PORT: u16 = 50_000;
 
 /// Every byte tells its stream and its place in it.

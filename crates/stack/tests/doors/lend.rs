@@ -19,7 +19,7 @@ const PORT: u16 = 7000;
 /// Where the near host hears datagrams.
 const HEARS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), PORT);
 
-/// What a bad link does to a hundred packets.
+/// The faults of a bad link, each in packets of a hundred.
 #[derive(Clone, Copy, Default)]
 struct Badness {
     /// Lent packets that get lost.
@@ -243,7 +243,8 @@ impl Link for Prompt {
     }
 }
 
-/// What was lent of 16 MiB in calls of one, and copied after all, where the reader reads `late` looks after it could.
+/// Returns how many bytes of 16 MiB, written in calls of 1 MiB, were lent, and how many of them
+/// copied after all, if the reader reads `late` looks after it could.
 fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     let pool = pool();
     let (near, far) = pair(PairConfig::default()).expect("a pair");
@@ -289,7 +290,7 @@ fn a_write_waits_for_acks_that_come_late() {
     }
 }
 
-/// What a write has sent before is its answer then, and the reset that of the next one.
+/// The write answers with the bytes that it had sent before; the next one gets the reset.
 #[test]
 fn a_reset_that_comes_while_a_write_lends_is_told() {
     let mut met_while_it_lends = 0;
@@ -350,7 +351,7 @@ impl Link for Flooded {
     }
 }
 
-/// What others send is no reason to wait longer for a peer that is silent.
+/// Packets of others are no reason to wait longer for a silent peer.
 #[test]
 fn a_write_that_lends_ends_whatever_arrives() {
     let pool = pool();
@@ -377,7 +378,7 @@ fn a_write_that_lends_ends_whatever_arrives() {
     assert!(looked < 100_000, "{looked} looks");
 }
 
-/// Of a socket that had none.
+/// The news comes to a socket that had none before.
 #[test]
 fn a_write_that_lends_ends_when_there_is_news_for_others() {
     let pool = pool();

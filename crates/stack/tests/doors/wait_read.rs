@@ -30,7 +30,7 @@ struct Streams {
     count: usize,
     agree: fn(usize) -> bool,
     bytes: usize,
-    /// Of the memory.
+    /// Bytes of the memory that is read into.
     memory: usize,
 }
 
@@ -69,7 +69,7 @@ impl Taken {
         }
     }
 
-    /// What is told by an event.
+    /// Reads the data that an event told of.
     fn read(&mut self, id: SocketId, buffer: &mut [u8], bytes: usize) {
         loop {
             let (mut stream, _, at) =

@@ -1,4 +1,4 @@
-//! What two engines do to each other, turn by turn in one thread.
+//! Exchanges of two engines, turn by turn in one thread.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use millstream::{Engine, net};
 
 use crate::common::{config, pool};
 
-/// What the kernel takes for no limit at all.
+/// A latency that the kernel takes for no limit at all.
 const LAX: Duration = Duration::from_secs(2_000);
 
 /// Descriptors of this process that hold a request.

@@ -1,4 +1,4 @@
-//! What a router takes from the heap for the packets that it hands on: nothing, be it at once given back.
+//! A router takes nothing from the heap for packets that it hands on, not even for a moment.
 
 use std::net::IpAddr;
 use std::time::Duration;

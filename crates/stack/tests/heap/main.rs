@@ -1,4 +1,5 @@
-//! What is taken from the heap, counted by the allocator: by connections that are idle or over, and for packets handed on.
+//! Heap memory, counted by the allocator: of connections that are idle or over, and for packets
+//! handed on.
 #![forbid(unsafe_code)]
 
 #[path = "../common/mod.rs"]

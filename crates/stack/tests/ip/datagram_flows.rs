@@ -16,7 +16,7 @@ use crate::common;
 
 const PORT: u16 = 53;
 
-/// What is wrong with a datagram, or only unusual.
+/// A fault of a datagram, or something unusual in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Twist {
     None,
@@ -245,7 +245,7 @@ impl Host {
         }
     }
 
-    /// What was counted.
+    /// Returns drops by reason, then datagrams, packets and bytes received.
     fn counts(&self) -> (Vec<(&'static str, u64)>, [u64; 3]) {
         let stats = self.engine.stats();
         (stats.drops_by_name().collect(), [stats.udp_rx, stats.rx_packets, stats.rx_bytes])

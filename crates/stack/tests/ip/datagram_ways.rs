@@ -50,7 +50,7 @@ impl Bench {
         Self { near, ours, far }
     }
 
-    /// How many datagrams each of the others has heard.
+    /// Returns how many datagrams each of the others has heard.
     fn heard(&mut self) -> [usize; 2] {
         let Self { near, far, .. } = self;
         for (far, _) in far.iter_mut() {
@@ -77,7 +77,7 @@ fn a_link_local_peer_is_reached_by_the_link_that_its_address_names() {
     assert_eq!(bench.heard(), [0, 1]);
 }
 
-/// Whether the link takes several datagrams as one packet, or each goes by itself.
+/// The link takes several datagrams as one packet, or each goes by itself.
 #[test]
 fn datagrams_of_one_call_go_by_the_link_that_their_address_names() {
     for offload in [true, false] {

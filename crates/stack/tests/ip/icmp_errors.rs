@@ -1,5 +1,6 @@
-//! What an application sees of each ICMP error, by the state that its socket is in, and of a neighbour that is not
-//! there. The errors are those of Linux (`icmp_err_convert` and `tab_unreach` there), with the names of `std::io`.
+//! Errors that an application gets from each ICMP error, by the state of its socket, and from an
+//! absent neighbour. They are those of Linux (`icmp_err_convert` and `tab_unreach` there), with the
+//! names of `std::io`.
 
 use std::io::ErrorKind::{self, *};
 use std::net::SocketAddr;
@@ -52,7 +53,7 @@ impl World {
         SocketAddr::new(ip.parse().expect("an address"), port)
     }
 
-    /// What one of the engines sends now.
+    /// Returns the packets that one of the engines sends now.
     fn sent(&mut self, by_near: bool) -> Vec<Bytes> {
         let (engine, wire) = match by_near {
             true => (&mut self.near, &mut self.near_wire),

@@ -1,4 +1,5 @@
-//! What an engine tells the sender of a packet whose headers it does not understand, and when it does not.
+//! Answers of an engine to the sender of a packet whose headers it does not understand, and when it
+//! is silent.
 
 use std::net::Ipv6Addr;
 
@@ -15,7 +16,7 @@ use crate::common;
 const US: &str = "fd09::2";
 const PEER: &str = "fd09::1";
 
-/// What an engine answers to the packet: its IP header, the message and what it quotes.
+/// Returns the engine's answer to the packet: its IP header, the message and the quotation.
 fn answer(packet: &[u8]) -> Option<(IpHeader, Icmp, Vec<u8>)> {
     let pool = common::pool();
     let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
@@ -230,8 +231,9 @@ fn nobody_is_told_about_an_error_or_at_an_address_that_is_none() {
     }
 }
 
-/// How many frames leave an engine to which the packet comes in a frame to `mac`, or to its own address: the question
-/// for its sender's address, where that is to be told. It is dropped in any case.
+/// Returns how many frames leave an engine that gets the packet in a frame to `mac`, or to its own
+/// address: a question for the sender's address, if the engine wants to answer. The packet is
+/// dropped in any case.
 fn frames(mac: Option<[u8; 6]>, packet: &[u8]) -> usize {
     let pool = common::pool();
     let (mut wire, end) = pair(PairConfig::default()).expect("a pair");

@@ -22,7 +22,7 @@ fn host(medium: Medium) -> (Engine, PairEnd) {
     (engine, far)
 }
 
-/// What the engine has sent.
+/// Returns the packets that the engine has sent.
 fn sent(engine: &mut Engine, wire: &mut PairEnd) -> Vec<Vec<u8>> {
     let now = engine.refresh_time();
     while engine.turn(now).progress {}

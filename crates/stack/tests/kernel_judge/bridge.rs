@@ -14,7 +14,7 @@ use millstream::wire::ethernet::MacAddr;
 
 use crate::namespace::{Stop, judged, say, watch};
 
-/// What the peer knows of a neighbour it believes for an hour.
+/// The time in milliseconds for which the peer believes what it knows of a neighbour: an hour.
 const SURE_MS: &str = "3600000";
 
 fn ip(args: &str) -> Result<(), Stop> {

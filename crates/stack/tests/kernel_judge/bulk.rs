@@ -16,7 +16,7 @@ use crate::host::{self, Ip};
 use crate::namespace::{Outcome, judged, say, watch};
 use crate::pattern::Pattern;
 
-/// What is read or written at once.
+/// Bytes that are read or written by one call.
 pub const CHUNK_BYTES: usize = 128 << 10;
 
 /// Bytes each way.

@@ -12,11 +12,11 @@ use millstream::link::{Link, Trace, TraceConfig};
 use crate::host::Ip;
 use crate::namespace::{Outcome, Stop, not_started, output_of, say};
 
-/// What is kept of a capture in full: its beginning, in bytes.
+/// Bytes of a capture's beginning that are kept in full.
 const HEAD_BYTES: usize = 128 << 20;
-/// And its end.
+/// Bytes of its end that are kept in full.
 const TAIL_BYTES: usize = 4 << 20;
-/// Of what lies between, one write in so many.
+/// Between them one write in so many is kept.
 const KEEP_ONE_IN: usize = 8;
 
 /// A file that keeps the beginning and the end of what is written, and samples of the rest. A trace
@@ -142,7 +142,7 @@ impl Capture {
         Ok(())
     }
 
-    /// How many packets the capture holds, and its size in bytes.
+    /// Returns the number of packets in the capture, and its size in bytes.
     fn packets(&self) -> io::Result<(usize, u64)> {
         const PACKET: u32 = 6;
         let mut file = BufReader::with_capacity(1 << 20, File::open(&self.path)?);
@@ -158,7 +158,7 @@ impl Capture {
         Ok((packets, bytes))
     }
 
-    /// What tshark prints of the packets that a filter selects.
+    /// Returns the text that tshark prints of the packets that a filter selects.
     fn tshark(&self, filter: &str) -> Result<String, Stop> {
         let output = Command::new("tshark")
             .arg("-r")
@@ -213,6 +213,6 @@ impl Drop for Live {
 pub enum Whose {
     /// All.
     All,
-    /// Those that Millstream sent.
+    /// Packets that Millstream sent.
     Sent,
 }

@@ -63,8 +63,8 @@ pub fn tap(offload: bool) -> Result<Box<dyn Link>, Stop> {
     Ok(Box::new(tap))
 }
 
-/// What the transfers have to survive, in both directions: of a hundred packets one is lost and one
-/// overtaken, of a thousand one has a flipped bit.
+/// Returns the faults that the transfers have to survive, in both directions: of a hundred packets
+/// one is lost and one overtaken, of a thousand one has a flipped bit.
 pub fn faults(seed: u64) -> FaultConfig {
     let both = Faults {
         loss: 0.01,
@@ -98,7 +98,7 @@ pub fn addresses(choose: fn(Ip) -> IpAddr) -> Vec<millstream::route::Prefix> {
         .into()
 }
 
-/// What a connection went through, in short.
+/// Returns the events of a connection as a short text.
 pub fn story(info: &TcpInfo) -> String {
     format!(
         "{} retransmissions, {} recoveries ({} spurious), {} time-outs, {} loss probes, srtt {} us, \

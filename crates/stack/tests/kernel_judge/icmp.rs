@@ -1,5 +1,5 @@
-//! What the kernel tells who connects of each ICMP error about its SYN, beside what Millstream does
-//! (`tests/ip/icmp_errors.rs`).
+//! Errors that the kernel gives to a connect for each ICMP error about its SYN, beside those of
+//! Millstream (`tests/ip/icmp_errors.rs`).
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -64,7 +64,7 @@ fn told(
 }
 
 judged! {
-    /// Those that mean something: of other codes the kernel has its own ways.
+    /// Only codes that mean something: the kernel has its own ways with the others.
     fn a_connect_is_told_what_the_kernel_tells() -> Outcome {
         let config = TapConfig {
             name: Some("judge0".into()),

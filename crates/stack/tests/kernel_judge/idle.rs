@@ -1,4 +1,4 @@
-//! What ten thousand open connections cost while nothing happens on them.
+//! The cost of ten thousand open connections while nothing happens on them.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use crate::namespace::{Stop, judged, say};
 
 const CONNECTIONS: usize = 10_000;
 const PORT: u16 = 7003;
-/// How long nothing happens.
+/// The measured time, in which nothing happens.
 const QUIET: Duration = Duration::from_secs(10);
-/// So long nothing must have happened before: the kernel's own announcements, acknowledgements and the states
-/// of neighbours have passed then, and so has the time after which memory goes back.
+/// The idle time before it. By then the kernel's own announcements, acknowledgements and neighbour
+/// probes have passed, and unused memory has gone back.
 const SETTLED: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Of a thread's directory in procfs: CPU time, and how often it went to sleep of its own will.
+/// Returns the CPU time of a thread (its directory in procfs), and how often it went to sleep of
+/// its own will.
 fn spent(task: &Path) -> (Duration, u64) {
     let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
     let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse().ok());

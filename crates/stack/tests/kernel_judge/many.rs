@@ -18,7 +18,7 @@ use crate::pattern::Pattern;
 
 /// Connections open at once.
 pub const CONNECTIONS: usize = 1000;
-/// What each of them carries, each way.
+/// Bytes that each of them carries, each way.
 const BYTES: usize = 20_000;
 const THREADS: usize = 20;
 const PORT: u16 = 7002;
@@ -33,9 +33,9 @@ fn watch_here() {
 /// One connection of an echo server, or of its client, that never blocks.
 struct Talk {
     stream: local::TcpStream,
-    /// What this side still has to write.
+    /// Data that this side still has to write.
     unsent: Vec<u8>,
-    /// What came in: nothing is kept of it by an echo server.
+    /// Bytes that came in: an echo server keeps none of them.
     received: usize,
     ended: bool,
 }

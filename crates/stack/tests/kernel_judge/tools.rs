@@ -66,7 +66,7 @@ fn start(name: &str, more: &[&str]) -> Result<Example, Stop> {
     Ok(example)
 }
 
-/// What a program prints that is given `input`.
+/// Runs a program with `input`; returns what it prints.
 fn converse(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>, Stop> {
     let mut child = Command::new(program)
         .args(args)

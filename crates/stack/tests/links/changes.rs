@@ -17,7 +17,7 @@ use crate::common;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 99]);
 
-/// What somebody has set, and how long the longest packet was that was sent since.
+/// The settings somebody has made, and the longest packet sent since.
 #[derive(Default)]
 struct Set {
     mtu: Option<usize>,

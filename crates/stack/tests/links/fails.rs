@@ -136,7 +136,7 @@ fn calls_of_the_engines_thread_do_not_wait_for_what_no_link_brings() {
     assert_eq!(receive(), ErrorKind::WouldBlock);
 }
 
-/// What came before the link broke is read before anybody hears of that.
+/// Packets that came before the link broke are read before sockets hear of the failure.
 #[test]
 fn what_a_link_brings_together_with_its_error_is_read() {
     let (pool, is_broken) = (common::pool(), Arc::new(AtomicBool::new(false)));

@@ -173,7 +173,7 @@ fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
     streams
 }
 
-/// How many packets for other engines an engine has had.
+/// Returns how many packets for other engines an engine has received.
 fn handed_over(stack: &Stack) -> u64 {
     let stats = stack.with_engine(|engine| {
         let first = engine.inspect().addresses().next().expect("an address").0;

@@ -69,7 +69,7 @@ fn flood(near: &mut Engine, far: &mut Engine, to: &str, count: usize) {
     }
 }
 
-/// What `near` sends reaches `far`, and nothing comes back.
+/// Carries what `near` sends to `far`, and nothing back.
 fn settle_one_way(near: &mut Engine, far: &mut Engine) {
     near.flush();
     let now = far.refresh_time();

@@ -25,7 +25,7 @@ const TOTAL: usize = 24 << 20;
 /// As bytes of a link header.
 const ETHERNET: usize = 14;
 
-/// Of the packets that leave.
+/// The packets that leave: their number, and the length of the longest.
 #[derive(Default)]
 struct Seen {
     longest: AtomicUsize,
@@ -88,7 +88,8 @@ fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
     result.inspect_err(skipped).ok()
 }
 
-/// What the kernel's IP of a namespace has found wrong with packets, or too long to send on.
+/// Returns the counters of packets that the kernel's IP in a namespace found wrong, or too long to
+/// send on.
 fn refused_by_ip(namespace: &Namespace) -> String {
     let read = || {
         let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
@@ -272,8 +273,9 @@ impl By {
     }
 }
 
-/// What the kernel writes over such a pair to us, who read up to `call` bytes at a time: what the link counted, and
-/// whether there should have been long ones. `None` where that is not permitted.
+/// Reads what the kernel writes over such a pair, up to `call` bytes at a time. Returns the link's
+/// counters, and whether there should have been long packets; `None` if namespaces are not
+/// permitted.
 fn read_by(by: By, is_v6: bool, call: usize) -> Option<(LinkStats, bool)> {
     let (near, far, sends_long) = long_pair()?;
     let link = by.open(&near)?;

@@ -9,7 +9,7 @@ use millstream::{DropReason, Engine, Error, Limits, SocketId};
 
 use crate::common::{FAR, NEAR, config, engine, pool, settle};
 
-/// Of each family where the near host listens for none and connects from: three sources.
+/// Three sources of each family that the near host connects from, and listens at none of.
 const SOURCES: [[&str; 3]; 2] = [
     ["10.9.0.1:0", "10.9.0.3:0", "10.9.0.4:0"],
     ["[fd09::1]:0", "[fd09:0:0:1::1]:0", "[fd09:0:0:2::1]:0"],
@@ -173,7 +173,7 @@ fn orphans_are_limited_in_number_by_source_and_in_memory() {
     }
 }
 
-/// What has nothing to deliver gives way at once, without a word.
+/// A connection with nothing to deliver gives way at once, without a word.
 #[test]
 fn orphans_in_fin_wait_2_give_way_silently() {
     let limits = Limits::default().orphans(8);

@@ -42,11 +42,11 @@ const DRAIN_TURNS: u32 = 4;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What is to be measured.
+/// The options of the measurement.
 pub struct Options {
     /// `tap`, `packet`, `ring` (a packet socket with a receive ring) or `xdp`.
     pub link: String,
-    /// Otherwise it receives.
+    /// It sends; otherwise it receives.
     pub send: bool,
     /// Receiving: floods, too, and the kernel's sockets.
     pub flood: bool,
@@ -105,7 +105,7 @@ struct Bench {
     /// A frame as the stack sends it.
     frame: Vec<u8>,
     payload: Vec<u8>,
-    /// What was received last.
+    /// The datagrams that were received last.
     buffer: Vec<u8>,
     list: Vec<ReceivedDatagram>,
 }
@@ -167,7 +167,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is measured, in the order of a report: the first two always.
+/// The measured sides, in the order of a report: the first two always.
 const SIDES: [&str; 3] = ["link alone", "stack over it", "kernel over veth"];
 const DRAINS: [&str; 5] = [
     "link alone, unread",
@@ -302,15 +302,15 @@ impl Bench {
         (self.shared.stats().tx_packets - before) as f64 / start.elapsed().as_secs_f64()
     }
 
-    /// What the link alone has received now.
+    /// Returns how many packets the link alone has received now.
     fn take_bare(&mut self) -> usize {
         let mut batch = PacketBatch::new();
         let _ = self.shared.receive(packet::Instant::ZERO, &self.pool, &mut batch);
         batch.len()
     }
 
-    /// The same by somebody who has a use for it, and still no stack: the headers are looked at, and the data of what
-    /// is meant for the socket are copied out. Nothing is checked.
+    /// The same for a user of the data without a stack: reads the headers, and copies the data for
+    /// the socket out. Nothing is checked.
     fn take_read(&mut self) -> usize {
         let mut batch = PacketBatch::new();
         let _ = self.shared.receive(packet::Instant::ZERO, &self.pool, &mut batch);
@@ -332,7 +332,7 @@ impl Bench {
         }
     }
 
-    /// What the stack has received now, copied out of its socket.
+    /// Returns how many datagrams the stack has received now, copied out of its socket.
     fn take_stack(&mut self) -> usize {
         let now = self.engine.now();
         let Self { engine, socket, buffer, list, .. } = self;

@@ -14,7 +14,7 @@ use world::{CHARGEN, DISCARD, UNREAD, World};
 use super::KEPT;
 
 const TIME: Duration = Duration::from_millis(1000);
-/// Of the host's pool.
+/// Frames of the host's pool.
 const FRAMES: usize = 4096;
 
 /// A world with a transfer each way, past its start.
@@ -108,12 +108,12 @@ fn within_limit(name: &str, usage: &MemoryUse) {
     assert!(most <= limit, "{name}: {most} bytes held of {limit}");
 }
 
-/// What fills the pool must come to where something gives way, or it is no attack.
+/// Asserts that memory was short at some time: otherwise it was no attack.
 fn was_pressed(world: &mut World) {
     assert!(world.far.inspect().memory_use().times_pressed > 0, "memory was never short");
 }
 
-/// Of the peers in turn, those that are open.
+/// Returns the indices of the next `count` peers in turn.
 fn some(world: &World, step: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
     let all = world.peers.len();
     (0..count).map(move |i| (step * count + i) % all)
@@ -185,7 +185,8 @@ fn many_connections() {
     );
 }
 
-/// Of `count` peers in turn, each sends what comes next, up to `most` bytes of what it may.
+/// Lets the next `count` peers in turn send their next bytes, up to `most` each, as far as their
+/// windows allow.
 fn send_on(world: &mut World, step: usize, count: usize, most: usize) {
     for index in some(world, step, count) {
         let peer = world.peers[index];
@@ -237,8 +238,8 @@ fn peers_that_never_read() {
     );
 }
 
-/// Those who come while memory is short and fetch without end have what they ask for; what they take of the path is
-/// missing to the others, so it is the sum that counts, beside the same without an attack.
+/// Peers that come while memory is short and fetch without end are served. They take a part of the
+/// path from the others, so the sum counts, compared with the same run without an attack.
 #[test]
 fn newcomers_that_fetch_without_end_are_served() {
     let play = |v6, attacked| {

@@ -30,7 +30,7 @@ const STEP: Duration = Duration::from_millis(1);
 /// One way.
 const DELAY: Duration = Duration::from_millis(5);
 const BITS_PER_S: u64 = 20_000_000;
-/// What may wait for the path.
+/// The longest time that a packet may wait for the path.
 const QUEUE_NS: u64 = 30_000_000;
 
 /// Where all are whose packets the test makes.
@@ -38,7 +38,7 @@ const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 /// First byte of an ICMPv6 neighbour advertisement.
 const ADVERT: u8 = 136;
 
-/// What is read is thrown away.
+/// The server reads and discards.
 pub const DISCARD: u16 = 9;
 /// Something to read is always there.
 pub const CHARGEN: u16 = 19;
@@ -56,11 +56,11 @@ pub struct Peer {
     pub seq: SeqNumber,
     /// End of what it was sent in order, as far as it looked.
     pub seen: SeqNumber,
-    /// What it acknowledges.
+    /// The number up to which it acknowledges.
     pub ack: SeqNumber,
     /// The host's clock, as last seen.
     pub echo: u32,
-    /// What the host acknowledged, and by how much it may be sent more.
+    /// The number up to which the host acknowledged; then the window that it offers.
     pub acked: SeqNumber,
     pub window: usize,
     pub is_open: bool,
@@ -208,7 +208,8 @@ impl World {
         self.near.tcp(self.transfers[index].0).abort();
     }
 
-    /// Whether all that a transfer was to bring is acknowledged, or it has fetched much.
+    /// Returns true once all bytes of a transfer are acknowledged, or, for one that fetches, much
+    /// has arrived.
     pub fn is_done(&mut self, index: usize) -> bool {
         let (id, fetches, left) = self.transfers[index];
         if fetches {
@@ -466,8 +467,8 @@ impl World {
         }
     }
 
-    /// Whether a host has sent this to the other. Of the questions that are for all the bridge hands on those for the
-    /// near host.
+    /// Returns true if this packet of one host is for the other. The bridge passes a broadcast of
+    /// the far host on only if it asks for the near host.
     fn goes_over_path(&self, from_far: bool, packet: &[u8]) -> bool {
         let Some(macs) = self.macs else {
             let hosts = [1, 2].map(|host| addr(self.v6, host, 0).ip());
@@ -483,7 +484,7 @@ impl World {
         }
     }
 
-    /// What the host has sent to the attacker.
+    /// Reads a packet that the host has sent to the attacker.
     fn hear(&mut self, packet: &[u8]) {
         let Some((ends, header, len)) = frames::read(packet) else {
             if let Ok(ArpPacket { operation, .. }) = ArpPacket::parse(packet) {

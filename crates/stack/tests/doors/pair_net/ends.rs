@@ -233,8 +233,8 @@ fn a_stream_is_writable_once_it_stands() {
     assert_eq!(&came, b"hello");
 }
 
-/// What a poller tells of a connection: `readable` when the peer ends its side, `closed` once it is over, also where it
-/// was before the poller was asked.
+/// A poller tells of a connection: `readable` when the peer ends its side, `closed` once it is
+/// over, also if it was over before the poller was asked.
 #[test]
 fn a_poller_says_closed_of_what_is_over_and_not_of_what_can_still_be_written_to() {
     let (client, mut server, [_near, far]) = ends();

@@ -120,7 +120,7 @@ fn what_is_left_unread_makes_the_close_a_reset() {
     }
 }
 
-/// What it wrote is not the connection's yet.
+/// The data of the dropped end has not reached its connection yet.
 #[test]
 fn who_is_written_to_after_it_has_gone_resets() {
     let (client, server, stacks) = ends();
@@ -170,7 +170,7 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     assert_eq!(kind(listener.take_error()), Some(ErrorKind::BrokenPipe));
 }
 
-/// What was taken is told, and the error by the next call.
+/// The write returns the bytes that were taken, and the next call gets the error.
 #[test]
 fn a_reset_that_cuts_a_write_short_is_told_by_the_next() {
     let (client, server, _stacks) = small_ends();

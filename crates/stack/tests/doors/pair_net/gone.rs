@@ -1,4 +1,5 @@
-//! What is left when an engine ends, or a socket is let go: what was sent leaves, who waits is told, and once.
+//! An engine that ends, or a socket that is let go: sent data leaves, and waiting calls are told,
+//! once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -52,7 +53,8 @@ fn after_the_engine_streams_tell_of_it_once_unless_they_had_ended() {
     }
 }
 
-/// How many datagrams come, of 200 that were sent when the engine was busy and something happened before it was not.
+/// Returns how many of 200 datagrams arrive that were sent while the engine was busy, if `then`
+/// happens before it is free.
 fn come_of_200(then: impl FnOnce(&Stack, UdpSocket)) -> usize {
     let (near, far) = stacks(PairConfig::default());
     let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");

@@ -19,7 +19,7 @@ use crate::common;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const SHORT: Option<Duration> = Some(Duration::from_millis(20));
 
-/// What a thread says in the end, which may be never.
+/// Returns a channel for the result of a call in another thread, which may never end.
 pub fn told<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> mpsc::Receiver<R> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(call()));
@@ -79,7 +79,8 @@ fn a_read_that_sleeps_keeps_no_other_beyond_its_time() {
     assert_eq!(reader.recv_timeout(PATIENCE).expect("woken").expect("read"), 5);
 }
 
-/// What room there is meanwhile, too little to wake the other for, they may have.
+/// Others may use the room that appears meanwhile, if it is too little to wake the sleeping writer
+/// for.
 #[test]
 fn a_write_that_sleeps_keeps_no_other_beyond_its_time() {
     let (client, mut server, [near, _far]) = small_ends();
@@ -409,7 +410,7 @@ fn an_engine_that_lets_go_of_another_does_not_wait_for_its_end() {
     }
 }
 
-/// What it could not take while the ring was full it takes much of at once.
+/// The engine then takes much at once of the data that did not fit while the ring was full.
 #[test]
 fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
     let (client, server, stacks) = ends();

@@ -86,7 +86,7 @@ fn sent(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
     ids.iter().map(|&id| engine.tcp(id).info().expect("open").bytes_sent).collect()
 }
 
-/// What a turn takes. Time goes by turns alone: a pause of the machine is no time-out.
+/// Time that a turn takes. Time goes by turns alone: a pause of the machine is no time-out.
 const TURN: Duration = Duration::from_micros(10);
 
 fn turn(engine: &mut Engine) {

@@ -55,7 +55,8 @@ fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
     assert_eq!(drain(&mut silent, &hears), [400; 3], "as the other end goes on, all arrives");
 }
 
-/// What one connection sends over a link of its own, while as many others wait for a link that takes a batch a turn.
+/// Returns what one connection sends over a link of its own, while `count` others wait for a link
+/// that takes a batch a turn.
 fn sent_beside(count: usize) -> u64 {
     // The count of connections ends a turn, and not its bytes.
     let limits = Limits::default().tune(|t| {

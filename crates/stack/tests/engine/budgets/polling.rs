@@ -44,7 +44,7 @@ struct Router {
     packet: Vec<u8>,
 }
 
-/// What a router has done about waiting since the last look.
+/// Counts of a router's turns, sleeps and wake-ups since the last look.
 #[derive(Debug, PartialEq, Eq)]
 struct Waits {
     turns: u64,
@@ -95,7 +95,7 @@ impl Router {
         assert!(batch.is_empty());
     }
 
-    /// How many have left.
+    /// Returns how many packets have left.
     fn left(&mut self) -> usize {
         let mut batch = PacketBatch::new();
         self.ends[1].receive(Instant::ZERO, &self.pool, &mut batch).expect("a link")
@@ -105,7 +105,7 @@ impl Router {
         self.engine.run_once(most).expect("a turn");
     }
 
-    /// What `during` came to.
+    /// Returns the counts that `during` adds.
     fn waits(&mut self, during: impl FnOnce(&mut Self)) -> Waits {
         let count = |router: &Self| {
             let stats = router.engine.stats();

@@ -1,4 +1,4 @@
-//! What applications may write between two turns, and who comes next.
+//! Budgets of application writes between two turns, and the order of waiting writers.
 
 use millstream::{Error, Limits};
 

@@ -18,7 +18,7 @@ use crate::common;
 /// Engines in a tree; each but the first is linked to one before it.
 struct Net {
     engines: Vec<Engine>,
-    /// Of each but the first: the one it is linked to, and the MTU between.
+    /// For each engine but the first: the engine it is linked to, and the MTU between.
     up: Vec<(usize, usize)>,
     pool: Pool,
     now: Instant,

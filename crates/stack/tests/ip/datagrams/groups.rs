@@ -18,7 +18,7 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7));
 const LOCAL_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 7));
 
-/// How many datagrams wait in the socket.
+/// Reads the socket's datagrams; returns their number.
 fn count(engine: &mut Engine, socket: SocketId) -> usize {
     heard(engine, socket).len()
 }
@@ -189,7 +189,7 @@ impl Wires {
         Self { engine, ends: [end, second], pool, now }
     }
 
-    /// What leaves by a link within `ms` from now.
+    /// Returns the packets that leave by a link within `ms` milliseconds from now.
     pub fn sent(&mut self, link: usize, ms: u64) -> Vec<Vec<u8>> {
         let mut list = Vec::new();
         let until = self.now + Duration::from_millis(ms);

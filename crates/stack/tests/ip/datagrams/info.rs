@@ -1,4 +1,4 @@
-//! What is known of a datagram beside its data, what is said of one that is sent, and who may send to all.
+//! Information about a received datagram, options of a sent one, and the right to send to all.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

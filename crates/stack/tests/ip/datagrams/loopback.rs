@@ -195,7 +195,8 @@ fn what_means_this_host_neither_comes_from_others_nor_goes_to_them() {
     }
 }
 
-/// What an application sends to itself without end is bounded, in number and by turn, and is not lost silently.
+/// Datagrams that an application sends to itself without end are bounded, in number and by turn,
+/// and not lost silently.
 #[test]
 fn what_waits_for_ourselves_is_bounded_and_taken_in_batches() {
     let mut engine = engine();

@@ -19,7 +19,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// What waits in the socket, in order.
+/// Reads the datagrams that wait in the socket, in order.
 fn heard(engine: &mut Engine, socket: SocketId) -> Vec<(Vec<u8>, SocketAddr)> {
     let mut buffer = [0; 2000];
     std::iter::from_fn(|| {
@@ -299,7 +299,7 @@ fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
     }
 }
 
-/// Of a super-segment that does not fit the socket's memory what fits is delivered.
+/// A super-segment that does not fit the socket's memory is delivered as far as it fits.
 #[test]
 fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_counted() {
     let (mut near, mut far) = two(PairConfig::default());
@@ -313,7 +313,8 @@ fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_count
     assert_eq!(far.stats().dropped(DropReason::UdpQueueFull), 10 - fit.len() as u64);
 }
 
-/// What a sender has left to be summed on the link that it came by says nothing about the one it leaves by.
+/// A sender may leave checksums to the link that a datagram comes by; the link it leaves by may not
+/// take them.
 #[test]
 fn a_datagram_that_came_unsummed_is_sent_on_with_its_sum() {
     let pool = common::pool();

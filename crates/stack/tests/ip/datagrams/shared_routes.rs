@@ -18,7 +18,7 @@ use crate::common::{self, settle};
 const NETWORKS: usize = 16;
 /// Links that they go by; packets come by the first link of all.
 const WAYS: [LinkId; 2] = [LinkId(1), LinkId(2)];
-/// What is not read of a frame by the router.
+/// The part of a frame that the router does not read.
 const PAYLOAD: [u8; 12] = [9; 12];
 
 fn prefix(text: &str) -> Prefix {
@@ -177,7 +177,7 @@ fn all() -> Vec<(usize, bool)> {
 /// The owner's changes: the way of one network, a half of one network that goes another way, and the ways of all.
 struct Owner {
     table: RouteTable,
-    /// Of each network of IPv4 and of IPv6: its place among the ways.
+    /// The place among the ways of each network's route, of IPv4 and of IPv6.
     ways: Vec<[usize; 2]>,
     changes: usize,
 }
@@ -296,7 +296,7 @@ fn hand_on_until(
     router
 }
 
-/// What is known of a flow's way goes when another changes the table.
+/// The cached way of a flow is discarded when another engine changes the table.
 #[test]
 fn what_an_engine_keeps_of_a_way_is_looked_up_anew_when_another_changes_it() {
     let pool = common::pool();

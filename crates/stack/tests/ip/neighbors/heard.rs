@@ -1,4 +1,4 @@
-//! What stations say of their addresses, truly or not, and where packets go then.
+//! Claims of stations about their addresses, true or not, and the way that packets take then.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn asked(frames: &[Frame]) -> Vec<MacAddr> {
     frames.iter().filter(is_question).map(|frame| frame.to).collect()
 }
 
-/// What tells the engine that the peer has moved to station 8.
+/// Returns frames that tell the engine that the peer has moved to station 8.
 fn claims() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let solicitation = NdpMessage::NeighborSolicitation(NeighborSolicitation {
         target: "fd09::1".parse().unwrap(),

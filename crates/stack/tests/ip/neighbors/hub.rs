@@ -26,9 +26,9 @@ pub struct Hub {
     pub engines: Vec<Engine>,
     pub now: Instant,
     ports: Vec<PairEnd>,
-    /// What passed since it was last asked for: which engine sent it (none: the test), and when.
+    /// Frames that passed since the last look: the engine that sent it (none: the test), and when.
     heard: Vec<(Option<usize>, Instant, Vec<u8>)>,
-    /// Of which group routers were told by which engine. Not among what passed.
+    /// Group reports: the engine that sent one, and the group. They are not in `heard`.
     pub reports: Vec<(usize, IpAddr)>,
 }
 
@@ -76,7 +76,7 @@ impl Hub {
         self.engines[station] = self.engine(config, station, mac, link);
     }
 
-    /// What an engine is plugged into the hub by.
+    /// Plugs an engine into the hub; returns its end.
     pub fn port(&mut self, station: usize, mac: MacAddr, link: PairConfig) -> PairEnd {
         let macs = [mac, MacAddr([2, 0, 0, 0, 2, 0])];
         let (end, port) = pair(PairConfig { offload: false, macs, ..link }).expect("a pair");
@@ -147,7 +147,7 @@ impl Hub {
         }
     }
 
-    /// What passed since this was last asked, with who sent it and when.
+    /// Takes the frames that passed since the last call, each with its sender and time.
     pub fn take_heard(&mut self) -> Vec<(Option<usize>, Instant, Frame)> {
         let heard = std::mem::take(&mut self.heard).into_iter();
         heard.map(|(from, at, frame)| (from, at, Frame::read(&frame))).collect()

@@ -36,7 +36,7 @@ fn checked(check: AddressCheck) -> Hub {
     hub
 }
 
-/// What was said about addresses, each with the milliseconds since `start`.
+/// Returns what was said about addresses, each with the milliseconds since `start`.
 fn said(hub: &mut Hub, start: Instant) -> Vec<(u64, String)> {
     let all = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
     let text = |frame: Frame| match frame.what {
@@ -76,7 +76,7 @@ fn state(hub: &Hub, ip: &str) -> Option<AddressState> {
     found.map(|info| info.state)
 }
 
-/// Whether sockets can have the address.
+/// Returns true if sockets can have the address.
 fn is_usable(hub: &mut Hub, ip: &str) -> bool {
     let local = if ip.contains(':') { format!("[{ip}]:0") } else { format!("{ip}:0") };
     let bound = hub.engines[0].sockets().udp_bind(local.parse().unwrap());
@@ -396,7 +396,8 @@ fn what_is_being_checked_is_held_and_counted_and_ends_with_its_link() {
     assert_eq!(hub.engines[0].turn(hub.now).next_deadline, None);
 }
 
-/// What another may say of an IPv4 address while it is being probed, and whether it is his then.
+/// Claims of another station about an IPv4 address while it is probed, and whether the address is
+/// usable then.
 #[test]
 fn an_ipv4_address_that_is_checked_before_use() {
     let request = ArpOperation::Request;

@@ -65,7 +65,7 @@ fn advert() -> Vec<u8> {
     ndp(mac(8), mac(0), PEER, "fd09::1", &message)
 }
 
-/// Whether the engine takes the frame in, and whether it answers.
+/// Returns if the engine believes the frame, and if it answers.
 fn effect(frame: &[u8]) -> (bool, bool) {
     let mut hub = knows_peer();
     let before: Vec<_> =

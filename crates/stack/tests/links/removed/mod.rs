@@ -237,7 +237,7 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
     }
 }
 
-/// Of a known flow, and to the address that the link had which was removed.
+/// The frames belong to a known flow, or go to the address that the removed link had.
 #[test]
 fn frames_are_not_taken_for_those_of_the_link_that_was_removed() {
     let mut engine = engine();

@@ -92,7 +92,7 @@ impl Wire {
         self.state().to_receive.push_back(packet);
     }
 
-    /// What the engine has sent since this was asked.
+    /// Takes the packets that the engine has sent since the last call.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().sent)
     }
@@ -216,7 +216,7 @@ pub fn syn(medium: Medium, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     framed(medium, MAC, &ip, &body)
 }
 
-/// Whether a packet that was sent is a segment or a datagram, by IPv6.
+/// Returns true if a sent IPv6 packet is a segment or a datagram.
 pub fn is_talk(medium: Medium, packet: &[u8]) -> bool {
     let l3 = if medium == Medium::Ethernet { 14 } else { 0 };
     [Protocol::TCP.0, Protocol::UDP.0].contains(&packet[l3 + 6])

@@ -16,7 +16,7 @@ use super::host::{Host, bytes, one_hop_less};
 use super::{Event, Stream, event};
 use crate::common;
 
-/// What happens in a step: the peer sends, by another way where it is odd, and the application writes and reads.
+/// One step: the peer sends, oddly by another way, and the application writes and reads.
 #[derive(Clone, Debug)]
 struct Step {
     events: Vec<(Event, bool)>,
@@ -45,7 +45,7 @@ fn each_off() -> [(&'static str, FastPath); 2] {
     ]
 }
 
-/// What the second host does without: everything, or one shortcut.
+/// A strategy for the shortcuts that the second host lacks: all of them, or one.
 fn other() -> impl Strategy<Value = Option<FastPath>> {
     let each = each_off().map(|(_, fast_path)| Some(fast_path));
     prop_oneof![2 => Just(None), 5 => prop::sample::select(each.to_vec())]
@@ -68,7 +68,8 @@ impl Two {
         Self { hosts, stream: Stream::default(), written: 0 }
     }
 
-    /// What the peer sends to each in a step; it acknowledges what was written before that.
+    /// Returns the packets that the peer sends to each host in a step; it acknowledges what was
+    /// written before that.
     fn packets(&mut self, events: &[(Event, bool)]) -> [Vec<Vec<u8>>; 2] {
         let mut packets = [Vec::new(), Vec::new()];
         for &(event, is_odd) in events {

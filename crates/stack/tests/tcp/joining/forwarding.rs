@@ -50,7 +50,7 @@ struct Router {
     now: Instant,
 }
 
-/// What a link was given: bytes, and what it is to do with them.
+/// A packet that a link was given: bytes, and the work that is left to the link.
 type Left = (Vec<u8>, Checksum, Option<Segmentation>);
 
 impl Router {
@@ -136,7 +136,7 @@ impl Router {
     }
 }
 
-/// What comes by a link.
+/// A packet that comes by a link.
 #[derive(Clone, Debug)]
 struct Coming {
     link: usize,
@@ -189,7 +189,7 @@ impl Coming {
     }
 }
 
-/// What is sent to a router.
+/// An event that reaches a router.
 #[derive(Clone, Debug)]
 enum Event {
     /// A packet with such a header and `len` bytes behind it, and what is odd about it.
@@ -435,7 +435,8 @@ fn told(v6: bool, link: usize, host: bool, near: MacAddr) -> Vec<u8> {
     frame
 }
 
-/// What happens in a step: what comes, which links are read then, and whether a route goes that was there, or comes back.
+/// One step: packets that come, links that are read then, and a route that goes or comes back, if
+/// any.
 type Step = (Vec<(usize, Event)>, [bool; LINKS.len()], Option<bool>);
 
 fn step() -> impl Strategy<Value = Step> {

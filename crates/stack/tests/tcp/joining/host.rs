@@ -19,9 +19,10 @@ pub const ISN: u32 = 0xffff_e000;
 pub const MSS: usize = 1000;
 const STEP: Duration = Duration::from_millis(1);
 
-/// What an answer says, apart from its own numbers: acknowledged bytes, whether the window is open (how far
-/// depends on the memory held), flags, SACK blocks but those of duplicates (RFC 2883): one that comes right
-/// behind the segment before it is part of that and not told by itself.
+/// The content of an answer, apart from its own numbers: acknowledged bytes, whether the window is
+/// open (its size depends on the memory held), flags, and SACK blocks but those of duplicates (RFC
+/// 2883): a duplicate that comes right behind the segment before it is part of that and not
+/// reported by itself.
 pub type Answer = (u32, bool, TcpFlags, Vec<(u32, u32)>);
 
 /// A host with an open connection, whose other end is played here.
@@ -31,13 +32,14 @@ pub struct Host {
     wire: PairEnd,
     pub ends: Ends,
     pub socket: SocketId,
-    /// What it said first, and the end of that.
+    /// The sequence number of its first byte.
     pub begin: SeqNumber,
     now: Instant,
     pub got: Vec<u8>,
     /// Bytes that its reader has room for while it waits; 0: it does not wait.
     pub posted: usize,
-    /// Whether its link vouches for checksums, takes super-segments, and puts data where they are read.
+    /// True if its link vouches for checksums, takes super-segments, and puts data where they are
+    /// read.
     is_offloaded: bool,
 }
 
@@ -144,7 +146,7 @@ impl Host {
         answers
     }
 
-    /// What a link with offloads says of a packet.
+    /// Marks a packet as a link with offloads would.
     fn offload(&self, packet: &mut Packet) {
         packet.meta_mut().checksum = Checksum::Verified;
         let (kind, header_len) = match self.ends.from.is_ipv6() {
@@ -177,8 +179,9 @@ impl Host {
         said
     }
 
-    /// What it says at once, comparably; then what after the application has read, and later. Those are news of
-    /// the window, too, which depend on the memory held: the same one said twice is said once.
+    /// Returns its answers at once, comparably; then those after the application has read, and
+    /// later. The later ones report the window, too, which depends on the memory held: equal ones
+    /// in a row count once.
     pub fn step(&mut self, packets: &[Vec<u8>], reads: bool) -> [Vec<Answer>; 2] {
         let at_once = self.turn(packets);
         let mut buffer = [0; 10_000];

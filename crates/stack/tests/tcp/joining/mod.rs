@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use crate::common;
 
-/// What the peer does next.
+/// The peer's next action.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// Sends so many new bytes, with PSH or without.

@@ -1,5 +1,4 @@
-//! What comes between segments while a read waits: each takes effect in its turn, as if nobody
-//! waited.
+//! Events between segments while a read waits: each takes effect in its turn, as if nobody waited.
 
 use std::net::IpAddr;
 
@@ -119,7 +118,7 @@ fn datagram(host: &Host) -> Vec<u8> {
     packet
 }
 
-/// What is to be seen of a host after the batch.
+/// The visible state of a host after the batch.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     /// Bytes, all of them those that were sent.
