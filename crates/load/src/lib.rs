@@ -1,4 +1,5 @@
-//! What drives the load of a run: workloads over transports, in worker processes of this host or of the far one.
+//! The load of a run: workloads over transports, in worker processes of this host or of the far
+//! one.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

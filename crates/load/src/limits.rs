@@ -18,19 +18,22 @@ pub const TCP_INFO_CONNECTIONS: usize = 16;
 pub const STAGE_SAMPLE_TURNS: u32 = 16;
 /// Under this name an engine under test publishes itself.
 pub const LIVE_NAME: &str = "lab";
-/// What a stack may take to say its last words after the last close.
+/// Longest time that a stack may go on sending after the last close, in milliseconds.
 pub const LINGER_MS: u64 = 30;
-/// How long a stack whose workload is over sleeps between its turns.
+/// Sleep of a stack between its turns once its workload is over, in milliseconds.
 pub const AFTERLIFE_TURN_MS: u64 = 2;
-/// What a worker may take to exit before it is killed.
+/// Longest time that a worker may take to exit before it is killed, in milliseconds.
 pub const LEAVE_TIMEOUT_MS: u64 = 500;
-/// What the last words of a dead worker may take to come through its pipe.
+/// Longest time that the last lines of a dead worker may take to come through its pipe, in
+/// milliseconds.
 pub const LAST_WORDS_MS: u64 = 200;
-/// What the kernel queues towards a packet socket of Millstream: as much as it queues at a device.
+/// Bytes that the kernel queues towards a packet socket of Millstream: as much as it queues at a
+/// device.
 pub const RAW_BUFFER_BYTES: usize = 16 << 20;
-/// What one of the smallest packets takes of that, as the kernel counts it (`truesize`).
+/// Bytes that one of the smallest packets takes of that queue, as the kernel counts them
+/// (`truesize`).
 pub const RAW_PACKET_BYTES: usize = 768;
 /// Frames of a router: two links' rings of the longest kind, and the engine's own. 64 MiB.
 pub const ROUTER_FRAMES: usize = 32_768;
-/// How long a router that finds nothing to do sleeps at most.
+/// Longest sleep of a router that finds nothing to do, in milliseconds.
 pub const ROUTER_SLEEP_MS: u64 = 50;

@@ -16,17 +16,17 @@ use crate::workload::monotonic_ns;
 /// Times that the clocks of both hosts are compared; the quickest answer counts.
 const CLOCK_LOOKS: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Until it is asked again.
+/// Pause before the worker there is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long the far side may take to tell what it saw.
+/// Longest time that the far side may take to report what it measured.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where `millstream serve` is, and what it knows.
+/// The address of a `millstream serve`, and the token that it has.
 #[derive(Clone, Debug)]
 pub struct FarHost {
-    /// Of its control connections.
+    /// Address of its control connections.
     pub control: SocketAddr,
-    /// What both know.
+    /// The secret that both sides have.
     pub token: Token,
 }
 

@@ -1,4 +1,4 @@
-//! What the two sides say to each other.
+//! The messages of a control connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::worker::Reply;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum Request {
-    /// What CLOCK_MONOTONIC says there.
+    /// Read CLOCK_MONOTONIC of the far side.
     Now,
     /// Start the far end of a run, and look at the host.
     Begin(FarJob),
@@ -22,11 +22,11 @@ pub(super) enum Request {
     Listen { address: IpAddr },
     /// Count over this stretch of the far side's CLOCK_MONOTONIC.
     Measure { begin_ns: u64, end_ns: u64 },
-    /// End it, and tell what was seen.
+    /// End the run, and report what was measured.
     Finish,
 }
 
-/// What the far end of a run does, on the kernel's sockets.
+/// The work of the far end of a run, on the kernel's sockets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FarJob {
@@ -42,28 +42,28 @@ pub(super) struct FarJob {
 pub(super) enum Answer {
     /// See [`Request::Now`].
     Now { at_ns: u64 },
-    /// What the worker there says.
+    /// An answer of the worker there.
     Worker(Box<Reply>),
-    /// All that was seen.
+    /// Everything that was measured.
     Finished(Box<FarSide>),
-    /// It does not do that.
+    /// The request is refused.
     Refused { why: String },
 }
 
-/// What the far side saw of a run.
+/// Everything that the far side measured in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FarSide {
-    /// What its probes saw; their times begin at `origin_ns`.
+    /// Records of its probes. Their times begin at `origin_ns`.
     pub probes: Probes,
     /// CLOCK_MONOTONIC there.
     pub origin_ns: u64,
     /// Facts of that host.
     pub environment: Environment,
-    /// What each interface carried meanwhile.
+    /// Bytes that each interface carried during the run.
     pub interfaces: BTreeMap<String, InterfaceBytes>,
 }
 
-/// What an interface carried in a run, link headers included.
+/// Bytes that an interface carried in a run, link headers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceBytes {
     /// Received.
@@ -94,7 +94,8 @@ impl FarJob {
     }
 }
 
-/// How long the load of a run may live: everything that a step may wait for, and its window.
+/// Returns the longest life of the load of a run in seconds: its window, and everything that a step
+/// may wait for.
 pub(super) fn longest_s(warmup_s: f64, duration_s: f64) -> f64 {
     let steps_ms = 4 * limits::STEP_TIMEOUT_MS + limits::FINISH_LIMIT_MS;
     warmup_s + duration_s + steps_ms as f64 / 1e3

@@ -105,7 +105,7 @@ impl WorkerProcess {
         Ok(Self { role, seat, replies, early: None })
     }
 
-    /// What it is called: `near`, `far`, `both`, `rival`, `peer`.
+    /// Returns its name: `near`, `far`, `both`, `rival`, `peer`.
     pub fn role(&self) -> &'static str {
         self.role
     }

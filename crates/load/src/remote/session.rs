@@ -18,7 +18,7 @@ use crate::workload::{End, monotonic_ns};
 
 /// How often the worker's answers are looked for.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a client that has proved itself may be silent while there is no load.
+/// Longest silence of a client that has proved itself, while there is no load.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The far end of a run. Dropping it kills the worker.
@@ -181,7 +181,7 @@ fn finish(load: Load) -> FarSide {
     FarSide { probes, origin_ns, environment: environment::capture(), interfaces }
 }
 
-/// Those that cannot be listed carried nothing that could be told.
+/// Returns the interfaces of this host; none when they cannot be listed.
 fn interfaces() -> Vec<Interface> {
     Netlink::route().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default()
 }

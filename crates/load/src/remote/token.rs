@@ -1,4 +1,4 @@
-//! What both sides know.
+//! The secret that both sides of a control connection have.
 
 use std::fmt;
 use std::io::Read;

@@ -24,9 +24,9 @@ use sha2::Sha256;
 
 use super::{Token, VERSION};
 
-/// How long a side may take to prove what it knows.
+/// Longest time that a side may take to prove that it has the token.
 pub(super) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a message may wait for a peer that does not read.
+/// Longest time that a message may wait for a peer that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request.
 pub(super) const REQUEST_BYTES: usize = 64 << 10;
@@ -38,7 +38,7 @@ const HELLO_BYTES: usize = 8 + 2 + 32;
 
 type Code = [u8; 32];
 
-/// What the server says of who asks.
+/// The server's answer to the proof of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Welcome = 0,
@@ -382,7 +382,8 @@ mod tests {
         assert!(server.is_err());
     }
 
-    /// Who has watched a connection whole cannot use any of it: the nonces are others.
+    /// An attacker who has read a whole connection cannot use any of it: the nonces of the next are
+    /// others.
     #[test]
     fn a_proof_that_was_heard_is_worth_nothing_later() {
         let (mut attacker, server) = joined();

@@ -75,7 +75,7 @@ fn queues(info: &TcpInfo) -> [(&'static str, f64); 22] {
     ]
 }
 
-/// What went and came.
+/// Returns the counters of bytes and segments sent and received.
 fn traffic(info: &TcpInfo) -> [(&'static str, f64); 25] {
     let segments = |bytes| segments(info, bytes);
     [
@@ -125,7 +125,8 @@ fn loss(info: &TcpInfo) -> [(&'static str, f64); 12] {
     ]
 }
 
-/// What an engine counted, how large its batches were, where its time went, and what its links say.
+/// Returns the record of an engine: its counters, the sizes of its batches, the time of its stages,
+/// and the state of its links.
 pub(crate) fn engine_record(
     stats: &EngineStats,
     links: impl IntoIterator<Item = LinkInfo>,
@@ -201,7 +202,7 @@ fn counted_by(stats: LinkStats, details: Vec<(&'static str, u64)>) -> LinkRecord
     }
 }
 
-/// What a link has carried.
+/// Returns the bytes and packets that a link has carried.
 pub(super) fn link_bytes(stats: &LinkStats) -> LinkBytes {
     LinkBytes {
         rx_bytes: stats.rx_bytes,

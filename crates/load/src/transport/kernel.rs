@@ -37,14 +37,14 @@ pub struct KernelNetwork {
     congestion: Option<OsString>,
     /// Own address of what connects.
     source: Option<IpAddr>,
-    /// What `write_shared` sends, in memory that is a file.
+    /// The bytes that `write_shared` sends, in memory that is a file.
     shared: Option<File>,
 }
 
 /// A socket for datagrams.
 struct Datagrams {
     socket: UdpSocket,
-    /// How long a receive waits now.
+    /// Time that a receive waits as the socket is set now.
     wait: Duration,
     sending: MultiHeaders<SockaddrStorage>,
     receiving: MultiHeaders<SockaddrStorage>,
@@ -134,8 +134,8 @@ impl KernelNetwork {
         Ok((stream.local_addr()?, stream.peer_addr()?))
     }
 
-    /// What one call takes from a socket, in equal parts of `memory`: `each` is given the beginning of each datagram and
-    /// how long it is. How many.
+    /// Takes the datagrams of one call from a socket, in equal parts of `memory`, and returns their
+    /// number. It gives `each` the beginning of each datagram and the length of the whole.
     fn take_datagrams(
         &mut self,
         socket: DatagramId,
@@ -372,8 +372,9 @@ impl Network for KernelNetwork {
     fn finish(&mut self, _timeout: Duration) {}
 }
 
-/// What is known of the connections with these ends. All sockets of an address family (IPv6, or not) are asked for
-/// once, however many the connections: an answer with all of them costs more, the more there are.
+/// Returns the state of the connections with these ends, where the kernel has it. It asks once for
+/// all sockets of an address family (IPv6, or not), however many the connections: an answer with
+/// all of them costs more, the more there are.
 fn told_of(
     ends: &[Option<(SocketAddr, SocketAddr)>],
     mut sockets: impl FnMut(bool) -> io::Result<Vec<TcpSocket>>,

@@ -1,4 +1,4 @@
-//! What is sent again and again without being copied.
+//! A message that is sent again and again without being copied.
 
 use std::io;
 

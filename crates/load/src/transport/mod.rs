@@ -45,7 +45,7 @@ pub type ListenerId = usize;
 /// A socket for datagrams of a [`Network`].
 pub type DatagramId = usize;
 
-/// What a connection is ready for.
+/// The calls of a connection that would not block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The connection.
@@ -188,7 +188,8 @@ pub trait Network {
         Ok(1)
     }
 
-    /// What makes a handle for another thread, there: it has that socket, too, under the same number.
+    /// Returns a function that makes a handle for another thread. Called in that thread, it gives a
+    /// handle that has the socket, too, under the same number.
     fn another(&mut self, socket: DatagramId) -> io::Result<Another>;
 
     /// The state of each of `conns`, as far as the stack tells.
@@ -207,12 +208,13 @@ pub trait Network {
     /// Gives the stack time for what it still has to say after the last close.
     fn finish(&mut self, timeout: Duration);
 
-    /// What the stack's own link carried; `None` where the kernel counts.
+    /// Returns the bytes and packets that the stack's own link carried; `None` where the kernel
+    /// counts.
     fn link_bytes(&self) -> Option<LinkBytes> {
         None
     }
 
-    /// What the stack's engine counted and timed; `None` where there is none.
+    /// Returns the counters and times of the stack's engine; `None` where there is none.
     fn engine(&mut self) -> Option<EngineRecord> {
         None
     }

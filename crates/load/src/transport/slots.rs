@@ -21,7 +21,7 @@ pub(super) struct Slots<S> {
 
 struct Slot<S> {
     stream: S,
-    /// What `wait` is to report; `None`: the connection blocks.
+    /// Readiness to read and to write that `wait` is to report; `None`: the connection blocks.
     wants: Option<(bool, bool)>,
     readable: bool,
     writable: bool,
@@ -29,7 +29,7 @@ struct Slot<S> {
 }
 
 impl<S> Slot<S> {
-    /// What it is ready for of what is wanted, if anything.
+    /// Returns the readiness that is wanted and is there; `None` if there is none.
     fn ready(&self, conn: ConnId) -> Option<Ready> {
         let (read, write) = self.wants?;
         let (readable, writable) = (read && self.readable, write && self.writable);
@@ -96,7 +96,7 @@ impl<S> Slots<S> {
         slot.list(conn, &mut self.listed);
     }
 
-    /// Whether one is ready for what is wanted of it.
+    /// Returns true when a connection is ready for what is wanted of it.
     pub(super) fn any_ready(&self) -> bool {
         let ready = |&conn: &ConnId| self.slots[conn].as_ref()?.ready(conn);
         self.listed.iter().find_map(ready).is_some()

@@ -17,13 +17,13 @@ use crate::limits;
 use crate::transport::{LinkBytes, Network};
 use crate::workload::{self, End, Outcome, Ports, Progress};
 
-/// What the main thread tells a data thread.
+/// An order of the main thread to a data thread.
 enum Step {
     Listen(IpAddr),
     Connect(IpAddr, Ports),
 }
 
-/// What a data thread tells.
+/// An answer of a data thread.
 enum Told {
     Prepared(Vec<String>),
     Listening(Ports),
@@ -46,7 +46,7 @@ pub(super) struct DataThread {
     pub(super) progress: Arc<Progress>,
     steps: Sender<Step>,
     told: Receiver<Told>,
-    /// What was heard before it was asked for.
+    /// An answer that came before it was asked for.
     early: RefCell<Option<Told>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the runner and a worker say to each other, one JSON text per line.
+//! The messages between the runner and a worker, one JSON text per line.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,9 +17,9 @@ use crate::workload::{Counts, End, Ports, Whereabouts, Wrong};
 pub struct Job {
     /// Which end it is; `None`: both, over the in-memory link.
     pub end: Option<End>,
-    /// What is to be done.
+    /// The workload with the levels of its factors.
     pub task: Task,
-    /// On which stack.
+    /// The stack that it runs on.
     pub stack: StackJob,
     /// CPU of this process (of its near end when it is both).
     pub cpu: Option<usize>,
@@ -72,7 +72,7 @@ pub struct MillstreamJob {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of the far end, when the process is both.
     pub far_addresses: Vec<(IpAddr, u8)>,
-    /// Whether other processes see the engine (docs/live.md).
+    /// True when other processes see the engine (docs/live.md).
     #[serde(default)]
     pub live: bool,
 }
@@ -111,7 +111,7 @@ pub enum MillstreamLink {
 pub struct RouterJob {
     /// Its links, to the near and to the far host, and its addresses there; of a bare one none.
     pub links: [(MillstreamLink, Vec<(IpAddr, u8)>); 2],
-    /// Whether it only moves frames between them.
+    /// True for a loop that only moves frames between the links.
     pub is_bare: bool,
     /// Largest IP packet of the links.
     pub mtu: u32,
@@ -179,7 +179,7 @@ pub enum Reply {
     Draining,
     /// The workload is over.
     Done(Box<Report>),
-    /// What the router has seen.
+    /// The report of a router.
     Routed(Box<RouterReport>),
     /// The worker gives up.
     Failed {
@@ -193,14 +193,14 @@ pub enum Reply {
 pub struct Sample {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub at_ns: u64,
-    /// What had been done until then.
+    /// The counters at that moment.
     pub counts: Counts,
 }
 
 /// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were timed.
+    /// Transactions that were timed.
     pub count: u64,
     /// Arithmetic mean.
     pub mean_us: f64,
@@ -232,10 +232,10 @@ impl Latency {
     }
 }
 
-/// What one end has to report.
+/// The report of one end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EndReport {
-    /// Which.
+    /// The end.
     pub end: End,
     /// The counters at the beginning of the window, every interval, and its end.
     pub samples: Vec<Sample>,
@@ -247,34 +247,34 @@ pub struct EndReport {
     pub received_by: Vec<u64>,
     /// State of the first connections at the end of the window, those on which this end sends before others.
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// On how many connections this end sends.
+    /// Connections on which this end sends.
     pub sending: usize,
-    /// On which CPUs the thread of this end ran.
+    /// The CPUs on which the thread of this end ran.
     pub whereabouts: Whereabouts,
-    /// What the workload counted beside payload and transactions.
+    /// Counters of the workload beside payload and transactions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
-    /// Where bytes were wrong, the first of them.
+    /// Places where bytes were wrong, the first of them.
     #[serde(default)]
     pub wrong: Vec<Wrong>,
-    /// What the stack's own link carried.
+    /// Bytes and packets that the stack's own link carried.
     pub link: Option<LinkBytes>,
-    /// What Millstream's engine counted and timed.
+    /// Counters and times of Millstream's engine.
     pub engine: Option<EngineRecord>,
     /// For the record.
     pub notes: Vec<String>,
 }
 
-/// What a router has to report.
+/// The report of a router.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RouterReport {
-    /// What it and its links have counted; of a bare one its links alone.
+    /// Counters of the engine and of its links; of a bare router those of its links alone.
     pub engine: EngineRecord,
     /// For the record.
     pub notes: Vec<String>,
 }
 
-/// What a worker has to report.
+/// The report of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// One or both ends.

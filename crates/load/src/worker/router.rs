@@ -1,4 +1,4 @@
-//! What hands on between two hosts: an engine, or a bare loop.
+//! A router between two hosts: an engine, or a bare loop.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::stack::{self, LinkOptions};
 use crate::limits;
 use crate::transport::{bare_link_record, engine_record};
 
-/// How long it sleeps at most before it looks whether it is to end.
+/// Longest sleep before it looks whether it is to end.
 const SLEEP: Duration = Duration::from_millis(limits::ROUTER_SLEEP_MS);
 
 /// The thread of a router. It hands on until it is ended; its links stay until this is dropped.
@@ -127,14 +127,15 @@ impl Router {
     }
 }
 
-/// Moves frames from either of two links to the other, as they are: what any router over these links does at the least.
+/// Moves frames from either of two links to the other, as they are. Every router over these links
+/// does at least this.
 struct Bare {
     links: [Box<dyn Link>; 2],
-    /// What has come from each and is not yet sent on.
+    /// Packets that came from each link and are not yet sent on.
     batches: [PacketBatch; 2],
     pool: Pool,
     clock: Clock,
-    /// How long it looks for packets before it sleeps: as long as an engine does at the most.
+    /// Time that it looks for packets before it sleeps: the longest time that an engine does.
     busy_poll: Duration,
 }
 
@@ -179,7 +180,8 @@ impl Bare {
     }
 }
 
-/// What cannot be sent on now waits, and the ring behind it fills.
+/// Receives a batch when the one before is sent, and sends what it can of it. Packets that cannot
+/// be sent now wait, and the ring behind them fills. Returns true when packets came or went.
 fn carry(
     from: &mut dyn Link,
     to: &mut dyn Link,

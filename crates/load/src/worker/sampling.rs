@@ -14,18 +14,18 @@ use crate::workload::{Counts, Progress, monotonic_ns};
 pub(super) struct Moment {
     at_ns: u64,
     counts: Vec<Counts>,
-    /// Of each end and connection; at the edges of the window only.
+    /// Payload bytes of each end and receiving connection; at the edges of the window only.
     received_by: Vec<Vec<u64>>,
 }
 
 impl Moment {
-    /// What concerns one end.
+    /// Returns the counters of one end.
     pub(super) fn of(&self, end: usize) -> Sample {
         Sample { at_ns: self.at_ns, counts: self.counts[end] }
     }
 }
 
-/// What every receiving connection of an end took between two moments.
+/// Returns the payload bytes that each receiving connection of an end received between two moments.
 pub(super) fn received_between(first: &Moment, last: &Moment, end: usize) -> Vec<u64> {
     let of = |moment: &Moment| moment.received_by.get(end).cloned().unwrap_or_default();
     of(last).into_iter().zip(of(first)).map(|(after, before)| after - before).collect()

@@ -18,14 +18,15 @@ use super::protocol::{Engine as Placement, MillstreamJob, MillstreamLink};
 use crate::limits;
 use crate::transport::{KernelNetwork, LocalNetwork, Network, ThreadedNetwork};
 
-/// What both stacks are asked for, socket by socket.
+/// The options that both stacks are asked for, socket by socket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SocketOptions {
     /// Buffers; `None`: as the stack likes.
     pub(super) buffer_bytes: Option<usize>,
     /// Congestion control, as Linux spells it; `None`: the stack's default.
     pub(super) congestion: Option<String>,
-    /// Own address of what connects, where the kernel is not to choose; of the kernel's sockets alone.
+    /// Own address of sockets that connect, where the kernel is not to choose it; for the kernel's
+    /// sockets alone.
     pub(super) source: Option<IpAddr>,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn fixed_pool() -> Result<Pool, String> {
     Pool::new(PoolConfig::fixed(limits::ROUTER_FRAMES)).map_err(|error| error.to_string())
 }
 
-/// What a link is to be like, as far as it can be.
+/// The wanted properties of a link. A link has them as far as it can.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkOptions {
     /// Largest IP packet of a device that is made.

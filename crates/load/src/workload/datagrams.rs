@@ -15,20 +15,21 @@ use crate::transport::{Another, DatagramId, Network};
 
 /// Datagrams of one call.
 pub(super) const BATCH: usize = 32;
-/// How often a greeting is said again, and how often a receiver without news looks whether it is to stop.
+/// Pause between two greetings, and longest wait of a receiver before it looks whether it is to
+/// stop.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
-/// How long nothing has to come before what was sent is taken for lost.
+/// Time without a datagram after which those that were sent and have not come are taken for lost.
 pub(super) const QUIET: Duration = Duration::from_millis(200);
 /// Longest datagram.
 const MOST_BYTES: usize = 65_536;
 
-/// What a socket of this end does.
+/// The work of this end's sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) sends: bool,
     pub(super) receives: bool,
     pub(super) datagram_bytes: usize,
-    /// Of all sockets together; 0: no limit.
+    /// Rate of all sockets together; 0: no limit.
     pub(super) bits_per_s: u64,
 }
 
@@ -109,7 +110,8 @@ pub(super) fn run(
     })
 }
 
-/// What one thread does on its socket.
+/// Sends and receives on the socket of one thread until `progress` says stop and nothing more
+/// arrives.
 fn work(
     network: &mut dyn Network,
     socket: DatagramId,
@@ -161,7 +163,7 @@ fn payload(count: usize, bytes: usize, datagram_bytes: usize) -> u64 {
     (own.clamp(0, count) * each) as u64
 }
 
-/// How many datagrams may be sent by now.
+/// A count of sent datagrams that keeps a rate.
 pub(super) struct Pace {
     begin_ns: u64,
     sent: u64,

@@ -16,7 +16,7 @@ use super::transactions::latencies;
 use super::{End, Outcome, Part, Progress, Tracker, monotonic_ns};
 use crate::transport::{DatagramId, Network};
 
-/// Of each datagram that the far host looks at.
+/// Bytes of each datagram that the far host reads.
 const SEEN_BYTES: usize = 64;
 /// A sender that may send again within this time looks at its clock until then: a sleep lasts longer.
 const SPIN: Duration = Duration::from_micros(60);
@@ -88,7 +88,7 @@ fn receive(network: &mut dyn Network, part: &Part<'_>, progress: &Progress) -> i
     Ok(Outcome { latency_ns: Some(sink.latency_ns), whereabouts, ..Outcome::default() })
 }
 
-/// What the far host keeps.
+/// Latencies and memory of the receiving end.
 struct Sink {
     latency_ns: Histogram<u64>,
     memory: Vec<u8>,

@@ -55,8 +55,8 @@ pub struct Ports {
     pub ticket: Ticket,
 }
 
-/// What the data thread tells while it works. It alone writes the counters;
-/// the control thread reads them and writes the rest.
+/// The progress of a data thread while it works. The data thread alone writes the counters; the
+/// control thread reads them and writes the rest.
 #[derive(Debug)]
 pub struct Progress {
     sent_bytes: AtomicU64,
@@ -150,24 +150,24 @@ impl Progress {
     }
 }
 
-/// What a data thread has when it is done.
+/// The results of a data thread when it is done.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Latencies of transactions inside the window, nanoseconds.
     pub latency_ns: Option<Histogram<u64>>,
     /// State of the first connections when the end of the window was seen, those on which this end sends before others.
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// On how many connections this end sends.
+    /// Connections on which this end sends.
     pub sending: usize,
-    /// On which CPUs the data thread ran.
+    /// The CPUs on which the data thread ran.
     pub whereabouts: Whereabouts,
-    /// What the workload counts beside payload and transactions, over its whole life.
+    /// Counters of the workload beside payload and transactions, over its whole life.
     pub counters: BTreeMap<String, f64>,
     /// The first bytes that were not those sent, as `soak` checks them.
     pub wrong: Vec<Wrong>,
 }
 
-/// Where bytes were wrong that this end has read.
+/// A place where bytes that this end has read were wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
     /// The connection, from 1.
@@ -189,21 +189,21 @@ struct Lane {
     sends: bool,
 }
 
-/// What a workload has at one end: the connections or sockets that its [`Plan`] asks for.
+/// The part of a workload at one end: the connections or sockets that its [`Plan`] asks for.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
-    /// What is to be done.
+    /// The workload with the levels of its factors.
     pub task: &'a Task,
     end: End,
     lanes: Vec<Lane>,
-    /// Of datagrams, each connected to one of the other end.
+    /// Sockets for datagrams, each connected to one of the other end.
     sockets: Vec<DatagramId>,
     /// Where each transaction connects to, or is accepted.
     calls: Calls,
 }
 
 impl Part<'_> {
-    /// Whether this end sends bulk data, and whether it receives some.
+    /// Returns two flags: true when this end sends bulk data, and true when it receives some.
     fn directions(&self) -> (bool, bool) {
         let Measure::Bulk { near_sends, far_sends, .. } = self.task.plan().measure else {
             return (true, true);
@@ -244,7 +244,8 @@ pub fn monotonic_ns() -> u64 {
 #[derive(Debug)]
 pub struct Listening {
     task: Task,
-    /// Of connections on which the near host sends, and of the others; none for datagrams.
+    /// Listeners of connections on which the near host sends, and of the others; none for
+    /// datagrams.
     listeners: Option<(ListenerId, ListenerId)>,
     sockets: Vec<DatagramId>,
     /// Where they listen.

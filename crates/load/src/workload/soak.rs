@@ -261,7 +261,8 @@ const RUN_BYTES: usize = 256 * 1024;
 const SEEK_BYTES: usize = 4096;
 
 impl Disk {
-    /// Of so many MiB in `TMPDIR`, or `/var/tmp`, which is on a disk more often than `/tmp`.
+    /// Makes a file of `mib` MiB in `TMPDIR`, or else in `/var/tmp`, which is on a disk more often
+    /// than `/tmp`.
     fn open(mib: usize) -> io::Result<Self> {
         let folder = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let open = || -> io::Result<File> {

@@ -133,7 +133,7 @@ fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
     }
 }
 
-/// Of more connections than are kept the record has those that send, at either end.
+/// With more connections than are recorded, the record has those that send, at either end.
 #[test]
 fn the_state_that_is_kept_is_of_the_connections_that_send() {
     let most = limits::TCP_INFO_CONNECTIONS;

@@ -1,4 +1,4 @@
-//! What either end of a workload of request and response counts.
+//! Counters of the transactions at either end of a workload of request and response.
 
 use std::sync::atomic::Ordering;
 
@@ -24,18 +24,18 @@ pub(super) struct Transactions<'a> {
     count: u64,
     /// Requests that were sent once more.
     repeated: u64,
-    /// Of the asking end.
+    /// Latencies, at the asking end alone.
     latency: Option<Histogram<u64>>,
     tracker: Tracker,
 }
 
 impl<'a> Transactions<'a> {
-    /// Those of the asking end, which takes their latencies.
+    /// Returns the counters of the asking end, which takes latencies.
     pub(super) fn asked(progress: &'a Progress, request: usize, response: usize) -> Self {
         Self { latency: Some(latencies()), ..Self::answered(progress, response, request) }
     }
 
-    /// Those of the answering end.
+    /// Returns the counters of the answering end.
     pub(super) fn answered(progress: &'a Progress, request: usize, response: usize) -> Self {
         Self {
             progress,
@@ -48,12 +48,12 @@ impl<'a> Transactions<'a> {
         }
     }
 
-    /// How many are over.
+    /// Returns the number of finished transactions.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many requests were sent once more.
+    /// Returns the number of requests that were sent once more.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }

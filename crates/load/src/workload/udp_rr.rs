@@ -24,9 +24,9 @@ pub(super) fn work(
     }
 }
 
-/// How long an answer is waited for.
+/// Time that the asking end waits for an answer before it sends its request once more.
 const REPEAT_AFTER: Duration = Duration::from_millis(200);
-/// How long the answering end waits before it looks whether it is to stop.
+/// Time that the answering end waits before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The asking end. The first byte of each datagram tells transactions apart, so that a late answer is not taken for
