@@ -1,4 +1,4 @@
-//! Whether the kernel still gives packets back to the CPU that allocated them.
+//! A test that shows whether the kernel still gives packets back to the CPU that allocated them.
 //!
 //! Since Linux 5.19 a TCP receiver does not free what it has read: it puts it on a list of the CPU that allocated it,
 //! of at most `net.core.skb_defer_max`, and interrupts that CPU when half of them are there. Linux 6.18 counts also
@@ -6,9 +6,10 @@
 //! the limit while the list is empty stays so, and nothing is given back to that CPU any more until it is mended: its
 //! allocator always asks for new memory, the reader's has too much.
 //!
-//! The count is nowhere to be seen; that interrupt is. While the one CPU rests, the other reads one packet of each of
-//! so many connections that half the limit is exceeded, and the resting CPU must begin to receive (`NET_RX` of
-//! /proc/softirqs). What other traffic makes there shows in as much time in which nothing is read.
+//! The count cannot be read, but its interrupt can be seen. While the one CPU rests, the other
+//! reads one packet of each of so many connections that half the limit is exceeded, and the resting
+//! CPU must begin to receive (`NET_RX` of /proc/softirqs). Receptions in an equal time in which
+//! nothing is read show the other traffic.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -70,7 +71,8 @@ fn words(found: &[(usize, bool)]) -> String {
     if not.is_empty() { ALL_GIVEN_BACK.to_owned() } else { format!("not to {not}") }
 }
 
-/// How many packets may wait to be taken back, where this can be told.
+/// Returns the number of packets that may wait to be taken back; an error where the test cannot
+/// work.
 fn limit() -> Result<usize, String> {
     let limit = text("/proc/sys/net/core/skb_defer_max")?;
     let limit = limit.parse().map_err(|_| format!("net.core.skb_defer_max is {limit:?}"))?;
@@ -88,7 +90,8 @@ fn limit() -> Result<usize, String> {
     Ok(limit)
 }
 
-/// Whether packets that `to` allocated and `reader` has read go back.
+/// Returns true when packets that `to` allocated and `reader` has read go back; an error when other
+/// traffic hides it.
 fn gives_back(to: usize, reader: usize, limit: usize) -> Result<bool, String> {
     let failed = |error: io::Error| format!("CPU {to} to CPU {reader}: {error}");
     let pairs = (0..limit / 2 + BEYOND).map(|_| connected()).collect::<io::Result<Vec<_>>>();
@@ -109,7 +112,9 @@ fn gives_back(to: usize, reader: usize, limit: usize) -> Result<bool, String> {
         .ok_or_else(|| format!("CPU {to} to CPU {reader}: other traffic is in the way"))
 }
 
-/// Of so many rounds those in which the CPU began to receive, and those in which it did without cause.
+/// Returns false when the CPU began to receive in one round at most, and true when it did so in
+/// nearly all. `by_others` are the rounds in which it did so although nothing was read; `None` when
+/// they leave too few.
 fn verdict(woken: usize, by_others: usize) -> Option<bool> {
     match (woken, woken.saturating_sub(by_others)) {
         (0..=1, _) => Some(false),
@@ -218,8 +223,7 @@ mod tests {
         assert!(env.absent.contains_key(GIVEN_BACK) || env.get(GIVEN_BACK) == Some("off"));
     }
 
-    /// Whether this machine's kernel is in order is no matter of this test, nor whether other traffic lets that be
-    /// seen.
+    /// A kernel that does not give back is no failure of this test, nor is traffic that hides it.
     #[test]
     fn two_cpus_of_this_machine_give_back_or_not_or_a_reason_is_there() {
         let mut env = Environment::default();

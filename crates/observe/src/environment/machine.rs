@@ -45,7 +45,7 @@ const SYSCTLS: &[&str] = &[
     "vm.swappiness",
 ];
 
-/// Those of them that a network namespace may have of its own.
+/// Returns the names of the settings that a network namespace may have of its own.
 pub fn network_settings() -> impl Iterator<Item = &'static str> {
     SYSCTLS.iter().copied().filter(|name| name.starts_with("net."))
 }

@@ -1,6 +1,6 @@
 //! The surroundings of an experiment: everything known to change a result that can be read cheaply.
 //!
-//! What cannot be read is recorded as absent with the reason; nothing here fails.
+//! A fact that cannot be read is recorded as absent with the reason; nothing here fails.
 
 mod give_back;
 mod interface;

@@ -41,7 +41,7 @@ pub(super) fn capture(env: &mut Environment) {
     env.record("process.open_files_limit", open_files_limit("self"));
 }
 
-/// How many files a process may have open, by its number.
+/// Returns the number of files that a process may have open. `process` is its number, or `self`.
 pub fn open_files_limit(process: &str) -> Result<String, String> {
     let path = format!("/proc/{process}/limits");
     let all = text(&path)?;

@@ -1,4 +1,5 @@
-//! What the drivers of the hosts' interfaces count beside what every interface has (`ethtool -S`): by queue, and why they dropped.
+//! Counters that the drivers of the hosts' interfaces have beside those of every interface
+//! (`ethtool -S`): by queue, and by reason of a drop.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +103,8 @@ impl Probe for Drivers {
     }
 }
 
-/// What rose, by name; and of several receive queues, the share of the packets that the busiest one had.
+/// Returns the counters that rose, by name. With several receive queues it adds the busiest one's
+/// share of the packets.
 fn risen(names: &[String], first: &[u64], last: &[u64]) -> BTreeMap<String, Measured> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for ((name, first), last) in names.iter().zip(first).zip(last) {

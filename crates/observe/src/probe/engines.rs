@@ -164,7 +164,8 @@ impl Kept {
         self.last = Some(now);
     }
 
-    /// What was added in the first and in the last quarter of the time; `None` of too few snapshots.
+    /// Returns the growth in the first and in the last quarter of the time; `None` with too few
+    /// snapshots.
     fn quarters(&self) -> Option<[EngineStretch; 2]> {
         let (first, last) = self.snapshots.first().zip(self.last.as_ref())?;
         let all_ns = last.engine_ns.saturating_sub(first.engine_ns);
@@ -176,7 +177,8 @@ impl Kept {
     }
 }
 
-/// What was added to stages and histograms from one snapshot to the other.
+/// Returns the growth of stages and histograms from one snapshot to the other. The longest visit of
+/// a stage is that of the whole time until `to`.
 fn stretch(from: &Snapshot, to: &Snapshot) -> EngineStretch {
     let mut found = EngineStretch { ns: to.engine_ns - from.engine_ns, ..EngineStretch::default() };
     for (entry, _) in to.named("stage_ns") {

@@ -33,7 +33,7 @@ struct Flow {
 
 type OfSample = fn(&TcpSocket) -> f64;
 
-/// What a sample says of a connection, from 0 to 1; the record has the mean of all samples.
+/// Properties of a connection in one sample, from 0 to 1. The record has the mean over all samples.
 const SAMPLED: [(&str, OfSample); 6] = [
     // How much of its window lies in the queue, and nobody has read it.
     ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),

@@ -1,4 +1,4 @@
-//! How fast the CPUs were clocked, and whether heat held them back, from `/sys/devices/system/cpu`.
+//! Clock rates of the CPUs, and how often heat held them back, from `/sys/devices/system/cpu`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl Seen {
 }
 
 impl Frequency {
-    /// Of so many CPUs as there are idle states of.
+    /// Opens the files of the first CPUs, as many as have their idle states read.
     fn open(folder: &Path) -> Result<Self, Absent> {
         let (mut clocks, mut throttles) = (Vec::new(), Vec::new());
         for cpu in 0..limits::IDLE_CPUS {

@@ -32,7 +32,7 @@ impl IdleReading {
         }
     }
 
-    /// What was added since `earlier`.
+    /// Returns the entries and the time that were added since `earlier`.
     pub fn since(mut self, earlier: &Self) -> Vec<IdleCpu> {
         for one in &mut self.0 {
             let before = earlier.0.iter().find(|before| before.cpu == one.cpu);

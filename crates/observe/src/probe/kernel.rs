@@ -1,4 +1,4 @@
-//! What BPF programs count in the kernel.
+//! Counters of BPF programs in the kernel.
 //!
 //! The programs are loaded once in a process, when it says so with [`watch_kernel`], and stay until it ends: loading takes a
 //! tenth of a second and sends interrupts to every CPU, which no run is to see. Their counters only rise, and each run has the
@@ -55,7 +55,7 @@ pub(super) struct KernelProbe {
     profile: Profile,
 }
 
-/// Those that are kept by step, with the sum of a pair in one.
+/// Counters that are kept for each step. The sum of a pair is one series.
 const SERIES: [(&str, &[Counter]); 4] = [
     ("cross_calls", &[Counter::WakeupIpis, Counter::CallIpis]),
     ("softirqs_s", &[Counter::SoftirqNs]),
@@ -119,7 +119,8 @@ impl KernelProbe {
         }
     }
 
-    /// What the programs cost is counted in the first step alone: counting costs, too.
+    /// Takes the cost of the programs at the end of the first step. Only that step is counted, as
+    /// counting costs, too.
     fn end_of_costs(&mut self) {
         if let Some((counting, before)) = self.costs.take() {
             for (program, now) in self.kernel.costs() {

@@ -30,5 +30,5 @@ pub(super) const ENGINE_LOOKS: usize = 100;
 pub(super) const ENGINE_SNAPSHOTS: usize = 64;
 /// How often an engine is asked for its queues at most.
 pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// How long an engine may take for an answer.
+/// Longest time that an engine may take for an answer.
 pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);

@@ -56,10 +56,10 @@ pub struct Config {
     pub hosts: Vec<Host>,
     /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both for each sample.
     pub distance: Result<(usize, usize), Absent>,
-    /// Whether the hosts' new TCP connections are looked at, of whatever program.
+    /// True to watch the hosts' new TCP connections, of any program.
     pub flows: bool,
-    /// Whether the queues of the hosts' TCP connections, and the engines of Millstream in the workers, are looked at at each
-    /// step.
+    /// True to read, at each step, the queues of the hosts' TCP connections and the counters of
+    /// Millstream's engines in the workers.
     pub queues: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Host {
 pub enum NetSource {
     /// The namespace that the calling thread is in.
     Own,
-    /// That of a living process.
+    /// The namespace of a living process, by its number.
     Process(u32),
     /// A file that stands for it, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     Namespace(PathBuf),

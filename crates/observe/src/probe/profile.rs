@@ -15,7 +15,7 @@ use crate::names::{Named, kernel_stacks, process_stacks};
 /// Identity of a stack: process, kernel's part, program's part.
 type Key = (u32, Vec<u64>, Vec<u64>);
 
-/// Who names the stacks of a process.
+/// A function that names the stacks of a process.
 type Ask = Box<dyn Fn(u32, Vec<Vec<u64>>) -> Named + Send>;
 
 pub(super) struct Profile {

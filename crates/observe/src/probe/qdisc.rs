@@ -1,4 +1,4 @@
-//! What the queueing disciplines of the hosts did with packets, by netlink.
+//! Counters of the hosts' queueing disciplines, by netlink.
 
 use std::collections::BTreeMap;
 

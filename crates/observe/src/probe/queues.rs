@@ -1,4 +1,5 @@
-//! What lies in the queues of all TCP sockets of each host, at the end of each step, by netlink (sock_diag).
+//! Bytes in the queues of all TCP sockets of each host, at the end of each step, by netlink
+//! (sock_diag).
 
 use std::collections::BTreeMap;
 

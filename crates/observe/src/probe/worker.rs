@@ -126,7 +126,7 @@ impl Worker {
         self.sample_threads();
     }
 
-    /// What is resident now, of a process that lives.
+    /// Adds the resident memory of the process, if it lives.
     fn sample_memory(&mut self) {
         let page_bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096) as u64;
         let alive = self.process.as_ref().and(self.memory.as_mut());
@@ -215,7 +215,7 @@ impl Thread {
     }
 }
 
-/// What the kernel calls a process; empty where it has ended.
+/// Returns the kernel's name of a process; empty where it has ended.
 fn name_of(pid: u32) -> String {
     millstream_foreign::read_name(format!("/proc/{pid}/comm")).unwrap_or_default()
 }

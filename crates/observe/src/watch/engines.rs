@@ -54,7 +54,7 @@ pub struct EngineRates {
 pub struct EngineSocket {
     /// The engine.
     pub engine: String,
-    /// What the engine calls it, for `millstream queue`.
+    /// The id that the engine gives it, for `millstream queue`.
     pub id: String,
     /// Its state.
     pub state: String,
@@ -87,10 +87,10 @@ pub(super) struct Looker {
 
 const COUNTERS: usize = 6;
 
-/// Of a connection.
+/// Counters of a connection.
 const SOCKET_COUNTERS: [&str; 3] = ["bytes_received", "bytes_acked", "bytes_retransmitted"];
 
-/// What an engine has counted, in the order in which rates are shown.
+/// Returns the counters of an engine, in the order in which rates are shown.
 fn counted(now: &Snapshot) -> [u64; COUNTERS] {
     let total = |name| now.total(name).unwrap_or(0);
     [
@@ -103,7 +103,7 @@ fn counted(now: &Snapshot) -> [u64; COUNTERS] {
     ]
 }
 
-/// How much counters have grown a second; none where they were not there before.
+/// Returns the growth of counters each second; `None` for counters that were not there before.
 fn rates<const N: usize>(
     before: Option<&(Instant, [u64; N])>,
     at: Instant,

@@ -11,9 +11,9 @@ use crate::proc::net_dev::{self, Counters};
 /// One interface in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct InterfaceRates {
-    /// What came in.
+    /// Rates of received packets.
     pub rx: Rates,
-    /// What went out.
+    /// Rates of sent packets.
     pub tx: Rates,
 }
 

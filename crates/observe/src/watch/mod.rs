@@ -1,8 +1,8 @@
-//! What this machine, the network namespace of the calling thread and this user's engines do, interval by interval: what
-//! `millstream top` shows.
+//! The activity of this machine, of the network namespace of the calling thread and of this user's
+//! engines, interval by interval, as `millstream top` shows it.
 //!
-//! Each source is optional. One that cannot look is in [`Moment::absent`] with the reason, and its values are none, never
-//! zero. Nothing is changed and nothing is kept beyond the last interval.
+//! Each source is optional. If one cannot be read, [`Moment::absent`] has the reason, and its
+//! values are none, never zero. Nothing is changed, and nothing is kept beyond the last interval.
 
 mod engines;
 mod interfaces;
@@ -53,7 +53,7 @@ pub struct Moment {
     pub at_s: f64,
     /// Its width in seconds.
     pub width_s: f64,
-    /// How long the looking at its end took, seconds: of the CPU that it ran on.
+    /// CPU seconds of the readings at its end.
     pub look_s: f64,
     /// Load and time since the machine was started.
     pub load: Option<Load>,
@@ -88,7 +88,7 @@ impl Watch {
         })
     }
 
-    /// What happened since the last look.
+    /// Returns the activity since the last reading.
     pub fn sample(&mut self) -> Result<Moment, Absent> {
         let from = Instant::now();
         let kernel = self.kernel.as_deref();

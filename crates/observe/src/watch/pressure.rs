@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::probe::{Absent, ProcFile, parse_pressure};
 
-/// Of all three resources.
+/// Shares of all three resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PressureShares {
     /// CPUs.
@@ -17,7 +17,7 @@ pub struct PressureShares {
     pub io: Shares,
 }
 
-/// Of one resource, percent of the interval.
+/// Shares of one resource, in percent of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
     /// One task at least waited.

@@ -16,7 +16,7 @@ pub struct Sheet {
 /// Head of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it says.
+    /// Its text.
     pub name: &'static str,
     /// Letters that it takes at least.
     pub width: usize,
@@ -57,7 +57,7 @@ impl Cell {
         }
     }
 
-    /// Whether it stands at the left of its column.
+    /// Returns true when the cell stands at the left of its column.
     pub fn is_text(&self) -> bool {
         matches!(self, Self::Text(_))
     }
@@ -115,7 +115,7 @@ impl Sheet {
         widths
     }
 
-    /// Whether a column is of words.
+    /// Returns true when a column is of words.
     pub fn is_of_text(&self, column: usize) -> bool {
         self.rows.iter().chain(&self.total).filter_map(|row| row.get(column)).any(Cell::is_text)
     }

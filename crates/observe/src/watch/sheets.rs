@@ -6,10 +6,10 @@ use super::{
 };
 use crate::table::{Column, Row, of_all};
 
-/// What a table is about.
+/// The subject of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// What each CPU does.
+    /// Activity of each CPU.
     Cpus,
     /// Interfaces.
     Interfaces,

@@ -14,7 +14,7 @@ use crate::probe::Absent;
 pub struct Sockets {
     /// How old the look is, seconds: with very many sockets not each interval has one of its own.
     pub age_s: f64,
-    /// How many there are, by protocol and state, as `tcp ESTAB`.
+    /// Number of sockets by protocol and state, as `tcp ESTAB`.
     pub count: BTreeMap<String, u64>,
     /// Bytes that wait for applications, of all.
     pub receive_queue_bytes: u64,
@@ -68,7 +68,7 @@ pub(super) struct Looker {
     found: Result<Sockets, Absent>,
 }
 
-/// Of one socket, since it was opened.
+/// Counters of one socket since it was opened.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     acked_bytes: u64,
@@ -155,7 +155,8 @@ fn keep_first(all: &mut Vec<(u64, InetSocket)>) -> u64 {
     left_out as u64
 }
 
-/// What makes a socket worth showing: bytes that wait in it, and that it moved since `before`.
+/// Returns the weight by which sockets are chosen to be shown: bytes that wait in it, and bytes
+/// that it moved since `before`.
 fn weight(one: &InetSocket, before: Option<&Counters>) -> u64 {
     if one.state == State::LISTEN {
         // A connection that waits is worth more than a byte.
@@ -236,7 +237,7 @@ mod tests {
         );
     }
 
-    /// What is asked too often for its price is as old as it says.
+    /// A reading that is too expensive for each interval is used again, and says its age.
     #[test]
     fn an_expensive_look_is_used_again() {
         let mut looker = Looker::open();
