@@ -49,10 +49,10 @@ pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, AddressUse, DatagramInfo,
-    DatagramToSend, EchoHandle, Engine, EngineConfig, Fragmentation, GroupFilter, Inspect,
-    Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace, ReceivedDatagram,
-    Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle, TcpHandle,
-    TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, Waker, Way, published,
+    DatagramToSend, EchoHandle, EchoRequest, Engine, EngineConfig, Fragmentation, GroupFilter,
+    Inspect, Intercept, LinksHandle, ListenerHandle, LiveConfig, LocalPrefix, PacketTrace,
+    ReceivedDatagram, Refusal, RemovedLink, ReversePath, RoutesHandle, SendOptions, SocketsHandle,
+    TcpHandle, TcpSocketOptions, TraceEnd, TracePoint, Turn, UdpHandle, Waker, Way, published,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -37,6 +37,10 @@ pub struct Limits {
     pub listeners: usize,
     /// UDP sockets. A further `bind` is refused.
     pub udp_sockets: usize,
+    /// UDP flows of sockets that intercept ([`Intercept::udp`](crate::Intercept::udp)), beside the sockets above; half of
+    /// them of one source. A new one takes the place of one that was never answered, or of one of a source with more
+    /// flows; where none gives way its datagram is dropped and counted ([`crate::DropReason::UdpFlowLimit`]).
+    pub udp_flows: usize,
     /// ICMP echo sockets. A further one is refused.
     pub icmp_sockets: usize,
     /// Unfinished handshakes of one listener, at most. A further SYN is answered by a cookie or dropped
@@ -85,6 +89,7 @@ impl Default for Limits {
             orphans: 16_384,
             listeners: 1_024,
             udp_sockets: 4_096,
+            udp_flows: 16_384,
             icmp_sockets: 256,
             syn_queue: 1_024,
             backlog: 4_096,
@@ -118,7 +123,7 @@ macro_rules! setters {
 }
 
 setters! {
-    connections connections_per_source orphans listeners udp_sockets icmp_sockets syn_queue backlog
+    connections connections_per_source orphans listeners udp_sockets udp_flows icmp_sockets syn_queue backlog
     datagram_queue_bytes datagrams_bytes fragments_bytes memory_bytes time_wait links addresses groups
 }
 

@@ -80,6 +80,8 @@ reasons! {
         SourceLimit = "source_limit",
         /// A datagram without a socket.
         UdpNoSocket = "udp_no_socket",
+        /// A datagram that would open a flow when there are as many as may be and none gives way.
+        UdpFlowLimit = "udp_flow_limit",
         /// A datagram to a socket whose receive queue is full.
         UdpQueueFull = "udp_queue_full",
         /// An ICMP message to a socket whose receive queue is full.
@@ -329,6 +331,14 @@ counters! {
         udp_rx_known: count,
         /// UDP datagrams that a waiting reader had straight out of a link's memory.
         udp_rx_shown: count,
+        /// UDP flows that were intercepted.
+        udp_flows: count,
+        /// UDP flows that ended as nothing moved in them.
+        udp_flows_expired: count,
+        /// UDP flows that gave way to others, as there were too many.
+        udp_flows_displaced: count,
+        /// UDP flows that the application had answered by an ICMP error.
+        udp_flows_refused: count,
         /// UDP datagrams sent.
         udp_tx: count,
         /// Packets handed on from one link to another; a super-segment counts as one.

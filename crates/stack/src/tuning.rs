@@ -152,6 +152,9 @@ pub const LOCAL_PREFIXES: usize = 64;
 /// Listeners that intercept, and as many UDP sockets: each SYN that no other listener takes is compared with them.
 pub const INTERCEPTS: usize = 64;
 
+/// Flows looked at to find one that gives way to a new one.
+pub const FLOW_SAMPLE: usize = 16;
+
 /// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
 /// one in five is counted together with another.
 pub const SOURCE_PLACES: usize = 4_096;

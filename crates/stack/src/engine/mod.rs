@@ -13,6 +13,7 @@ mod random;
 pub(crate) mod reader;
 mod rx;
 mod sleep;
+mod sources;
 pub(crate) mod tcp;
 mod turn;
 mod waker;
@@ -43,7 +44,7 @@ pub use api::{
 use context::Context;
 pub(crate) use datagram::super_datagrams::datagrams_of;
 pub use datagram::udp_table::Fragmentation;
-pub use datagram::{DatagramInfo, DatagramToSend, SendOptions};
+pub use datagram::{DatagramInfo, DatagramToSend, EchoRequest, SendOptions};
 pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use inspect::Inspect;
 pub use ip::GroupFilter;
@@ -278,7 +279,7 @@ impl Engine {
         let mut engine = Self {
             ip: IpLayer::new(now, addresses, routes, &limits, &seed),
             tcp: TcpLayer::new(tcp, &limits, &seed, now),
-            udp: UdpLayer::new(limits.udp_sockets, limits.datagram_queue_bytes),
+            udp: UdpLayer::new(limits.udp_sockets, limits.udp_flows, limits.datagram_queue_bytes),
             echo: EchoLayer::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             clock: CountedClock::new(clock),
             rx: rx::Ingress::new(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::{Engine, Reader, ReceivedDatagram};
+use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::tcp::ending::Lingering;
 use crate::socket::SocketId;
 use crate::stages::Stage;
@@ -156,6 +157,9 @@ impl Engine {
         if self.ip.addresses.groups.next_due().is_some_and(|due| due <= now) {
             self.ip.group_timers(&mut self.cx);
         }
+        if self.udp.rules.next_check().is_some_and(|due| due <= now) {
+            UdpFlows { udp: &mut self.udp, cx: &mut self.cx }.timers();
+        }
         let mut fired = false;
         if self.tcp.table.half_open.wheel.is_due(now) {
             fired = self.tcp.half_open_timers(&mut self.cx, &mut self.ip);
@@ -202,6 +206,7 @@ impl Engine {
         first = first.min(ns(self.ip.reassembly.next_deadline()));
         first = first.min(ns(self.live.next_deadline(self.cx.stats.turns_of_work(), self.cx.now)));
         first = first.min(ns(self.ip.addresses.groups.next_due()));
+        first = first.min(ns(self.udp.rules.next_check()));
         for slot in self.ip.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.

@@ -7,6 +7,7 @@ mod datagram_ways;
 mod datagrams;
 mod icmp_errors;
 mod icmp_problems;
+mod intercept;
 mod malformed;
 mod neighbors;
 mod path_mtu_datagrams;

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use millstream_route::{LinkId, Prefix};
 use millstream_tcp::{Config, FourTuple};
+use millstream_wire::icmp::{Icmp, Unreachable};
 
-use crate::engine::Engine;
+use crate::engine::datagram::echo::send_echo;
+use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::ip::local_prefixes::LocalPrefix;
 use crate::engine::tcp::requests::{Refusal, Requests};
+use crate::engine::{EchoRequest, Engine};
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -72,6 +75,11 @@ impl<'a> Intercept<'a> {
     fn requests(&mut self) -> Requests<'_> {
         let Engine { tcp, cx, ip, .. } = &mut *self.engine;
         Requests { tcp, cx, ip }
+    }
+
+    fn flows(&mut self) -> UdpFlows<'_> {
+        let Engine { udp, cx, .. } = &mut *self.engine;
+        UdpFlows { udp, cx }
     }
 
     /// Has what comes by the link for addresses of a prefix delivered as if they were the engine's own, or changes what
@@ -165,6 +173,71 @@ impl<'a> Intercept<'a> {
     /// connect says when no route leads back: then nothing is sent, and it is over.
     pub fn refuse(&mut self, request: &FourTuple, refusal: Refusal) -> Result<(), Error> {
         self.requests().refuse(request, refusal)
+    }
+
+    /// Intercepts datagrams to a port of the prefix's addresses, or with port 0 to any, those that no socket is bound for:
+    /// the first between two ends opens a flow ([`next_flow`](Self::next_flow)), a connected UDP socket that has what
+    /// comes, and sends from the address that was asked for. A flow in which nothing moves for `idle` ends, at the latest
+    /// after twice that. Of several such sockets one with the port comes before one with any, and then the longest
+    /// prefix. [`Engine::close`] ends it; flows that were told stay then, without a time-out.
+    ///
+    /// There are as many flows as [`Limits::udp_flows`](crate::Limits::udp_flows) says.
+    ///
+    /// # Errors
+    /// As [`tcp`](Self::tcp).
+    pub fn udp(&mut self, to: Prefix, port: u16, idle: Duration) -> Result<SocketId, Error> {
+        self.flows().intercept((to, port), idle)
+    }
+
+    /// The oldest flow that was not told yet: a socket whose [`addresses`](crate::UdpHandle::addresses) are both ends, and
+    /// which has its first datagram. Its event says closed when it ends by itself, and calls tell once why
+    /// ([`Error::TimedOut`], or [`Error::ConnectionAborted`] where it gave way or its prefix went); the application closes
+    /// it, before or after.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] when there is none.
+    pub fn next_flow(&mut self, socket: SocketId) -> Result<SocketId, Error> {
+        self.flows().next(socket)
+    }
+
+    /// Ends a flow with an ICMP error about its oldest datagram that was not read, within the limits on ICMP errors.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSocket`] when it is closed; [`Error::Invalid`] for what is no flow, or not any more;
+    /// [`Error::Exhausted`] when the pool has no frame.
+    pub fn refuse_flow(&mut self, flow: SocketId, why: Unreachable) -> Result<(), Error> {
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        UdpFlows { udp, cx }.refuse(ip, flow, why)
+    }
+
+    /// Intercepts the echo requests to addresses of a prefix that are not the engine's own: who has the socket answers
+    /// them ([`next_echo`](Self::next_echo)), or does not. Of several the longest prefix counts. Memory and bounds are those
+    /// of any echo socket; [`Engine::close`] ends it.
+    ///
+    /// # Errors
+    /// [`Error::AddrInUse`] when one intercepts the same; [`Error::Limit`] beyond
+    /// [`Limits::icmp_sockets`](crate::Limits::icmp_sockets); [`Error::Invalid`] for what is no prefix.
+    pub fn echo(&mut self, to: Prefix) -> Result<SocketId, Error> {
+        self.engine.echo.intercept(to)
+    }
+
+    /// The oldest echo request of a socket that intercepts them. [`Error::WouldBlock`] when there is none.
+    pub fn next_echo(&mut self, socket: SocketId) -> Result<EchoRequest, Error> {
+        let Engine { echo, cx, .. } = &mut *self.engine;
+        echo.next_request(cx, socket)
+    }
+
+    /// Answers an echo request with `data`, its own as a rule, from the address that was asked for.
+    ///
+    /// # Errors
+    /// As [`EchoHandle::send`](crate::EchoHandle::send); [`Error::AddrNotAvailable`] when its prefix is gone.
+    pub fn answer_echo(&mut self, request: &EchoRequest, data: &[u8]) -> Result<(), Error> {
+        let Engine { cx, ip, .. } = &mut *self.engine;
+        if !ip.addresses.is_local(request.to) {
+            return Err(Error::AddrNotAvailable);
+        }
+        let message = Icmp::EchoReply { id: request.identifier, seq: request.seq };
+        send_echo(cx, ip, (Some(request.to), request.from), message, data)
     }
 
     /// The requests that wait for a verdict, told or not.

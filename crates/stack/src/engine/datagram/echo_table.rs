@@ -5,15 +5,19 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use millstream_packet::Packet;
+use millstream_route::Prefix;
 
+use crate::engine::ip::local_prefixes::Target;
 use crate::engine::{Account, Held};
 use crate::error::Error;
 use crate::slab::Slab;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 
-/// A reply that waits to be read.
+/// A reply, or an intercepted request, that waits to be read.
 pub(crate) struct Echo {
     pub from: IpAddr,
+    pub to: IpAddr,
+    pub identifier: u16,
     pub seq: u16,
     pub packet: Packet,
 }
@@ -21,6 +25,8 @@ pub(crate) struct Echo {
 pub(crate) struct IcmpSocket {
     pub id: SocketId,
     pub identifier: u16,
+    /// It gets the echo requests to addresses of this prefix, and no replies.
+    pub intercepts: Option<Prefix>,
     pub queue: VecDeque<Echo>,
     pub held_bytes: usize,
     pub limit_bytes: usize,
@@ -40,12 +46,28 @@ impl EchoLayer {
 
     /// A socket with an identifier that no other has.
     pub fn bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
-        if self.find(identifier).is_some() {
+        match self.find(identifier) {
+            Some(_) => Err(Error::AddrInUse),
+            None => self.insert(identifier, None),
+        }
+    }
+
+    /// A socket for the echo requests to addresses of a prefix.
+    pub fn intercept(&mut self, prefix: Prefix) -> Result<SocketId, Error> {
+        let prefix = Target::new(prefix, 0)?.prefix;
+        let mut sockets = self.sockets.iter();
+        if sockets.any(|(_, socket)| socket.intercepts == Some(prefix)) {
             return Err(Error::AddrInUse);
         }
+        drop(sockets);
+        self.insert(0, Some(prefix))
+    }
+
+    fn insert(&mut self, identifier: u16, intercepts: Option<Prefix>) -> Result<SocketId, Error> {
         let socket = IcmpSocket {
             id: SocketId::new(SocketKind::Icmp, 0, 0),
             identifier,
+            intercepts,
             queue: VecDeque::new(),
             held_bytes: 0,
             limit_bytes: self.limit_bytes,
@@ -64,10 +86,15 @@ impl EchoLayer {
     }
 
     pub fn find(&self, identifier: u16) -> Option<u32> {
-        self.sockets
-            .iter()
-            .find(|(_, socket)| socket.identifier == identifier)
-            .map(|(slot, _)| slot)
+        let mut sockets = self.sockets.iter().filter(|(_, socket)| socket.intercepts.is_none());
+        sockets.find(|(_, socket)| socket.identifier == identifier).map(|(slot, _)| slot)
+    }
+
+    /// Returns the socket that intercepts echo requests to `ip` by the longest prefix.
+    pub fn interceptor(&self, ip: IpAddr) -> Option<u32> {
+        let prefixes = self.sockets.iter().filter_map(|(slot, one)| Some((one.intercepts?, slot)));
+        let takes = prefixes.filter(|(prefix, _)| prefix.contains(ip));
+        takes.max_by_key(|(prefix, _)| prefix.len).map(|(_, slot)| slot)
     }
 
     pub fn remove(&mut self, id: SocketId, account: &mut Account) {

@@ -58,6 +58,7 @@ impl UdpLayer {
         if route.generations != ip.datagram_generations() {
             return Ok(0);
         }
+        socket.sends += 1;
         let is_peer = socket.remote == Some(route.remote);
         let differs = |to: Option<SocketAddr>| to.map_or(!is_peer, |to| to != route.remote);
         let run = list.iter().position(|datagram| differs(datagram.to)).unwrap_or(list.len());

@@ -1,9 +1,10 @@
 //! Datagram sockets: UDP, opened and sent from here, and ICMP echo.
 
-mod echo;
+pub(in crate::engine) mod echo;
 pub(in crate::engine) mod echo_table;
 mod groups;
 mod info;
+pub(in crate::engine) mod intercept;
 mod many;
 mod receive;
 mod refused;
@@ -12,6 +13,7 @@ mod shown;
 pub(in crate::engine) mod super_datagrams;
 pub(in crate::engine) mod udp_flows;
 mod udp_ports;
+mod udp_rules;
 pub(in crate::engine) mod udp_table;
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +34,7 @@ use crate::engine::ip::{IpLayer, NextHop, is_scoped};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LONGEST_PACKET};
+pub use echo::EchoRequest;
 pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
 pub(super) use receive::on_link;
@@ -188,6 +191,7 @@ impl UdpLayer {
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
         let socket = self.by_id(id)?;
+        socket.sends += 1;
         if let (Some(route), None) = (&mut socket.route, &socket.error)
             && route.generations == ip.datagram_generations()
             && to.is_none_or(|to| to == route.remote)
@@ -237,6 +241,7 @@ impl UdpLayer {
         // One that was received says what its sender left to be summed, and where in its own headers.
         packet.meta_mut().checksum = Checksum::Unverified;
         let socket = self.by_id(id)?;
+        socket.sends += 1;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }

@@ -11,11 +11,12 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::context::Context;
 use crate::engine::datagram::DatagramInfo;
+use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::datagram::udp_table::{Datagram, UdpLayer};
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::is_link_local;
+use crate::engine::ip::addresses::{Destination, is_link_local};
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::reader::{ReceivedDatagram, copy_many, copy_out};
 use crate::error::Error;
@@ -117,9 +118,19 @@ impl UdpLayer {
             let info = DatagramInfo::new(&ip_header, link);
             return self.deliver_to_group(cx, ip, (local, from), info, packet, size);
         }
-        let Some(slot) = self.find(local, from) else {
-            cx.stats.drop(DropReason::UdpNoSocket);
-            return ip.send_icmp_error(cx, &arrival, Icmp::Unreachable(Unreachable::Port));
+        let found = match self.find(local, from) {
+            None if arrival.destination == Destination::Own => {
+                UdpFlows { udp: self, cx }.open(local, from)
+            }
+            found => Ok(found),
+        };
+        let slot = match found {
+            Ok(Some(slot)) => slot,
+            Ok(None) => {
+                cx.stats.drop(DropReason::UdpNoSocket);
+                return ip.send_icmp_error(cx, &arrival, Icmp::Unreachable(Unreachable::Port));
+            }
+            Err(reason) => return cx.stats.drop(reason),
         };
         let Arrival { mut packet, link, .. } = arrival;
         let (from, info) = (on_link(from, link), DatagramInfo::new(&ip_header, link));

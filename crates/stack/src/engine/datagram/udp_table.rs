@@ -10,7 +10,9 @@ use millstream_wire::ip::IpHeader;
 use super::info::DatagramInfo;
 use super::udp_flows::Flows;
 use super::udp_ports::{Members, Ports};
+use super::udp_rules::{UdpFlow, UdpRules};
 use crate::engine::ip::sent_lately::{NOTE_EVERY, least_path_mtu};
+use crate::engine::sources::Counted;
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
 use crate::slab::Slab;
@@ -109,6 +111,14 @@ pub(crate) struct UdpSocket {
     pub group_loop: bool,
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
     pub wants_room: u64,
+    /// It gets datagrams: the ports know it.
+    pub is_bound: bool,
+    /// Calls to send.
+    pub sends: u64,
+    /// It intercepts.
+    pub intercepts: bool,
+    /// It is a flow that another one has intercepted.
+    pub flow: Option<UdpFlow>,
 }
 
 /// Headers kept ready for the peer that datagrams go to.
@@ -204,12 +214,17 @@ pub(crate) struct UdpLayer {
     /// Forgotten when a socket changes.
     pub flows: Flows,
     pub refused: Refused,
+    pub rules: UdpRules,
+    /// Sockets that there may be beside flows.
+    limit: usize,
 }
 
 impl UdpLayer {
-    pub fn new(limit: usize, limit_bytes: usize) -> Self {
+    pub fn new(limit: usize, flows: usize, limit_bytes: usize) -> Self {
         Self {
-            sockets: Slab::new(limit),
+            sockets: Slab::new(limit + flows),
+            rules: UdpRules::default(),
+            limit,
             ports: Ports::default(),
             limit_bytes,
             flows: Flows::new(),
@@ -229,6 +244,18 @@ impl UdpLayer {
         if shared && self.ports.shared(local.port()) >= SHARED_UDP_SOCKETS {
             return Err(Error::Limit("udp_sockets_sharing"));
         }
+        if self.sockets.len() - self.rules.flows.len() >= self.limit {
+            return Err(Error::Limit("udp_sockets"));
+        }
+        let id = self.insert(local)?;
+        self.ports.bind(id.slot(), local, shared);
+        self.by_id(id)?.is_bound = true;
+        self.flows.forget();
+        Ok(id)
+    }
+
+    /// Adds a socket that gets nothing yet.
+    pub(super) fn insert(&mut self, local: SocketAddr) -> Result<SocketId, Error> {
         let socket = UdpSocket {
             id: SocketId::new(SocketKind::Udp, 0, 0),
             local,
@@ -250,10 +277,12 @@ impl UdpLayer {
             group_link: None,
             group_loop: true,
             wants_room: 0,
+            is_bound: false,
+            sends: 0,
+            intercepts: false,
+            flow: None,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
-        self.ports.bind(slot, local, shared);
-        self.flows.forget();
         let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
         if let Some(socket) = self.sockets.get_mut(slot) {
             socket.id = id;
@@ -269,10 +298,55 @@ impl UdpLayer {
         if self.by_id(id).is_err() {
             return;
         }
+        self.forget_flow(id.slot());
+        self.unbind(id.slot());
         let Some(socket) = self.sockets.remove(id.slot()) else { return };
         account.sub(Held::Datagrams, socket.held_bytes);
-        self.flows.forget();
-        self.ports.remove(id.slot(), socket.local, socket.remote);
+        let Some(rule) = self.rules.take(id) else { return };
+        // Flows that the application has are its own from now on, as any socket.
+        for flow in rule.checks.into_iter().map(|check| check.id).chain(rule.untold) {
+            match self.by_id(flow).ok().and_then(|socket| socket.flow) {
+                Some(UdpFlow { is_told: false, .. }) => self.remove(flow, account),
+                Some(_) => self.forget_flow(flow.slot()),
+                None => {}
+            }
+        }
+    }
+
+    /// Has a socket get nothing any more.
+    pub(super) fn unbind(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        if socket.is_bound {
+            socket.is_bound = false;
+            self.ports.remove(slot, socket.local, socket.remote);
+            self.flows.forget();
+        }
+    }
+
+    /// Has a new socket be a flow, and get what `remote` sends to its address.
+    pub(super) fn set_flow(&mut self, slot: u32, remote: SocketAddr) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        (socket.remote, socket.is_bound) = (Some(remote), true);
+        socket.flow = Some(UdpFlow { at: self.rules.flows.len(), is_told: false });
+        self.ports.add(slot, socket.local, socket.remote);
+        self.rules.flows.push(slot);
+        if let Some(sources) = &mut self.rules.sources {
+            sources.add(remote.ip(), Counted::Connections);
+        }
+    }
+
+    /// Has the socket be no flow any more.
+    pub(super) fn forget_flow(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        let Some(UdpFlow { at, .. }) = socket.flow.take() else { return };
+        if let (Some(sources), Some(remote)) = (&mut self.rules.sources, socket.remote) {
+            sources.remove(remote.ip(), Counted::Connections);
+        }
+        self.rules.flows.swap_remove(at);
+        let moved = self.rules.flows.get(at).and_then(|&slot| self.sockets.get_mut(slot));
+        if let Some(flow) = moved.and_then(|socket| socket.flow.as_mut()) {
+            flow.at = at;
+        }
     }
 
     /// See [`Ports::find`].
@@ -293,14 +367,15 @@ impl UdpLayer {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Result<(), Error> {
-        self.flows.forget();
+        self.by_id(id)?;
+        self.forget_flow(id.slot());
+        self.unbind(id.slot());
         let Self { sockets, ports, .. } = self;
-        let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        let socket = socket.ok_or(Error::NoSuchSocket)?;
-        ports.remove(id.slot(), socket.local, socket.remote);
+        let socket = sockets.get_mut(id.slot()).ok_or(Error::NoSuchSocket)?;
         socket.local.set_ip(local);
         socket.remote = Some(remote);
         socket.route = None;
+        socket.is_bound = true;
         ports.add(id.slot(), socket.local, socket.remote);
         Ok(())
     }
@@ -416,8 +491,16 @@ impl UdpSocket {
         Marks { hop_limit, traffic_class: self.traffic_class }
     }
 
+    /// Returns how much has moved by it, both ways.
+    pub fn moved(&self) -> u64 {
+        self.taken + self.queue.len() as u64 + self.sends
+    }
+
     /// Whether the socket can send to `remote`'s family.
     pub fn reaches(&self, remote: IpAddr) -> bool {
+        if self.intercepts {
+            return false;
+        }
         let local = self.local.ip();
         local.is_ipv4() == remote.is_ipv4() || (local.is_ipv6() && local.is_unspecified())
     }

@@ -308,12 +308,6 @@ impl Addresses {
         self.is_here(ip) || self.prefixes.find(None, ip).is_some()
     }
 
-    /// Returns whether an echo request to `ip`, which is delivered here, is answered.
-    pub fn answers_echo(&self, link: LinkId, ip: IpAddr) -> bool {
-        let prefix = self.prefixes.find(Some(link), ip);
-        self.is_here(ip) || prefix.is_some_and(|prefix| prefix.answers_echo)
-    }
-
     /// Whether `ip` is one of them, and no link leads there.
     pub fn lacks_loopback_to(&self, ip: IpAddr) -> bool {
         self.loopback.is_none() && self.owns(ip)

@@ -30,6 +30,8 @@ pub(in crate::engine) enum Delivery {
     Tcp(Arrival),
     /// A datagram.
     Udp(Arrival),
+    /// An echo request to an address of a local prefix, with identifier and sequence number.
+    EchoRequest(Arrival, u16, u16),
     /// An answer to an echo request, with identifier and sequence number.
     EchoReply(Arrival, u16, u16),
     /// An ICMP error about a packet that one of the transport protocols is said to have sent.

@@ -38,6 +38,11 @@ impl IpLayer {
             Err(reason) => return Delivery::Malformed(reason),
         };
         match message {
+            Icmp::EchoRequest { id, seq }
+                if arrival.destination == Destination::Own && !self.addresses.is_here(ip.dst) =>
+            {
+                Delivery::EchoRequest(arrival, id, seq)
+            }
             Icmp::EchoRequest { id, seq } => self.answer_echo(cx, arrival, id, seq),
             Icmp::EchoReply { id, seq } => Delivery::EchoReply(arrival, id, seq),
             // RFC 6980, 5, whatever the fragment header says.
@@ -72,10 +77,15 @@ impl IpLayer {
 
     /// RFC 1122, 3.2.2.6; RFC 4443, 4.2. An echo to a broadcast address is not answered; one to a
     /// multicast group is in IPv6. The request's frames become the reply's.
-    fn answer_echo(&mut self, cx: &mut Context, arrival: Arrival, id: u16, seq: u16) -> Delivery {
+    pub(in crate::engine) fn answer_echo(
+        &mut self,
+        cx: &mut Context,
+        arrival: Arrival,
+        id: u16,
+        seq: u16,
+    ) -> Delivery {
         let Arrival { mut packet, ip, link, destination, .. } = arrival;
         if destination == Destination::Group && ip.src.is_ipv4()
-            || destination == Destination::Own && !self.addresses.answers_echo(link, ip.dst)
             || ip.src.is_unspecified()
             || ip.src.is_multicast()
         {

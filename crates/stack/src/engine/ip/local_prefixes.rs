@@ -5,7 +5,7 @@
 //! of what is none: groups, broadcasts, the first and last address of a network of the engine, loopback, 0/8, 240/4, IPv4
 //! in the form of IPv6, and link-local addresses of IPv6, which mean something on one link alone.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use millstream_route::{LinkId, Prefix, is_solicited_node};
 
@@ -54,6 +54,34 @@ impl LocalPrefix {
     #[must_use]
     pub fn answers_neighbors(self, answers_neighbors: bool) -> Self {
         Self { answers_neighbors, ..self }
+    }
+}
+
+/// Addresses and ports that a listener or a socket intercepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub prefix: Prefix,
+    /// 0: any.
+    pub port: u16,
+}
+
+impl Target {
+    /// Refuses a prefix that is none.
+    pub fn new(prefix: Prefix, port: u16) -> Result<Self, Error> {
+        match prefix.is_valid() {
+            true => Ok(Self { prefix: prefix.network(), port }),
+            false => Err(Error::Invalid(crate::engine::NO_PREFIX)),
+        }
+    }
+
+    /// Returns whether `to` is one of them.
+    pub fn takes(&self, to: SocketAddr) -> bool {
+        self.prefix.contains(to.ip()) && [0, to.port()].contains(&self.port)
+    }
+
+    /// Returns its place among others: one with a port, and then one with a longer prefix, is nearer.
+    pub fn rank(&self) -> (bool, u8) {
+        (self.port != 0, self.prefix.len)
     }
 }
 

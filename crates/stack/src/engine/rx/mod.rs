@@ -20,6 +20,7 @@ use millstream_tcp::FourTuple;
 use millstream_wire::icmp::QuotedTransport;
 
 use super::Engine;
+use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
@@ -209,6 +210,9 @@ impl Engine {
                 }
             }
             Delivery::Udp(arrival) => self.udp.input(&mut self.cx, &mut self.ip, arrival),
+            Delivery::EchoRequest(arrival, id, seq) => {
+                self.echo.request(&mut self.cx, &mut self.ip, arrival, id, seq)
+            }
             Delivery::EchoReply(arrival, id, seq) => {
                 self.echo.input(&mut self.cx, arrival, id, seq)
             }
@@ -287,6 +291,7 @@ impl Engine {
         self.tcp.reset_from(&mut self.cx, &lost);
         if self.ip.addresses.prefixes.take_lost() {
             Requests { tcp: &mut self.tcp, cx: &mut self.cx, ip: &mut self.ip }.follow_prefixes();
+            UdpFlows { udp: &mut self.udp, cx: &mut self.cx }.follow_prefixes(&self.ip);
         }
         // Headers of flows may be others now.
         self.rx.forget_flows();

@@ -19,10 +19,10 @@ use crate::demux::PackedKey;
 use crate::engine::Serial;
 use crate::engine::context::Context;
 use crate::engine::ip::{IpLayer, NextHop};
+use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot, Request};
 use crate::engine::tcp::requests::Requests;
-use crate::engine::tcp::sources::Counted;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 

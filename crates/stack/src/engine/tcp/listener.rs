@@ -14,11 +14,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use millstream_packet::Instant;
-use millstream_route::Prefix;
 use millstream_tcp::HalfOpen;
 
 use crate::demux::{match_rank, overlaps};
 use crate::engine::Serial;
+use crate::engine::ip::local_prefixes::Target;
 use crate::error::Error;
 use crate::slab::Slab;
 use crate::socket::{Readiness, SocketId, SocketKind};
@@ -61,9 +61,7 @@ pub(crate) struct Listener {
 
 /// Addresses and ports that a listener intercepts, and what waits for a verdict.
 pub(crate) struct InterceptRule {
-    pub prefix: Prefix,
-    /// 0: any.
-    pub port: u16,
+    pub target: Target,
     /// The time that the application has for its verdict.
     pub within: Duration,
     /// Entries of the SYN queue with their generations, oldest first. One that is over may still be named.
@@ -216,11 +214,8 @@ impl Listeners {
         let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));
         let found = slots.iter().filter_map(rank).max().map(|(_, slot)| slot);
         found.or_else(|| {
-            let takes = |(_, rule): &(u32, &InterceptRule)| {
-                rule.prefix.contains(local.ip()) && [0, local.port()].contains(&rule.port)
-            };
-            let nearest = |(_, rule): &(u32, &InterceptRule)| (rule.port, rule.prefix.len);
-            self.rules().filter(takes).max_by_key(nearest).map(|(slot, _)| slot)
+            let takes = self.rules().filter(|(_, rule)| rule.target.takes(local));
+            takes.max_by_key(|(_, rule)| rule.target.rank()).map(|(slot, _)| slot)
         })
     }
 }

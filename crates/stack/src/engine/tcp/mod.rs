@@ -23,7 +23,6 @@ pub(in crate::engine) mod requests;
 mod room;
 pub(in crate::engine) mod segment;
 pub(in crate::engine) mod segment_headers;
-pub(in crate::engine) mod sources;
 pub(in crate::engine) mod table;
 pub(in crate::engine) mod time_wait;
 mod timers;

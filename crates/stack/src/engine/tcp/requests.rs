@@ -19,14 +19,14 @@ use millstream_wire::tcp::{self, SeqNumber};
 use super::listener::{InterceptRule, Listener, ListenerSlot, Request};
 use super::segment::{Segment, send_bare, with_mss};
 use crate::demux::PackedKey;
-use crate::engine::NO_PREFIX;
 use crate::engine::Serial;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::Arrival;
+use crate::engine::ip::local_prefixes::Target;
+use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::sources::Counted;
 use crate::error::Error;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
@@ -59,18 +59,16 @@ impl Requests<'_> {
         within: Duration,
         config: Config,
     ) -> Result<SocketId, Error> {
-        if !prefix.is_valid() {
-            return Err(Error::Invalid(NO_PREFIX));
-        }
-        let (prefix, listeners) = (prefix.network(), &mut self.tcp.table.listeners);
-        if listeners.rules().any(|(_, rule)| rule.prefix == prefix && rule.port == port) {
+        let target = Target::new(prefix, port)?;
+        let listeners = &mut self.tcp.table.listeners;
+        if listeners.rules().any(|(_, rule)| rule.target == target) {
             return Err(Error::AddrInUse);
         }
         if listeners.rules().count() >= INTERCEPTS {
             return Err(Error::Limit("intercepting listeners"));
         }
-        let rule = InterceptRule { prefix, port, within, waiting: Default::default(), told: 0 };
-        let mut listener = Listener::new(SocketAddr::new(prefix.addr, port), config, 1);
+        let rule = InterceptRule { target, within, waiting: Default::default(), told: 0 };
+        let mut listener = Listener::new(SocketAddr::new(target.prefix.addr, port), config, 1);
         listener.intercept = Some(Box::new(rule));
         listeners.insert(listener)
     }

@@ -12,10 +12,10 @@ use millstream_tcp::State;
 
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
+use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::orphans::patience;
 use crate::engine::tcp::segment::send_bare;
-use crate::engine::tcp::sources::Counted;
 use crate::socket::SocketId;
 use crate::tuning::{
     CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,

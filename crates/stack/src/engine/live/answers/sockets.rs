@@ -54,6 +54,12 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
             }
             line.put("recv_q", one.queue.len()).put("held_bytes", one.held_bytes);
             line.put("limit_bytes", one.limit_bytes);
+            if let Some(rule) = engine.udp.rules.list.iter().find(|rule| rule.id == one.id) {
+                line.put("intercepts", rule.target.prefix);
+            }
+            if one.flow.is_some() {
+                line.put("intercepted", 1);
+            }
             line.end();
             Some(())
         }
@@ -61,6 +67,9 @@ fn show(engine: &Engine, table: Table, slot: u32, page: &mut Page) -> Option<()>
             let one = engine.echo.sockets.get(slot)?;
             let mut line = page.line("socket");
             line.put("id", Id(one.id)).put("state", "UNCONN").put("identifier", one.identifier);
+            if let Some(prefix) = one.intercepts {
+                line.put("intercepts", prefix);
+            }
             line.put("recv_q", one.queue.len()).put("held_bytes", one.held_bytes);
             line.put("limit_bytes", one.limit_bytes);
             line.end();
@@ -90,7 +99,7 @@ fn listener(engine: &Engine, slot: u32, page: &mut Page) -> Option<()> {
     line.put("recv_q", one.waiting).put("send_q", one.backlog);
     line.put("half_open", one.half_open).put("syns", one.stats.syns);
     if let Some(rule) = &one.intercept {
-        line.put("intercepts", rule.prefix);
+        line.put("intercepts", rule.target.prefix);
     }
     line.end();
     Some(())

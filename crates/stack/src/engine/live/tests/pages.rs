@@ -302,7 +302,9 @@ fn echo_sockets_and_their_queues_are_told() {
     for seq in 0..3 {
         let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
         let socket = engine.echo.by_id(id).expect("it");
-        let echo = crate::engine::datagram::echo_table::Echo { from: host(2), seq, packet };
+        let (from, to) = (host(2), host(1));
+        let echo =
+            crate::engine::datagram::echo_table::Echo { from, to, identifier: 7, seq, packet };
         socket.queue.push_back(echo);
     }
     let all = pages_within_bounds(&mut engine, "ss");

@@ -19,7 +19,7 @@ pub(crate) enum Counted {
     HalfOpen,
     /// Connections that wait in accept queues.
     Waiting,
-    /// Connections that the source has opened, until they are closed; those that wait are among them.
+    /// Connections that the source has opened, until they are closed; those that wait are among them. Of UDP, flows.
     Connections,
     /// Connections that the application has closed, whoever opened them.
     Orphans,
