@@ -53,7 +53,7 @@ pub struct Moment {
     pub at_s: f64,
     /// Its width in seconds.
     pub width_s: f64,
-    /// CPU seconds of the readings at its end.
+    /// Seconds from the begin to the end of the readings at its end.
     pub look_s: f64,
     /// Load and time since the machine was started.
     pub load: Option<Load>,
