@@ -1,4 +1,5 @@
-//! What looking costs, probe by probe and program by program, and what to leave out to have it for less.
+//! The cost of observation, probe by probe and program by program, and the ones to leave out to
+//! have it for less.
 
 use std::fmt::Write as _;
 
@@ -7,12 +8,12 @@ use millstream_record::Probes;
 /// Shares of the machine's time that looking may cost.
 const LIMITS_PERCENT: [f64; 2] = [1.0, 3.0];
 
-/// One thing that looks, and percent of one CPU that it takes.
+/// A probe or a program, and its share of one CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// The probe, or the BPF program.
     pub name: String,
-    /// Whether it is a program in the kernel.
+    /// True for a BPF program in the kernel, false for a probe.
     pub is_program: bool,
     /// Percent of one CPU.
     pub percent: f64,
@@ -44,7 +45,8 @@ fn ends(times_s: &[f64]) -> Option<((f64, f64), f64)> {
     (second > first).then_some(((first, second), last))
 }
 
-/// What has to go so that the rest takes `limit_percent` of one CPU at most: the fewest, and of them those that cost most.
+/// Returns the probes and programs to leave out so that the rest takes at most `limit_percent` of
+/// one CPU: the fewest, which are those that cost most.
 pub fn too_much(costs: &[Cost], limit_percent: f64) -> Vec<&Cost> {
     let mut left: f64 = costs.iter().map(|cost| cost.percent).sum();
     let over = costs.iter().take_while(|cost| {

@@ -1,4 +1,4 @@
-//! What each run shows, as numbers that can be compared between runs.
+//! The features of a run: numbers that can be compared between runs.
 //!
 //! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes; of a command with requests and
 //! answers a segment) or given as shares: otherwise each of them would explain every result. CPU time by unit is none of them: where a CPU is full it is the result
@@ -75,8 +75,9 @@ fn of_run(run: &RunRecord) -> Values {
     seen.values
 }
 
-/// What a run moved from its first sample to its last, `span` seconds later. Counters are of that, what was moved is of the
-/// window.
+/// Returns the units that a run moved from its first sample to its last, `span` seconds later.
+/// Results count the window alone, counters all of this time, so the result is scaled up. Without a
+/// result these are the segments.
 fn units(run: &RunRecord, span: f64) -> Option<f64> {
     let inside = ((run.window.end_s - run.window.start_s) / span).clamp(0.0, 1.0);
     run.result(keys::TRANSACTION_COUNT)
@@ -239,7 +240,8 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
     }
 }
 
-/// Of the discipline of each kind of trouble that has most of it.
+/// Adds the features of the queueing disciplines: of each kind of trouble, the value of the
+/// discipline that has most of it.
 fn queues(seen: &mut Seen, probes: &Probes) {
     let Some(qdiscs) = &probes.qdiscs else { return };
     let most = |of: fn(&QdiscCounters) -> f64| qdiscs.values().map(of).fold(0.0, f64::max);

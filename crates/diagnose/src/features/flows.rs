@@ -48,7 +48,8 @@ fn mean(of: &[&TcpInfoRecord], name: &str, weight: impl Fn(&TcpInfoRecord) -> f6
     (weights > 0.0).then(|| sum / weights)
 }
 
-/// What the kernel counted of each sender's busy time, since the connection began.
+/// Adds the shares of the senders' busy time in which window, buffer or network limited them, since
+/// their connections began.
 fn limited_by(seen: &mut Seen, all: &[TcpInfoRecord]) {
     let sum = |name: &str| -> Option<f64> {
         let known: Vec<f64> = all.iter().filter_map(|one| one.fields.get(name)).copied().collect();

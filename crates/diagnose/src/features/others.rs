@@ -1,5 +1,5 @@
-//! Who else had the CPUs of the ends: whoever carries their packets or writes a disk is told from who has nothing to do
-//! with them.
+//! Shares of the ends' CPUs that other processes had. Processes that carry the ends' packets or
+//! write a disk are told apart from those that have nothing to do with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,14 +71,15 @@ fn by_cpu(probes: &Probes, span: f64) -> Option<BTreeMap<u32, f64>> {
     Some(cpus.cpus.iter().map(of_cpu).collect())
 }
 
-/// What each role had of each CPU, by the samples of the CPU clock; empty where there are none.
+/// Returns the share of each CPU that each role had, by the samples of the CPU clock; empty without
+/// such samples.
 fn roles(probes: &Probes) -> BTreeMap<u32, [(Whose, f64); 4]> {
     let Some(kernel) = &probes.kernel else { return BTreeMap::new() };
     let found = by_role(&kernel.profile, &names_of_ends(probes), kernel.cpus.len());
     kernel.cpus.iter().zip(found).filter_map(|(cpu, shares)| Some((*cpu, shares?))).collect()
 }
 
-/// What the kernel calls the processes of the ends, each name once.
+/// Returns the kernel's names of the processes of the ends, each name once.
 pub(super) fn names_of_ends(probes: &Probes) -> Vec<&str> {
     let workers = probes.workers.iter().flatten().filter(|(role, _)| *role != RUNNER);
     let names: BTreeSet<&str> = workers.map(|(_, one)| one.name.as_str()).collect();

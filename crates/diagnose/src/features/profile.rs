@@ -139,7 +139,7 @@ pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
     }
 }
 
-/// Whether so few samples were lost that the others stand for the whole run.
+/// Returns true when so few samples were lost that the others stand for the whole run.
 pub(super) fn is_whole(profile: &[StackRecord]) -> bool {
     let count = |is_in: &dyn Fn(&&StackRecord) -> bool| -> u64 {
         profile.iter().filter(is_in).map(StackRecord::count).sum()
@@ -147,7 +147,8 @@ pub(super) fn is_whole(profile: &[StackRecord]) -> bool {
     count(&|one| one.is_lost()) as f64 <= LOST_MOST * count(&|_| true) as f64
 }
 
-/// Whether one of these functions is on a stack, or one that lies near it in its library.
+/// Returns true when one of these functions is on a stack, or a function that lies near it in its
+/// library.
 fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
     let named = |name: &String| {
         let name = name.trim_end_matches("_[k]");
@@ -157,11 +158,12 @@ fn is_in(one: &StackRecord, functions: &[&str]) -> bool {
     one.stack.iter().any(named)
 }
 
-/// Whose work on the CPUs a stack is.
+/// The role of the process that a stack belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Ends,
-    /// Who carries the packets, or writes a disk: told by what it does. A program with sockets of its own is no carrier.
+    /// A process that carries packets, known by the functions in which it is found. A program with
+    /// sockets of its own is none.
     Path,
     Writer,
     Others,
@@ -170,7 +172,8 @@ pub(super) enum Whose {
 /// Share of a process's samples above which all of it is what they show.
 const ROLE_LEAST: f64 = 0.1;
 
-/// Whose work each stack of a profile is; nobody's where the CPU was idle, or the sample is lost.
+/// Returns the role of each stack of a profile; `None` where the CPU was idle, or the sample is
+/// lost.
 pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>> {
     let mut of_process: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     for one in profile.iter().filter(|one| !one.is_idle() && !one.is_lost()) {

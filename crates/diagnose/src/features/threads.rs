@@ -12,11 +12,12 @@ pub fn threads_of(run: &RunRecord) -> Option<u32> {
     run.factors.get(THREADS)?.parse().ok()
 }
 
-/// What a unit of work costs by the number of threads, of valid runs of one thing that differ in nothing else.
+/// Returns the cost of a unit of work by the number of threads. The runs differ in nothing else;
+/// invalid ones are left out.
 ///
 /// # Errors
 ///
-/// Why that is not known, as [`Scaling::of`].
+/// The reason why the cost is not known, as [`Scaling::of`] gives it.
 pub fn by_threads<'a>(
     runs: impl IntoIterator<Item = (u32, &'a RunRecord)>,
     seed: u64,
@@ -27,8 +28,8 @@ pub fn by_threads<'a>(
     Scaling::of(&known, seed)
 }
 
-/// Who did the work is the ends, and who carried their packets. The CPU time of the ends is counted, that of the others is
-/// known by how often either was met.
+/// Returns the work of the ends and of the processes that carry their packets. The CPU time of the
+/// ends was counted. The time of the others follows from it by the number of samples of either.
 fn threaded(run: &RunRecord, threads: u32) -> Option<ThreadedRun<'_>> {
     let probes = &run.probes;
     let wall_s = probes.length_s()?;

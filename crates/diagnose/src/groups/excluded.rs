@@ -73,7 +73,7 @@ mod tests {
         all
     }
 
-    /// Of each stack: how many count, how many are set aside.
+    /// Returns, for each stack, the numbers of runs that count and of runs that are set aside.
     fn aside(of: [(usize, usize); 2]) -> Vec<(usize, usize)> {
         let runs = runs(of);
         let mut groups = groups(&runs, &[], &[]);

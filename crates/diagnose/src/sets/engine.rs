@@ -1,4 +1,5 @@
-//! What Millstream's engines counted and timed in a run, as numbers that can be compared between runs.
+//! Counters and times of Millstream's engines in a run, as numbers that can be compared between
+//! runs.
 
 use std::collections::BTreeMap;
 

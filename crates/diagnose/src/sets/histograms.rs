@@ -12,13 +12,13 @@ use crate::histogram::{Shift, shift};
 /// A histogram in both sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistogramRow {
-    /// `kernel.scheduling_delay_ns`, `near.engine.rx_batch`: whose it is, and what is counted.
+    /// Its name with that of its owner: `kernel.scheduling_delay_ns`, `near.engine.rx_batch`.
     pub name: String,
-    /// How far the second set's lies from the first's.
+    /// The distance of the second set's histogram from the first's.
     pub shift: Shift,
-    /// The chance with how many were looked at counted in.
+    /// The chance, corrected for the number of histograms that are compared.
     pub p_corrected: f64,
-    /// Whether it is shown to differ.
+    /// True when it is shown to differ.
     pub changed: bool,
 }
 
@@ -48,7 +48,8 @@ pub(super) fn compare(first: &[RunRecord], second: &[RunRecord], seed: u64) -> V
     rows
 }
 
-/// Those of all CPUs together, and of each engine, of all `runs`.
+/// Returns the histograms of all `runs` together: those of the kernel, summed over CPUs, and those
+/// of each engine.
 pub fn histograms_of<'a>(runs: impl IntoIterator<Item = &'a RunRecord>) -> Histograms {
     let mut all: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     let mut add = |name: String, buckets: &[(u64, u64)]| {
@@ -68,7 +69,8 @@ pub fn histograms_of<'a>(runs: impl IntoIterator<Item = &'a RunRecord>) -> Histo
     all.into_iter().map(|(name, buckets)| (name, buckets.into_iter().collect())).collect()
 }
 
-/// Those that differ, and how many were looked at; nothing where there are none.
+/// Returns the histograms that differ, and the number of those that were compared; empty when there
+/// are none.
 pub(super) fn text(rows: &[HistogramRow]) -> String {
     if rows.is_empty() {
         return String::new();

@@ -29,7 +29,7 @@ use millstream_record::{FORMAT_VERSION, RunRecord, StackRecord, configuration_la
 /// Fewest runs of each set of which a difference is told.
 const RUNS_LEAST: usize = 4;
 
-/// What the comparison of two sets says.
+/// The comparison of two sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetComparison {
     /// [`FORMAT_VERSION`] of the program that wrote it.
@@ -53,9 +53,9 @@ pub struct Case {
     pub left_out: (usize, usize),
     /// The result that is looked at first; `None` where too few runs have it.
     pub result: Option<Row>,
-    /// How many other values were looked at.
+    /// The number of other values that were compared.
     pub looked_at: usize,
-    /// Those values, the least likely by chance first.
+    /// The other values, the least likely by chance first.
     pub others: Vec<Row>,
     /// The histograms that both have, likewise.
     #[serde(default)]
@@ -77,9 +77,9 @@ pub struct Row {
     pub difference: Option<Difference>,
     /// Chance of ranks as far apart where nothing differs.
     pub p: f64,
-    /// The same with how many were looked at counted in.
+    /// The chance, corrected for the number of values that are compared.
     pub p_corrected: f64,
-    /// Whether it is shown to differ.
+    /// True when it is shown to differ.
     pub changed: bool,
 }
 
@@ -205,7 +205,7 @@ fn step_up(chances: impl Iterator<Item = f64>) -> Vec<f64> {
     corrected
 }
 
-/// Of a workload its own; of a command its figure.
+/// Returns the key of the main result: that of the workload, or of a command its first result.
 fn main_result(runs: &[RunRecord]) -> String {
     let Some(run) = runs.first() else { return keys::THROUGHPUT.to_owned() };
     match Workload::of(&run.workload) {
