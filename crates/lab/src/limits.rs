@@ -6,12 +6,13 @@ pub use millstream_load::limits::{FINISH_LIMIT_MS, INTERVAL_MS, STEP_TIMEOUT_MS,
 pub const PROBE_STEPS: u32 = 6_000;
 /// After the end of the measured window, until some worker must have finished or told of data that arrived.
 pub const FINISH_TIMEOUT_MS: u64 = 20_000;
-/// How often the workers' reports are looked for at the end of a run.
+/// Pause between two looks for the workers' reports at the end of a run.
 pub const LOOK_MS: u64 = 2;
 /// Between the last connection and the beginning of the warm-up.
 pub const LEAD_MS: u64 = 20;
-/// How long a worker may stand still inside the window before its run is refused, in seconds, and as a share of the
-/// window; the larger one counts. Anything from an interval on is noted.
+/// Longest time inside the window that a worker may stand still before its run is refused, in
+/// seconds, and as a share of the window; the larger one counts. Any time from an interval on is
+/// noted.
 pub const STILL_LIMIT_S: f64 = 0.5;
 /// See [`STILL_LIMIT_S`].
 pub const STILL_LIMIT_SHARE: f64 = 0.1;
@@ -20,13 +21,14 @@ pub const STILL_LIMIT_SHARE: f64 = 0.1;
 pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;
 /// The same in seconds; the larger one counts.
 pub const WINDOW_TOLERANCE_S: f64 = 1.0;
-/// How long the machine is looked at before the first run.
+/// Time for which the machine is watched before the first run.
 pub const LOOK_BEFORE_MS: u64 = 300;
 /// CPUs busy with other work that are worth a note.
 pub const BUSY_BEFORE_CPUS: f64 = 0.2;
 /// Packets that wait for the rate of an impaired path at least, when the experiment does not say.
 pub const PATH_QUEUE_LEAST_PACKETS: usize = 100;
-/// What an impaired path passes on later than this after its time is late, where the round trip is short.
+/// Delay beyond its time, in microseconds, from which on a packet of an impaired path counts as
+/// late, where the round trip is short.
 pub const PATH_LATE_US: u64 = 1_000;
 /// The same as a part of the round trip, where that is more.
 pub const PATH_LATE_ROUND_TRIPS: f64 = 0.05;
@@ -34,7 +36,7 @@ pub const PATH_LATE_ROUND_TRIPS: f64 = 0.05;
 pub const RUN_REPEATS: u32 = 3;
 /// One run in so many of an experiment may be done again for that, in all.
 pub const CPUS_APART_RUNS_PART: u32 = 4;
-/// How long a run waits for its CPUs to be near.
+/// Longest time that a run waits for its CPUs to be near.
 pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
 /// Between two looks meanwhile.
 pub const CPUS_LOOK_MS: u64 = 50;

@@ -1,4 +1,5 @@
-//! What the laboratory's catalogue of causes says of runs, and whether that names the clog.
+//! The diagnosis of a clog's runs by the laboratory's catalogue of causes, and whether it names the
+//! clog.
 
 use millstream_diagnose::causes::{BY_THREADS, built_in};
 use millstream_diagnose::features::by_threads;
@@ -8,16 +9,17 @@ use serde::Serialize;
 use super::{CLOGS, Clog};
 use crate::investigate::{Options, explain_by};
 
-/// What is said of the runs of one variant.
+/// The diagnosis of the runs of one variant.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Diagnosis {
     /// Causes that fit, the likeliest first.
     pub causes: Vec<Named>,
-    /// Whether the first of them is what was switched on; of cured runs whether any of the five clogs is among them.
+    /// True when the first cause names the clog that was switched on; for cured runs, true when any
+    /// cause names one of the five clogs.
     pub names_it: bool,
     /// Features that were not measured, of causes of this clog.
     pub not_measured: Vec<String>,
-    /// Why nothing is said.
+    /// The reason why there is no diagnosis.
     pub refused: Option<String>,
 }
 
@@ -26,22 +28,23 @@ pub struct Diagnosis {
 pub struct Named {
     /// Its name in the catalogue.
     pub id: String,
-    /// What it is.
+    /// Its title in the catalogue.
     pub title: String,
-    /// What speaks for it.
+    /// The evidence for it, as text.
     pub evidence: String,
-    /// Whether it is one by which any of the five clogs is named.
+    /// True when it names one of the five clogs.
     pub is_of_a_clog: bool,
 }
 
-/// Whether a cause names any of the clogs.
+/// Returns true when a cause names any of the clogs.
 fn is_of_a_clog(id: &str) -> bool {
     CLOGS.iter().any(|clog| clog.causes.contains(&id))
 }
 
 impl Diagnosis {
-    /// Of the runs of one variant at `level`, beside those of other levels where these are numbers of threads. Which variant
-    /// it is is not looked at but to say whether the answer is right.
+    /// Returns the diagnosis of the runs of one variant at `level`. Runs at other levels are
+    /// compared where the levels are numbers of threads. The variant is looked at only to judge
+    /// whether the answer is right.
     pub(super) fn of(clog: &Clog, level: u64, runs: &[RunRecord]) -> Self {
         let is_clogged = runs.iter().any(|run| run.factors["variant"] == "clogged");
         let level_of = |run: &RunRecord| run.factors["level"].parse::<u64>().ok();

@@ -39,9 +39,9 @@ const ROUNDS_OF_ALL: u32 = 2;
 pub struct Clog {
     /// Its name at the command line.
     pub name: &'static str,
-    /// What clogs, in a line.
+    /// The clog in one line.
     pub title: &'static str,
-    /// What a level is: `receive buffer, bytes`.
+    /// The meaning of a level: `receive buffer, bytes`.
     pub sweep: &'static str,
     /// Key of the result.
     pub result: &'static str,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Clog {
 pub const CLOGS: [&Clog; 5] =
     [&pullup::CLOG, &putback::CLOG, &heap::CLOG, &route::CLOG, &placement::CLOG];
 
-/// What one run is to do.
+/// The variant, level and length of one run.
 struct Setup {
     clogged: bool,
     level: u64,
@@ -75,24 +75,24 @@ struct Setup {
     round: u32,
 }
 
-/// What one run saw.
+/// The measurements of one run.
 #[derive(Default)]
 struct Seen {
     /// The result in a second.
     rate: f64,
     /// Bytes that reached the application.
     payload: Option<f64>,
-    /// Or packets, where those are what counts.
+    /// Packets that are counted where bytes are not.
     packets: Option<f64>,
     /// Further results by their keys.
     results: Vec<(&'static str, f64)>,
     /// Over time, from the start of the run on.
     intervals: IntervalSeries,
-    /// What was done, by the clogs' own counters.
+    /// Counters of the clog itself.
     counts: Vec<(&'static str, u64)>,
-    /// Where its threads were.
+    /// The CPUs on which its threads ran.
     ends: Option<EndsOnCpus>,
-    /// Which group it belongs to, in words.
+    /// The group that it belongs to, in words.
     group: String,
 }
 
@@ -112,11 +112,11 @@ pub struct Outcome {
     pub format: u32,
     /// Name of the clog.
     pub clog: &'static str,
-    /// What clogs.
+    /// The clog in one line.
     pub title: &'static str,
     /// Key of the result.
     pub result: &'static str,
-    /// The level that the ratio and the diagnosis are of.
+    /// The level at which the ratio and the diagnosis are made.
     pub level: u64,
     /// The medians of both variants there.
     pub medians: BTreeMap<&'static str, f64>,
@@ -124,13 +124,13 @@ pub struct Outcome {
     pub ratio: f64,
     /// Its 95 % interval, from two runs a side on.
     pub interval: Option<(f64, f64)>,
-    /// What the laboratory says of the clogged runs, and of the cured ones.
+    /// The laboratory's diagnoses, of the clogged runs and of the cured ones.
     pub diagnoses: BTreeMap<&'static str, Diagnosis>,
     /// The historical picture, as text.
     pub picture: String,
-    /// Each run: what it was, its results, and what the clogs' counters say.
+    /// Each run: its factors, its results, and the clog's counters.
     pub runs: Vec<Point>,
-    /// Seconds that all took.
+    /// Seconds that all runs took.
     pub took_s: f64,
 }
 
@@ -141,7 +141,7 @@ pub struct Point {
     pub factors: BTreeMap<String, String>,
     /// By key.
     pub results: BTreeMap<String, f64>,
-    /// How long it took.
+    /// Seconds that the run took.
     pub duration_s: f64,
     /// CPU time of this process meanwhile.
     pub cpu_s: Option<f64>,
@@ -191,12 +191,13 @@ impl Clog {
         Ok(self.outcome(runs, begun.elapsed().as_secs_f64()))
     }
 
-    /// Whether a level is a number of threads, which the diagnosis compares.
+    /// Returns true when a level is a number of threads, which the diagnosis compares.
     fn is_by_threads(&self) -> bool {
         self.sweep == THREADS
     }
 
-    /// What is run in which order: in each round both variants, in turns which first.
+    /// Returns the runs in their order: in each round both variants, which take turns in being
+    /// first.
     fn plan(&self, rounds: u32) -> Vec<Setup> {
         let levels = (self.levels)();
         let mut plan = Vec::new();

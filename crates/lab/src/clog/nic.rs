@@ -59,7 +59,8 @@ impl Nic {
         Self { capabilities, arrivals, packets, next: 0, begun: None, come: 0, stats }
     }
 
-    /// How many packets are there to be taken now.
+    /// Returns the number of packets that can be taken now, and counts as lost those that the ring
+    /// had no room for.
     fn waiting(&mut self, now: Instant) -> usize {
         let (per_s, ring) = match self.arrivals {
             Arrivals::Never => return 0,

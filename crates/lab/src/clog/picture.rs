@@ -16,7 +16,7 @@ const FUNCTIONS: usize = 8;
 /// Characters of the longest bar.
 const WIDTH: usize = 30;
 
-/// Whether a run is of this variant and level.
+/// Returns true when a run is of this variant and level.
 pub(super) fn is_of(run: &RunRecord, clogged: bool, level: u64) -> bool {
     run.factors["variant"] == super::variant(clogged) && run.factors["level"] == level.to_string()
 }

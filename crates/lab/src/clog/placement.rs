@@ -39,16 +39,17 @@ pub(super) const CLOG: Clog = Clog {
 const PORT: u16 = 9;
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// How many datagrams the application takes at once, and their bytes.
+/// Datagrams that the application takes at once, and the bytes of each.
 const DATAGRAMS: usize = 64;
 const DATA: usize = 1_400;
 
-/// What each datagram carries.
+/// Returns the payload of each datagram.
 fn data() -> Vec<u8> {
     (0..DATA).map(|at| (at % 251) as u8).collect()
 }
 
-/// What the application does with one: it looks at each byte. Whether it is what was sent.
+/// Looks at each byte of a datagram, as the application does, and returns true when they are those
+/// that were sent.
 fn is_whole(datagram: &[u8]) -> bool {
     let sum = |bytes: &[u8]| {
         let each = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

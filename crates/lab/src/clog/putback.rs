@@ -31,7 +31,7 @@ pub(super) const CLOG: Clog = Clog {
 };
 
 const MESSAGE: usize = 2;
-/// What the receive queue may have: of payload in the clog, of memory in the cure.
+/// Limit of the receive queue in bytes: of payload in the clog, of memory in the cure.
 const LIMIT_BYTES: usize = 256 << 10;
 /// Frames that the pool may have; less than half of them are ever queued, or the stack's own account would step in.
 const FRAMES: usize = 320 << 10;
@@ -97,7 +97,7 @@ fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
     Ok(())
 }
 
-/// What is looked at over time.
+/// Readings over time.
 struct Watch {
     begun: Instant,
     width: Duration,

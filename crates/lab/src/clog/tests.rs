@@ -4,7 +4,7 @@
 use super::*;
 use crate::made_up;
 
-/// What a run of `name` says at a level.
+/// Returns the results and counters of a run of `name` at a level.
 fn run(name: &str, level: u64, clogged: bool) -> BTreeMap<String, f64> {
     let setup = Setup { clogged, level, time: Duration::from_millis(60), round: 0 };
     let seen = (find(name).unwrap().run)(&setup).unwrap();

@@ -1,4 +1,4 @@
-//! What was seen, for a terminal.
+//! The outcome of a clog as text for a terminal.
 
 use std::fmt::Write;
 

@@ -43,7 +43,7 @@ impl Stop {
     }
 }
 
-/// What a thread that is joined gave; a panic is an error.
+/// Returns the result of a thread that is joined; a panic is an error.
 pub(super) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the run panicked")))
 }

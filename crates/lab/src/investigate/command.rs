@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Until a server has to listen before its client starts.
 const SERVER_LEAD: Duration = Duration::from_millis(300);
 
-/// Who keeps the runs of a command.
+/// A keeper of the runs of a command.
 pub trait CommandRuns {
     /// An experiment of so many runs begins.
     fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error>;
@@ -48,7 +48,7 @@ pub trait CommandRuns {
 pub struct CommandSubject<'a> {
     /// Name of the experiments that hold its runs.
     pub name: String,
-    /// What they are to answer.
+    /// The question that the experiments answer.
     pub question: String,
     /// Its words.
     pub command: Vec<OsString>,
@@ -60,7 +60,7 @@ pub struct CommandSubject<'a> {
     pub figure: Figure,
     /// Longest run.
     pub timeout: Duration,
-    /// Whether processes that the command starts may be bound to CPUs.
+    /// True when processes that the command starts may be bound to CPUs.
     pub may_force: bool,
     /// Seed of the order of levels.
     pub seed: u64,
@@ -68,10 +68,11 @@ pub struct CommandSubject<'a> {
     pub interrupt: Interrupt,
     /// Where journals of changed settings are.
     pub state: StateDir,
-    /// The program that stands between this process and the command, and ends it when this process is killed, with the words
-    /// before the command. Without it the command is started directly and outlives that.
+    /// The program that stands between this process and the command, with the words that go before
+    /// the command. It ends the command when this process is killed. Without it the command is
+    /// started directly, and outlives this process.
     pub guard: Option<WorkerProgram>,
-    /// Who keeps the runs.
+    /// The keeper of the runs.
     pub keep: &'a mut dyn CommandRuns,
     /// Ids of the experiments so far; empty at first.
     pub experiments: Vec<String>,
@@ -116,7 +117,8 @@ impl Binding {
 }
 
 impl CommandSubject<'_> {
-    /// What cannot be started or watched, before an experiment of it is kept.
+    /// Refuses a command that cannot be started or a process that cannot be watched, before an
+    /// experiment is kept.
     fn check(&self) -> Result<(), Error> {
         may_be_started(self.command.first().map_or(OsStr::new(""), OsString::as_os_str))?;
         if let Some(server) = &self.server {

@@ -1,4 +1,4 @@
-//! What the page draws of the runs over time and of histograms.
+//! Drawings of the page: runs over time, and histograms.
 
 use std::collections::BTreeMap;
 

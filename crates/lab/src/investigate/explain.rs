@@ -42,8 +42,9 @@ impl Subject for Stored {
     }
 }
 
-/// What `runs` say of groups, of features and of the causes of `catalogue`. All are of one configuration, but for their number
-/// of threads: of several, those are explained for which the CPUs just sufficed, beside the others.
+/// Explains `runs` by groups, by features and by the causes of `catalogue`. All runs have one
+/// configuration, except for the number of threads. With several numbers of threads it explains the
+/// runs with the largest number for which the CPUs sufficed, beside the others.
 ///
 /// # Errors
 ///
@@ -98,7 +99,7 @@ fn name_without_threads(run: &RunRecord) -> String {
     format!("{} over {}", configuration_label(&run.workload, &factors), run.stack)
 }
 
-/// That all of `runs`, of which there is one, have one name.
+/// Refuses runs that do not all have one name. There is at least one run.
 fn one_thing(runs: &[RunRecord], name: fn(&RunRecord) -> String) -> Result<(), Error> {
     let first = name(&runs[0]);
     let other = runs.iter().map(name).find(|other| *other != first);

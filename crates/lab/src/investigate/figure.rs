@@ -16,12 +16,12 @@ use millstream_record::error::Error;
 /// The fact of an experiment that is the word behind the figure of its command.
 pub const FIGURE_UNIT: &str = "command.figure_unit";
 
-/// Where the figure of a command is in its output.
+/// The place of a command's figure in its output.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Key of the result, its unit at the end.
     pub key: String,
-    /// Whether more of it is better.
+    /// True when more of it is better.
     pub higher_is_better: bool,
     /// The first place that the output has counts.
     places: Vec<Place>,
@@ -33,7 +33,7 @@ pub struct Figure {
 enum Place {
     /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, Ki, m). The number is multiplied.
     Pattern(Regex, f64, Prefixes),
-    /// What the first JSON document of the output has at this path.
+    /// The value at this path in the first JSON document of the output.
     Json(String),
     /// The rate that netperf's output has.
     Netperf,
@@ -45,7 +45,7 @@ const ABSURD: f64 = (1u64 << 63) as f64;
 /// The same of a known program: a thousand times what any link carries, in bits a second.
 const ABSURD_RATE: f64 = 1e15;
 
-/// What K, M, G and T before a unit stand for.
+/// The base of the prefixes K, M, G and T before a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prefixes {
     /// Powers of 1000, as of bits.
@@ -106,14 +106,15 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Whether another one is in the same unit by another prefix.
+    /// Returns true when another one is in the same unit by another prefix.
     pub fn has_other_prefix(&self, other: &Self) -> bool {
         let units = self.unit.as_ref().zip(other.unit.as_ref());
         units.is_some_and(|(one, other)| is_other_prefix(one, other))
     }
 }
 
-/// Whether both are one unit by two prefixes, as Kbits/sec and Mbits/sec, which no number shows.
+/// Returns true when both are one unit by two prefixes, as Kbits/sec and Mbits/sec, which the
+/// number alone does not show.
 pub fn is_other_prefix(one: &str, other: &str) -> bool {
     // As netperf writes them: 10^6bits/sec.
     fn power(unit: &str) -> Option<(&str, &str)> {
@@ -133,14 +134,14 @@ pub fn is_other_prefix(one: &str, other: &str) -> bool {
             || (bare_one.is_some() && bare_one == bare_other))
 }
 
-/// What a terminal is told of colours is no part of a text.
+/// Returns the text without the sequences that set a terminal's colours.
 fn without_colours(text: &str) -> Cow<'_, str> {
     static SEQUENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\x1b\[[0-9;:?]*[A-Za-z]").expect("a pattern"));
     SEQUENCE.replace_all(text, "")
 }
 
-/// What a prefix stands for; `None` where it is none.
+/// Returns the factor of a prefix; `None` where it is none.
 fn power(prefix: &str, prefixes: Prefixes) -> Option<f64> {
     let (letter, is_binary) = match prefix.strip_suffix('i') {
         Some(letter) => (letter, true),

@@ -127,8 +127,10 @@ fn judge_suspect(
 /// Share of the runs in which a cause may still show where it was forced away.
 const LEFT_MOST: f64 = 0.2;
 
-/// Whether a cause is gone where it was forced away: a program may set for itself what was set for it. One that only tells
-/// groups apart shows in no single run, and counts as gone.
+/// Returns true when a cause no longer shows in the runs in which it was forced away: a program may
+/// have set for itself what was set for it. A cause that limits is looked for in all best runs
+/// together. A cause that separates is looked for in each run, and few may still show it. A cause
+/// that shows in no single run, or looks at no feature, counts as gone.
 fn forced_away(cause: &Cause, force: &Force, runs: &[RunRecord], judgement: &Judgement) -> bool {
     // What looks at no feature shows in none.
     if cause.needs.is_empty() {

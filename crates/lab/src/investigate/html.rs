@@ -160,13 +160,13 @@ impl Investigation {
         self.seen.heat.iter().map(named).collect()
     }
 
-    /// What looked, and the percent of one CPU it took.
+    /// Returns the probes and programs, with the percent of one CPU that each took.
     fn costs(&self) -> Vec<(String, String)> {
         let shown = self.seen.costs.iter().filter(|(_, percent)| *percent >= 0.001);
         shown.map(|(name, percent)| (name.clone(), format!("{percent:.3} %"))).collect()
     }
 
-    /// What all of it took.
+    /// Returns the percent of one CPU, and of the machine, that all of them took.
     fn cost(&self) -> String {
         let all: f64 = self.seen.costs.iter().map(|(_, percent)| percent).sum();
         let of_machine = all / self.seen.cpus.max(1) as f64;

@@ -1,4 +1,4 @@
-//! What limits, resource by resource, and why the result is not twice as much.
+//! The resources on the path, the one that limits, and why the result is not twice as much.
 
 use std::fmt::Write as _;
 
@@ -16,9 +16,9 @@ use millstream_record::RunRecord;
 pub struct Limits {
     /// The resources, CPUs first.
     pub resources: Vec<Resource>,
-    /// What of them is at its limit.
+    /// The resource that is at its limit.
     pub limit: Limit,
-    /// Feature that was not measured → why.
+    /// Features that were not measured, each with the reason.
     pub absent: std::collections::BTreeMap<String, String>,
 }
 

@@ -1,4 +1,5 @@
-//! What the observed runs met in the kernel: who sent interrupts to other CPUs, who waited for locks, where the CPUs were.
+//! The observed runs in the kernel: senders of interrupts to other CPUs, threads that waited for
+//! locks, and the places of the CPUs in the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,26 +11,27 @@ use millstream_foreign::shown;
 use millstream_record::{KernelActivity, RunRecord, StackRecord};
 use serde::{Deserialize, Serialize};
 
-/// Senders and waiters that are told.
+/// Entries of a list that are shown.
 const SHOWN: usize = 5;
-/// Those that are kept.
+/// Entries of a list that are kept.
 const KEPT: usize = 20;
 
 static NO_WAY: Vec<String> = Vec::new();
 
-/// What the runs met, over all of them and by group.
+/// The activity of the runs in the kernel, over all of them and by group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
-    /// Who sent interrupts to other CPUs, the most first: interrupts in a second.
+    /// Senders of interrupts to other CPUs, the most first: interrupts in a second.
     pub senders: Vec<Rate>,
-    /// Who waited for locks, the longest first: seconds of waiting in a second, of all threads together.
+    /// Threads that waited for locks, the longest first: seconds of waiting in a second, of all
+    /// together.
     pub waiters: Vec<Rate>,
-    /// Who had the CPUs, by the samples of the CPU clock, the most first: CPUs used.
+    /// Processes that had the CPUs, by the samples of the CPU clock, the most first: CPUs used.
     #[serde(default)]
     pub processes: Vec<Rate>,
-    /// Where the CPUs were, over all runs.
+    /// The functions in which the CPUs were, over all runs.
     pub profile: Vec<StackRecord>,
-    /// Where they were in the lowest and in the highest group, where there are groups.
+    /// The same in the lowest and in the highest group, where there are groups.
     pub profile_ends: Option<(Vec<StackRecord>, Vec<StackRecord>)>,
     /// `senders`, `waiters`, `processes`, `profile` → why it was not measured.
     pub absent: BTreeMap<String, String>,
@@ -49,7 +51,8 @@ pub struct Rate {
 }
 
 impl Met {
-    /// What `runs` met; `groups` are their members by place.
+    /// Returns the activity of `runs` in the kernel. `groups` have their members by place in
+    /// `runs`.
     pub(super) fn of(runs: &[&RunRecord], groups: &[Mode]) -> Self {
         let mut met = Self::default();
         let looked: Vec<(usize, &KernelActivity, f64)> = (runs.iter().enumerate())
@@ -167,10 +170,11 @@ impl Rate {
     }
 }
 
-/// Who, how much, on which way.
+/// A name, an amount, and the functions that led there.
 type Entry<'a> = (String, f64, &'a Vec<String>);
 
-/// What `list` gives of each run, by who, in a second. Entries of the same name are added up; the way of the largest stays.
+/// Returns the amounts that `list` gives for each run, by name, in each second. Entries of the same
+/// name are added up, and keep the functions of the largest.
 fn rates<'a>(
     looked: &[(usize, &'a KernelActivity, f64)],
     groups: &[Mode],

@@ -60,7 +60,7 @@ pub struct Options {
     pub forced_runs: u32,
     /// Causes that are forced at most; 0 forces none.
     pub causes: usize,
-    /// What is forced beside them, whatever the observed runs say.
+    /// Factors that are forced beside them, whatever the observed runs say.
     pub tried: Vec<Force>,
     /// Seed of everything random in the analysis.
     pub seed: u64,
@@ -72,16 +72,16 @@ impl Default for Options {
     }
 }
 
-/// What was found.
+/// The findings of an investigation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Investigation {
     /// [`FORMAT_VERSION`] of the program that wrote it.
     pub format: u32,
-    /// What was run, as the user would say it.
+    /// The workload or the command that was run, as the user would say it.
     pub subject: String,
     /// Key of the result, in base units, its unit at the end.
     pub result: String,
-    /// Whether more of it is better.
+    /// True when more of it is better.
     pub higher_is_better: bool,
     /// Experiments in the store that hold the runs: the observed ones first.
     pub experiments: Vec<String>,
@@ -100,29 +100,31 @@ pub struct Investigation {
     pub least_difference: Option<f64>,
     /// Groups of the results, the lowest first.
     pub modes: Vec<Mode>,
-    /// What causes are to explain: the groups, or, where there are none and a feature goes with the results all the same, the
-    /// lowest and the highest third of the runs.
+    /// The groups that causes are to explain. Where there are none, and a feature goes with the
+    /// results all the same, these are the lowest and the highest third of the runs.
     #[serde(default)]
     pub contrast: Vec<Mode>,
     /// Features by how well they go with the groups; with one group, with the results.
     pub separation: Separation,
     /// Causes of the catalogue that fit.
     pub suspects: Vec<Suspect>,
-    /// What limits, resource by resource.
+    /// The resources on the path, and the one that limits.
     #[serde(default)]
     pub limits: Limits,
-    /// Who sent interrupts to other CPUs, who waited for locks, and where the CPUs were.
+    /// Senders of interrupts to other CPUs, threads that waited for locks, and the places of the
+    /// CPUs in the code.
     #[serde(default)]
     pub met: Met,
-    /// What the runs looked like over time, their histograms, and what looking cost.
+    /// The runs over time, their histograms, and the cost of observation.
     #[serde(default)]
     pub seen: Seen,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
-    /// What causes are judged by: each feature by name, with its value in each observed run that has it.
+    /// Features by which causes are judged, each by name, with its value in each observed run that
+    /// has it.
     #[serde(default)]
     pub features: BTreeMap<String, Vec<Option<f64>>>,
-    /// What a reader has to know of it.
+    /// Remarks that a reader has to know.
     pub notes: Vec<String>,
 }
 
@@ -142,11 +144,11 @@ pub struct Point {
 pub struct Suspect {
     /// The cause.
     pub cause: Cause,
-    /// What speaks for it.
+    /// The evidence for it, as text.
     pub evidence: String,
-    /// What speaks against it.
+    /// The evidence against it, as text.
     pub counter: Option<String>,
-    /// By what it is ordered.
+    /// The rank by which suspects are ordered.
     #[serde(default)]
     pub rank: Rank,
     /// Results of each level, where it was forced.
@@ -154,9 +156,9 @@ pub struct Suspect {
     /// The factor that was forced.
     #[serde(default)]
     pub forced_factor: Option<String>,
-    /// What that proves; without it the cause is associated only.
+    /// The judgement of the forced runs; without it the cause is associated only.
     pub judgement: Option<Judgement>,
-    /// Why it was not forced.
+    /// The reason why it was not forced.
     pub not_forced: Option<String>,
 }
 
@@ -177,7 +179,7 @@ impl From<Fit> for Suspect {
 }
 
 impl Suspect {
-    /// What was proved.
+    /// Returns the verdict of the judgement.
     pub fn verdict(&self) -> Verdict {
         self.judgement.as_ref().map_or(Verdict::AssociatedOnly, |judgement| judgement.verdict)
     }
@@ -217,7 +219,8 @@ pub fn investigate(
     Ok(found)
 }
 
-/// What the observed runs say, beside what runs of other numbers of threads do.
+/// Returns the findings from the observed runs, and from a comparison with runs of other numbers of
+/// threads.
 fn look(
     subject: &dyn Subject,
     runs: &[RunRecord],

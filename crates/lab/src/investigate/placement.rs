@@ -76,7 +76,8 @@ impl Watch {
         active
     }
 
-    /// What it comes to; `None` where nobody was seen to run.
+    /// Returns the share of each CPU by end, the share of time in which both ends were on one, and
+    /// the moves; `None` when no thread was seen to run.
     pub(super) fn finish(self) -> Option<EndsOnCpus> {
         let shares: BTreeMap<_, _> = self
             .ends

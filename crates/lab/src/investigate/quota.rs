@@ -11,7 +11,7 @@ use millstream_record::Throttling;
 /// Looks between two reads: what is counted only rises.
 const EVERY: u32 = 10;
 
-/// What of each group with a quota was seen at first and at last.
+/// The throttled time of each group with a quota, at the first and at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     looks: u32,

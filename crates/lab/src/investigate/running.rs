@@ -25,7 +25,8 @@ use regex::Regex;
 /// Bytes of a command's output that are looked at: of its beginning, and of its end.
 const OUTPUT_LIMITS: (usize, usize) = (8 << 20, 1 << 20);
 
-/// How long the end of an output is waited for whose command has ended: only who is no descendant of it can still hold it.
+/// Longest wait for the end of the output of a command that has ended: only a process that is no
+/// descendant of it can still hold it.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Characters of its last line that are told.
@@ -112,7 +113,7 @@ struct Ends {
     limits: (usize, usize),
     begin: Vec<u8>,
     end: VecDeque<u8>,
-    /// Whether there was more between them.
+    /// True when there was more between them.
     is_cut: bool,
 }
 
@@ -131,7 +132,8 @@ impl Ends {
         self.end.drain(..beyond);
     }
 
-    /// Of what is left out no line is there in part: half a number is another one.
+    /// Returns the text without the lines of which a part was left out: half a number is another
+    /// number.
     fn text(&self) -> String {
         let end: Vec<u8> = self.end.iter().copied().collect();
         let (mut begin, mut end) = (&self.begin[..], &end[..]);
@@ -188,11 +190,11 @@ impl Listening {
     }
 }
 
-/// What a command wrote.
+/// The output of a command.
 pub(super) struct Said {
     pub(super) out: String,
     err: String,
-    /// Whether its output was longer than what is looked at.
+    /// True when its output was longer than the part that is looked at.
     is_cut: bool,
 }
 
@@ -219,12 +221,12 @@ impl Said {
     }
 }
 
-/// Whether there is a process of this number.
+/// Returns true when there is a process of this number.
 pub(super) fn is_process(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Whether there is such a program, which the guard would tell nobody.
+/// Refuses a program that does not exist: the guard, which starts it, would not say so.
 pub(super) fn may_be_started(program: &OsStr) -> Result<(), Error> {
     let is_program = |path: &Path| {
         fs::metadata(path)

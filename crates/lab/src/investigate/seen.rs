@@ -1,5 +1,6 @@
-//! What the observed runs looked like: one run of each group over time by CPU, the histograms of the lowest and the highest
-//! group, what looking cost, and the host of the far end, where that is another.
+//! The observed runs as drawings: one run of each group over time by CPU, the histograms of the
+//! lowest and of the highest group, the cost of observation, and the far end's host, where that is
+//! another.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +26,21 @@ pub struct Seen {
     pub heat: Vec<Heat>,
     /// Histograms of both ends of the groups, those that differ most first.
     pub histograms: Vec<TwoHistograms>,
-    /// What looked, and the percent of one CPU that it took in the median of the runs; the most first.
+    /// The probes and programs with the percent of one CPU that each took in the median of the
+    /// runs; the most first.
     pub costs: Vec<(String, f64)>,
     /// CPUs of this machine.
     pub cpus: usize,
 }
 
-/// How busy each CPU was over a run.
+/// Utilisation of each CPU over a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heat {
     /// The run.
     pub run: String,
     /// Place of its group.
     pub group: usize,
-    /// Whether it is the host of the far end.
+    /// True for the host of the far end.
     pub is_far: bool,
     /// Beginning and end, in seconds after the start of the run.
     pub span_s: (f64, f64),
@@ -49,16 +51,17 @@ pub struct Heat {
 /// A histogram by powers of two in both groups.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TwoHistograms {
-    /// What is counted, and its unit.
+    /// The quantity that is counted, and its unit.
     pub name: String,
-    /// Of the lowest group: pairs of the least value of a bucket, and how many lay in it.
+    /// Buckets of the lowest group: the least value of each, and the number of values in it.
     pub lowest: Vec<(u64, u64)>,
-    /// The same of the highest.
+    /// Buckets of the highest group.
     pub highest: Vec<(u64, u64)>,
 }
 
 impl Seen {
-    /// What `runs` looked like, whose results are `results`; `groups` are their members by place.
+    /// Returns the drawings' data of `runs`, which have these `results`. `groups` have their
+    /// members by place in `runs`.
     pub(super) fn of(runs: &[&RunRecord], results: &[f64], groups: &[Mode]) -> Self {
         let mut heat = Vec::new();
         for (group, mode) in groups.iter().enumerate() {

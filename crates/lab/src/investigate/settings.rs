@@ -1,6 +1,8 @@
-//! What is set on this host while a command runs, as factors of an experiment. All of it is journalled, and put back.
+//! Settings of this host that are changed while a command runs, as factors of an experiment. All of
+//! them are journalled, and put back.
 //!
-//! A further factor is a variant of [`Setting`], its name in [`Setting::named`], and what it does in the two functions behind.
+//! To add a factor, add a variant of [`Setting`], its name in [`Setting::named`], and its work in
+//! the two functions behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +21,7 @@ const INTERFACES: &str = "/sys/class/net";
 /// Connections that receive flow steering remembers where it is switched on, of the host and of all queues of an interface.
 const FLOWS: usize = 32_768;
 
-/// What a factor sets. Its level [`KEEP`] leaves it as it is.
+/// The setting that a factor changes. Its level [`KEEP`] leaves the setting as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     /// `rps`: receive packet steering of all interfaces: `off`.
@@ -61,7 +63,8 @@ impl Setting {
         })
     }
 
-    /// Whether it can be set here, or why not. `quotas` are those that held observed runs back.
+    /// Refuses a setting that cannot be changed here, with the reason. `quotas` are the files of
+    /// quotas that held observed runs back.
     pub fn may(&self, quotas: &BTreeSet<PathBuf>) -> Result<(), String> {
         match self {
             Self::Offload => match offloads_off().is_empty() {

@@ -1,4 +1,4 @@
-//! What can be investigated.
+//! The subjects of investigations: commands and the laboratory's workloads.
 
 use millstream_diagnose::causes::Force;
 use millstream_plan::{Definition, FACTORS, Factor, Overrides};
@@ -11,13 +11,13 @@ pub const KEEP: &str = "keep";
 
 /// Something that can be run again and again, and whose causes can be forced.
 pub trait Subject {
-    /// As the user would say it.
+    /// Returns its name, as the user would say it.
     fn name(&self) -> String;
     /// The key of its result, and whether more of it is better.
     fn result(&self) -> (String, bool);
     /// Equal runs with everything left as it comes.
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error>;
-    /// Whether a factor can be set here; else why not.
+    /// Refuses a factor that cannot be set here, with the reason.
     fn may_force(&self, force: &Force) -> Result<(), String>;
     /// As many runs of each level, in random order within blocks; each run has the level among its factors.
     fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error>;
@@ -37,7 +37,8 @@ pub struct WorkloadSubject<'a> {
 }
 
 impl<'a> WorkloadSubject<'a> {
-    /// Of `definition`, which has to have one workload, one stack and one level of each factor.
+    /// Returns the subject of `definition`, which must have one workload, one stack and one level
+    /// of each factor.
     pub fn new(definition: Definition, run: &'a mut WorkloadRuns<'a>) -> Result<Self, Error> {
         let refuse = |why: String| Error::Refused(format!("{}: {why}", definition.name));
         if definition.workloads.len() != 1 || definition.stacks.len() != 1 {

@@ -19,7 +19,8 @@ pub fn tried(text: &str) -> Result<Force, Error> {
     Ok(Force { factor: factor.to_owned(), levels: all, free: Some(free.to_owned()) })
 }
 
-/// What stands for it among the causes. It looks at no feature, and claims no share.
+/// Returns the suspect that stands for a forced factor among the causes. It looks at no feature,
+/// and claims no share.
 pub(super) fn suspect(force: &Force) -> Suspect {
     let cause = Cause {
         id: format!("tried-{}", force.factor),

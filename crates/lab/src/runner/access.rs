@@ -1,4 +1,4 @@
-//! What this process may do: make hosts, make TAP devices, or neither.
+//! The access that this process has: to hosts, to TAP devices, or to neither.
 
 use millstream::link::{Tap, TapConfig};
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, TAP_INTERFACE};
@@ -41,7 +41,7 @@ impl Access {
         }
     }
 
-    /// What the user must know about it, one sentence each.
+    /// Returns the remarks on it for the user, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.privilege == Privilege::UserNamespace {

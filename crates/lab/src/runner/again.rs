@@ -13,8 +13,8 @@ pub(super) enum Again {
     CpusApart,
 }
 
-/// What is said of a run that is kept though its CPUs were apart. Without numbers, so that the report tells it once for
-/// all such runs.
+/// The remark on a run that is kept although its CPUs were apart. It has no numbers, so that the
+/// report says it once for all such runs.
 pub(super) const CPUS_APART: &str = "The host of this machine kept the two CPUs apart before, inside or after the \
                                      run (cpu_distance_ns).";
 

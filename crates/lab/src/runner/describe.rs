@@ -107,7 +107,8 @@ fn links_used(levels: &[String], has_devices: bool) -> Vec<&'static str> {
     }
 }
 
-/// What is so over each of the links `used`, where several are with their names; the last is what is so of all others.
+/// Returns the text that holds for each of the links `used`; where they differ, each with the name
+/// of its link. `others` is the text of links that are not in `texts`.
 fn over_links(used: &[&str], texts: &[(&str, &str)], others: &str) -> String {
     let text = |link: &str| texts.iter().find(|(name, _)| *name == link).map(|(_, text)| *text);
     let mut all = String::new();
@@ -121,7 +122,7 @@ fn over_links(used: &[&str], texts: &[(&str, &str)], others: &str) -> String {
     all
 }
 
-/// What is not the same of routers.
+/// Returns the differences between routers.
 fn routers() -> Vec<Difference> {
     let entry = |what: &str, kernel: &str, millstream: &str, bare: &str| Difference {
         what: what.to_owned(),
@@ -141,7 +142,7 @@ fn routers() -> Vec<Difference> {
     ]
 }
 
-/// What else is not the same on the two sides, where Millstream has these links.
+/// Returns the other differences between the two sides, where Millstream has these links.
 fn differences(links: &[&str], same_path: bool) -> Vec<Difference> {
     let link = over_links(
         links,

@@ -18,12 +18,12 @@ use crate::limits;
 /// Two CPUs.
 pub(super) type Cpus = (usize, usize);
 
-/// What an experiment has seen of the distance of its CPUs.
+/// The distances that an experiment has seen between its CPUs.
 #[derive(Debug)]
 pub(super) struct Distances {
     nearest: Option<Duration>,
-    /// So many runs more may be done again, or wait in vain: on a machine whose CPUs never stay an experiment is not to
-    /// take a multiple of its time.
+    /// Number of runs that may still be done again, or wait in vain. On a machine whose CPUs are
+    /// never near, an experiment must not take a multiple of its time.
     patience: u32,
 }
 
@@ -46,7 +46,8 @@ impl Distances {
         self.nearest = Some(self.nearest.map_or(distance, |nearest| nearest.min(distance)));
     }
 
-    /// Whether they are too far apart to be compared with the nearest that was seen.
+    /// Returns true when they are too far apart to be compared with the nearest distance that was
+    /// seen.
     fn apart(&self, distance: Duration) -> bool {
         self.nearest.is_some_and(|nearest| distance > nearest.mul_f64(CPUS_APART_TIMES))
     }

@@ -1,4 +1,5 @@
-//! Whether the kernel gives packets back to the CPUs of an experiment: looked at before its first run and after each.
+//! A check that the kernel gives packets back to the CPUs of an experiment, before its first run
+//! and after each.
 
 use millstream_observe::environment::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
 use millstream_record::{Environment, RunRecord};

@@ -18,7 +18,7 @@ pub struct MachineUse {
     pub elapsed_s: f64,
     /// All CPUs together: user, nice, system, interrupts.
     pub busy_s: f64,
-    /// What the hypervisor gave to others.
+    /// CPU seconds that the hypervisor gave to others.
     pub steal_s: f64,
 }
 
@@ -49,8 +49,8 @@ impl MachineTime {
         })
     }
 
-    /// What was used since `earlier`: what was neither idle nor stolen, for idle
-    /// time is measured while busy time is sampled at ticks.
+    /// Returns the CPU time used since `earlier`: all time that was neither idle nor stolen, as
+    /// idle time is measured while busy time is sampled at ticks.
     pub fn since(&self, earlier: &Self) -> MachineUse {
         let tick = 1.0 / ticks_per_s();
         let elapsed_s = (self.at_ns - earlier.at_ns) as f64 / 1e9;

@@ -29,7 +29,7 @@ use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp};
 use millstream_testbed::leftovers::StateDir;
 
-/// Who hears of the progress and keeps the records.
+/// An observer of the progress that keeps the records.
 pub trait Observer {
     /// The experiment is about to begin, with this plan.
     fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error>;
@@ -41,16 +41,16 @@ pub trait Observer {
     fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error>;
 }
 
-/// What the runner needs besides the definition.
+/// Everything that the runner needs besides the definition.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// How workers are started.
+    /// The command line of workers.
     pub program: WorkerProgram,
     /// Where markers of running experiments are.
     pub state: StateDir,
-    /// What this process may do.
+    /// The access that this process has.
     pub access: Access,
-    /// Where the two ends are.
+    /// The places of the two ends.
     pub places: Places,
     /// Raised when the user has had enough.
     pub interrupt: Interrupt,
@@ -58,7 +58,7 @@ pub struct Setting {
     pub command_line: Vec<String>,
 }
 
-/// What a build for debugging says before its numbers.
+/// The remark of a build for debugging, before its numbers.
 const UNOPTIMIZED: &str = "This `millstream` was built without optimization, as cargo does without --release: what it \
     measures of Millstream is no figure of the stack's.";
 

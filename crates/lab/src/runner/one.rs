@@ -39,7 +39,7 @@ pub(super) struct Order<'a> {
     pub definition: &'a Definition,
     pub experiment: &'a ExperimentRecord,
     pub setting: &'a Setting,
-    /// Of the experiment's namespaces and devices.
+    /// The label in the names of the experiment's namespaces and devices.
     pub label: &'a str,
 }
 

@@ -43,7 +43,7 @@ fn of(probes: &Probes) -> BTreeMap<String, u64> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// What an interface dropped on either side.
+/// Returns the packets that an interface dropped, received and sent ones.
 fn dropped(host: Option<&HostCounters>, interface: &str) -> u64 {
     let counters = host.and_then(|host| host.interfaces.get(interface));
     counters.map_or(0, |counters| counters.rx_dropped + counters.tx_dropped)

@@ -19,12 +19,12 @@ pub enum Places {
     There(Addresses),
 }
 
-/// Addresses that are there already, and who serves the far one.
+/// Addresses that are there already, and the server of the far one.
 #[derive(Clone, Debug)]
 pub struct Addresses {
-    /// Of the near end; without it the kernel chooses.
+    /// Address of the near end; without it the kernel chooses.
     pub near: Option<IpAddr>,
-    /// Of the far end.
+    /// Address of the far end.
     pub far: IpAddr,
     /// The host of the far end; this one if there is none.
     pub host: Option<FarHost>,
@@ -179,7 +179,7 @@ impl Addresses {
     }
 }
 
-/// Whether this host has the address.
+/// Refuses an address that this host does not have.
 fn has(address: IpAddr) -> Result<(), String> {
     UdpSocket::bind((address, 0)).map(drop).map_err(|_| "this host does not have it".to_owned())
 }

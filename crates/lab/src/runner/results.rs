@@ -11,8 +11,8 @@ use super::machine::MachineUse;
 use super::soak;
 use crate::limits;
 
-/// What arrived over the whole life of the run, by the receivers' word, and
-/// what was sent again, by the senders'.
+/// Returns the bytes that arrived over the whole life of the run, as the receivers counted them,
+/// and the bytes that were sent again, as the senders counted them.
 pub(super) fn claim(plan: Plan, ends: &[EndReport]) -> Claim {
     let of = |which| ends.iter().find(|end| end.end == which);
     let received = |which| of(which).map_or(0, |end| end.totals.received_bytes);
@@ -43,14 +43,14 @@ fn sum_of_senders(end: &EndReport, field: &str) -> f64 {
     known * end.sending as f64 / kept.max(1) as f64
 }
 
-/// What the senders of bulk data say of their repairs, over the whole life of their connections.
+/// The senders' counts of repaired losses of bulk data, over the whole life of their connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Recovery {
     /// Segments with data, repeated ones included.
     pub(super) sent: f64,
     /// Segments sent again.
     pub(super) retransmitted: f64,
-    /// Of them, those that the receiver had already, by its D-SACKs.
+    /// Segments sent again that the receiver had already, by its D-SACKs.
     pub(super) spurious: f64,
 }
 
@@ -111,7 +111,8 @@ impl Growth<'_> {
         }
     }
 
-    /// What had grown since the first reading at a moment: as read, or in proportion between two readings.
+    /// Returns the growth from the first reading to a moment: as read, or in proportion between two
+    /// readings.
     fn until(&self, at_ns: u64) -> f64 {
         let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
             return 0.0;
@@ -128,8 +129,8 @@ impl Growth<'_> {
         }
     }
 
-    /// What grew in each interval between the readings of `grid`: all that grew, for its first and last count as this
-    /// one's own.
+    /// Returns the growth in each interval between the readings of `grid`. Together they are all
+    /// that grew: the first and the last reading of `grid` count as those of this end.
     fn steps(&self, grid: &[Sample]) -> Vec<f64> {
         let edge = |at: usize| match at {
             0 => 0.0,
@@ -193,7 +194,7 @@ pub(super) fn fill(
     counters(record, ends, origin_ns);
 }
 
-/// How many datagrams arrived, and how many did not.
+/// Records the rate of datagrams that arrived, and the percentage that did not.
 fn datagrams(record: &mut RunRecord, ends: &[EndReport], bytes: usize) {
     let bits = record.results.get(keys::THROUGHPUT).copied().unwrap_or(0.0);
     set(record, keys::PACKETS, bits / 8.0 / bytes as f64);

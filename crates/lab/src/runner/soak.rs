@@ -1,4 +1,4 @@
-//! What a soak found: bytes out of place, and whether it went slower at its end.
+//! The results of a soak: bytes out of place, and a slower rate at its end.
 
 use millstream_diagnose::stats::{Bootstrap, Interval, poisson_bound};
 use millstream_load::worker::EndReport;

@@ -1,16 +1,17 @@
-//! Who stood still while a run was measured: a worker, the probes, the runner itself. A process that is stopped, or gets
-//! no CPU, takes its readings late; what was measured meanwhile is what happened to it, and not what its stack does.
+//! Processes that stood still while a run was measured: a worker, the probes, the runner itself. A
+//! process that is stopped, or gets no CPU, takes its readings late. The numbers then show what
+//! happened to it, and not what its stack does.
 
 use millstream_load::worker::Sample;
 use millstream_record::{Probes, RunRecord};
 
 use crate::limits;
 
-/// Of an interval, in nanoseconds: a reading that is later has missed another.
+/// Nanoseconds of an interval: a reading that is later has missed another.
 const INTERVAL_NS: u64 = limits::INTERVAL_MS * 1_000_000;
 
-/// For how many seconds a worker took none of the readings that were due, from the beginning of the window on. Those
-/// that come late by less than an interval are late and no more.
+/// Returns the seconds for which a worker took none of the readings that were due, from the
+/// beginning of the window on. Readings that are late by less than an interval do not count.
 pub(super) fn of_readings(samples: &[Sample], begin_ns: u64) -> f64 {
     let Some(first) = samples.first() else { return 0.0 };
     let late_ns = Some(first.at_ns.saturating_sub(begin_ns)).filter(|&late| late > INTERVAL_NS);

@@ -1,4 +1,4 @@
-//! What the configuration of a run asks for: its link, its CPUs, its task, and what each end is to do.
+//! The demands of a run's configuration: its link, its CPUs, its task, and the job of each end.
 
 use millstream_load::worker::{Engine, Job, MillstreamJob, MillstreamLink, StackJob};
 use millstream_load::workload::End;
@@ -94,7 +94,8 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
     Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
 }
 
-/// What is said where sockets use another congestion control than the system would have them, and nobody asked for it.
+/// Returns the remark on sockets that use another congestion control than the system's, although
+/// nobody asked for it.
 pub(super) fn overridden_control(configuration: &Configuration, systems: &str) -> Option<String> {
     let level = configuration.level("congestion");
     let is_asked = configuration.named.contains_key("congestion");
@@ -106,7 +107,7 @@ pub(super) fn overridden_control(configuration: &Configuration, systems: &str) -
     })
 }
 
-/// What joins the two ends.
+/// The link between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Path(Path),
@@ -215,7 +216,8 @@ impl Run<'_> {
         Task::new(*workload, levels.map(|(name, level)| (name.as_str(), level.as_str())))
     }
 
-    /// What an end does: the calls of `api` are the near host's and a Millstream's, a kernel at the far end copies.
+    /// Returns the task of an end. The factor `api` is for the near host, and for Millstream at the
+    /// far one; a kernel at the far end copies.
     pub(super) fn task_of(&self, end: Option<End>, stack: &StackJob) -> Task {
         match end == Some(End::Far) && matches!(stack, StackJob::Kernel) {
             true => self.task().with("api", "copy"),
@@ -248,7 +250,7 @@ impl Run<'_> {
         buffer_bytes(self.configuration(), end == Some(End::Far))
     }
 
-    /// Whether the engine runs in a thread of its own.
+    /// Returns true when the engine runs in a thread of its own.
     pub(super) fn has_engine_thread(&self) -> bool {
         let configuration = self.configuration();
         configuration.stack == "millstream" && configuration.level("engine") == "net"
@@ -259,7 +261,7 @@ impl Run<'_> {
         engine_cpu(self.configuration().level("engine_cpu"), self.cpus, end)
     }
 
-    /// Whether Millstream is the far host's stack, too.
+    /// Returns true when Millstream is the far host's stack, too.
     pub(super) fn far_is_millstream(&self) -> bool {
         match self.link() {
             Link::Memory => true,
@@ -268,7 +270,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether what hands on is no stack at all.
+    /// Returns true when the router is no stack at all, but a bare loop.
     pub(super) fn is_bare(&self) -> bool {
         self.configuration().stack == "bare"
     }

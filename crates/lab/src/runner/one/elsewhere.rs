@@ -66,7 +66,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the far host saw, in the times of this run.
+    /// Adds the far host's measurements to the record, in the times of this run.
     fn far_side(&self, side: FarSide, clock: Clock, record: &mut RunRecord) {
         let FarSide { mut probes, origin_ns, environment, interfaces } = side;
         let later_s = (clock.ours(origin_ns) as f64 - self.origin_ns as f64) / 1e9;

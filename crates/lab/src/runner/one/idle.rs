@@ -6,7 +6,7 @@ use millstream::link::sys::{IdleLatency, IdleLatencyState};
 
 use millstream_record::RunRecord;
 
-/// What the kernel answers where nobody has asked for anything.
+/// The idle latency that the kernel reports where nobody has asked for a limit.
 const NO_LIMIT: Duration = Duration::from_secs(2_000);
 
 /// A level of `idle_latency_us`, held. The kernel takes the request back when this is dropped, or the runner killed.

@@ -18,7 +18,7 @@ use super::steps::Measured;
 use crate::limits;
 use crate::runner::results;
 
-/// What Ethernet adds to a packet on the path.
+/// Bytes that Ethernet adds to a packet on the path.
 const LINK_HEADER_BYTES: u64 = 14;
 
 /// The faults that a configuration asks for, in either direction.
@@ -69,7 +69,7 @@ struct Place {
 }
 
 impl Run<'_> {
-    /// Who takes part: near and far, and then the rival with its peer, a kernel.
+    /// Returns the hosts that take part: near and far, and then the rival with its peer, a kernel.
     fn places(&self) -> Vec<Place> {
         let level = |name| self.configuration().level(name);
         let near = self.configuration().stack == "millstream";
@@ -193,7 +193,7 @@ fn both(one: Claim, other: Claim) -> Claim {
     }
 }
 
-/// What only such a run has to tell.
+/// Results that only a run over an impaired path has.
 struct Kept {
     recovery: Option<results::Recovery>,
     rival_bits_per_s: Option<f64>,

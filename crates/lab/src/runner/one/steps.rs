@@ -16,7 +16,7 @@ use crate::limits;
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::still;
 
-/// What was measured over the window.
+/// The measurements of the window.
 #[derive(Default)]
 pub(super) struct Measured {
     pub(super) ends: Vec<EndReport>,
@@ -24,9 +24,10 @@ pub(super) struct Measured {
     pub(super) machine: Option<MachineUse>,
     /// Idle states over the same window.
     pub(super) idle: Option<Result<Vec<IdleCpu>, Absent>>,
-    /// For how many seconds of the window each worker stood still.
+    /// Seconds of the window for which each worker stood still.
     pub(super) still: Vec<(&'static str, f64)>,
-    /// How much later than the edges of the window the runner has read the machine's counters, in seconds.
+    /// Delay from the edges of the window until the runner has read the machine's counters, in
+    /// seconds.
     pub(super) late_s: f64,
     pub(super) near_cpu_s: f64,
     pub(super) far_cpu_s: f64,
@@ -134,8 +135,8 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// What the workers have to report, in their order. A slow path takes its time to carry what was sent, so they may
-    /// as long as some data arrive, within limits.
+    /// Returns the reports of the workers, in their order. A slow path takes its time to carry the
+    /// data that were sent, so workers may take as long as some data arrive, within limits.
     fn reports(&self, workers: &mut [&mut WorkerProcess]) -> Result<Vec<Report>, Error> {
         // As `WorkerProcess::hear` counts time.
         let (mut silent_ms, mut waited_ms) = (0, 0);
