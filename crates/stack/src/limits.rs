@@ -43,10 +43,11 @@ pub struct Limits {
     pub udp_flows: usize,
     /// ICMP echo sockets. A further one is refused.
     pub icmp_sockets: usize,
-    /// Unfinished handshakes of one listener, at most. A further SYN is answered by a cookie or dropped
-    /// ([`millstream_tcp::CookieMode`]), and counted; from half of it on that is so by chance, the more often the fewer
-    /// places are left, so that none of those who send SYNs learns of the others. Of requests that wait for a verdict
-    /// ([`Intercept::tcp`](crate::Intercept::tcp)) the oldest gives way, counted.
+    /// Unfinished handshakes of one listener, at most. A further SYN is answered by a cookie or
+    /// dropped ([`millstream_tcp::CookieMode`]), and counted. Above half, SYNs are treated so at
+    /// random, more often as the queue fills, so that no sender of SYNs learns of the others. Of
+    /// requests that wait for a verdict ([`Intercept::tcp`](crate::Intercept::tcp)) the oldest
+    /// gives way, counted.
     pub syn_queue: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,

@@ -31,7 +31,7 @@ pub(in crate::engine) struct Context {
     pub sink: EventSink,
 }
 
-/// What a port or identifier of another engine is refused with.
+/// The error for a port or identifier of another engine.
 pub(in crate::engine) const FOREIGN: Error =
     Error::Invalid("a port or identifier of another engine of the shared device");
 

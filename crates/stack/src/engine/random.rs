@@ -28,9 +28,10 @@ impl Random {
         self.next() % end
     }
 
-    /// Whether one more may come to the `len` of `limit` that there are: to half of it always, beyond that by chance, the
-    /// less likely the fewer places are left. So nobody sees whether another one took a place: that changes the chance
-    /// by one in `limit / 2`, where else the last place would tell it for certain.
+    /// Returns true if one more may join the `len` of `limit` that there are: up to half of it
+    /// always, beyond that by chance, the less likely the fewer places are left. So nobody sees if
+    /// another took a place: that changes the chance by one in `limit / 2`, while a fixed last
+    /// place would tell it for certain.
     pub fn has_room(&mut self, len: usize, limit: usize) -> bool {
         let chances = (limit - limit / 2) as u64;
         let left = limit.saturating_sub(len) as u64;

@@ -47,19 +47,19 @@ impl PlacedAt {
 /// A datagram that [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
     /// Bytes of it in the buffer.
     pub len: usize,
 }
 
-/// Whose data may go into a buffer.
+/// The connections or the socket whose data may go into a buffer.
 enum Whose<'a> {
-    /// Those of the connection whose read waits, one after the other.
+    /// Segments of the connection whose read waits, one after the other.
     One(SocketId),
-    /// Those of every connection that agreed, each packet's as a piece.
+    /// Segments of every connection that agreed, each packet's as a piece.
     Any(&'a mut Vec<Received>),
-    /// Those of a socket's datagrams, which are listed.
+    /// Datagrams of a socket, which are listed.
     Datagrams(SocketId, &'a mut Vec<ReceivedDatagram>),
 }
 
@@ -72,7 +72,7 @@ enum Whose<'a> {
 pub(crate) struct Reader<'a> {
     whose: Whose<'a>,
     buffer: &'a mut [u8],
-    /// What connections have accepted.
+    /// Bytes that connections have accepted.
     filled: usize,
 }
 
@@ -100,7 +100,8 @@ impl<'a> Reader<'a> {
         Self::new(Whose::Datagrams(id, list), buffer)
     }
 
-    /// Whose datagrams are read, where the next goes, and the list of them.
+    /// Returns the socket whose datagrams are read, the place of the next one, and the list of
+    /// them.
     #[inline]
     pub(in crate::engine) fn datagrams(&mut self) -> Option<DatagramRead<'_>> {
         let Self { whose: Whose::Datagrams(id, list), buffer, filled, .. } = self else {
@@ -155,8 +156,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is placed and the rest of a segment, as its payload. What lies where the stream does not go on is copied;
-    /// `None` where there is no frame for that.
+    /// Returns the placed part and the rest of a segment as its payload. Bytes that lie where the
+    /// stream does not go on are copied; `None` if there is no frame for that.
     #[inline]
     pub(in crate::engine) fn payload(
         &self,
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
         Some(Payload::Placed(Placed { bytes, rest, segment_size }))
     }
 
-    /// The connection has accepted `len` bytes, placed from `start` on.
+    /// Counts `len` bytes that were placed from `start` on, and that the connection has accepted.
     #[inline]
     pub(in crate::engine) fn accept(&mut self, id: SocketId, start: usize, len: usize) {
         self.filled = start + len;

@@ -1,4 +1,4 @@
-//! How much of an engine's tables each source has.
+//! The share of an engine's tables that each source has.
 //!
 //! A source is an IPv4 address, or the first 64 bits of an IPv6 address: as much as one site gets at least (RFC 6177).
 //! Sources are counted by a keyed hash in [`SOURCE_PLACES`] places: the table has no limit that could be reached, and
@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher13;
 use crate::demux::HashKey;
 use crate::tuning::SOURCE_PLACES;
 
-/// What is counted.
+/// The things that are counted of each source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Unfinished handshakes.
@@ -47,7 +47,7 @@ impl Sources {
         hasher.finish() as usize % SOURCE_PLACES
     }
 
-    /// How much the source of `ip` has.
+    /// Returns how many of these the source of `ip` has.
     pub fn count(&self, ip: IpAddr, what: Counted) -> usize {
         self.counts[self.place(ip)][what as usize] as usize
     }

@@ -22,9 +22,9 @@ use millstream_link::sys::EventFd;
 
 use crate::stats::WakeStats;
 
-/// What is written before this, in whatever order of memory, is seen by whoever does not yet see what is read after it.
-/// Each call follows an atomic exchange or addition, which the x86 does in one order with everything before and after:
-/// there the compiler alone is told.
+/// A full barrier: of two threads that each write, pass it, and then read what the other writes, at
+/// least one sees the other's write. Each call follows an atomic exchange or addition, which the
+/// x86 does in one order with everything before and after: there the compiler alone is told.
 #[inline]
 fn in_one_order() {
     #[cfg(all(loom, test))]
@@ -35,7 +35,7 @@ fn in_one_order() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// What the engine and those who wake it share; see the module text.
+/// State that the engine and those who wake it share; see the module text.
 pub(super) struct Bell<E> {
     event: E,
     asleep: AtomicBool,
@@ -48,7 +48,7 @@ pub(super) struct Bell<E> {
 }
 
 impl<E: Event> Bell<E> {
-    /// Of an engine that is awake.
+    /// Begins as of an engine that is awake.
     pub fn new(event: E) -> Self {
         Self {
             event,
@@ -60,7 +60,7 @@ impl<E: Event> Bell<E> {
         }
     }
 
-    /// What to sleep on.
+    /// Returns the event to sleep on.
     pub fn event(&self) -> &E {
         &self.event
     }
@@ -80,7 +80,8 @@ impl<E: Event> Bell<E> {
         }
     }
 
-    /// Whether it sleeps and nobody else wakes it. Who comes too late writes nothing.
+    /// Returns true if it sleeps and nobody else wakes it. A caller that comes too late writes
+    /// nothing.
     fn ends_sleep(&self) -> bool {
         self.asleep.compare_exchange(true, false, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_micros(100);
 /// Sleeps after such a one before the next.
 const PAUSE_SLEEPS: u32 = 1024;
 
-/// Whether to yield before a sleep.
+/// Decides if the engine yields before a sleep.
 #[derive(Debug, Default)]
 pub(super) struct Yielding {
     /// Single packets in a row that were there without a sleep.
@@ -39,7 +39,7 @@ impl Yielding {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// Whether to yield and look once more instead of sleeping now: once for each packet.
+    /// Returns true to yield and look once more instead of sleeping now: once for each packet.
     pub fn is_due(&self) -> bool {
         self.prompt >= PROMPT && !self.has_yielded && self.pause == 0
     }

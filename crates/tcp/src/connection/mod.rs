@@ -277,7 +277,7 @@ impl Connection {
             self.counters.rare().cut_off = cut_off;
         }
         self.untold = match (self.state, error) {
-            // who had ended its side, and was written to: what is told is that nobody reads
+            // The peer closed, then reset our data: report `Closed`, not `Reset`.
             (State::CloseWait, Some(ConnError::Reset)) => Some(ConnError::Closed),
             _ => error,
         };

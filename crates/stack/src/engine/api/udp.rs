@@ -107,22 +107,24 @@ impl UdpHandle<'_> {
         self.engine.udp.by_id(self.id)?.set_hop_limits(to_hosts, to_groups)
     }
 
-    /// Who may cut what the socket sends: the engine alone, where nothing else is said. Super-segments
+    /// Sets who may fragment the socket's datagrams; at first the engine alone. Super-segments
     /// ([`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented)) are never fragmented.
     pub fn set_fragmentation(&mut self, fragmentation: Fragmentation) -> Result<(), Error> {
         self.engine.udp.by_id(self.id)?.set_fragmentation(fragmentation);
         Ok(())
     }
 
-    /// What the socket's datagrams have in the traffic class field (`IP_TOS`, `IPV6_TCLASS`), 0 at first: differentiated
-    /// services in the upper six bits (RFC 2474), ECN in the lower two (RFC 3168).
+    /// Sets the traffic class field of the socket's datagrams (`IP_TOS`, `IPV6_TCLASS`), 0 at
+    /// first: differentiated services in the upper six bits (RFC 2474), ECN in the lower two (RFC
+    /// 3168).
     pub fn set_traffic_class(&mut self, class: u8) -> Result<(), Error> {
         self.engine.udp.by_id(self.id)?.set_traffic_class(class);
         Ok(())
     }
 
-    /// Whether the socket may send to broadcast addresses, 255.255.255.255 and those of the links' networks
-    /// (`SO_BROADCAST`); at first it may not, and is refused with [`Error::Broadcast`].
+    /// Allows the socket to send to broadcast addresses, 255.255.255.255 and those of the links'
+    /// networks (`SO_BROADCAST`), or not. At first it may not: a send fails with
+    /// [`Error::Broadcast`].
     pub fn set_broadcast(&mut self, may: bool) -> Result<(), Error> {
         self.engine.udp.by_id(self.id)?.set_broadcast(may);
         Ok(())
@@ -143,7 +145,7 @@ impl UdpHandle<'_> {
         self.engine.udp.send(&mut self.engine.cx, &mut self.engine.ip, self.id, data, to)
     }
 
-    /// What the next call on the socket would fail with, once.
+    /// Takes the error that the next call on the socket would fail with.
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.engine.udp.by_id(self.id).ok()?.error.take()
     }
@@ -260,8 +262,9 @@ impl UdpHandle<'_> {
         self.engine.udp.set_group_link(&mut self.engine.ip, self.id, link)
     }
 
-    /// Whether sockets of this engine get what the socket sends to groups that they have joined on the link it leaves by
-    /// (`IP_MULTICAST_LOOP`, but of the sender, as on Linux), itself among them; at first they do.
+    /// Lets sockets of this engine get datagrams that the socket sends to groups that they have
+    /// joined on the link these leave by, itself among them, or not. This is `IP_MULTICAST_LOOP`,
+    /// but of the sender, as on Linux; on at first.
     pub fn set_group_loop(&mut self, loops: bool) -> Result<(), Error> {
         self.engine.udp.by_id(self.id)?.group_loop = loops;
         Ok(())

@@ -63,19 +63,19 @@ pub(crate) struct Flow {
     ip_sum: u32,
     /// The sum of the pseudo-header without the length.
     pseudo: u32,
-    /// Who sends.
+    /// The sender.
     pub from: SocketAddr,
     /// Slot of the socket.
     pub slot: u32,
 }
 
-/// What is known in one place.
+/// An entry of the table.
 #[derive(Default)]
 struct Known {
     flow: Option<Flow>,
     /// The flow is one of this generation.
     generation: u64,
-    /// Whose datagram found no flow last.
+    /// The key of the last datagram that found no flow here.
     missed: u64,
 }
 

@@ -47,7 +47,8 @@ pub(crate) struct Members {
     len: usize,
 }
 
-/// Those that share an address, and one that has that of the other version of IP for itself.
+/// Most members: sockets that share an address, and one that has the address of the other IP
+/// version for itself.
 const MEMBERS: usize = SHARED_UDP_SOCKETS + 1;
 
 impl std::ops::Deref for Members {
@@ -63,14 +64,15 @@ impl Ports {
         self.by_port.contains_key(&port)
     }
 
-    /// Whether an unconnected socket has this very address, and does not share it with one that is `shared`.
+    /// Returns true if an unconnected socket has this address, and does not share it with one that
+    /// is `shared`.
     pub fn is_taken(&self, local: SocketAddr, shared: bool) -> bool {
         let taken = |other: &Bound| overlaps(other.local, local) && !(shared && other.shared);
         let port = self.by_port.get(&local.port());
         port.is_some_and(|port| port.unconnected.iter().any(taken))
     }
 
-    /// How many sockets of a port share addresses.
+    /// Returns how many sockets of a port share addresses.
     pub fn shared(&self, port: u16) -> usize {
         let port = self.by_port.get(&port);
         port.map_or(0, |port| port.unconnected.iter().filter(|other| other.shared).count())
@@ -176,7 +178,7 @@ mod tests {
         assert!(!ports.is_used(53) && ports.connected.is_empty());
     }
 
-    /// Of a connected socket's port its address is free for others.
+    /// A socket that connects leaves its address free for others on the same port.
     #[test]
     fn connecting_leaves_the_address_to_others() {
         let mut ports = Ports::default();

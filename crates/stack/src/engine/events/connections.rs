@@ -18,7 +18,7 @@ use crate::socket::SocketId;
 const WATCHED: usize = 4;
 /// Events of each that are kept.
 const KEPT: usize = 1024;
-/// How long a connection is watched for who has asked.
+/// Time for which a connection is watched after a request.
 const LEASE: Duration = Duration::from_secs(2);
 /// Round trips alone are told of no more often.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ pub(in crate::engine) struct Event {
     pub what: What,
 }
 
-/// What an event tells.
+/// The content of an event.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum What {
     /// It was this, and is that.
@@ -45,7 +45,7 @@ pub(in crate::engine) enum What {
     Metrics(Metrics),
 }
 
-/// What a connection reckons with.
+/// Values of a connection: its windows, round trips and rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Metrics {
     pub cwnd_bytes: u64,
@@ -76,7 +76,7 @@ impl Metrics {
         }
     }
 
-    /// Whether it differs in what is told at once.
+    /// Returns true if it differs in values that are reported at once.
     fn is_other(&self, before: &Self) -> bool {
         let is_closed = |one: &Self| [one.snd_wnd_bytes == 0, one.rcv_wnd_bytes == 0];
         let now = |one: &Self| (one.cwnd_bytes, one.ssthresh_bytes, one.min_rtt_us);
@@ -84,7 +84,7 @@ impl Metrics {
     }
 }
 
-/// What is counted, with the event that it is and why: (name, trigger, how many by now).
+/// A counter that makes events: their name, their trigger, and the function that reads the counter.
 type Counter = (&'static str, &'static str, fn(&TcpInfo) -> u64);
 
 const COUNTERS: &[Counter] = &[
@@ -124,18 +124,18 @@ struct Watched {
     told: Metrics,
     told_at: Instant,
     events: VecDeque<Event>,
-    /// How many there were.
+    /// Number of events so far.
     count: u64,
 }
 
 impl ConnectionEvents {
-    /// Whether any connection is watched.
+    /// Returns true if any connection is watched.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.slots != 0
     }
 
-    /// Whether the one in this slot may be.
+    /// Returns true if the connection in this slot may be watched.
     #[inline]
     pub fn watches(&self, slot: u32) -> bool {
         self.slots & (1 << (slot % u64::BITS)) != 0

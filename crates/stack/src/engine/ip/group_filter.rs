@@ -31,17 +31,17 @@ impl GroupFilter {
         }
     }
 
-    /// Whether nothing at all is wanted.
+    /// Returns true if no source is wanted.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// Whether it names those that are not wanted.
+    /// Returns true if it names sources that are not wanted.
     pub(super) fn excludes(&self) -> bool {
         matches!(self, Self::Exclude(_))
     }
 
-    /// Whether what comes from `source` is wanted.
+    /// Returns true if datagrams from `source` are wanted.
     pub(super) fn admits(&self, source: IpAddr) -> bool {
         self.sources().binary_search(&source).is_ok() != self.excludes()
     }
@@ -54,7 +54,7 @@ impl GroupFilter {
         self
     }
 
-    /// What a link is to receive for all of `filters` (RFC 3376, 3.2).
+    /// Returns the filter of a link that has to receive for all of `filters` (RFC 3376, 3.2).
     pub(super) fn merged<'a>(filters: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let included = filters.clone().filter(|filter| !filter.excludes());
         let mut excluding = filters.filter(|filter| filter.excludes());

@@ -1,10 +1,10 @@
-//! What ICMP errors mean to sockets, in the terms of Linux.
+//! The meaning of ICMP errors for sockets, in the terms of Linux.
 
 use millstream_tcp::ConnError;
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::Version;
 
-/// What an error about a packet of ours says of its destination.
+/// The meaning of an error about a packet of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Meaning {
     pub error: ConnError,
@@ -12,8 +12,8 @@ pub(in crate::engine) struct Meaning {
     pub hard: bool,
 }
 
-/// What `error`, of a packet of `version`, means; nothing where it is no error, one of a code that the version does not
-/// have, or about the packet's size.
+/// Returns the meaning of `error`, about a packet of `version`. `None` if it is no error, has a
+/// code that the version does not have, or is about the packet's size.
 pub(in crate::engine) fn of(version: Version, error: &Icmp) -> Option<Meaning> {
     use ConnError::{BadHeader, HostUnreachable, NetworkUnreachable, Prohibited, Refused};
     let hard = |error| Some(Meaning { error, hard: true });

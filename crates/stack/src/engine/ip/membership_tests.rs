@@ -27,7 +27,7 @@ fn query(group: Option<IpAddr>, generation: Generation, within_ms: u64) -> Query
     Query { group, generation, within, robustness: 0, interval: None, sources }
 }
 
-/// What the tests do with groups, from all sources.
+/// Calls of the tests that join and leave groups, for all sources.
 impl Membership {
     fn join(&mut self, now: Instant, link: LinkId, group: IpAddr, id: SocketId) -> bool {
         assert!(self.filter(link, group, id).is_none());
@@ -41,7 +41,8 @@ impl Membership {
     }
 }
 
-/// What is said up to `until`, and when; one letter for what, and the last byte of the group.
+/// Returns the reports up to `until`, with their times: one letter for the kind, and the last byte
+/// of the group.
 fn said(groups: &mut Membership, until: Instant) -> Vec<(u64, String)> {
     let mut list = Vec::new();
     while let Some(due) = groups.next_due().filter(|&due| due <= until) {

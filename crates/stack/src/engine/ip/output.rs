@@ -237,7 +237,8 @@ impl IpLayer {
         room
     }
 
-    /// Whether so many packets can be queued for `link`; or as many as its queue has places, all of which are free.
+    /// Returns true if `count` packets can be queued for `link`; or, if that is more than its queue
+    /// has places, if all are free.
     pub fn has_room_for(&mut self, cx: &mut Context, link: LinkId, count: usize) -> bool {
         let count = count.min(BATCH_LIMIT);
         if self.room(cx, link) < count {

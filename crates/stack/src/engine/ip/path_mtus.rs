@@ -1,10 +1,11 @@
-//! What routers said of the size of datagrams that they could not pass on, by destination (RFC 1191, RFC 8201).
-//! Connections know theirs themselves.
+//! Path MTUs of datagrams by destination, from routers that could not pass a packet on (RFC 1191,
+//! RFC 8201). Connections know theirs themselves.
 //!
-//! Only what is proven comes here ([`sent_lately`](super::sent_lately)). Destinations have their places by a keyed hash
-//! of an IPv4 address or an IPv6 network of 64 bits: who has others believe what he says, of himself, displaces nothing
-//! but what is of his own few places, one of them by chance. So nobody sees of whom else something was said, but for
-//! the few with whom he happens to share places, and whom he cannot choose (CVE-2021-20322).
+//! Only proven sizes come here ([`sent_lately`](super::sent_lately)). A destination, an IPv4
+//! address or an IPv6 network of 64 bits, has its places by a keyed hash. An attacker who has
+//! others believe him, about himself, displaces nothing but entries of his own few places, one of
+//! them by chance. So he does not see of whom else a size is known, but for the few with whom he
+//! happens to share places, and whom he cannot choose (CVE-2021-20322).
 
 use std::hash::Hasher;
 use std::net::IpAddr;

@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 
-/// What decides whether an address is answered: this limit, or the one that there was.
+/// A limit that decides whether an address is answered: this one, or the one that there was before.
 trait Limit {
     fn allow(&mut self, now: Instant, to: IpAddr, arrived: u64) -> bool;
 }

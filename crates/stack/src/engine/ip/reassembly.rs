@@ -1,18 +1,21 @@
 //! Datagrams put together from fragments (RFC 791, 3.2; RFC 8200, 4.5), both versions in one body.
 //!
-//! Fragments are told apart by source, destination, identification and protocol (IPv6: without the protocol). Runs of
-//! data that belong together are joined as they come, so that a datagram whose fragments come in order is one run. What
-//! is put together starts at its IP header, which is that of its first fragment, and takes the way of any other packet.
+//! Fragments are told apart by source, destination, identification and protocol (IPv6: without the
+//! protocol). Runs of data that belong together are joined as they come, so that a datagram whose
+//! fragments come in order is one run. The whole datagram starts at the IP header of its first
+//! fragment, and takes the way of any other packet.
 //!
-//! What a stranger can make it hold is bounded, in memory really held: [`Limits::fragments_bytes`] for all, and one part
-//! in [`SOURCE_PART`] of it for one source. Beyond that a datagram gives way, of the same source or of all: of two drawn
-//! by chance the one with fewer fragments. Who floods in somebody's name has one of each: the oldest would give way
-//! while the rest of a true one is still to come, and for certain once the flood is fast enough. Each takes part in
-//! three lists, so that no step looks at more than a constant number of them.
+//! The memory that a stranger can make it hold is bounded, in memory really held:
+//! [`Limits::fragments_bytes`] for all, and one part in [`SOURCE_PART`] of it for one source.
+//! Beyond that a datagram gives way, of the same source or of all: of two drawn by chance the one
+//! with fewer fragments. An attacker who floods in somebody's name has one fragment of each
+//! datagram. If the oldest gave way, a true datagram would be lost while its rest is still to come,
+//! and for certain once the flood is fast enough. Each takes part in three lists, so that no step
+//! looks at more than a constant number of them.
 //!
-//! Fragments that overlap end their datagram (RFC 5722, 3; RFC 8200, 4.5; for IPv4 the same is done). What comes of it
-//! later finds its entry, which holds nothing any more, until its time is over. Bytes that have come before, the very
-//! same, are no overlap: a network may duplicate.
+//! Fragments that overlap end their datagram (RFC 5722, 3; RFC 8200, 4.5; for IPv4 the same is
+//! done). Its later fragments find its entry, which holds nothing any more, until its time is over.
+//! Bytes that have come before, the very same, are no overlap: a network may duplicate.
 //!
 //! [`Limits::fragments_bytes`]: crate::Limits::fragments_bytes
 
@@ -45,13 +48,13 @@ const DRAWS: usize = 16;
 /// A fragment of no more than this is copied behind the one before it, where that has room: it does not hold a frame.
 const COPIED_BYTES: usize = 512;
 
-/// What an entry holds without data.
+/// Memory of an entry without data, in bytes.
 const ENTRY_BYTES: usize = size_of::<Entry>() + SLOT_OVERHEAD_BYTES;
 
-/// What a run holds beside its packet.
+/// Memory of a run beside its packet, in bytes.
 const RUN_BYTES: usize = size_of::<Run>() + SLOT_OVERHEAD_BYTES;
 
-/// What the fragments of one datagram have in common.
+/// The fields that the fragments of one datagram have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
     src: IpAddr,
@@ -118,7 +121,7 @@ struct List {
 
 const EMPTY: List = List { oldest: NONE, newest: NONE };
 
-/// What became of a fragment.
+/// The fate of a fragment.
 pub(in crate::engine) enum Outcome {
     /// It waits for the others.
     Kept,
@@ -144,7 +147,7 @@ pub(in crate::engine) struct Part<'a> {
     pub packet: Packet,
     pub ip: &'a IpHeader,
     pub link: Serial,
-    /// Whether its addresses mean something on this link alone.
+    /// True if its addresses mean something on this link alone.
     pub is_scoped: bool,
     pub to_all: bool,
 }
@@ -320,7 +323,7 @@ impl Reassembly {
         Outcome::Refused(why, fragments)
     }
 
-    /// Whether there are data behind `end`.
+    /// Returns true if there are data behind `end`.
     fn reaches_beyond(&self, index: u32, end: u32) -> bool {
         let mut next = self.entries.get(index).map_or(NONE, |entry| entry.runs);
         while let Some(run) = self.runs.get(next) {
@@ -631,7 +634,7 @@ fn append(packet: &mut Packet, other: Packet, pool: &Pool) {
     }
 }
 
-/// Whether `len` bytes of two packets are the same.
+/// Returns true if `len` bytes of two packets are the same.
 fn same(one: &Packet, at: usize, other: &Packet, other_at: usize, len: usize) -> bool {
     let (mut left, mut right) = ([0; 256], [0; 256]);
     (0..len).step_by(256).all(|done| {

@@ -172,8 +172,8 @@ fn overlaps_end_their_datagram_and_it_alone() {
     }
 }
 
-/// Of what is there the same bytes again are dropped; whatever else touches it, from either side or around it, ends the
-/// datagram, even where the bytes in common are the same.
+/// A fragment that repeats data inside a run is dropped. Any other that touches a run, from either
+/// side or around it, ends the datagram, even if the bytes in common are the same.
 #[test]
 fn what_reaches_over_an_edge_is_no_duplicate() {
     for v6 in [false, true] {

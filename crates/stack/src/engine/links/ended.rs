@@ -1,4 +1,4 @@
-//! What stays of a link that has failed.
+//! Properties and counters that are kept of a link that has failed.
 
 use std::os::fd::RawFd;
 
@@ -6,8 +6,8 @@ use millstream_link::{Capabilities, Link, LinkError, LinkStats, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-/// What a link was and counted. The link itself is gone, with all that it held of the system: descriptors, memory, a
-/// program on an interface.
+/// The properties and counters of a link that has failed. The link itself is gone, with all that it
+/// held of the system: descriptors, memory, a program on an interface.
 pub(in crate::engine) struct Ended {
     capabilities: Capabilities,
     share: Share,

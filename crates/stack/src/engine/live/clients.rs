@@ -1,4 +1,4 @@
-//! What became of those who asked by the control socket.
+//! Counts of clients of the control socket, by what became of them.
 
 use millstream_packet::{counters, reasons};
 
@@ -44,7 +44,7 @@ impl ClientStats {
         self.drops[reason as usize] += 1;
     }
 
-    /// How many were dropped for this reason.
+    /// Returns how many clients were dropped for this reason.
     pub fn dropped(&self, reason: ClientDrop) -> u64 {
         self.drops[reason as usize]
     }

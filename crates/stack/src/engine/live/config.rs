@@ -8,8 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveConfig {
-    /// What people call the engine: 1 to 32 of `A–Z a–z 0–9 . _ -`, the first a letter or digit. Several engines
-    /// may have one name.
+    /// The engine's name for people: 1 to 32 of `A–Z a–z 0–9 . _ -`, the first a letter or digit.
+    /// Several engines may have one name.
     pub name: String,
     /// A directory of mode 0700, made where it is not there; `None` looks for one in memory
     /// ([`Directory::of_user`](crate::live::Directory::of_user)). One on a disk may hold the engine up.

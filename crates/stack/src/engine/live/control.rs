@@ -25,7 +25,7 @@ use crate::engine::Engine;
 
 /// Clients that are served at once; others wait to be accepted.
 const CLIENTS: usize = 16;
-/// How long one may take to ask, and how long to read something.
+/// The longest time a client may take to ask, and to read something.
 const TO_ASK: Duration = Duration::from_millis(250);
 const TO_READ: Duration = Duration::from_secs(2);
 /// Bytes of a question.
@@ -39,7 +39,7 @@ pub(super) struct Control {
     listener: UnixListener,
     clients: Vec<Client>,
     uid: u32,
-    /// Whose turn it is.
+    /// The client whose turn it is.
     next: usize,
     /// Nobody is accepted before.
     deaf_until: Option<Instant>,
@@ -160,15 +160,15 @@ impl Control {
 }
 
 impl Client {
-    /// Whether it can be told more at once.
+    /// Returns true if it can be told more at once.
     fn is_busy(&self) -> bool {
         self.answer.is_some() && !self.is_full
     }
 
-    /// Hears it, and tells it something.
+    /// Reads its question, and sends part of the answer.
     ///
     /// # Errors
-    /// Why it is dropped.
+    /// The reason why it is dropped.
     fn serve(&mut self, engine: &mut Engine, now: Instant) -> Result<Served, ClientDrop> {
         self.hear()?;
         let Some(answer) = &mut self.answer else { return Ok(Served::InPart) };
@@ -216,7 +216,7 @@ impl Client {
     }
 }
 
-/// What became of a client that was served.
+/// The state of a client that was served.
 enum Served {
     /// There is more to hear from it, or to tell it.
     InPart,

@@ -1,4 +1,4 @@
-//! How many connections are in which state, and how many of their timers are armed.
+//! Counts of connections by state, and of their armed timers by kind.
 
 use millstream_tcp::{State, TimerKind};
 
@@ -7,14 +7,15 @@ use crate::engine::Engine;
 /// Connections that are looked at for one publication.
 pub(super) const LOOKED_AT: u32 = 128;
 
-/// What was counted of all connections, by the numbers of states and of kinds of timers.
+/// The counts of all connections, by the numbers of states and of kinds of timers.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counted {
     pub states: [u64; State::ALL.len()],
     pub timers: [u64; TimerKind::ALL.len()],
 }
 
-/// They are counted a few at a time: where there are more of them than [`LOOKED_AT`], over several publications.
+/// Connections are counted a few at a time: over several publications, if there are more than
+/// [`LOOKED_AT`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct States {
     last: Option<Counted>,

@@ -1,4 +1,4 @@
-//! What others see of an engine.
+//! Tests of what others see of an engine.
 
 use millstream_link::{PairConfig, PairEnd, pair};
 use millstream_live::{Segment, Snapshot};

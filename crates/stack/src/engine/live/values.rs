@@ -20,7 +20,7 @@ use crate::stats::EngineStats;
 /// The labels that tell one value from another of the same name.
 type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
 
-/// What is told each value.
+/// A receiver of values.
 pub(super) trait Visit {
     /// One number of this kind, as declared; `prefix` comes before its name.
     fn one(&mut self, prefix: &str, declared: (Kind, &Counter), labels: Labels<'_>, value: u64);
@@ -142,7 +142,7 @@ fn pool(pool: &Pool, to: &mut impl Visit) {
     }
 }
 
-/// What is counted of connections, once all of them have been looked at.
+/// Visits the counts of connections, once all of them have been looked at.
 fn connections(engine: &Engine, states: &States, to: &mut impl Visit) {
     let Some(counted) = states.counted() else { return };
     for state in State::ALL {
@@ -184,7 +184,7 @@ fn stages(engine: &Engine, to: &mut impl Visit) {
     }
 }
 
-/// What is known of sampled packets, while some are.
+/// Visits the counts of sampled packets, while some are sampled.
 fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     let Some(tracer) = engine.cx.sink.packets.tracer() else { return };
     to.of(&PACKET_SAMPLE, &[], u64::from(engine.cx.sink.packets.every()));
@@ -196,7 +196,7 @@ fn packet_traces(engine: &Engine, to: &mut impl Visit) {
     }
 }
 
-/// What became of those who asked by the control socket.
+/// Visits the counts of clients that asked by the control socket.
 fn asked(clients: &ClientStats, to: &mut impl Visit) {
     to.all("control_", (Kind::Counter, &ClientStats::COUNTERS), &[], clients.counters());
     for reason in ClientDrop::ALL {

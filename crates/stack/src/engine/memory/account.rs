@@ -51,30 +51,31 @@ const RESERVE: usize = 30;
 /// Turns for which the pool is not looked at where there was plenty.
 const TURNS_OF_PLENTY: u8 = 15;
 
-/// What one queue that does not move may hold of what is left, as one part in so many.
+/// The part of the memory left, one in so many, that a queue which does not move may hold.
 const SHARE: usize = 16;
 /// The same for one that moves.
 const MOVING_SHARE: usize = 2;
 /// It holds no more than it passed on in so many seconds.
 const AHEAD: usize = 2;
 
-/// What one queue of datagrams may hold of what all of them have left, as one part in so many.
+/// The part of what all queues of datagrams have left that one of them may hold, as one in so many.
 const DATAGRAMS_SHARE: usize = 4;
 
-/// Packets that wait for neighbours hold as much as is left below the reserve, but at most one part in so many of the memory,
+/// The part of the memory, one in so many, that packets which wait for neighbours hold at most; up
+/// to it they hold as much as is left below the reserve.
 const NEIGHBORS_MOST_PART: usize = 8;
-/// and one in so many in any case.
+/// The part that they may hold in any case, likewise.
 const NEIGHBORS_LEAST_PART: usize = 128;
 
-/// What every queue may hold while there is enough for it, in bytes: some ten segments, so that a peer may have as much
-/// under way as RFC 6928 lets it begin with.
+/// Bytes that every queue may hold while there is enough for it: some ten segments, so that a peer
+/// may have as much under way as RFC 6928 lets it begin with.
 const MINIMUM_BYTES: usize = 16 * 1024;
 /// One part in so many of the memory that it is at most.
 const MINIMUM_PART: usize = 64;
 /// And two frames at least.
 const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
 
-/// Whose memory is charged.
+/// The kind of queue whose memory is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Held {
@@ -145,7 +146,8 @@ impl Account {
         account
     }
 
-    /// What a queue holds has changed: it holds `held` bytes now, and `charged` is what it was charged for.
+    /// Charges a queue for the `held` bytes that it holds now; `charged` is what it was charged
+    /// for.
     #[inline(always)]
     pub fn settle(&mut self, what: Held, charged: &mut u32, held: usize) {
         let held = u32::try_from(held).unwrap_or(u32::MAX);
@@ -245,7 +247,7 @@ impl Account {
         self.level
     }
 
-    /// Whether memory is short.
+    /// Returns true if memory is short.
     #[inline(always)]
     pub fn is_pressed(&self) -> bool {
         self.level != MemoryPressure::None
@@ -261,12 +263,12 @@ impl Account {
         self.paces.tune(self.level == MemoryPressure::Critical, self.is_scarce(), now);
     }
 
-    /// Whether anything was given back since this was last asked.
+    /// Returns true if anything was given back since the last call.
     pub fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.released)
     }
 
-    /// Whether so little is left that no queue keeps its minimum.
+    /// Returns true if so little is left that no queue keeps its minimum.
     pub fn is_scarce(&self) -> bool {
         self.is_pressed() && self.left_below(SCARCE) == 0
     }
@@ -297,7 +299,8 @@ impl Account {
         moving.max(self.left_below(CRITICAL.0) / SHARE).max(least)
     }
 
-    /// What the receive side of a connection may hold that has just begun ([`share`](Self::share)), if memory is short.
+    /// Returns the bytes that the receive side of a new connection may hold
+    /// ([`share`](Self::share)), if memory is short.
     pub fn limit_of_new(&self) -> Option<usize> {
         self.is_pressed().then(|| self.pressed_share(0, 0))
     }

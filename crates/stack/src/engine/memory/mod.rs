@@ -1,4 +1,4 @@
-//! Who of this engine holds the pool's frames, and giving memory back when all is idle.
+//! The holders of the pool's frames in this engine, and giving memory back when all is idle.
 
 pub(in crate::engine) mod account;
 pub(in crate::engine) mod held;

@@ -1,12 +1,12 @@
-//! How long a write that is sent from its own memory may still wait for ACKs.
+//! The time that a write sent from its own memory may still wait for ACKs.
 
 use std::time::Duration;
 
 use crate::tuning::{ZERO_COPY_LOOK_NS, ZERO_COPY_WAIT_KIB};
 
-/// Grows with all that is taken from the writer's memory, and shrinks with each look while nothing can be sent, whatever it
-/// finds: a longer write waits longer, and none for long, be it that others send all the while, that the peer acknowledges byte by byte, or
-/// that the clock stands still.
+/// Grows with all that is taken from the writer's memory, and shrinks with each look while nothing
+/// can be sent, whatever it finds: a longer write waits longer, but none for long, even if others
+/// send all the while, the peer acknowledges byte by byte, or the clock stands still.
 pub(in crate::engine) struct AckWait {
     left_ns: u64,
     most_ns: u64,
@@ -25,7 +25,8 @@ impl AckWait {
         self.left_ns = self.left_ns.saturating_add(more as u64).min(self.most_ns);
     }
 
-    /// A look took so long while nothing could be sent. Whether there may be another.
+    /// Subtracts the time of a look while nothing could be sent; returns true if there may be
+    /// another.
     pub fn waited(&mut self, time: Duration) -> bool {
         self.left_ns = self.left_ns.saturating_sub(nanoseconds(time).max(ZERO_COPY_LOOK_NS));
         self.left_ns != 0

@@ -22,7 +22,7 @@ impl Busy {
         Self { list: VecDeque::new(), listed: Vec::with_capacity(slots), due: None }
     }
 
-    /// How many there are, some of which may have fallen quiet.
+    /// Returns how many stand in the list, some of which may have fallen quiet.
     #[inline]
     pub fn count(&self) -> usize {
         self.list.len()

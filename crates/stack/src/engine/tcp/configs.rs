@@ -9,7 +9,8 @@ const KEPT: usize = 16;
 
 /// The configurations given out last. One that is not among them any more is shared by those that have it.
 pub(crate) struct Configs {
-    /// What all of them have of the engine ([`Tuning::windows_bytes`](crate::tuning::Tuning)).
+    /// The engine's setting that all of them have
+    /// ([`Tuning::windows_bytes`](crate::tuning::Tuning)).
     windows_bytes: usize,
     /// The most recent first.
     recent: Vec<Arc<Config>>,

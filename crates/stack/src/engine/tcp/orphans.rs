@@ -17,7 +17,7 @@ pub(crate) struct Orphans {
     held_bytes: usize,
 }
 
-/// What is known of one.
+/// The record of one orphan.
 #[derive(Clone, Copy)]
 pub(crate) struct Orphan {
     /// Its place among the slots.

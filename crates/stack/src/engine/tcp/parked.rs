@@ -24,8 +24,8 @@ struct Line {
     link: LinkId,
     /// Their slots. A slot whose connection is gone may still stand here.
     slots: VecDeque<u32>,
-    /// How many went back to the list last, and how many of these have found no room again: they come first still, in
-    /// the order that they had.
+    /// Number of slots that went back to the list last, and of those of them that have found no
+    /// room again: these come first still, in the order that they had.
     taken: usize,
     returned: usize,
 }
@@ -70,12 +70,14 @@ impl TcpLayer {
         self.parked.line(link).put(slot, is_next);
     }
 
-    /// Whether routes or links have changed, so that those who wait may have another next hop.
+    /// Returns true if routes or links have changed, so that parked connections may have another
+    /// next hop.
     pub(in crate::engine) fn parked_may_go(&self, ip: &mut IpLayer) -> bool {
         !self.parked.is_empty() && self.parked.generations != Some(ip.generations())
     }
 
-    /// Whether a link takes something again that some wait for, or routes have changed.
+    /// Returns true if a link that connections wait for takes something again, or routes have
+    /// changed.
     pub(in crate::engine) fn parked_have_room(
         &mut self,
         cx: &mut Context,

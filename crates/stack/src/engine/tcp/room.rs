@@ -1,8 +1,8 @@
-//! What gives way: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
-//! many.
+//! Connections that give way: those of peers that do nothing, where new ones find no room, and
+//! orphans, where there are too many.
 //!
-//! Nothing is kept in order for it. What gives way is the best of a sample, drawn where a stranger cannot know it: who
-//! fills a table is who is found there.
+//! No order is kept for it. The best of a sample gives way, drawn where a stranger cannot know it:
+//! a peer that fills a table is the one found there.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -36,8 +36,9 @@ enum Lack {
     OneOfMany,
 }
 
-/// Of two that may give way the lesser one does: by what it lacks, then of the source that has more beyond its share,
-/// then what has stood still for longer, or would take longer to deliver what it holds.
+/// A connection that may give way; of two the lesser one does: by what it lacks, then by the source
+/// that has more beyond its share, then by the time that it has stood still, or would take to
+/// deliver what it holds.
 type Candidate = (Lack, Reverse<usize>, Reverse<Duration>, u32);
 
 /// Which limit on orphans is exceeded.
@@ -169,7 +170,7 @@ impl TcpLayer {
         found
     }
 
-    /// What a source has, where that is more than its share of all connections; else 0.
+    /// Returns the connections of a source, where they are more than its share of all; else 0.
     fn beyond_share(&self, cx: &mut Context, count: usize) -> usize {
         if count > cx.limits.connections / SOURCE_SHARE { count } else { 0 }
     }
@@ -227,7 +228,8 @@ impl TcpLayer {
         }
     }
 
-    /// Whether a peer has as many connections as one source may, `unfinished` handshakes among them.
+    /// Returns true if a peer has as many connections as one source may, `unfinished` handshakes
+    /// among them.
     pub(in crate::engine) fn has_its_share(
         &self,
         cx: &mut Context,
@@ -238,7 +240,7 @@ impl TcpLayer {
         count + unfinished >= cx.limits.connections_per_source
     }
 
-    /// Whether a listener's accept queue has no place for a connection of `peer`.
+    /// Returns true if a listener's accept queue has no place for a connection of `peer`.
     pub(in crate::engine) fn accept_queue_is_full(
         &self,
         cx: &mut Context,

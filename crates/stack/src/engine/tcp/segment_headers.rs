@@ -42,14 +42,15 @@ pub(in crate::engine) struct SegmentHeaders<'a> {
     /// Its sum.
     sum: u64,
     flags: TcpFlags,
-    /// Of the next segment.
+    /// The sequence number of the next segment.
     seq: u32,
     stamp: Stamp,
     size: u16,
 }
 
 impl<'a> SegmentHeaders<'a> {
-    /// Those of `segment`; the first has this IPv4 `identification`. `checksum` says who computes TCP's.
+    /// Prepares the headers of `segment`; the first has this IPv4 `identification`. `checksum` says
+    /// who computes TCP's.
     pub fn new(
         template: &'a HeaderTemplate,
         segment: &Segment,
@@ -267,7 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read as what was to be said, and every checksum holds that is not left to the link.
+        /// The headers read back say what was to be said, and every checksum holds that is not left
+        /// to the link.
         #[test]
         fn headers_say_what_the_decision_says(
             (is_v6, is_bare, is_offloaded, has_timestamps) in any::<(bool, bool, bool, bool)>(),

@@ -148,8 +148,8 @@ impl Connection {
         self.rcv.note_segment_size(len, self.size_of_parts(len, size));
     }
 
-    /// A merged burst says what its parts were; else what is larger than the MSS that we offer
-    /// tells that it is one.
+    /// Returns the size of the segments in a payload: a merged burst says it; otherwise a payload
+    /// longer than our MSS must be a merged burst, of segments of the MSS that we offer.
     #[inline(always)]
     fn size_of_parts(&self, len: usize, size: Option<u16>) -> usize {
         match size {

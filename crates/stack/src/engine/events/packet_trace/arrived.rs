@@ -28,8 +28,8 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// What the headers of a packet of `len` bytes say, as far as they lie in the first frame of what it begins with. They
-    /// are checked by those who parse them to take them in.
+    /// Reads the headers of a packet of `len` bytes, as far as they lie in its first frame, `head`.
+    /// The layers that take the packet in check them.
     pub fn read(head: &Packet, len: usize, medium: Medium, now: Instant) -> Self {
         let mut arrived = Self {
             trace: PacketTrace::begin(TracePoint::Received, now),
@@ -143,7 +143,7 @@ impl EventSink {
         }
     }
 
-    /// Of a UDP socket so many datagrams were read.
+    /// Counts `read` datagrams of a UDP socket as read.
     #[inline]
     pub fn datagrams_read(&mut self, socket: SocketId, read: u64) {
         if self.packets.follows(socket.slot()) {

@@ -53,7 +53,7 @@ pub(in crate::engine) struct PacketTraces {
     tracer: Option<Box<Tracer>>,
 }
 
-/// What there is while packets are sampled.
+/// State that exists while packets are sampled.
 pub(in crate::engine) struct Tracer {
     clock: Clock,
     /// One packet in how many is sampled.
@@ -61,17 +61,18 @@ pub(in crate::engine) struct Tracer {
     random: Random,
     /// Packets up to and with the next one that is sampled: of those received, and of those sent.
     until: [u32; 2],
-    /// That of the batch that is carried up, until it has reached its connection or its socket.
+    /// The sampled packet of the batch that is carried up, until it has reached its connection or
+    /// its socket.
     arrived: Option<Arrived>,
     followed: Vec<PacketTrace>,
     /// Oldest first.
     kept: VecDeque<PacketTrace>,
-    /// How many have come to an end.
+    /// Number of traces that have ended.
     ended: u64,
     displaced: u64,
-    /// Of all sampled packets.
+    /// Times of all sampled packets.
     pub residence: Residence,
-    /// Of single flows.
+    /// Times of single flows.
     flows: Flows,
 }
 
@@ -94,23 +95,23 @@ impl PacketTraces {
         self.tracer.as_ref().map_or(0, |tracer| tracer.every)
     }
 
-    /// How many traces have ended.
+    /// Returns the number of traces that have ended.
     pub fn ended(&self) -> u64 {
         self.tracer.as_ref().map_or(self.ended_before, |tracer| tracer.ended)
     }
 
-    /// Whether packets are sampled.
+    /// Returns true while packets are sampled.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.tracer.is_some()
     }
 
-    /// What there is while packets are sampled.
+    /// Returns the state that exists while packets are sampled.
     pub fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_deref()
     }
 
-    /// Whether something may be followed of the socket in this slot.
+    /// Returns true if a packet of the socket in this slot may be followed.
     #[inline]
     pub fn follows(&self, slot: u32) -> bool {
         self.slots & Self::bit(slot) != 0
@@ -120,13 +121,13 @@ impl PacketTraces {
         1 << (slot % u64::BITS)
     }
 
-    /// Counts the sampled packets of a flow for who asks; false where as many others are counted as may be, or nothing is
-    /// sampled.
+    /// Counts the sampled packets of a flow for a request. Returns false if the most flows are
+    /// counted already, or nothing is sampled.
     pub fn ask_for_flow(&mut self, id: SocketId, now: Instant) -> bool {
         self.tracer.as_mut().is_some_and(|tracer| tracer.flows.ask(id, now))
     }
 
-    /// What was counted of a flow that somebody has asked for.
+    /// Returns the counts of a flow that somebody has asked for.
     pub fn flow(&self, id: SocketId) -> Option<&Flow> {
         self.tracer()?.flows.get(id)
     }
@@ -223,7 +224,7 @@ impl Tracer {
         }
     }
 
-    /// How many traces ended because others needed their places.
+    /// Returns the number of traces that ended because others needed their places.
     pub fn displaced(&self) -> u64 {
         self.displaced
     }
@@ -278,7 +279,7 @@ pub(in crate::engine) struct Standing {
     pub progress: Progress,
     /// The application may read what it has received.
     pub is_read: bool,
-    /// What was written may be sent, and acknowledged.
+    /// Written data may still be sent and acknowledged.
     pub sends: bool,
 }
 
@@ -290,7 +291,8 @@ impl From<Observed<'_>> for Standing {
 }
 
 impl Standing {
-    /// Of `read` datagrams read: one is read by its number; what is sent is not followed by it.
+    /// Returns the standing of a socket that has read `read` datagrams. A datagram is read by its
+    /// number; sent ones are not followed by it.
     fn of_datagrams(read: u64) -> Self {
         let progress = Progress { read, ..Progress::default() };
         Self { progress, is_read: true, sends: true }
@@ -298,7 +300,7 @@ impl Standing {
 }
 
 impl PacketTrace {
-    /// Its socket stands so; how its trace ends by that, if it does.
+    /// Advances the trace as its socket stands; returns how the trace ends by that, if it does.
     fn take_progress(&mut self, standing: &Standing, now: Instant) -> Option<TraceEnd> {
         let Standing { progress, is_read, sends } = *standing;
         let Progress { received, read, sent, acknowledged, .. } = progress;

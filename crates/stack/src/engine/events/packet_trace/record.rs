@@ -1,4 +1,4 @@
-//! What is known of one sampled packet.
+//! The record of one sampled packet.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ macro_rules! points {
         impl TracePoint {
             /// All points: those of the way in, then those of the way out, each in the order of the way.
             pub const ALL: &'static [TracePoint] = &[$(TracePoint::$variant,)*];
-            /// How many there are.
+            /// The number of points.
             pub const COUNT: usize = Self::ALL.len();
 
             /// A short stable name, for tables and files.
@@ -124,7 +124,7 @@ impl TraceEnd {
     }
 }
 
-/// What a packet carries.
+/// The transport protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Transport {
     Tcp,
@@ -182,7 +182,7 @@ impl PacketTrace {
         }
     }
 
-    /// Whether it has been there.
+    /// Returns true if it has reached this point.
     pub(super) fn has(&self, point: TracePoint) -> bool {
         self.times[point as usize] != Instant::ZERO
     }

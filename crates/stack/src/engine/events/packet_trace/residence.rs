@@ -1,9 +1,9 @@
-//! How long sampled packets were in each stage: all of them, and those of single flows, for who asks by the control
-//! socket (docs/trace.md).
+//! Times that sampled packets spent in each stage: of all packets, and of single flows that
+//! somebody asks for by the control socket (docs/trace.md).
 //!
-//! A flow is a connection or a UDP socket. Its packets are counted where their traces end, so a packet that is not sampled
-//! costs nothing, and one that is costs a comparison for each flow that somebody has asked for. Few are asked for at once,
-//! each until [`LEASE`] after the last question.
+//! A flow is a connection or a UDP socket. Its packets are counted when their traces end. A packet
+//! that is not sampled costs nothing; a sampled one costs a comparison for each flow that is asked
+//! for. Few flows are asked for at once, each until [`LEASE`] after the last question.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::stages::Histogram;
 
 /// Flows that are asked for at once.
 pub(in crate::engine) const FLOWS: usize = 8;
-/// How long packets are sampled, and those of a flow counted, for who has asked.
+/// Time for which packets are sampled, and those of a flow counted, after a request.
 pub(in crate::engine) const LEASE: Duration = Duration::from_secs(2);
 
 /// Nanoseconds in the stage that ends at each point.
@@ -34,7 +34,7 @@ impl Residence {
         }
     }
 
-    /// What was counted of each stage, with the point at which it ends.
+    /// Returns the times of each stage, with the point at which the stage ends.
     pub fn stages(&self) -> impl Iterator<Item = (TracePoint, &Histogram)> {
         let all = TracePoint::ALL.iter().copied().zip(&self.0);
         all.filter(|(point, _)| !point.stage().is_empty())
@@ -47,12 +47,12 @@ pub(in crate::engine) struct Flow {
     until: Instant,
     /// Since when its packets are counted.
     pub since: Instant,
-    /// How many traces of it have ended since then.
+    /// Number of its traces that have ended since then.
     pub traces: u64,
     pub residence: Residence,
 }
 
-/// Those that somebody has asked for.
+/// Flows that somebody has asked for.
 #[derive(Default)]
 pub(in crate::engine) struct Flows(Vec<Flow>);
 
@@ -81,7 +81,7 @@ impl Flows {
         true
     }
 
-    /// What was counted of a flow that is asked for.
+    /// Returns the counts of a flow that is asked for.
     pub fn get(&self, id: SocketId) -> Option<&Flow> {
         self.0.iter().find(|flow| flow.id == id)
     }

@@ -1,4 +1,4 @@
-//! What is known of sampled packets.
+//! Tests of the records of sampled packets.
 
 use millstream_link::{PairConfig, PairEnd, pair};
 use millstream_packet::{Pool, PoolConfig};
@@ -6,7 +6,7 @@ use millstream_packet::{Pool, PoolConfig};
 use super::*;
 use crate::{Engine, EngineConfig};
 
-/// Two engines that talk to each other; of the second one each packet is sampled.
+/// Two engines that talk to each other; the second one samples each packet.
 struct Two {
     near: Engine,
     far: Engine,

@@ -9,7 +9,7 @@ use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 
 use crate::engine::ip::IpLayer;
 
-/// How many are remembered. Where two have the same place, the last one looked up is.
+/// Hops that are remembered. Of two in the same place the one looked up last is.
 const HOPS: usize = 64;
 
 /// The link header of a hop: none on a link that carries IP packets without one.
@@ -18,7 +18,7 @@ pub(super) type LinkHeader = Option<[u8; ethernet::HEADER_LEN]>;
 /// Where packets go, and what is put before them.
 pub(super) struct Hop {
     key: Key,
-    /// What it was made from may have changed since.
+    /// Generations of the routes and neighbours that it was made from; they may have changed since.
     generations: Generations,
     pub link: LinkId,
     /// Largest IP packet, in bytes.
@@ -26,7 +26,7 @@ pub(super) struct Hop {
     pub header: LinkHeader,
 }
 
-/// What leads to a hop.
+/// The key of a hop: next address, link, MTU and families.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     address: u128,
@@ -35,7 +35,7 @@ struct Key {
 }
 
 impl Key {
-    /// Of packets of one family that go by `route`.
+    /// Returns the key of packets of one family that go by `route`.
     #[inline]
     fn new(route: &Route, address: IpAddr, v6: bool) -> Self {
         let (address, by_v6) = match address {

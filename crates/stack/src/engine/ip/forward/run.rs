@@ -1,16 +1,16 @@
 //! Packets for others, many at a time.
 //!
-//! Most of what a router is given asks for no more than a way. Such packets, as many as there are one behind the other at
-//! the front of a received batch, are a run. It is carried on in three steps:
+//! Most packets that a router gets ask for no more than a way. As many of them as stand one behind
+//! the other at the front of a received batch are a run. It is carried on in three steps:
 //!
-//! 1. headers: who asks for more ends the run (`read`);
+//! 1. headers: a packet that asks for more ends the run (`read`);
 //! 2. routes of all, looked up together (`look_up`);
 //! 3. for each its hop, a hop less to go, and the new link header in the place of the old one (`hand_on`). It joins those
 //!    before it that leave by the same link, which gets them together.
 //!
-//! What a step does not know to do goes the long way (`IpLayer::input`), behind all those before it and before all those
-//! behind it: packets leave in the order in which they came. What is done, and what is counted, is what the long way
-//! does.
+//! A packet that a step cannot handle goes the long way (`IpLayer::input`), behind all those before
+//! it and before all those behind it: packets leave in the order in which they came. A run does,
+//! and counts, the same as the long way.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,9 +26,9 @@ use crate::engine::ip::IpLayer;
 use crate::engine::ip::routing::Routing;
 use crate::engine::links::ReversePath;
 
-/// What is needed for runs; empty between them.
+/// Memory for runs; empty between them.
 pub(in crate::engine) struct Runs {
-    /// Of each packet of the run.
+    /// The request of each packet of the run.
     asked: [Asked; BATCH_LIMIT],
     v4: Ways<Ipv4Addr>,
     v6: Ways<Ipv6Addr>,
@@ -36,7 +36,7 @@ pub(in crate::engine) struct Runs {
     leaving: Leaving,
 }
 
-/// What a packet of a run asks for.
+/// The request of a packet of a run.
 #[derive(Clone, Copy)]
 struct Asked {
     v6: bool,
@@ -267,7 +267,8 @@ impl Runs {
     }
 }
 
-/// What chooses among routes that share flows, for the packet at place `at` of its family.
+/// Returns the hash that chooses among routes that share flows, for the packet at place `at` of its
+/// family.
 #[cold]
 fn flow_hash(
     routing: &Routing,
@@ -283,8 +284,8 @@ fn flow_hash(
     ip::parse(packet, packet.len()).map_or(0, |ip| routing.flow_hash(&ip, packet))
 }
 
-/// What a packet says that came in a frame to `mac`, if it asks for no more than a way, lies in one frame and is no
-/// super-segment.
+/// Reads a packet that came in a frame to `mac`. Returns its addresses and length if it asks for no
+/// more than a way, lies in one frame and is no super-segment.
 #[inline(always)]
 fn read(packet: &Packet, medium: Medium, mac: MacAddr) -> Option<Transit> {
     let bytes = packet.sole().filter(|_| packet.meta().segmentation.is_none())?;

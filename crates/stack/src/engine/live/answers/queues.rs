@@ -149,7 +149,7 @@ impl Pages for Census {
     }
 }
 
-/// What is known of the queues of a socket as a whole; `None` where it is gone.
+/// Writes a line about the queues of a socket as a whole; returns `None` if it is gone.
 fn begin_queue(engine: &mut Engine, id: SocketId, page: &mut Page) -> Option<()> {
     if id.kind() != SocketKind::Tcp {
         let queue = datagrams(engine, id)?;
@@ -187,7 +187,7 @@ fn words(flags: &[(&str, bool)]) -> String {
     set.join(",")
 }
 
-/// What the send queue's state is, and who waits for what.
+/// Returns the state of the send queue, and of who waits for what.
 fn send_flags(socket: &TcpSocket) -> String {
     let info = socket.conn.info();
     words(&[
@@ -216,7 +216,7 @@ fn show_piece(side: &str, piece: &Piece, text: &mut String) {
     line.end();
 }
 
-/// What a socket has received that is no stream.
+/// The received datagrams of a socket that has no stream.
 struct Datagrams<'a> {
     len: usize,
     held_bytes: usize,

@@ -1,5 +1,5 @@
-//! What other users get of an engine, and what it does on a file system that is full. Both take root; without it the tests say
-//! that they are left out.
+//! Tests of access by other users, and of a full file system. Both need root; without it the tests
+//! say that they are left out.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,8 @@ fn an_intruder() {
     println!("socket: {}", said(ask()));
 }
 
-/// What an intruder is given while the engine takes its turns; `None` where there can be no intruder here.
+/// Returns what an intruder is given while the engine takes its turns; `None` where there can be no
+/// intruder here.
 fn intrude(engine: &mut Engine) -> Option<(String, String)> {
     let path = engine.inspect().live_path().expect("published").to_owned();
     let words = copy("an_intruder");

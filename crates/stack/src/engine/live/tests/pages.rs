@@ -11,8 +11,8 @@ use super::*;
 use crate::engine::live::answers::{PAGE_BYTES, STEPS};
 use crate::{GroupFilter, SocketId};
 
-/// What a page may have beyond its bounds: the steps of what is looked at together, and the bytes of a line, or of what sums
-/// an answer up.
+/// The excess that a page may have over its bounds: the steps of things that are looked at
+/// together, and the bytes of a line, or of the sums of an answer.
 const STEPS_TOGETHER: usize = 128;
 const LINE_BYTES: usize = 4 << 10;
 

@@ -31,7 +31,7 @@ impl Talking {
     }
 }
 
-/// That of a socket.
+/// Returns the address of a socket.
 pub(in crate::engine::live) fn address(at: usize) -> SocketAddr {
     ([127, 0, 0, 1], 9000 + at as u16).into()
 }

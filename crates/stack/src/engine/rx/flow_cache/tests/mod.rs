@@ -190,7 +190,7 @@ impl Up {
         true
     }
 
-    /// What came of the batch.
+    /// Takes the segments of the batch.
     fn end(&mut self) -> Vec<Got> {
         let got = |segment: Segment| {
             let bytes = segment.payload.iter().flat_map(Packet::slices).flatten().copied();
@@ -200,7 +200,7 @@ impl Up {
     }
 }
 
-/// What comes of a batch: for each segment its port, first sequence number, flags and payload.
+/// Carries a batch up; returns for each segment its port, first sequence number, flags and payload.
 fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     let pool = Pool::new(PoolConfig::fixed(1024)).expect("a pool");
     let mut up = Up::new();
