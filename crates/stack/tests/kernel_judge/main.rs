@@ -23,6 +23,7 @@ mod fast_open;
 mod host;
 mod icmp;
 mod idle;
+mod intercept;
 mod many;
 mod memory;
 mod namespace;
