@@ -57,7 +57,7 @@ pub fn too_much(costs: &[Cost], limit_percent: f64) -> Vec<&Cost> {
     over.collect()
 }
 
-/// The same as text, for a machine of so many CPUs.
+/// Returns the costs as text, for a machine of so many CPUs.
 pub fn text(costs: &[Cost], cpus: usize) -> String {
     let mut text = String::new();
     let all: f64 = costs.iter().map(|cost| cost.percent).sum();

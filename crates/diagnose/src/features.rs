@@ -10,7 +10,7 @@ use millstream_record::{CpuActivity, Probes, QdiscCounters, RUNNER, RunRecord, k
 
 use crate::separate::Feature;
 
-/// How near features of a kind are to a cause ([`Feature::distance`]).
+/// Distances of kinds of features from a cause ([`Feature::distance`]).
 mod distance {
     pub const PLACEMENT: u8 = 0;
     pub const WHERE: u8 = 1;
@@ -104,7 +104,7 @@ impl Seen {
         self.put(name, count / self.span, distance);
     }
 
-    /// Where the run does not say what it moved there is no such feature.
+    /// Adds a feature by unit of work; none where the run does not say what it moved.
     fn per_unit(&mut self, name: &str, count: f64) {
         if let Some(units) = self.units {
             self.put(name, count / units, distance::PER_UNIT);

@@ -45,7 +45,8 @@ pub fn flame_graph(title: &str, profile: &[StackRecord]) -> String {
     flame_graph_within(title, profile, usize::MAX)
 }
 
-/// The same in so many bytes at most: narrow bars are left out until it is, and the title says which.
+/// Returns the flame graph in at most so many bytes. Narrow bars are left out until it fits, and
+/// the title says which.
 pub fn flame_graph_within(title: &str, profile: &[StackRecord], bytes: usize) -> String {
     draw_within(title, &tree(profile, &[]), None, bytes)
 }
@@ -55,7 +56,8 @@ pub fn flame_difference(title: &str, base: &[StackRecord], profile: &[StackRecor
     flame_difference_within(title, base, profile, usize::MAX)
 }
 
-/// The same in so many bytes at most, likewise.
+/// Returns the coloured flame graph in at most so many bytes, with narrow bars left out as in
+/// [`flame_graph_within`].
 pub fn flame_difference_within(
     title: &str,
     base: &[StackRecord],

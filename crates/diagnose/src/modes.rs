@@ -125,8 +125,8 @@ const MEMBERS_LEAST: usize = 3;
 struct Split {
     /// Spread that is left within the parts, as a share of the whole.
     left: f64,
-    /// Where the second and the third part begin; the third is meant only where three parts were
-    /// asked for.
+    /// Places where the second and the third part begin. The third is valid only where three parts
+    /// were asked for.
     cuts: [usize; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Which features of runs go with their results.
+//! The features of runs that go with their results.
 //!
 //! A feature is one number of each run: a CPU's share of soft interrupts, how often both ends ran
 //! on one CPU, bytes for each system call. The strength of a feature is the correlation of its

@@ -1,4 +1,4 @@
-//! Which causes of the catalogue fit a set of runs, and in which order.
+//! The causes of the catalogue that fit a set of runs, in their order.
 //!
 //! A cause that fits has a *share*: how much of the time, of the work or of the packets it takes,
 //! from 0 to 1, by an expression of its file. The part that another fitting cause explains by
@@ -23,7 +23,7 @@ use crate::verdict::thirds;
 /// The results that are to be explained, one of each run.
 #[derive(Clone, Copy, Debug)]
 pub struct Results<'a> {
-    /// By run.
+    /// The result of each run.
     pub values: &'a [f64],
     /// True where the highest results are the best, false where they are times.
     pub higher_is_better: bool,

@@ -82,7 +82,7 @@ pub struct Judgement {
     pub levels: (String, String),
     /// The higher level compared with the lower.
     pub forced: Option<Comparison>,
-    /// The same as a difference, where results at zero or below have no ratio.
+    /// The change as a difference, where results at zero or below have no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
     /// Share of the observed difference that forcing makes, on a logarithmic scale where there are

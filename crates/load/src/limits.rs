@@ -2,13 +2,14 @@
 
 /// Width of an interval of the series that a worker keeps.
 pub const INTERVAL_MS: u64 = 100;
-/// Until a worker must have answered a step of the set-up.
+/// Longest time until a worker must have answered a step of the set-up.
 pub const STEP_TIMEOUT_MS: u64 = 15_000;
-/// The same, until all must have finished, whatever still arrives: a kernel's socket keeps some MB unsent.
+/// Longest time until all workers must have finished, whatever still arrives: a kernel's socket
+/// keeps some MB unsent.
 pub const FINISH_LIMIT_MS: u64 = 120_000;
-/// How often a worker tells that data still arrive after the window.
+/// Time between two messages of a worker that data still arrive after the window.
 pub const NEWS_MS: u64 = 1_000;
-/// How often interrupts and workers are looked at while a run goes.
+/// Time between two looks for interrupts and at workers while a run goes.
 pub const WATCH_MS: u64 = 50;
 /// Last words of a worker that are kept for an error.
 pub const STDERR_KEPT_BYTES: usize = 4096;
@@ -16,7 +17,7 @@ pub const STDERR_KEPT_BYTES: usize = 4096;
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// One turn in this many of a Millstream engine has its stages timed.
 pub const STAGE_SAMPLE_TURNS: u32 = 16;
-/// Under this name an engine under test publishes itself.
+/// Name under which an engine under test publishes itself.
 pub const LIVE_NAME: &str = "lab";
 /// Longest time that a stack may go on sending after the last close, in milliseconds.
 pub const LINGER_MS: u64 = 30;

@@ -33,7 +33,7 @@ pub mod watch;
 
 use std::fmt;
 
-/// Why something is not measured.
+/// The reason why something is not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent(pub String);
 

@@ -1,5 +1,5 @@
-//! Which of many are shown one by one, so that a page stays small: spread evenly, with both ends among them, and with a word
-//! on how many there are.
+//! The choice of runs that are shown one by one, so that a page stays small: spread evenly, with
+//! both ends among them, and with a sentence on their number.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ pub(super) fn each(sizes: &[usize], room: usize) -> usize {
     usize::MAX
 }
 
-/// At most `count` of a list, spread evenly, the first and the last among them.
+/// Returns at most `count` of a list, spread evenly, the first and the last among them.
 pub fn spread<T: Copy>(list: &[T], count: usize) -> Vec<T> {
     if list.len() <= count {
         return list.to_vec();

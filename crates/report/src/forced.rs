@@ -76,7 +76,8 @@ fn proved(better: Better, ratio: f64) -> String {
     }
 }
 
-/// Why the two sides do not differ in the cause as they ought to.
+/// Returns the reason why the two sides do not differ in the cause as they should; `None` when they
+/// do.
 fn unsound(on: &[&RunRecord], off: &[&RunRecord], level: &str) -> Option<String> {
     let held = |run: &&&RunRecord| in_force(run, level);
     let (refused, others) = (on.len() - on.iter().filter(held).count(), off.iter().filter(held));

@@ -1,4 +1,4 @@
-//! Where idle CPUs were: medians over the runs that count, by CPU and state.
+//! The idle states of CPUs: medians over the runs that count, by CPU and state.
 
 use std::collections::BTreeSet;
 

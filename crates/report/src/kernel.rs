@@ -76,7 +76,7 @@ pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
     text
 }
 
-/// How well a count is known, as text.
+/// Returns the accuracy of a count, as text.
 fn known_by(sampled: &SampledRecord) -> String {
     let SampledRecord { share, windows, error, low_by } = *sampled;
     let windows = if windows == 1 { "1 window".to_owned() } else { format!("{windows} windows") };

@@ -73,8 +73,8 @@ impl<'a> Report<'a> {
         text::render(&self.model)
     }
 
-    /// For many cases: ratios by case as Markdown tables, with how many of them hold; empty when there
-    /// are not at least two cases of more than one stack.
+    /// Returns ratios by case as Markdown tables, with the number of cases that hold. Empty when
+    /// there are not at least two cases of more than one stack.
     pub fn matrix(&self) -> String {
         matrix::markdown(&matrix::of(&self.model))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_record::{RunRecord, keys};
 
-/// Which way is better.
+/// The better direction of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Better {
     Higher,

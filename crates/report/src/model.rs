@@ -183,7 +183,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Which factors of a workload make a case, which only tell the rows of a stack apart.
+/// The factors of a workload that make a case. The others only tell the rows of a stack apart.
 struct Design {
     /// Factors that every run has and that vary.
     varying: BTreeSet<String>,

@@ -1,4 +1,5 @@
-//! Where datagrams were lost on their way by a router, one line for each case and stack.
+//! The places where datagrams were lost on their way through a router, one line for each case and
+//! stack.
 
 use millstream_diagnose::stats::median;
 use millstream_record::{RunRecord, keys};

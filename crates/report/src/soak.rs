@@ -23,7 +23,7 @@ pub(super) struct Soak<'a> {
     pub(super) lines: Vec<Line>,
     /// Stages of its engine in the first and in the last quarter.
     pub(super) stages: Vec<Stage>,
-    /// Its histograms in either.
+    /// Its histograms in both quarters.
     pub(super) histograms: Vec<Twice<'a>>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Soak<'a> {
     }
 }
 
-/// The same for a terminal.
+/// Returns the soaks as text for a terminal.
 pub(super) fn text(model: &Model<'_>) -> String {
     let mut text = String::new();
     for soak in Soak::of(model) {

@@ -1,4 +1,4 @@
-//! Where the time of Millstream's engine went, one line for each case and stack.
+//! The time of Millstream's engine by stage, one line for each case and stack.
 
 use millstream_diagnose::stats::median;
 use millstream_record::keys;

@@ -10,7 +10,7 @@ use super::model::{Case, Model, Table};
 /// Share of the CPUs from which other programs are worth a word.
 const OTHERS_SHARE: f64 = 0.05;
 
-/// How a comparison reads, given which way is better.
+/// Returns the words for a comparison, by the better direction of the result.
 pub(super) fn judgement(comparison: &Comparison, better: Better) -> &'static str {
     if !comparison.is_supported() {
         return "too few runs";

@@ -24,7 +24,7 @@ use crate::leftovers::ProcessIdentity;
 /// Exit status where the command could not be started, as a shell's.
 const NOT_STARTED: u8 = 127;
 
-/// Until what was killed must be gone.
+/// Longest wait for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The guard's whole life; its exit status is the command's, 128 and the signal where one ended it.

@@ -58,9 +58,9 @@ pub enum Path {
     Tap,
     /// Two TAP devices with faults between them.
     Impaired,
-    /// From the near host, number 1, to the router, number 2.
+    /// The link from the near host, number 1, to the router, number 2.
     ToRouter,
-    /// From the router, number 1, to the far host, number 2.
+    /// The link from the router, number 1, to the far host, number 2.
     FromRouter,
 }
 

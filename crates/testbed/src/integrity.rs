@@ -86,7 +86,8 @@ pub fn check(
     (proof, reasons)
 }
 
-/// The same where the interface has other traffic, too: `tested` of the near host must have carried the payload at least.
+/// Returns the same proof for an interface that has other traffic, too: `tested` of the near host
+/// must have carried at least the payload.
 pub fn at_least(
     claim: Claim,
     before: &[Interface],

@@ -38,7 +38,7 @@ const ENDING: &str = "undo";
 /// End of its name while it is written.
 const PART: &str = "undo-part";
 
-/// How a line begins that says where there is something to put back that cannot be reached from here.
+/// The begin of a line that says that settings must be put back which cannot be reached from here.
 pub const ELSEWHERE: &str = "another network namespace has settings to put back";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ struct Text {
     owner: ProcessIdentity,
     /// Network namespace, whose own some of the settings are.
     namespace: u64,
-    /// In the order in which they were changed.
+    /// The changes in the order in which they were made.
     changes: Vec<Change>,
 }
 
@@ -297,7 +297,8 @@ fn is_being_written(name: &str) -> bool {
     pid.is_none_or(|pid| ProcessIdentity::of(pid).is_ok())
 }
 
-/// How a network namespace is entered that lives; `None` where there is none.
+/// Returns the words of a command that enters a living network namespace; `None` where there is no
+/// such namespace.
 fn way_into(namespace: u64) -> Option<String> {
     let of_process = inside(namespace).map(|pid| format!("nsenter -t {pid} -n -m"));
     of_process.or_else(|| {
@@ -312,7 +313,8 @@ fn way_into(namespace: u64) -> Option<String> {
     })
 }
 
-/// Where a network namespace lies that a mount holds, with nobody in it (`ip netns add`).
+/// Returns the path of a mount that keeps a network namespace alive without a process in it (`ip
+/// netns add`).
 fn mounted(namespace: u64, mounts: &str) -> Option<&str> {
     let root = format!("net:[{namespace}]");
     mounts.lines().find_map(|line| {

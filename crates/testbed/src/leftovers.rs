@@ -26,7 +26,7 @@ use crate::limits;
 pub struct ProcessIdentity {
     /// Its number.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (field 22 of /proc/PID/stat).
+    /// Time of its start, in clock ticks since boot (field 22 of /proc/PID/stat).
     pub start_ticks: u64,
     /// Identity of the boot.
     pub boot: String,

@@ -10,7 +10,7 @@ use nix::unistd::{getegid, geteuid};
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// By what right network namespaces are made.
+/// The right by which network namespaces are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     /// Capabilities of the process as it was started.
@@ -22,7 +22,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    /// As it stands in a record.
+    /// Returns its name in records.
     pub fn name(self) -> &'static str {
         match self {
             Privilege::Capabilities => "capabilities",

@@ -94,9 +94,9 @@ pub const SHARE_UNSAID: f64 = 0.5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Why runs differ from each other.
+    /// The question why runs differ from each other.
     Separates,
-    /// Why no run is faster.
+    /// The question why no run is faster.
     Limits,
 }
 
@@ -192,7 +192,7 @@ pub struct Cause {
     pub force: Vec<Force>,
     /// The remedy.
     pub remedy: String,
-    /// Where the rule is from.
+    /// The origin of the rule.
     pub source: String,
 }
 

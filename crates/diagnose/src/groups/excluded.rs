@@ -19,7 +19,8 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// By the nearest that CPUs were in a valid one of these runs; `None` where that was not measured.
+    /// Returns the limit by the smallest distance of the CPUs in a valid run of these; `None` where
+    /// none was measured.
     pub fn among(runs: &[RunRecord]) -> Option<Self> {
         let valid = runs.iter().filter(|run| run.validity.valid);
         let nearest = valid.filter_map(Self::distance_ns).min_by(f64::total_cmp)?;

@@ -24,11 +24,11 @@ const SAMPLES_LEAST: u64 = 20;
 /// The largest demand of the threads for CPUs, as a multiple of the CPUs there are, that counts as
 /// met.
 const ROOM: f64 = 1.1;
-/// So many times as many CPUs have to work at once as with the fewest threads.
+/// Factor by which more CPUs must work at once than with the fewest threads.
 const MORE_AT_ONCE: f64 = 1.3;
 /// Share of the time, at few threads or at many, from which a function is looked at.
 const LOOKED_AT: f64 = 0.01;
-/// So many times as much as everything else a function has to grow.
+/// Factor by which a function must grow beyond everything else.
 const GROWN: f64 = 1.25;
 /// Functions that are named.
 const NAMED: usize = 3;
@@ -75,7 +75,7 @@ pub struct Scaling {
     pub functions: Vec<Grown>,
     /// CPU time that these added beyond the common factor, as a share of that with many threads.
     pub share: f64,
-    /// The same as a share of the CPU time for a unit of work that was added, 0 to 1.
+    /// The same CPU time as a share of the CPU time for a unit of work that was added, 0 to 1.
     pub explained: f64,
     /// The first of them in words.
     pub named: String,

@@ -1,4 +1,4 @@
-//! Which functions have a larger share of the time with many threads than with few.
+//! The functions that have a larger share of the time with many threads than with few.
 //!
 //! The rise of each is measured in its standard error. How often chance alone gives the largest
 //! rise of *all* functions is found by exchanging the runs between both sides (the single-step

@@ -37,7 +37,7 @@ pub(super) fn values(run: &RunRecord) -> BTreeMap<String, f64> {
     values
 }
 
-/// By what counters of the whole run are divided, and how that is named.
+/// Returns the divisor of counters of the whole run, and its name in keys.
 fn divisor(run: &RunRecord) -> Option<(f64, &'static str)> {
     let span_s = run.probes.times_s.last()? - run.probes.times_s.first()?;
     let window_s = run.window.end_s - run.window.start_s;

@@ -72,7 +72,7 @@ pub struct Row {
     /// The second as a ratio to the first with its interval, and the smallest change that would have been seen; `None`
     /// where a value is zero or below.
     pub comparison: Option<Comparison>,
-    /// The same as a difference, where there is no ratio.
+    /// The change as a difference, where there is no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
     /// Chance of ranks as far apart where nothing differs.
@@ -257,7 +257,7 @@ fn row(name: &str, (first, second): &Pair, seed: u64) -> Option<Row> {
 }
 
 impl SetComparison {
-    /// For people: the results, then what else differs.
+    /// Returns the comparison as text: the results, then everything else that differs.
     pub fn text(&self) -> String {
         let mut text = format!("{} against {}\n", self.sets.1.join(", "), self.sets.0.join(", "));
         for case in &self.cases {

@@ -36,7 +36,7 @@ pub(super) const CLOG: Clog = Clog {
 
 /// The level at which packets always wait.
 const SATURATED: u64 = 0;
-/// How packets come at the other levels.
+/// Packets that come each second at the other levels.
 const PER_S: f64 = 1_000_000.0;
 /// Every so often the router's thread does something else for so long.
 const PAUSE_EVERY: Duration = Duration::from_millis(5);

@@ -86,7 +86,7 @@ struct Seen {
     packets: Option<f64>,
     /// Further results by their keys.
     results: Vec<(&'static str, f64)>,
-    /// Over time, from the start of the run on.
+    /// Series over time, from the start of the run on.
     intervals: IntervalSeries,
     /// Counters of the clog itself.
     counts: Vec<(&'static str, u64)>,
@@ -96,7 +96,7 @@ struct Seen {
     group: String,
 }
 
-/// How to run one.
+/// The options of a run of a clog.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Rounds: each runs both variants. `None` takes as many as the clog wants; the diagnosis needs eight.
@@ -139,13 +139,13 @@ pub struct Outcome {
 pub struct Point {
     /// `clogged` or `cured`, the level, the group.
     pub factors: BTreeMap<String, String>,
-    /// By key.
+    /// Results by key.
     pub results: BTreeMap<String, f64>,
     /// Seconds that the run took.
     pub duration_s: f64,
     /// CPU time of this process meanwhile.
     pub cpu_s: Option<f64>,
-    /// How often the CPU clock met each innermost function.
+    /// Times that the CPU clock met each innermost function.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub functions: BTreeMap<String, u64>,
 }

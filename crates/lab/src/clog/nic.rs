@@ -18,18 +18,18 @@ const FLOWS: u8 = 64;
 const MTU: usize = 1500;
 const HEADROOM: usize = 64;
 
-/// How packets come.
+/// The rate at which packets come.
 #[derive(Clone, Copy)]
 pub(super) enum Arrivals {
     /// None.
     Never,
     /// A full batch whenever the engine asks.
     Always,
-    /// So many in a second, into a ring of so many.
+    /// So many packets each second, into a ring of so many.
     Paced { per_s: f64, ring: usize },
 }
 
-/// See the module.
+/// A simulated network card.
 pub(super) struct Nic {
     capabilities: Capabilities,
     arrivals: Arrivals,

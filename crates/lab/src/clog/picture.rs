@@ -31,7 +31,7 @@ pub(super) fn middle(runs: &[RunRecord], clogged: bool, level: u64, key: &str) -
     median(&results(runs, clogged, level, key)).unwrap_or(f64::NAN)
 }
 
-/// How often the CPU clock met each innermost function in these runs.
+/// Returns the times that the CPU clock met each innermost function in these runs.
 pub(super) fn functions<'a>(
     runs: impl IntoIterator<Item = &'a RunRecord>,
 ) -> BTreeMap<String, u64> {

@@ -35,7 +35,7 @@ const MESSAGE: usize = 2;
 const LIMIT_BYTES: usize = 256 << 10;
 /// Frames that the pool may have; less than half of them are ever queued, or the stack's own account would step in.
 const FRAMES: usize = 320 << 10;
-/// When the reader stands still, and for how long, as shares of the run.
+/// The begin and the length of the reader's pause, as shares of the run.
 const STALL_AT: f64 = 0.25;
 const STALL: f64 = 0.1;
 /// Turns between two looks at the socket.

@@ -28,10 +28,10 @@ use super::running::{Running, bind, is_process, may_be_started};
 use super::settings::Setting;
 use super::subject::{KEEP, Subject};
 
-/// How often the command and its children are looked for.
+/// Time between two looks at the command and its children.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Until a server has to listen before its client starts.
+/// Time that a server has to begin to listen before its client starts.
 const SERVER_LEAD: Duration = Duration::from_millis(300);
 
 /// A keeper of the runs of a command.
@@ -50,13 +50,13 @@ pub struct CommandSubject<'a> {
     pub name: String,
     /// The question that the experiments answer.
     pub question: String,
-    /// Its words.
+    /// The words of the command.
     pub command: Vec<OsString>,
     /// The words of the other end, started before each run and ended after it.
     pub server: Option<Vec<String>>,
     /// A process whose threads are watched, too, as the other end.
     pub watch: Option<u32>,
-    /// Where its result is.
+    /// The place of its result in the output.
     pub figure: Figure,
     /// Longest run.
     pub timeout: Duration,
@@ -66,7 +66,7 @@ pub struct CommandSubject<'a> {
     pub seed: u64,
     /// Raised when the user has had enough.
     pub interrupt: Interrupt,
-    /// Where journals of changed settings are.
+    /// The folder of the journals of changed settings.
     pub state: StateDir,
     /// The program that stands between this process and the command, with the words that go before
     /// the command. It ends the command when this process is killed. Without it the command is
@@ -96,11 +96,11 @@ const PLACEMENT: &str = "placement";
 /// The factor that is the priority of the two ends: `high`.
 const PRIORITY: &str = "priority";
 
-/// How the processes of a run are started.
+/// The way in which the processes of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Binding {
     placement: Placement,
-    /// At a high priority.
+    /// True for a high priority.
     raised: bool,
 }
 
@@ -346,7 +346,8 @@ impl Subject for CommandSubject<'_> {
     }
 }
 
-/// How a command has ended; of one that a signal ended its guard tells as a shell does.
+/// Returns a sentence on the end of a command. If a signal ended the command, its guard tells it as
+/// a shell does.
 fn ending(who: &str, status: ExitStatus) -> String {
     let signal = status.code().and_then(|code| Signal::try_from(code - 128).ok());
     match signal {

@@ -72,7 +72,7 @@ pub fn explain(
     explain_as(name(&those[0]), key(&those), &those, Some(&scaling), catalogue, options)
 }
 
-/// The same of runs that are one thing, by the result with this key.
+/// Explains runs of one configuration by the result with this key.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Where a command's output has its figure.
+//! The place of a command's figure in its output.
 
 mod known;
 mod netperf;
@@ -42,7 +42,7 @@ enum Place {
 /// A figure from this on is no measure: a counter of 64 bits went below zero, or wrapped.
 const ABSURD: f64 = (1u64 << 63) as f64;
 
-/// The same of a known program: a thousand times what any link carries, in bits a second.
+/// The same limit for a known program: a thousand times what any link carries, in bits a second.
 const ABSURD_RATE: f64 = 1e15;
 
 /// The base of the prefixes K, M, G and T before a unit.
@@ -55,8 +55,8 @@ enum Prefixes {
 }
 
 impl Figure {
-    /// By what the user says: the name of a known program whose output it is, `json:a.b.0`, or a regular expression whose
-    /// first group is the number.
+    /// Reads the words of the user: the name of a known program whose output it is, `json:a.b.0`,
+    /// or a regular expression whose first group is the number.
     pub fn parse(text: &str, higher_is_better: bool) -> Result<Self, Error> {
         if let Some(known) = Known::of(text, &[]) {
             return Ok(known.figure());
@@ -204,7 +204,8 @@ fn parts_thousands(letter: char) -> bool {
 }
 
 impl Place {
-    /// `None` where the place is not there, an error where it has no number.
+    /// Reads the figure at this place; `None` where the place is not there, an error where it has
+    /// no number.
     fn read(&self, output: &str) -> Option<Result<Reading, String>> {
         static UNIT: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"^ ?([A-Za-zµμ]+(?:/[A-Za-z]+)?)").expect("a pattern"));

@@ -96,7 +96,7 @@ impl Limits {
         self.resources.iter().map(row).collect()
     }
 
-    /// Both in words.
+    /// Writes the sentence and the table of the resources.
     pub(super) fn tell(&self, text: &mut String) {
         let _ = writeln!(text, "\nWhy not double? {}", self.sentence());
         let _ = writeln!(

@@ -40,13 +40,13 @@ pub struct Met {
 /// One of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Who.
+    /// Its name.
     pub who: String,
-    /// In a second, over all runs.
+    /// Amount in a second, over all runs.
     pub per_s: f64,
-    /// In a second, by group, the lowest first; empty where there are no groups.
+    /// Amount in a second, by group, the lowest first; empty where there are no groups.
     pub by_group: Vec<f64>,
-    /// The way that led there, the innermost function first.
+    /// The functions that led there, the innermost first.
     pub stack: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ use millstream_record::{FORMAT_VERSION, RunRecord};
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
 
-/// How to investigate.
+/// The options of an investigation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Runs that are observed.
@@ -91,11 +91,11 @@ pub struct Investigation {
     pub left_out: Vec<String>,
     /// Median of all observed runs and its 95 % interval.
     pub median: f64,
-    /// See `median`.
+    /// The 95 % interval of `median`.
     pub interval: Option<(f64, f64)>,
     /// The change, as a share, that twice as many runs would show four times out of five; `None` where results have no ratio.
     pub least_seen: Option<f64>,
-    /// The same as a difference, where they have none.
+    /// The change as a difference, where results have no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_difference: Option<f64>,
     /// Groups of the results, the lowest first.

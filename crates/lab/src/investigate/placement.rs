@@ -1,4 +1,4 @@
-//! On which CPUs the threads of two commands run, looked at side by side.
+//! The CPUs on which the threads of two commands run, read at the same moments.
 //!
 //! Two ends that move share a CPU or do not; how often each of them is on which says nothing of that. So the threads of both
 //! are read at the same moments, and only those count that have run since the moment before.

@@ -32,7 +32,7 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of its last line that are told.
 const LAST_WORDS: usize = 160;
 
-/// Until a guard must have ended its command.
+/// Longest time until a guard must have ended its command.
 const GUARD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A process in a group of its own, which ends with this value.

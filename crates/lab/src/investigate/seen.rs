@@ -19,7 +19,7 @@ const CPUS: usize = 64;
 /// Histograms that are kept: those that differ most.
 const HISTOGRAMS: usize = 8;
 
-/// See the module.
+/// The observed runs over time, their histograms, and the cost of observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// The run nearest the median of each group, the lowest first; of its far host, too.
@@ -44,7 +44,7 @@ pub struct Heat {
     pub is_far: bool,
     /// Beginning and end, in seconds after the start of the run.
     pub span_s: (f64, f64),
-    /// By CPU: its number, and the share of each step in which it worked.
+    /// For each CPU its number, and the share of each step in which it worked.
     pub busy: Vec<(u32, Vec<f64>)>,
 }
 

@@ -16,7 +16,8 @@ use millstream_testbed::journal::{Journal, is_interface, sysctl_path};
 use super::quota::no_quota;
 use super::subject::KEEP;
 
-/// Where the kernel tells of interfaces. Those of the namespace that `/sys` was mounted in.
+/// The folder in which the kernel shows interfaces: those of the namespace that `/sys` was mounted
+/// in.
 const INTERFACES: &str = "/sys/class/net";
 /// Connections that receive flow steering remembers where it is switched on, of the host and of all queues of an interface.
 const FLOWS: usize = 32_768;
@@ -183,7 +184,8 @@ fn rps_masks() -> Vec<PathBuf> {
     of_receive_queues("rps_cpus").into_iter().filter(is_set).collect()
 }
 
-/// Where the CPUs of an interface's interrupts are set. Of a virtio device they are those of the PCI device above it.
+/// Returns the files that set the CPUs of an interface's interrupts. The interrupts of a virtio
+/// device are those of the PCI device above it.
 fn interrupt_files(interface: &str) -> Vec<PathBuf> {
     let device = Path::new(INTERFACES).join(interface).join("device");
     let Ok(device) = fs::canonicalize(device) else { return vec![] };

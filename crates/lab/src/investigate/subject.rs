@@ -19,7 +19,8 @@ pub trait Subject {
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Refuses a factor that cannot be set here, with the reason.
     fn may_force(&self, force: &Force) -> Result<(), String>;
-    /// As many runs of each level, in random order within blocks; each run has the level among its factors.
+    /// Makes as many runs of each level, in random order within blocks. Each run has the level
+    /// among its factors.
     fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Ids of the experiments that hold the runs so far.
     fn experiments(&self) -> Vec<String>;

@@ -172,7 +172,7 @@ impl Suspect {
         let _ = writeln!(text, "  Source: {}", self.cause.source);
     }
 
-    /// Why it stands where it does among those that limit.
+    /// Returns the reason for its place among the causes that limit.
     pub(super) fn ranked(&self) -> Option<String> {
         let share_of = self.cause.share_of.as_ref()?;
         let percent = |share: f64| format!("{:.0} %", share * 100.0);

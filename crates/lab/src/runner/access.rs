@@ -4,10 +4,10 @@ use millstream::link::{Tap, TapConfig};
 use millstream_testbed::hosts::{Between, Hosts, HostsConfig, TAP_INTERFACE};
 use millstream_testbed::privilege::{self, Privilege};
 
-/// See the module's promise. The reasons are for the user and for the record.
+/// The right to make hosts and TAP devices. The reasons are for the user and for the record.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// By what right.
+    /// The right by which they are made.
     pub privilege: Privilege,
     /// Hosts in private network namespaces, or why not.
     pub hosts: Result<(), String>,

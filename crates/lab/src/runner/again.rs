@@ -4,7 +4,8 @@ use crate::limits;
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
 
-/// Why a run is to be done again: always something that was seen beside its results, never these.
+/// The reason why a run is to be made again. It is always something that was seen beside its
+/// results, never a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// The impaired path was late itself. A run that stays so does not count.

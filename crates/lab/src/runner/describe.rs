@@ -79,7 +79,8 @@ fn entry(what: &str, kernel: &str, millstream: &str) -> Difference {
     }
 }
 
-/// How sockets have their buffers where the stack decides; of one size that is given they are the same.
+/// Returns the difference of socket buffers where the stack decides on their size; with a given
+/// size they do not differ.
 fn buffers(levels: &[String]) -> Option<Difference> {
     let is_own = |level: &String| level == "auto";
     let what = match levels.iter().all(is_own) {
@@ -90,7 +91,7 @@ fn buffers(levels: &[String]) -> Option<Difference> {
     levels.iter().any(is_own).then(|| entry(what, kernel, "the stack's own default"))
 }
 
-/// Which ways super-segments beyond those of 64 KiB pass where they were asked for.
+/// Returns the difference in super-segments beyond 64 KiB, where they were asked for.
 fn super_segments(levels: &[String]) -> Option<Difference> {
     let is_asked = levels.iter().any(|level| level != "auto");
     let what = "super-segments beyond 64 KiB";

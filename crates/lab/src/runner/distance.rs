@@ -1,4 +1,5 @@
-//! How far apart the CPUs of the two hosts are: before a run, inside it (where the probes could look) and after it.
+//! The distance of the CPUs of the two hosts: before a run, inside it (where the probes could look)
+//! and after it.
 //!
 //! The host of a virtual machine moves its CPUs among its own. Two that shared a cache may be in different ones a
 //! second later, and whatever passes between them, packets above all, then takes a multiple of its time.
@@ -28,7 +29,7 @@ pub(super) struct Distances {
 }
 
 impl Distances {
-    /// For an experiment of so many runs.
+    /// Returns the distances of an experiment of so many runs.
     pub(super) fn new(runs: usize) -> Self {
         let patience = (runs as u32 / limits::CPUS_APART_RUNS_PART).max(limits::RUN_REPEATS);
         Self { nearest: None, patience }
@@ -100,7 +101,7 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Before the run; `steady` waits for them to be near.
+    /// Measures before the run; `steady` waits for the CPUs to be near.
     pub(super) fn begin(
         distances: &'a mut Distances,
         cpus: Cpus,
@@ -111,8 +112,9 @@ impl<'a> Around<'a> {
         Ok(Self { distances, cpus, steady, before })
     }
 
-    /// After it: puts what was seen into the record, and tells whether the run is to be done again. One that failed is
-    /// not: wherever its CPUs were, its failure is what there is to tell.
+    /// Measures after the run, puts the distances into the record, and returns the reason to make
+    /// the run again. A run that failed is not made again: wherever its CPUs were, its failure is
+    /// what there is to tell.
     pub(super) fn end(self, record: &mut RunRecord) -> Option<Again> {
         let Self { distances, cpus, steady, before } = self;
         let after = distances.look(cpus);

@@ -6,14 +6,15 @@ use millstream_record::{Environment, RunRecord};
 
 use super::distance::Cpus;
 
-/// Before the first run.
+/// Records the fact before the first run.
 pub(super) fn at_start(environment: &mut Environment, cpus: Option<Cpus>) {
     if let Some(cpus) = cpus {
         capture_give_back(environment, cpus);
     }
 }
 
-/// After a run. What is stuck stays so: a run that ends without it had none.
+/// Records the fact after a run. CPUs to which packets are not given back stay so: a run that ends
+/// without such a CPU had none.
 pub(super) fn after(record: &mut RunRecord, cpus: Option<Cpus>) {
     at_start(&mut record.environment, cpus);
     note(record);

@@ -14,7 +14,7 @@ pub struct MachineTime {
 /// CPU time of the machine between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineUse {
-    /// Between the readings.
+    /// Seconds between the readings.
     pub elapsed_s: f64,
     /// All CPUs together: user, nice, system, interrupts.
     pub busy_s: f64,

@@ -46,7 +46,7 @@ pub trait Observer {
 pub struct Setting {
     /// The command line of workers.
     pub program: WorkerProgram,
-    /// Where markers of running experiments are.
+    /// The folder of the markers of running experiments.
     pub state: StateDir,
     /// The access that this process has.
     pub access: Access,

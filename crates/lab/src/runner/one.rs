@@ -130,7 +130,7 @@ struct Run<'a> {
     origin_ns: u64,
     cpus: (Option<usize>, Option<usize>),
     path_seed: u64,
-    /// Why the run is to be done again.
+    /// The reason why the run is to be made again.
     path_was_late: Option<String>,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         &self.setting.interrupt
     }
 
-    /// How the machine is looked at during this run.
+    /// Returns the configuration of the probes of this run.
     fn probe_config(&self) -> probe::Config {
         let mut config = probe::Config::new(self.origin);
         let lasts_s = self.definition.warmup_s + self.definition.duration_s;

@@ -1,4 +1,5 @@
-//! Where datagrams were lost on their way by a router, by the counters of the places that they pass.
+//! The places where datagrams were lost on their way through a router, by the counters of these
+//! places.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ pub(super) fn fill(record: &mut RunRecord) {
     }
 }
 
-/// In the order of the way, by place and cause.
+/// Returns the lost packets by place and cause.
 fn of(probes: &Probes) -> BTreeMap<String, u64> {
     let host = |name: &str| probes.hosts.as_ref().and_then(|hosts| hosts.get(name));
     let mut all: Vec<(String, u64)> = Vec::new();

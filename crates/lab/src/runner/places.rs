@@ -1,4 +1,4 @@
-//! Where the two ends of a run are.
+//! The places of the two ends of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,13 +9,13 @@ use millstream_netlink::Interface;
 use millstream_plan::{Factor, PlannedRun, Workload};
 use millstream_record::error::Error;
 
-/// Where the two ends are.
+/// The places of the two ends.
 #[derive(Clone, Debug, Default)]
 pub enum Places {
-    /// On hosts that are made for each run.
+    /// Hosts that are made for each run.
     #[default]
     Made,
-    /// At addresses that are there already.
+    /// Addresses that are there already.
     There(Addresses),
 }
 
@@ -164,7 +164,7 @@ impl Addresses {
         Ok(kept)
     }
 
-    /// For people, before the numbers.
+    /// Returns the remarks for people, before the numbers.
     pub(super) fn notes(&self) -> Vec<String> {
         match &self.host {
             None => vec![format!(

@@ -1,4 +1,4 @@
-//! From what the workers counted to the results of the record.
+//! Results of the record, from the counters of the workers.
 
 use millstream_diagnose::stats::median;
 use millstream_load::worker::{EndReport, Sample};
@@ -55,7 +55,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// `None` when no sender tells.
+    /// Returns the counts of the senders; `None` when no sender tells.
     pub(super) fn of(plan: Plan, ends: &[EndReport]) -> Option<Self> {
         let (near_sends, far_sends) = plan.streams()?;
         let sends = |end: &&EndReport| match end.end {
@@ -205,7 +205,7 @@ fn datagrams(record: &mut RunRecord, ends: &[EndReport], bytes: usize) {
     }
 }
 
-/// Where both ends ran in the window, by their own word.
+/// Returns the CPUs on which both ends ran in the window, as their threads say.
 pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
     let of = |which| ends.iter().find(|end| end.end == which);
     let near = of(End::Near)?;
@@ -285,7 +285,8 @@ pub(super) fn forget_costs(record: &mut RunRecord) {
     }
 }
 
-/// How evenly the connections of each direction shared it: of two directions the less even one.
+/// Records the evenness with which the connections of each direction shared it: of two directions
+/// the less even one.
 fn shares(record: &mut RunRecord, ends: &[EndReport]) {
     for end in ends.iter().filter(|end| end.received_by.len() > 1) {
         let bytes: Vec<f64> = end.received_by.iter().map(|&bytes| bytes as f64).collect();

@@ -20,14 +20,16 @@ pub(super) fn of_readings(samples: &[Sample], begin_ns: u64) -> f64 {
     missed.chain(late_ns).sum::<u64>() as f64 / 1e9
 }
 
-/// The same of the sampler of the probes, over the whole run, by the moments of its samples.
+/// Returns the same of the sampler of the probes, over the whole run, by the moments of its
+/// samples.
 fn of_probes(probes: &Probes) -> f64 {
     let gaps = probes.times_s.windows(2).map(|pair| pair[1] - pair[0]);
     let gaps = gaps.filter(|&gap| gap > 2.0 * probes.interval_s);
     gaps.map(|gap| gap - probes.interval_s).sum()
 }
 
-/// For how long somebody may stand still before what was read is of no use, in seconds.
+/// Returns the longest time in seconds for which a process may stand still before its readings are
+/// of no use.
 pub(super) fn most_s(asked_s: f64) -> f64 {
     limits::STILL_LIMIT_S.max(asked_s * limits::STILL_LIMIT_SHARE)
 }

@@ -30,12 +30,12 @@ pub struct FarHost {
     pub token: Token,
 }
 
-/// How far the other host's CLOCK_MONOTONIC is ahead of ours.
+/// The lead of the other host's CLOCK_MONOTONIC over ours.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Nanoseconds that it is ahead.
     pub ahead_ns: i64,
-    /// At most so wrong.
+    /// Largest error of the lead, in nanoseconds.
     pub unsure_ns: u64,
 }
 

@@ -33,13 +33,13 @@ struct Waiting {
     until: Instant,
 }
 
-/// See the module.
+/// The clients that have connected and have not yet proved that they know the token.
 pub(super) struct Door<'a> {
     listener: &'a TcpListener,
     events: Epoll,
     challenges: Challenges,
     number: u64,
-    /// By their number, the oldest first.
+    /// Clients by their number, the oldest first.
     waiting: BTreeMap<u64, Waiting>,
     /// The number of each source that wait.
     sources: HashMap<IpAddr, usize>,
@@ -47,7 +47,7 @@ pub(super) struct Door<'a> {
 }
 
 impl<'a> Door<'a> {
-    /// Over a listener that does not block.
+    /// Returns the door of a listener that does not block.
     pub(super) fn new(listener: &'a TcpListener, tell: &'a dyn Fn(String)) -> io::Result<Self> {
         // As many wait to be accepted as the host allows: who finds no room tries again a second
         // later.
@@ -183,7 +183,7 @@ struct Refusals<'a> {
     tell: &'a dyn Fn(String),
     until: Instant,
     told: u64,
-    /// By the reason, of which there are few.
+    /// Refusals that are only counted, by the reason, of which there are few.
     others: BTreeMap<String, u64>,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::worker::Reply;
 
-/// From the runner to the far side. There is nothing else that it does.
+/// A request of the runner to the far side, which does nothing else.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum Request {
@@ -37,10 +37,10 @@ pub(super) struct FarJob {
     pub(super) most_s: f64,
 }
 
-/// From the far side to the runner.
+/// An answer of the far side to the runner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// See [`Request::Now`].
+    /// The answer to [`Request::Now`].
     Now { at_ns: u64 },
     /// An answer of the worker there.
     Worker(Box<Reply>),

@@ -22,13 +22,13 @@ use crate::worker::{Command, Reply};
 pub struct WorkerProcess {
     role: &'static str,
     seat: Seat,
-    /// Its answers, or what is wrong with one.
+    /// Its answers; an error says what is wrong with one.
     replies: Receiver<Result<Reply, String>>,
     /// An answer that came while nobody waited for it.
     early: Option<Reply>,
 }
 
-/// Where a worker is.
+/// The place of a worker.
 enum Seat {
     Here(Here),
     There(Box<FarSeat>),
@@ -225,7 +225,7 @@ impl Here {
         stdin.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok())
     }
 
-    /// How it ended, once it does within a moment.
+    /// Returns the status with which it ended, if it ends within a moment.
     fn ended(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
         let ended = loop {
@@ -252,7 +252,7 @@ impl Here {
         }
     }
 
-    /// In brackets, if there are any.
+    /// Returns its last lines in brackets; empty if there are none.
     fn last_words(&self) -> String {
         let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
         let words = lines(&words);

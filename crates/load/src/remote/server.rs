@@ -16,7 +16,7 @@ use super::session::session;
 use super::wire::{Receiver, Sender};
 use crate::worker::may_open_files;
 
-/// How often the end is looked for while nobody connects.
+/// Time between two looks for the end while nobody connects.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The state that every run shares.

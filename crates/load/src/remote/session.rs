@@ -16,7 +16,7 @@ use super::wire::{Receiver, Sender};
 use crate::worker::{Command, Job, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 
-/// How often the worker's answers are looked for.
+/// Time between two looks for the worker's answers.
 const LOOK: Duration = Duration::from_millis(10);
 /// Longest silence of a client that has proved itself, while there is no load.
 const IDLE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ struct Load {
     sampler: Sampler,
     origin_ns: u64,
     interfaces: Vec<Interface>,
-    /// When it ends, whoever still wants it.
+    /// The moment at which it ends, even if the runner still wants it.
     until: Instant,
 }
 

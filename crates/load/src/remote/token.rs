@@ -45,7 +45,7 @@ impl Token {
         Self::new(&text)
     }
 
-    /// From the file, else from the variable `MILLSTREAM_TOKEN`.
+    /// Returns the token of the file, else of the variable `MILLSTREAM_TOKEN`.
     pub fn find(file: Option<&Path>) -> Result<Self, Error> {
         match (file, std::env::var("MILLSTREAM_TOKEN")) {
             (Some(file), _) => Self::from_file(file),

@@ -47,7 +47,7 @@ pub(super) enum Verdict {
     Busy = 3,
 }
 
-/// Which side sends.
+/// The side that sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,

@@ -21,7 +21,7 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
     ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
 }
 
-/// So many bytes as whole segments, the last one begun.
+/// Returns the number of whole segments of so many bytes; the last one begun counts.
 fn segments(info: &TcpInfo, bytes: u64) -> f64 {
     bytes.div_ceil(u64::from(info.snd_mss_bytes.max(1))) as f64
 }
@@ -181,7 +181,7 @@ fn link_record(link: LinkInfo) -> LinkRecord {
     }
 }
 
-/// The same of a link that no engine has.
+/// Returns the record of a link that no engine has.
 pub(crate) fn bare_link_record(link: &dyn Link) -> LinkRecord {
     LinkRecord {
         name: link.name().to_owned(),

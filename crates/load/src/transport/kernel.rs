@@ -25,7 +25,7 @@ use super::{
 
 /// Events taken from epoll in one call.
 const EVENTS: usize = 64;
-/// See the module's promise.
+/// The kernel's sockets in one network namespace.
 pub struct KernelNetwork {
     listeners: Vec<TcpListener>,
     connections: Vec<Option<Connection>>,
@@ -75,7 +75,7 @@ struct Connection {
 }
 
 impl KernelNetwork {
-    /// In the network namespace of the calling thread.
+    /// Uses the network namespace of the calling thread.
     pub fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Self {

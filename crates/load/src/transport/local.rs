@@ -20,7 +20,7 @@ use super::{
     without_waiting,
 };
 
-/// See the module's promise.
+/// Millstream with its engine in the thread of the caller.
 pub struct LocalNetwork {
     stack: Stack,
     link: LinkId,
@@ -36,7 +36,7 @@ pub struct LocalNetwork {
 }
 
 impl LocalNetwork {
-    /// Over an engine whose only link is `link`.
+    /// Uses an engine whose only link is `link`.
     pub fn new(engine: Engine, link: LinkId) -> Self {
         Self {
             config: engine.inspect().tcp_config().clone(),

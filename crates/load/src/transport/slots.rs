@@ -36,7 +36,8 @@ impl<S> Slot<S> {
         (readable || writable).then_some(Ready { conn, readable, writable })
     }
 
-    /// To be called when that may have become more.
+    /// Lists the connection when it is ready for what is wanted of it. Must be called when it may
+    /// have become so.
     fn list(&mut self, conn: ConnId, listed: &mut Vec<ConnId>) {
         if !self.is_listed && self.ready(conn).is_some() {
             self.is_listed = true;

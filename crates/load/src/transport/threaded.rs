@@ -19,7 +19,7 @@ use super::{
     without_waiting,
 };
 
-/// See the module's promise.
+/// Millstream with its engine in a thread of its own.
 pub struct ThreadedNetwork {
     stack: Stack,
     link: LinkId,

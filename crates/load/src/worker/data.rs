@@ -84,7 +84,7 @@ impl DataThread {
         Ok(Self { end, progress, steps, told, early: RefCell::new(None) })
     }
 
-    /// Why the thread has given up, when it has. Does not wait.
+    /// Returns the reason why the thread has given up, when it has. Does not wait.
     pub(super) fn failure(&self) -> Option<String> {
         if self.early.borrow().is_some() {
             return None;

@@ -15,7 +15,7 @@ use crate::workload::{Counts, End, Ports, Whereabouts, Wrong};
 /// Everything a worker needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Which end it is; `None`: both, over the in-memory link.
+    /// The end; `None`: both, over the in-memory link.
     pub end: Option<End>,
     /// The workload with the levels of its factors.
     pub task: Task,
@@ -27,7 +27,7 @@ pub struct Job {
     pub far_cpu: Option<usize>,
     /// CPU of the engine's thread, where it has one; `None`: wherever the kernel puts it.
     pub engine_cpu: Option<usize>,
-    /// The same of the far end's when the process is both.
+    /// CPU of the far end's engine thread when the process is both.
     pub far_engine_cpu: Option<usize>,
     /// Buffers of the sockets; `None`: as the stack likes.
     pub buffer_bytes: Option<usize>,
@@ -49,16 +49,16 @@ pub enum StackJob {
 /// Placement of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Engine {
-    /// In the application's thread: run to completion.
+    /// The application's thread: run to completion.
     Local,
-    /// In a thread of its own, behind rings.
+    /// A thread of its own, behind rings.
     Net,
 }
 
-/// How Millstream is to be set up.
+/// The set-up of Millstream.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MillstreamJob {
-    /// Where the engine runs.
+    /// The placement of the engine.
     pub engine: Engine,
     /// The link.
     pub link: MillstreamLink,
@@ -102,14 +102,15 @@ pub enum MillstreamLink {
         /// Its name.
         interface: String,
     },
-    /// In memory, between two threads of the worker.
+    /// A link in memory, between two threads of the worker.
     Pair,
 }
 
 /// Everything a router needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouterJob {
-    /// Its links, to the near and to the far host, and its addresses there; of a bare one none.
+    /// Its links, to the near and to the far host, and its addresses there; a bare router has no
+    /// addresses.
     pub links: [(MillstreamLink, Vec<(IpAddr, u8)>); 2],
     /// True for a loop that only moves frames between the links.
     pub is_bare: bool,
@@ -123,7 +124,7 @@ pub struct RouterJob {
     pub cpu: Option<usize>,
 }
 
-/// From the runner to a worker.
+/// An order of the runner to a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Open the stack. Answer: [`Reply::Prepared`].
@@ -158,12 +159,12 @@ pub enum Command {
     Leave,
 }
 
-/// From a worker to the runner.
+/// An answer of a worker to the runner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// The stack is open.
     Prepared {
-        /// For the record: fall-backs of the link and the like.
+        /// Remarks for the record: fall-backs of the link and the like.
         notes: Vec<String>,
         /// The network namespace that the worker is in.
         namespace_inode: u64,
@@ -261,7 +262,7 @@ pub struct EndReport {
     pub link: Option<LinkBytes>,
     /// Counters and times of Millstream's engine.
     pub engine: Option<EngineRecord>,
-    /// For the record.
+    /// Remarks for the record.
     pub notes: Vec<String>,
 }
 
@@ -270,7 +271,7 @@ pub struct EndReport {
 pub struct RouterReport {
     /// Counters of the engine and of its links; of a bare router those of its links alone.
     pub engine: EngineRecord,
-    /// For the record.
+    /// Remarks for the record.
     pub notes: Vec<String>,
 }
 

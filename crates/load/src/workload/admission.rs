@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::transport::{ConnId, ListenerId, Network, write_all};
 
-/// How a datagram begins that has a ticket: with a byte that no other datagram of a workload begins
-/// with.
+/// The begin of a datagram that has a ticket: its first byte begins no other datagram of a
+/// workload.
 const GREETING: [u8; 6] = *b"\xffmstrm";
 const TICKET_BYTES: usize = 16;
 /// Length of a datagram that has a ticket; it is longer than the smallest datagrams.
 pub(super) const GREETING_BYTES: usize = GREETING.len() + TICKET_BYTES;
 /// Connections that have not shown it yet. One more, and the oldest of them is closed.
 const UNPROVED: usize = 256;
-/// How often they are looked at.
+/// Time between two looks at them.
 const LOOK: Duration = Duration::from_millis(1);
 /// Connections that may wait to be accepted, at least.
 pub(super) const BACKLOG: usize = 128;

@@ -192,7 +192,7 @@ impl Pace {
         self.sent += count as u64;
     }
 
-    /// Until the next one, a millisecond at most.
+    /// Returns the time until the next datagram, a millisecond at most.
     pub(super) fn rest(&self) -> Duration {
         Duration::from_nanos((self.each_ns as u64).clamp(1, 1_000_000))
     }

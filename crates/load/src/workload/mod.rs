@@ -32,7 +32,7 @@ use admission::{Admission, BACKLOG};
 use whereabouts::Tracker;
 pub use whereabouts::Whereabouts;
 
-/// Which end of the workload.
+/// An end of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// Connects; the system under test.
@@ -134,7 +134,7 @@ impl Progress {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// For an end of several threads, which add what each has done.
+    /// Adds to the counters of an end with several threads.
     fn add(&self, sent_bytes: u64, received_bytes: u64) {
         self.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
         self.received_bytes.fetch_add(received_bytes, Ordering::Relaxed);
@@ -174,11 +174,11 @@ pub struct Wrong {
     pub connection: u64,
     /// Bytes of it before the first wrong one.
     pub offset: u64,
-    /// When it was read, of CLOCK_MONOTONIC.
+    /// The moment at which it was read, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
     /// The bytes from there on that were to come, a few.
     pub expected: Vec<u8>,
-    /// As many that came.
+    /// As many bytes that came instead.
     pub seen: Vec<u8>,
 }
 
@@ -198,7 +198,7 @@ pub struct Part<'a> {
     lanes: Vec<Lane>,
     /// Sockets for datagrams, each connected to one of the other end.
     sockets: Vec<DatagramId>,
-    /// Where each transaction connects to, or is accepted.
+    /// The address that each transaction connects to, or the listener that accepts it.
     calls: Calls,
 }
 
@@ -225,12 +225,12 @@ pub struct Session {
     calls: Calls,
 }
 
-/// Where connections come from that are made while the workload goes.
+/// The source of connections that are made while the workload goes.
 #[derive(Clone, Copy, Debug)]
 enum Calls {
     None,
     To(SocketAddr),
-    /// From this address alone.
+    /// A listener that accepts from this address alone.
     At(ListenerId, IpAddr),
 }
 
@@ -248,7 +248,7 @@ pub struct Listening {
     /// datagrams.
     listeners: Option<(ListenerId, ListenerId)>,
     sockets: Vec<DatagramId>,
-    /// Where they listen.
+    /// The ports that they listen on.
     pub ports: Ports,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn work(
     run(network, part.end, &part.lanes, bytes, progress)
 }
 
-/// How often a thread without anything ready looks whether it is to stop.
+/// Longest wait of a thread without anything ready before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;

@@ -14,7 +14,7 @@ use crate::transport::{ConnId, Network};
 const CALLS_PER_TURN: usize = 4;
 /// Memory that several connections are read into while they are waited for.
 const WAIT_BYTES: usize = 256 * 1024;
-/// How often a thread without anything ready looks whether it is to stop.
+/// Longest wait of a thread without anything ready before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Works at one end until `progress` says stop, then ends what it has in order.
@@ -43,7 +43,7 @@ fn run(
     }
 }
 
-/// How data is given to the stack and taken from it.
+/// The memory and the kind of calls by which data is given to the stack and taken from it.
 struct Calls {
     message: Vec<u8>,
     buffer: Vec<u8>,

@@ -11,7 +11,7 @@ const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
-/// For latencies in nanoseconds.
+/// Returns an empty histogram of latencies in nanoseconds.
 pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order")
 }
@@ -63,7 +63,7 @@ impl<'a> Transactions<'a> {
         self.repeated += 1;
     }
 
-    /// To be called where the thread has just run.
+    /// Asks for the thread's CPU. Must be called where the thread has just run.
     pub(super) fn look(&mut self) {
         self.tracker.look();
     }

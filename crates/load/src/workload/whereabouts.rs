@@ -1,4 +1,4 @@
-//! On which CPU a thread that does traffic runs, as it says itself.
+//! The CPU on which a thread that does traffic runs, as the thread itself says.
 //!
 //! A run of a second has a handful of samples from /proc, too few to tell whether two ends that move shared a CPU. A data
 //! thread asks for its CPU at each call instead, which costs nanoseconds, and keeps when it changed. Both ends use
@@ -14,12 +14,12 @@ use super::monotonic_ns;
 /// Changes that are kept; what came later is not known.
 const CHANGES_LIMIT: usize = 16_384;
 
-/// When a thread came to which CPU.
+/// The CPUs that a thread came to, each with its moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whereabouts {
     /// Moment (CLOCK_MONOTONIC, nanoseconds) and CPU, ascending.
     changes: Vec<(u64, u32)>,
-    /// Until when that is known.
+    /// The moment until which that is known.
     until_ns: u64,
 }
 
@@ -35,7 +35,8 @@ impl Tracker {
         Self { last: None, kept: Whereabouts { changes, until_ns: u64::MAX } }
     }
 
-    /// To be called where the thread has just run. The clock is read at a change only.
+    /// Asks for the thread's CPU. Must be called where the thread has just run. The clock is read
+    /// at a change only.
     pub(super) fn look(&mut self) {
         let Ok(cpu) = sched_getcpu() else { return };
         let cpu = cpu as u32;

@@ -26,7 +26,7 @@ pub enum Counter {
     CallIpis,
     /// A mutex or spin lock that was held when it was asked for.
     MutexSpins,
-    /// The same of locks that tell readers from writers.
+    /// A lock that tells readers from writers, and was held when it was asked for.
     RwSpins,
     /// Visits to a network device's queue or the backlog.
     NapiPolls,

@@ -15,7 +15,7 @@ pub enum Place {
     /// A system call, by its number; 511 is for all from 511 on. Only a part of them is timed, each
     /// with the same chance.
     SystemCall(u32),
-    /// From waking, or being taken off the CPU, to running.
+    /// Time from waking, or being taken off the CPU, to running.
     SchedulingDelay,
     /// Waits for locks that are held.
     LockWait,

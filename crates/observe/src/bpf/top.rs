@@ -34,7 +34,7 @@ pub enum LockKind {
     Mutex,
     /// A reader/writer lock, asked for by a reader.
     Read,
-    /// By a writer.
+    /// A reader/writer lock, asked for by a writer.
     Write,
     /// Any other, such as a real-time mutex.
     Other,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Absent, in_one_line};
 
-/// Where the files are: `/`, or a folder with made-up ones.
+/// The root of the files: `/`, or a folder with made-up ones.
 #[derive(Clone, Debug)]
 pub struct Root(pub PathBuf);
 
@@ -54,7 +54,7 @@ pub struct Finding {
 pub struct Answer {
     /// Its name.
     pub check: &'static str,
-    /// Its findings, none where all is well; or why it could not look.
+    /// Its findings, none where all is well; or the reason why it could not look.
     pub found: Result<Vec<Finding>, Absent>,
 }
 

@@ -26,7 +26,7 @@ use super::{text, value_of};
 /// Name of the fact.
 pub const GIVEN_BACK: &str = "cpus.packets_given_back";
 
-/// Its value where all is well.
+/// Value of the fact where all packets are given back.
 pub const ALL_GIVEN_BACK: &str = "yes";
 
 /// Limits with which this can be told: by fewer packets than the limit, and without too many connections.
@@ -38,16 +38,16 @@ const BEYOND: usize = 4;
 /// Times that it is tried.
 const ROUNDS: usize = 6;
 
-/// Until the CPU that has sent rests.
+/// Time after which the CPU that has sent rests.
 const REST: Duration = Duration::from_micros(200);
 
-/// Until an interrupt must have come.
+/// Longest time until an interrupt must have come.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Between two looks for it.
+/// Time between two looks for the interrupt.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Until what was sent must have come, and the other thread have done its part.
+/// Longest time until the packets must have come, and the other thread have done its part.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Records whether packets are given back to either of two CPUs by the other: `yes`, `not to CPU 0`, `not to CPU 0 and
@@ -187,7 +187,7 @@ fn look(
     Ok((woken, by_others))
 }
 
-/// How often a CPU has begun to receive.
+/// Returns the number of times that a CPU has begun to receive.
 fn receptions(cpu: usize) -> io::Result<u64> {
     let all = text("/proc/softirqs").map_err(io::Error::other)?;
     let counts = value_of(&all, "NET_RX").and_then(|line| line.split_whitespace().nth(cpu));

@@ -27,7 +27,7 @@ pub(super) struct Counters {
     pub(super) key: Key,
     pub(super) columns: Vec<Column>,
     pub(super) read: Read,
-    /// By how much a counter of this width rose.
+    /// A function that returns the growth of a counter of this width.
     pub(super) rise: fn(u64, u64) -> u64,
     first: Rows,
     last: Rows,

@@ -1,4 +1,4 @@
-//! How busy disks were, from `/proc/diskstats`.
+//! Activity of disks, from `/proc/diskstats`.
 
 use millstream_record::Kind::Counter;
 use millstream_record::{Column, Key};

@@ -1,4 +1,4 @@
-//! How far apart the hosts' CPUs are while both are at work.
+//! The distance of the hosts' CPUs while both are at work.
 
 use millstream_distance::DistanceWatch;
 use millstream_record::Probes;
@@ -15,7 +15,7 @@ pub(super) struct Distance {
 }
 
 impl Distance {
-    /// Between these, or the reason why it is not looked at.
+    /// Starts to measure the distance of these CPUs; an error is the reason why it is not measured.
     pub(super) fn open(cpus: &Result<(usize, usize), Absent>) -> Result<Self, Absent> {
         let &(one, other) = cpus.as_ref().map_err(Clone::clone)?;
         let watch = DistanceWatch::start(one, other).map_err(|error| match error.kind() {

@@ -43,7 +43,7 @@ impl Engines {
     /// Key of what it costs.
     pub(super) const NAME: &'static str = "engines";
 
-    /// From the next sample on the engines of the process `pid` are looked at.
+    /// Watches the engines of the process `pid`, from the next sample on.
     pub(super) fn watch(&mut self, role: &str, pid: u32) {
         self.workers.push((role.to_owned(), pid, limits::ENGINE_LOOKS));
     }
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// As a line of the schema has it: `link_queued_packets link=0 name=ms0`.
+/// Returns the name as a line of the schema has it: `link_queued_packets link=0 name=ms0`.
 fn name_of(entry: &Entry) -> String {
     let mut name = entry.name.clone();
     for (key, value) in &entry.labels {

@@ -1,4 +1,4 @@
-//! How often and how long every CPU was in which idle state, from `/sys/devices/system/cpu/cpuN/cpuidle`.
+//! Entries and time of every CPU in each idle state, from `/sys/devices/system/cpu/cpuN/cpuidle`.
 
 use std::path::Path;
 

@@ -28,7 +28,7 @@ pub(super) const WORKER_THREADS: usize = 64;
 pub(super) const ENGINE_LOOKS: usize = 100;
 /// Snapshots of an engine that are kept at once, of the whole time.
 pub(super) const ENGINE_SNAPSHOTS: usize = 64;
-/// How often an engine is asked for its queues at most.
+/// Shortest time between two questions to an engine for its queues.
 pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that an engine may take for an answer.
 pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);

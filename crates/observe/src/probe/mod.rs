@@ -43,7 +43,7 @@ pub use sampler::{Sampler, thread_cpu_s};
 
 use millstream_record::Probes;
 
-/// How and where to look.
+/// The way in which a machine is observed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Distance of samples; 100 ms is the usual one, less than 10 ms is taken as 10 ms.
@@ -83,7 +83,7 @@ impl Config {
 pub struct Host {
     /// Name in the records: `client`, `server`.
     pub name: String,
-    /// Where its counters are.
+    /// The namespace that has its counters.
     pub net: NetSource,
 }
 
@@ -98,12 +98,12 @@ pub enum NetSource {
     Namespace(PathBuf),
 }
 
-/// Which sample it is. Probes without a series look only at the first and the last.
+/// The place of a sample. Probes without a series look only at the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The baseline.
     First,
-    /// In between.
+    /// A sample in between.
     Middle,
     /// The end; [`Probe::finish`] follows.
     Last,

@@ -1,4 +1,4 @@
-//! Where the CPUs are, by samples of the CPU clock.
+//! The functions in which the CPUs are, by samples of the CPU clock.
 //!
 //! Names of a program's functions are asked for at each sample, while the process lives, and waited for at the end: a sample
 //! that waited would hold up all other probes. Those of this process, which lives on, are asked for at the end, so that looking

@@ -33,7 +33,7 @@ struct Thread {
     last: Stat,
     switches_first: Switches,
     switches_last: Switches,
-    /// Where the kernel counts how long a thread was ready and had no CPU.
+    /// The file in which the kernel counts the time that a thread was ready and had no CPU.
     waits: Option<ProcFile>,
     waited_first_ns: u64,
     waited_last_ns: u64,
@@ -60,8 +60,8 @@ impl Workers {
         Self { tick_s, workers: Vec::new(), steps: 0 }
     }
 
-    /// From the next sample on the process `pid` is looked at. A second worker of the same role
-    /// gets a number behind it.
+    /// Watches the process `pid` from the next sample on. A second worker of the same role gets a
+    /// number behind it.
     pub(super) fn watch(&mut self, role: &str, pid: u32) {
         let same = self
             .workers

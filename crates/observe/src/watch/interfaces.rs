@@ -33,7 +33,7 @@ pub struct Rates {
 }
 
 impl InterfaceRates {
-    /// Both of all: the last line of `netstat -i`.
+    /// Returns the sums of all interfaces: the last line of `netstat -i`.
     pub fn total<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             rx: sum.rx.with(&one.rx),

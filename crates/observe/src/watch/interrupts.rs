@@ -17,7 +17,7 @@ pub struct SourceRates {
     pub id: String,
     /// The device, or what the kernel calls it.
     pub name: String,
-    /// On all CPUs together.
+    /// Rate on all CPUs together.
     pub per_s: f64,
     /// CPUs that had some, with how many a second; the most first.
     pub by_cpu: Vec<(u32, f64)>,
@@ -52,7 +52,7 @@ impl Interrupts {
         Ok(source)
     }
 
-    /// Why the time in handlers is not measured.
+    /// Returns the reason why the time in handlers is not measured.
     pub(super) fn times_absent(&self) -> Option<&Absent> {
         self.times.as_ref().err()
     }

@@ -59,7 +59,7 @@ pub struct Moment {
     pub load: Option<Load>,
     /// A row for each CPU that is online.
     pub cpus: Vec<Row>,
-    /// By name.
+    /// Rates by the name of the interface.
     pub interfaces: BTreeMap<String, InterfaceRates>,
     /// Sources of interrupts, those of devices first.
     pub interrupts: Vec<SourceRates>,
@@ -69,7 +69,7 @@ pub struct Moment {
     pub sockets: Option<Sockets>,
     /// Millstream's own engines of this user.
     pub engines: Engines,
-    /// Why something is not measured, or is measured in another way, by column or source.
+    /// Reasons why something is not measured, or is measured in another way, by column or source.
     pub absent: BTreeMap<String, String>,
 }
 

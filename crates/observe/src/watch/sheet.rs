@@ -46,7 +46,7 @@ impl Cell {
         value.map_or(Self::Missing, Self::Whole)
     }
 
-    /// As it is shown.
+    /// Returns the text that is shown.
     pub fn text(&self) -> String {
         match self {
             // Names of devices are whatever somebody chose.
@@ -120,7 +120,7 @@ impl Sheet {
         self.rows.iter().chain(&self.total).filter_map(|row| row.get(column)).any(Cell::is_text)
     }
 
-    /// As lines of text, with the heads first and the total last.
+    /// Returns the lines of text, with the heads first and the total last.
     pub fn text(&self) -> String {
         let widths = self.widths();
         let line = |words: &mut dyn Iterator<Item = String>| {

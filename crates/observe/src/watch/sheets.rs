@@ -47,7 +47,7 @@ impl Subject {
     }
 }
 
-/// How a table is made.
+/// The choice of lines of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// All CPUs in one line.

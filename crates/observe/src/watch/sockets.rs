@@ -12,7 +12,7 @@ use crate::probe::Absent;
 /// All sockets of one look.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sockets {
-    /// How old the look is, seconds: with very many sockets not each interval has one of its own.
+    /// Age of the reading, seconds: with very many sockets not each interval has one of its own.
     pub age_s: f64,
     /// Number of sockets by protocol and state, as `tcp ESTAB`.
     pub count: BTreeMap<String, u64>,
@@ -31,7 +31,7 @@ pub struct Sockets {
 pub struct SocketRates {
     /// `tcp` or `udp`.
     pub protocol: &'static str,
-    /// As `ss` writes it.
+    /// Its state, as `ss` writes it.
     pub state: &'static str,
     /// Its own end.
     pub local: String,
@@ -43,7 +43,7 @@ pub struct SocketRates {
     pub send_queue: u32,
     /// Memory held by what was received, bytes.
     pub receive_memory_bytes: Option<u32>,
-    /// Its limit.
+    /// The limit of that memory.
     pub receive_limit_bytes: Option<u32>,
     /// Packets dropped in this interval for want of room.
     pub drops_per_s: Option<f64>,

@@ -78,7 +78,8 @@ fn side(
     }
 }
 
-/// At most `count` runs: spread evenly over the sorted outcome, so slow and fast ones are among them.
+/// Returns at most `count` runs: spread evenly over the sorted outcome, so that slow and fast ones
+/// are among them.
 fn representative<'a>(runs: &[&'a RunRecord], count: usize) -> Vec<&'a RunRecord> {
     if runs.len() <= count {
         return runs.to_vec();

@@ -110,7 +110,7 @@ fn at_all_heights(mut samples: Vec<Sample<'_>>, room: usize) -> Vec<Sample<'_>> 
     spread(&samples, room.max(2))
 }
 
-/// Empty where all points are drawn.
+/// Returns the sentence on points that are left out; empty where all are drawn.
 fn said(all: usize, drawn: usize) -> String {
     if drawn == all {
         return String::new();

@@ -24,7 +24,7 @@ use super::text::{extent, interval_text};
 use super::{levels, verdict};
 
 const PAGE: &str = include_str!("page.html");
-/// How pages look, those of investigations too.
+/// The style of all pages, those of investigations too.
 pub const STYLE: &str = include_str!("style.css");
 
 /// The whole page. Where it would become too large, everything of which there is much has less room, until it is not.
@@ -335,7 +335,7 @@ fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
     }
 }
 
-/// Why a run does not count.
+/// Returns the reasons why a run does not count.
 fn reasons(run: &RunRecord) -> String {
     match (run.validity.valid, &run.validity.reasons[..]) {
         (true, _) => "its CPUs were apart".to_owned(),

@@ -88,7 +88,7 @@ fn cpus<'a>(mut runs: impl Iterator<Item = &'a RunRecord>) -> usize {
 
 /// The runs that are looked at one by one.
 pub(super) struct Detailed<'a> {
-    /// Their ids; `None` where all are.
+    /// Their ids; `None` where they are all runs.
     ids: Option<HashSet<&'a str>>,
     /// The sentence that says how many of how many runs these are; empty where these are all runs.
     pub(super) said: String,

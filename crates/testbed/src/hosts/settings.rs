@@ -8,7 +8,7 @@ use std::path::Path;
 
 use millstream_observe::environment;
 
-/// Where the kernel shows the settings of the calling thread's namespace.
+/// The folder in which the kernel shows the settings of the calling thread's namespace.
 const ROOT: &str = "/proc/sys/net";
 
 /// Settings besides those of TCP that decide over its sockets, where namespaces have their own.

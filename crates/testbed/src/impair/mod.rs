@@ -32,7 +32,7 @@ use millstream_record::error::Error;
 pub struct EndConfig {
     /// Its name.
     pub name: String,
-    /// Where it is made: a name in /run/netns, or a path; `None`: here.
+    /// The namespace that it is made in: a name in /run/netns, or a path; `None`: the caller's.
     pub netns: Option<String>,
     /// Addresses to give it, with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,

@@ -9,7 +9,7 @@ use regex::Regex;
 use super::{Figure, Place, Prefixes};
 use millstream_record::keys;
 
-/// How the figure of a known program is read.
+/// A known program, and the places of its figure.
 pub(super) struct Known {
     names: &'static [&'static str],
     /// Words one of which is in the command, too; any command where there are none.

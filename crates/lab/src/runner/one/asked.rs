@@ -47,7 +47,7 @@ fn router_cpu(
     }
 }
 
-/// The same where the far end is on a host that the other program chooses the CPU of.
+/// Returns the CPUs without that of a far end on another host: the program there chooses it.
 pub(super) fn on_this_host(
     (near, far): (Option<usize>, Option<usize>),
     places: &Places,
@@ -81,7 +81,8 @@ fn engine_cpu(level: &str, (near, far): (Option<usize>, Option<usize>), end: End
     }
 }
 
-/// Why the length of super-segments that a configuration asks for says nothing over this link, if it does not.
+/// Returns the reason why the asked length of super-segments has no effect over this link; `None`
+/// when it has one.
 fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<String> {
     let bytes = configuration.level("super_segment_bytes");
     let why = match link {
@@ -116,7 +117,7 @@ pub(super) enum Link {
     Memory,
     /// A router on a third host.
     Routed(Routed),
-    /// Whatever is between addresses that are there already.
+    /// The unknown path between addresses that are there already.
     There,
 }
 
@@ -176,7 +177,8 @@ impl Run<'_> {
         (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))
     }
 
-    /// The same while the run goes, or why not.
+    /// Returns the CPUs whose distance is watched while the run goes; an error is the reason why
+    /// none is.
     pub(super) fn cpus_watched(&self) -> Result<Cpus, Absent> {
         let absent = |reason: &str| Err(Absent(reason.to_owned()));
         match (self.cpus, self.cpus_between()) {
@@ -297,7 +299,8 @@ impl Run<'_> {
         self.configuration().level("super_segment_bytes").parse().ok().filter(|_| self.offload())
     }
 
-    /// Why the length of super-segments that was asked for says nothing of this run, if it does not.
+    /// Returns the reason why the asked length of super-segments has no effect in this run; `None`
+    /// when it has one.
     pub(super) fn vain_super_segments(&self) -> Option<String> {
         vain_super_segments(self.configuration(), self.link())
     }

@@ -12,7 +12,7 @@ const NO_LIMIT: Duration = Duration::from_secs(2_000);
 /// A level of `idle_latency_us`, held. The kernel takes the request back when this is dropped, or the runner killed.
 pub(super) struct IdleLimit {
     request: Option<IdleLatency>,
-    /// In force at the beginning.
+    /// The idle latency in force at the beginning.
     before: Result<Duration, String>,
 }
 

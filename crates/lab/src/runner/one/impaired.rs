@@ -86,7 +86,7 @@ impl Run<'_> {
         places
     }
 
-    /// Both devices, joined.
+    /// Makes both devices and joins them by the path.
     fn path(&self, hosts: &Hosts, record: &mut RunRecord) -> Result<Forwarder, Error> {
         let faults = faults(self.configuration());
         record.environment.set("path.faults", describe(&faults));
@@ -175,7 +175,8 @@ impl Run<'_> {
     }
 }
 
-/// Why a run does not show what its configuration says: a path that was late itself is another one.
+/// Returns the reason why a run does not show what its configuration says: the path itself was
+/// late.
 fn too_late(configuration: &Configuration, (forth, back): (Way, Way)) -> Option<String> {
     let most: f64 = configuration.level("late_percent").parse().unwrap_or(100.0);
     let percent = |way: Way| 100.0 * way.faults.late as f64 / way.faults.left.max(1) as f64;

@@ -44,7 +44,7 @@ impl Run<'_> {
         self.prepare_by(worker, &Command::Start(Box::new(job)), inode, record)
     }
 
-    /// The same by the command that says what it is to be.
+    /// Prepares a worker by the command that says what it is to be.
     pub(super) fn prepare_by(
         &self,
         worker: &mut WorkerProcess,
