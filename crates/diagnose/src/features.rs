@@ -1,8 +1,9 @@
 //! The features of a run: numbers that can be compared between runs.
 //!
-//! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes; of a command with requests and
-//! answers a segment) or given as shares: otherwise each of them would explain every result. CPU time by unit is none of them: where a CPU is full it is the result
-//! in other words.
+//! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes; of
+//! a command with requests and answers a segment) or given as shares: otherwise each of them would
+//! explain every result. CPU time by unit is none of them: where a CPU is full it is the result in
+//! other words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,8 @@ pub use threads::{by_threads, threads_of};
 
 type Values = BTreeMap<String, (f64, u8)>;
 
-/// The features that at least one of `runs` has; where one run lacks what another has, it is not measured there.
+/// The features that at least one of `runs` has; where one run lacks what another has, it is not
+/// measured there.
 pub fn features(runs: &[&RunRecord]) -> Vec<Feature> {
     let each: Vec<Values> = runs.iter().map(|run| of_run(run)).collect();
     let names: BTreeSet<&String> = each.iter().flat_map(BTreeMap::keys).collect();
@@ -125,7 +127,8 @@ fn placement(seen: &mut Seen, probes: &Probes) {
         .flatten()
         .filter(|(role, activity)| *role != RUNNER && !activity.seen_on_cpu.is_empty())
         .collect();
-    // What the ends themselves know, or who watched both at once, goes before samples of each alone.
+    // What the ends themselves know, or who watched both at once, goes before samples of each
+    // alone.
     let sampled = || ends.iter().map(|(role, one)| ((*role).clone(), shares(&one.seen_on_cpu)));
     let by_end: BTreeMap<String, BTreeMap<u32, f64>> = match &probes.ends {
         Some(known) => known.shares.clone(),
@@ -281,8 +284,8 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     seen.per_second("reorderings_per_s", reordered, distance::PROTOCOL);
     if sent > 0.0 {
         seen.put("reordered_share", reordered / sent, distance::PROTOCOL);
-        // What arrived twice had not been lost: the receiver says so (RFC 2883). One report may be of many segments, which
-        // kernels before 5.10 do not count.
+        // What arrived twice had not been lost: the receiver says so (RFC 2883). One report may be
+        // of many segments, which kernels before 5.10 do not count.
         let reports = sum("TcpExt.TCPDSACKRecv") + sum("TcpExt.TCPDSACKOfoRecv");
         let twice = reports.max(sum("TcpExt.TCPDSACKRecvSegs"));
         seen.put("lost_share", (again - twice).max(0.0) / sent, distance::PROTOCOL);
@@ -399,7 +402,8 @@ mod tests {
         let found = features(&runs.iter().collect::<Vec<_>>());
         let of = |name: &str| (value(&found, name, 0), value(&found, name, 1));
         assert_eq!(of("same_cpu_share"), (Some(0.6), Some(0.0)));
-        // Three quarters are received on CPU 0, where one end always is; the rest on CPU 1, where the other is at times.
+        // Three quarters are received on CPU 0, where one end always is; the rest on CPU 1, where
+        // the other is at times.
         assert_eq!(of("rx_on_application_cpu_share"), (Some(0.75 + 0.25 * 0.4), Some(1.0)));
         assert_eq!(of("far.on_cpu1_share"), (Some(0.4), None));
         // 50 transactions in the window are 100 in the whole run.

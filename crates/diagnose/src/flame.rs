@@ -1,4 +1,5 @@
-//! Flame graphs as SVG without scripts: each function a bar as wide as the samples that it was met in.
+//! Flame graphs as SVG without scripts: each function a bar as wide as the samples that it was met
+//! in.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,7 +41,8 @@ impl Node {
     }
 }
 
-/// The flame graph of a profile. The longest stack is the height; the widths are shares of all samples.
+/// The flame graph of a profile. The longest stack is the height; the widths are shares of all
+/// samples.
 pub fn flame_graph(title: &str, profile: &[StackRecord]) -> String {
     flame_graph_within(title, profile, usize::MAX)
 }
@@ -51,7 +53,8 @@ pub fn flame_graph_within(title: &str, profile: &[StackRecord], bytes: usize) ->
     draw_within(title, &tree(profile, &[]), None, bytes)
 }
 
-/// The flame graph of `profile`, coloured by what has more of the time than in `base` (red) or less (blue).
+/// The flame graph of `profile`, coloured by what has more of the time than in `base` (red) or less
+/// (blue).
 pub fn flame_difference(title: &str, base: &[StackRecord], profile: &[StackRecord]) -> String {
     flame_difference_within(title, base, profile, usize::MAX)
 }

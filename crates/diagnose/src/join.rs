@@ -1,5 +1,5 @@
-//! Several kept experiments read together: beside each other, as a before and an after are, or pooled into one sample,
-//! as a large design that was measured in slices is.
+//! Several kept experiments read together: beside each other, as a before and an after are, or
+//! pooled into one sample, as a large design that was measured in slices is.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,16 @@ use millstream_record::{ExperimentRecord, RunRecord};
 /// An experiment with its runs in the order of execution.
 pub type Kept = (ExperimentRecord, Vec<RunRecord>);
 
-/// Facts that should be the same in all parts, or the reader must know; and settings of the kernel, which begin so.
+/// Facts that should be the same in all parts, or the reader must know; and settings of the kernel,
+/// which begin so.
 const SAME: &[&str] = &["cpu.model", "kernel.release", "millstream.version", "millstream.commit"];
 const SETTINGS: &str = "sysctl.";
 
 /// The factor whose levels are the experiments that are read beside each other.
 pub const EXPERIMENT: &str = "experiment";
 
-/// Several experiments beside each other: each is a level of the factor [`EXPERIMENT`], the first is the base, and no
-/// sample has runs of two. All else is as of [`pool`].
+/// Several experiments beside each other: each is a level of the factor [`EXPERIMENT`], the first
+/// is the base, and no sample has runs of two. All else is as of [`pool`].
 pub fn beside(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
     let mut parts: Vec<Kept> = parts.into_iter().collect();
     if parts.len() > 1 {
@@ -50,9 +51,9 @@ pub fn pool(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
 
 /// One experiment of several, and their runs in the order given; `None` of none.
 ///
-/// Question, definition, surroundings and seed are those of the first; workloads, stacks, levels of factors
-/// and remarks are those of all. Runs keep their ids; orders and blocks go on counting after the part before.
-/// It is for a report, and not kept.
+/// Question, definition, surroundings and seed are those of the first; workloads, stacks, levels of
+/// factors and remarks are those of all. Runs keep their ids; orders and blocks go on counting
+/// after the part before. It is for a report, and not kept.
 fn join(mut parts: Vec<Kept>) -> Option<Kept> {
     if parts.len() > 1 {
         name_alike(&mut parts);
@@ -78,8 +79,9 @@ fn join(mut parts: Vec<Kept>) -> Option<Kept> {
     Some((whole, runs))
 }
 
-/// A factor that only one part names had one level in the others, too: their runs' settings tell it. It is named in
-/// all, or runs that differ in nothing else would stand in cases of their own, beside another base.
+/// A factor that only one part names had one level in the others, too: their runs' settings tell
+/// it. It is named in all, or runs that differ in nothing else would stand in cases of their own,
+/// beside another base.
 fn name_alike(parts: &mut [Kept]) {
     let runs = parts.iter().flat_map(|(_, runs)| runs);
     let of_run = |run: &RunRecord| {
@@ -106,7 +108,8 @@ fn level_set(run: &RunRecord, name: &str) -> Option<String> {
         return None;
     }
     let set = run.environment.get(&format!("setting.{name}"))?;
-    // What links a run in the end is kept as `link`, which over the impaired path is none of its levels.
+    // What links a run in the end is kept as `link`, which over the impaired path is none of its
+    // levels.
     Some(factor.level(set).unwrap_or_else(|| factor.default.to_owned()))
 }
 
@@ -195,7 +198,8 @@ mod tests {
         assert!(whole.notes[0].starts_with("Pooled into one sample, as was asked: judge-"));
     }
 
-    /// A before and an after: no sample has runs of both, and the first is what the other is compared with.
+    /// A before and an after: no sample has runs of both, and the first is what the other is
+    /// compared with.
     #[test]
     fn experiments_beside_each_other_are_levels_of_a_factor() {
         let parts = [part(9, "1", "6.1"), part(2, "1", "6.1")];
@@ -210,7 +214,8 @@ mod tests {
         assert_eq!(beside([one.clone()]), Some(one));
     }
 
-    /// One part names what the other had as a setting: both are cases of one factor, under its levels.
+    /// One part names what the other had as a setting: both are cases of one factor, under its
+    /// levels.
     #[test]
     fn a_factor_that_one_part_names_is_a_factor_of_all() {
         let mut plain = part(1, "1", "6.1");

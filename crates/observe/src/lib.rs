@@ -1,10 +1,10 @@
-//! Observes a machine under a network load: counters of `/proc` and netlink, BPF programs that count in the
-//! kernel, probes that put both into the record of a run, and one look at all of it.
+//! Observes a machine under a network load: counters of `/proc` and netlink, BPF programs that
+//! count in the kernel, probes that put both into the record of a run, and one look at all of it.
 //!
-//! It works for any program on any Linux and knows nothing of how a run is made. Each way of looking is
-//! optional: what cannot look here is [`Absent`] with the reason, and is never a zero. Nothing on
-//! the machine is changed: programs and events belong to descriptors of this process and are gone
-//! with it, whatever ends it.
+//! It works for any program on any Linux and knows nothing of how a run is made. Each way of
+//! looking is optional: what cannot look here is [`Absent`] with the reason, and is never a zero.
+//! Nothing on the machine is changed: programs and events belong to descriptors of this process and
+//! are gone with it, whatever ends it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

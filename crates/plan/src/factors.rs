@@ -27,7 +27,8 @@ const fn direct(
     Factor { scope: Scope::Direct, ..Factor::own(name, levels, default, help) }
 }
 
-/// Every factor except `stack`, in the order in which configurations are named: those of some workloads, those of one, those of all.
+/// Every factor except `stack`, in the order in which configurations are named: those of some
+/// workloads, those of one, those of all.
 pub static FACTORS: LazyLock<Vec<Factor>> = LazyLock::new(|| {
     let own = ALL.iter().flat_map(|workload| workload.own_factors());
     SHARED.iter().chain(own).chain(OF_ALL).cloned().collect()

@@ -11,9 +11,10 @@ use super::metric;
 /// Runs that a page looks at one by one: beyond it these are chosen.
 const RUNS: usize = 600;
 
-/// The places of the runs that a page looks at one by one, in order: all, or of very many so many of each configuration and
-/// stack that they are 600 at most, or two of each. They are spread evenly over the order of execution, those that
-/// count and those that do not each by themselves, and the runs with the lowest and the highest result are among them.
+/// The places of the runs that a page looks at one by one, in order: all, or of very many so many
+/// of each configuration and stack that they are 600 at most, or two of each. They are spread
+/// evenly over the order of execution, those that count and those that do not each by themselves,
+/// and the runs with the lowest and the highest result are among them.
 pub fn in_detail(runs: &[RunRecord]) -> Vec<usize> {
     if runs.len() <= RUNS {
         return (0..runs.len()).collect();

@@ -1,4 +1,5 @@
-//! Runs whose CPUs the host kept apart, beside those in which they were near: whether they count or are set aside.
+//! Runs whose CPUs the host kept apart, beside those in which they were near: whether they count or
+//! are set aside.
 
 use millstream_diagnose::groups::Apart;
 use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM, median};
@@ -7,8 +8,9 @@ use millstream_record::RunRecord;
 use super::model::{Case, Model, Row};
 use super::verdict::ratio_with_interval;
 
-/// One line for each case and stack that has runs of both kinds: `tcp_stream, millstream: 61.5 Gbit/s with CPUs 101 to
-/// 132 ns apart (22 runs); 16.3 Gbit/s with 458 to 526 ns apart (6 runs); 0.27 (0.25 to 0.29) of it`.
+/// One line for each case and stack that has runs of both kinds: `tcp_stream, millstream: 61.5
+/// Gbit/s with CPUs 101 to 132 ns apart (22 runs); 16.3 Gbit/s with 458 to 526 ns apart (6 runs);
+/// 0.27 (0.25 to 0.29) of it`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let Some(apart) = Apart::among(model.runs) else { return Vec::new() };
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));

@@ -1,5 +1,5 @@
-//! A cause that was forced away and let back in: whether it is proved. The wake-up of idle CPUs is the one that can be
-//! forced as yet (`idle_latency_us`).
+//! A cause that was forced away and let back in: whether it is proved. The wake-up of idle CPUs is
+//! the one that can be forced as yet (`idle_latency_us`).
 
 use millstream_diagnose::groups::compare;
 use millstream_diagnose::stats::{Bootstrap, RUNS_FOR_A_CLAIM};

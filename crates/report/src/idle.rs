@@ -13,8 +13,9 @@ const SHARE_LEAST: f64 = 0.005;
 /// CPUs of one line: the first ones, where the hosts are.
 const CPUS: usize = 8;
 
-/// One line for each case and stack of an experiment that asked for a wake-up time at least once, so that its levels
-/// can be compared: `tcp_rr idle_latency_us=0, kernel: 0 µs in force; CPU 0 POLL 41 % (52,000/s); …`.
+/// One line for each case and stack of an experiment that asked for a wake-up time at least once,
+/// so that its levels can be compared: `tcp_rr idle_latency_us=0, kernel: 0 µs in force; CPU 0 POLL
+/// 41 % (52,000/s); …`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let asked = |run: &&RunRecord| fact(run, "asked_us").is_some_and(|asked| asked != "nothing");
     if !model.runs.iter().any(|run| asked(&run)) {

@@ -1,4 +1,5 @@
-//! The levels of a factor against the first of them, all else being equal: what a setting changes on one stack.
+//! The levels of a factor against the first of them, all else being equal: what a setting changes
+//! on one stack.
 
 use millstream_diagnose::groups::compare;
 use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM};
@@ -6,8 +7,9 @@ use millstream_diagnose::stats::{Bootstrap, Comparison, RUNS_FOR_A_CLAIM};
 use super::model::{Case, Model, Row, Table};
 use super::verdict::{judgement, ratio_with_interval};
 
-/// One line for each level of a factor but the first, each case it is in, and each row: `tcp_stream, offload=off
-/// against on, millstream: throughput 0.62 (0.58 to 0.66) worse, CPU per GB 1.31 (1.20 to 1.40) worse`.
+/// One line for each level of a factor but the first, each case it is in, and each row:
+/// `tcp_stream, offload=off against on, millstream: throughput 0.62 (0.58 to 0.66) worse, CPU per
+/// GB 1.31 (1.20 to 1.40) worse`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for case in &model.cases {
@@ -24,7 +26,8 @@ pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     lines
 }
 
-/// The case with the first level of this factor and every other level alike; `None` where that is the case itself.
+/// The case with the first level of this factor and every other level alike; `None` where that is
+/// the case itself.
 fn first_level<'m, 'a>(
     model: &'m Model<'a>,
     case: &Case<'a>,

@@ -1,7 +1,7 @@
 //! Many cases at once: a table of ratios with a line for each case, and how many of them hold.
 //!
-//! Factors with levels that are no numbers (a congestion control) make tables of their own, numeric ones
-//! (loss, round trip) are the first columns.
+//! Factors with levels that are no numbers (a congestion control) make tables of their own, numeric
+//! ones (loss, round trip) are the first columns.
 
 use millstream_diagnose::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
 use millstream_diagnose::units::{Scale, ratio};
@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::metric::{Better, Metric};
 use super::model::{Case, Model, Table};
 
-/// A ratio of medians holds when it is no more than this share away from the base on the worse side.
+/// A ratio of medians holds when it is no more than this share away from the base on the worse
+/// side.
 const WITHIN: f64 = 0.95;
 
 /// One result over all cases that differ in numeric factors only.

@@ -64,8 +64,9 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::TRANSACTION_COUNT, "transactions counted", Better::Neither, false),
 ];
 
-/// Results that say the same as another one of the same run and are not worth a plot beside it:
-/// the bits of a request/response workload follow from its transactions, those of a router from its datagrams.
+/// Results that say the same as another one of the same run and are not worth a plot beside it: the
+/// bits of a request/response workload follow from its transactions, those of a router from its
+/// datagrams.
 const IMPLIED: &[(&str, &str)] = &[
     (keys::THROUGHPUT, keys::TRANSACTIONS),
     (keys::CPU_PER_GB, keys::TRANSACTIONS),

@@ -60,8 +60,8 @@ pub(super) struct Table {
     pub(super) scale: Scale,
     /// The median of each row.
     pub(super) medians: Vec<Option<f64>>,
-    /// A cell per row, made when it is asked for: of most results text asks for no interval, which take nearly all of the
-    /// time.
+    /// A cell per row, made when it is asked for: of most results text asks for no interval, which
+    /// take nearly all of the time.
     cells: OnceLock<Vec<Cell>>,
 }
 

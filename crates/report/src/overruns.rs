@@ -6,8 +6,8 @@ use millstream_record::{RunRecord, keys};
 
 use super::model::{Case, Model, Row};
 
-/// `forward router_link=tap, millstream (5 runs): near queue 92 %, far socket 8 %`; medians over valid runs of the shares
-/// of all that were dropped at a known place.
+/// `forward router_link=tap, millstream (5 runs): near queue 92 %, far socket 8 %`; medians over
+/// valid runs of the shares of all that were dropped at a known place.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
     let line = |(case, row): (&Case<'_>, &Row<'_>)| {

@@ -8,7 +8,8 @@ use super::model::{Model, Row};
 /// Stages below this share are not worth a word.
 pub(super) const SHARE_LEAST: f64 = 0.005;
 
-/// `tcp_stream direction=send, millstream (5 runs): transmit 60 %, write 28 %, …`; medians over valid runs.
+/// `tcp_stream direction=send, millstream (5 runs): transmit 60 %, write 28 %, …`; medians over
+/// valid runs.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
     let line = |(case, row): (&super::model::Case<'_>, &Row<'_>)| {

@@ -266,7 +266,8 @@ fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
     assert!(cells(&report)[2].comparison.is_some());
 }
 
-/// Offloads on and off on one stack: what a setting changes has a ratio as much as what a stack does.
+/// Offloads on and off on one stack: what a setting changes has a ratio as much as what a stack
+/// does.
 #[test]
 fn levels_of_any_factor_are_compared_with_the_first() {
     let (mut experiment, runs) = fixture::experiment();
@@ -407,7 +408,8 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     assert!(!text.contains("knee at") && text.contains("(1 run): transmit"), "{text}");
 }
 
-/// Runs of Millstream with four buffers, in `rounds` blocks; the last has `last` of what the others have.
+/// Runs of Millstream with four buffers, in `rounds` blocks; the last has `last` of what the others
+/// have.
 fn swept(rounds: u32, last: f64) -> (ExperimentRecord, Vec<RunRecord>) {
     let (experiment, runs) = fixture::experiment();
     let of_stack = |run: &RunRecord| {
@@ -521,7 +523,8 @@ fn a_level_that_is_no_number_is_compared_with_the_best_of_a_sweep() {
     assert!((0.477..=0.525).contains(&share), "{told}");
 }
 
-/// Runs of `tcp_rr` over the kernel: five with CPUs that sleep, five with CPUs kept awake, in `latencies` µs.
+/// Runs of `tcp_rr` over the kernel: five with CPUs that sleep, five with CPUs kept awake, in
+/// `latencies` µs.
 fn forced(latencies: (f64, f64), in_force: (&str, &str)) -> (ExperimentRecord, Vec<RunRecord>) {
     let (experiment, runs) = fixture::experiment();
     let kernel = |run: &&RunRecord| run.workload == "tcp_rr" && run.stack == "kernel";

@@ -14,7 +14,8 @@ use super::model::{Model, Row};
 /// The cause whose evidence is told.
 const CAUSE: &str = "shared-between-threads";
 
-/// `udp_pps, kernel: With 4 threads a unit of work takes 1.62 times the CPU time that it takes with 1 (95 %: …). …`
+/// `udp_pps, kernel: With 4 threads a unit of work takes 1.62 times the CPU time that it takes with
+/// 1 (95 %: …). …`
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let mut families: BTreeMap<String, Vec<&Row<'_>>> = BTreeMap::new();
     for case in model.cases.iter().filter(|case| case.factors.contains_key(THREADS)) {

@@ -82,8 +82,8 @@ fn others(model: &Model<'_>) -> Option<String> {
     ))
 }
 
-/// Share of the machine's time that user code outside the workers and the runner took. Kernel time is left out:
-/// the interrupts of the workload may hit anybody.
+/// Share of the machine's time that user code outside the workers and the runner took. Kernel time
+/// is left out: the interrupts of the workload may hit anybody.
 fn others_share(probes: &Probes) -> Option<f64> {
     let length = probes.times_s.last()? - probes.times_s.first()?;
     let cpus = &probes.cpu.as_ref()?.cpus;

@@ -1,9 +1,12 @@
-//! The process between the laboratory and an outside command, which ends the command when the laboratory is gone.
+//! The process between the laboratory and an outside command, which ends the command when the
+//! laboratory is gone.
 //!
-//! It adopts what the command starts, also what leaves its session or loses its parent, and reads its standard input, which
-//! the laboratory holds open. When that ends, or the command does, all of them are killed.
+//! It adopts what the command starts, also what leaves its session or loses its parent, and reads
+//! its standard input, which the laboratory holds open. When that ends, or the command does, all of
+//! them are killed.
 //!
-//! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`] beside it.
+//! A command that is to have the user's own terminal is started without one, and has a [`Watchdog`]
+//! beside it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -105,7 +108,8 @@ pub fn family(pid: u32) -> Vec<u32> {
     all
 }
 
-/// A process that ends another one with what that has started, when this process is gone, whatever has ended it.
+/// A process that ends another one with what that has started, when this process is gone, whatever
+/// has ended it.
 #[derive(Debug)]
 pub struct Watchdog(Child);
 

@@ -1,6 +1,7 @@
-//! Two hosts on one machine: private network namespaces `near` (the system under test) and `far` (its peer), joined by
-//! a veth pair, by a TAP device that a Millstream worker holds, or by two of them with the impaired path between, on
-//! which either host may be either stack. A third host may stand between them, `router`.
+//! Two hosts on one machine: private network namespaces `near` (the system under test) and `far`
+//! (its peer), joined by a veth pair, by a TAP device that a Millstream worker holds, or by two of
+//! them with the impaired path between, on which either host may be either stack. A third host may
+//! stand between them, `router`.
 //!
 //! ```text
 //!   near                                far
@@ -12,8 +13,8 @@
 //!   ms-near 10.73.0.1 ─ ms-in 10.73.0.2  ms-out 10.74.0.1 ─ ms-far 10.74.0.2
 //! ```
 //!
-//! Settings of TCP are those of the namespace in which the program was started; a note names what could not be had.
-//! Everything is gone when [`Hosts`] is dropped or the process ends.
+//! Settings of TCP are those of the namespace in which the program was started; a note names what
+//! could not be had. Everything is gone when [`Hosts`] is dropped or the process ends.
 
 mod routed;
 mod settings;
@@ -109,7 +110,8 @@ pub struct HostsConfig {
     pub mtu: u32,
     /// Checksum and segmentation offload of the veth pair.
     pub offload: bool,
-    /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to the kernel.
+    /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to
+    /// the kernel.
     pub super_segment_bytes: Option<u32>,
     /// The link or the router between the two hosts.
     pub between: Between,

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millstream_record::error::Error;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-/// From now on a file that would grow beyond the limit of this process (`ulimit -f`) is an error of its writing, which
-/// can be told; SIGXFSZ would end the process without a word. The workers are not concerned: they write no file.
+/// From now on a file that would grow beyond the limit of this process (`ulimit -f`) is an error of
+/// its writing, which can be told; SIGXFSZ would end the process without a word. The workers are
+/// not concerned: they write no file.
 pub fn survive_file_limit() {
     // What cannot be had leaves things as they were.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
@@ -29,7 +30,8 @@ impl Interrupt {
     /// The same; `between` is called between the two registrations of each signal.
     fn from_signals_beside(between: impl Fn(Signal)) -> Result<Self, Error> {
         let interrupt = Self::default();
-        // A signal between the two registrations would find the first alone, which does nothing with it.
+        // A signal between the two registrations would find the first alone, which does nothing
+        // with it.
         let signals: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         let watch = || {

@@ -157,8 +157,8 @@ impl Journal {
         Ok(Self { folder, name, text: Text { owner, namespace, changes: vec![] } })
     }
 
-    /// Writes `value` to a file of settings, once what it held is on the disk. Where the value is refused what was before is
-    /// still in force.
+    /// Writes `value` to a file of settings, once what it held is on the disk. Where the value is
+    /// refused what was before is still in force.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<(), Error> {
         let named = path.display().to_string();
         let mut file = setting(path).map_err(Error::file(named.clone()))?;
@@ -179,7 +179,8 @@ impl Journal {
             .map_err(Error::host(format!("switch offloads of {interface} on")))
     }
 
-    /// Gives the rings of an interface so many packets, or the `most` that they take, once what they had is on the disk.
+    /// Gives the rings of an interface so many packets, or the `most` that they take, once what
+    /// they had is on the disk.
     pub fn rings(&mut self, interface: &str, level: &str) -> Result<(), Error> {
         let refused = |why: String| Error::Refused(format!("rings of {interface}: {why}"));
         let found = Rings::of(interface).map_err(|error| refused(error.to_string()))?;
@@ -243,15 +244,16 @@ impl Text {
     }
 }
 
-/// Ends what dead owners have left, puts back the settings that they have changed, and removes their markers. Returns one line
-/// for each thing.
+/// Ends what dead owners have left, puts back the settings that they have changed, and removes
+/// their markers. Returns one line for each thing.
 pub fn sweep(state: &StateDir) -> Result<Vec<String>, Error> {
     let mut lines = state.sweep()?;
     lines.extend(put_back_of_the_dead(state)?);
     Ok(lines)
 }
 
-/// Puts back what killed owners have changed: a line for each thing. Journals of living owners are left alone.
+/// Puts back what killed owners have changed: a line for each thing. Journals of living owners are
+/// left alone.
 pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
     let folder = state.folder();
     let names = folder.names().map_err(Error::file(folder.path().display().to_string()))?;
@@ -332,7 +334,8 @@ fn inside(namespace: u64) -> Option<u32> {
     })
 }
 
-/// The file of a sysctl; `None` for a name that is none, or that has nothing to do with the network.
+/// The file of a sysctl; `None` for a name that is none, or that has nothing to do with the
+/// network.
 pub fn sysctl_path(name: &str) -> Option<PathBuf> {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')

@@ -103,7 +103,8 @@ impl StateDir {
         &self.0
     }
 
-    /// Ends what dead owners have left and removes their markers. Returns one line for each thing removed. Owners that are alive are left alone.
+    /// Ends what dead owners have left and removes their markers. Returns one line for each thing
+    /// removed. Owners that are alive are left alone.
     pub fn sweep(&self) -> Result<Vec<String>, Error> {
         let named = || self.0.path().display().to_string();
         let mut removed = Vec::new();

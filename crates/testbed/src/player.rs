@@ -45,7 +45,8 @@ impl Player {
         Self { replay, link, pool, to, read, cutting: None, waiting }
     }
 
-    /// Sends until the end of the capture, the interrupt, or `most` has passed; returns how long it took.
+    /// Sends until the end of the capture, the interrupt, or `most` has passed; returns how long it
+    /// took.
     ///
     /// # Errors
     /// When the capture cannot be read on, or the link has failed.

@@ -5,8 +5,8 @@ use rustix::process::{Pid, setpriority_process};
 /// The nice value of the level `high`: such a thread gets 88 times the time of one at 0.
 pub const HIGH: i32 = -20;
 
-/// Gives a process (its first thread, and those that it starts from then on) or, with `None`, the calling thread the
-/// priority [`HIGH`].
+/// Gives a process (its first thread, and those that it starts from then on) or, with `None`, the
+/// calling thread the priority [`HIGH`].
 pub fn raise(pid: Option<u32>) -> Result<(), String> {
     let pid = match pid {
         Some(pid) => Some(Pid::from_raw(pid as i32).ok_or("no process")?),

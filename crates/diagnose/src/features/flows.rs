@@ -1,4 +1,5 @@
-//! Features from the TCP connections of a run: what the sender waited for, and what lay in the queues.
+//! Features from the TCP connections of a run: what the sender waited for, and what lay in the
+//! queues.
 
 use millstream_record::{Probes, TcpInfoRecord};
 
@@ -26,7 +27,8 @@ pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     }
 }
 
-/// Segments that were sent, where connections have requests and answers: of a command nothing else says how many there were.
+/// Segments that were sent, where connections have requests and answers: of a command nothing else
+/// says how many there were.
 pub(super) fn segments(probes: &Probes) -> Option<f64> {
     let senders = || probes.tcp_info.iter().filter(|one| field(one, "bytes_acked") > 0.0);
     let sum = |name: &str| senders().map(|one| field(one, name)).sum::<f64>();
@@ -94,7 +96,8 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
             seen.put(name, mean, distance::PROTOCOL);
         }
     }
-    // Segments with data in the time of one round trip: about 1 where each waits for the one before.
+    // Segments with data in the time of one round trip: about 1 where each waits for the one
+    // before.
     let in_flight = |one: &TcpInfoRecord| {
         field(one, "watched_data_segments_sent") * field(one, "min_rtt_us") / 1e6
     };

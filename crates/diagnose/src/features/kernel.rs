@@ -59,7 +59,8 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
         *callbacks.entry(&call.callback).or_default() += call.count;
     }
     for (callback, count) in callbacks {
-        // The laboratory itself makes these calls: it reads the counters of other CPUs, and attaches programs.
+        // The laboratory itself makes these calls: it reads the counters of other CPUs, and
+        // attaches programs.
         if callback.starts_with("__perf_event") || callback == "do_sync_core" {
             continue;
         }

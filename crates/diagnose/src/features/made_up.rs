@@ -2,8 +2,9 @@
 
 use millstream_record::{KernelActivity, Probes, RunRecord, StackRecord, WorkerActivity, keys};
 
-/// A run of a second on two CPUs. Of `stacks`, the process first and then the outermost function, each was met so often,
-/// a hundred times in a second of CPU time; those of the process `end` are the end's.
+/// A run of a second on two CPUs. Of `stacks`, the process first and then the outermost function,
+/// each was met so often, a hundred times in a second of CPU time; those of the process `end` are
+/// the end's.
 pub fn run(number: usize, packets: f64, stacks: &[(&str, u64)]) -> RunRecord {
     let of_end = stacks.iter().filter(|(stack, _)| stack.starts_with("end "));
     let usr_s = of_end.map(|(_, count)| *count as f64 / 100.0).sum();
@@ -31,8 +32,8 @@ pub fn run(number: usize, packets: f64, stacks: &[(&str, u64)]) -> RunRecord {
     run
 }
 
-/// Eight runs of one thread and eight of two, which `many` says: what they sent, and how often a function of the lock
-/// was met.
+/// Eight runs of one thread and eight of two, which `many` says: what they sent, and how often a
+/// function of the lock was met.
 pub fn set(function: &str, many: (f64, u64)) -> Vec<(u32, RunRecord)> {
     let (shared, other) = (format!("end main send {function}"), "other main work");
     let one = |at: usize| {

@@ -4,8 +4,8 @@ use millstream_record::{Measured, Probes};
 
 use super::{Seen, distance};
 
-/// Parts of the names that drivers give to what goes wrong. What else they count, often hundreds of numbers, is what every interface
-/// counts, by queue.
+/// Parts of the names that drivers give to what goes wrong. What else they count, often hundreds of
+/// numbers, is what every interface counts, by queue.
 const TROUBLE: [&str; 11] = [
     "drop", "err", "miss", "fifo", "nobuf", "no_buf", "discard", "timeout", "busy", "stop",
     "overrun",

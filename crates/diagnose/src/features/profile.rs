@@ -1,5 +1,5 @@
-//! Features from where the CPU clock found the CPUs: the share of what was met at work in some parts of the kernel and of
-//! programs.
+//! Features from where the CPU clock found the CPUs: the share of what was met at work in some
+//! parts of the kernel and of programs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use millstream_record::{Probes, StackRecord};
 
 use super::{Seen, distance};
 
-/// Functions of those that carry packets of others: whoever is in them for a good part of its time is on the path.
+/// Functions of those that carry packets of others: whoever is in them for a good part of its time
+/// is on the path.
 const CARRYING: &[&str] = &[
     "tun_get_user",
     "tun_do_read",
@@ -40,8 +41,8 @@ const WRITING: &[&str] = &[
     "do_writepages",
 ];
 
-/// A part of the kernel or of programs: the feature, and functions one of which is on each stack of it, without the modules
-/// that Rust puts before their names.
+/// A part of the kernel or of programs: the feature, and functions one of which is on each stack of
+/// it, without the modules that Rust puts before their names.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "packet_filter_time_share",
@@ -116,7 +117,8 @@ const PARTS: &[(&str, &[&str])] = &[
 
 /// Samples of CPUs at work below which nothing is said.
 const SAMPLES_LEAST: u64 = 20;
-/// Share of lost samples above which nothing is said: the stacks of a run's beginning have filled the map, and stand for that alone.
+/// Share of lost samples above which nothing is said: the stacks of a run's beginning have filled
+/// the map, and stand for that alone.
 const LOST_MOST: f64 = 0.1;
 
 pub(super) fn profile(seen: &mut Seen, probes: &Probes) {
@@ -199,7 +201,8 @@ pub(super) fn roles(profile: &[StackRecord], ends: &[&str]) -> Vec<Option<Whose>
     profile.iter().map(|one| (!one.is_idle() && !one.is_lost()).then(|| whose(one))).collect()
 }
 
-/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without samples, or where too many are lost.
+/// Share of each CPU's samples that each role had, by place of the CPU; nothing of a CPU without
+/// samples, or where too many are lost.
 pub(super) fn by_role(
     profile: &[StackRecord],
     ends: &[&str],

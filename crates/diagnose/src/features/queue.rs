@@ -1,4 +1,5 @@
-//! Features from a queue that was looked at over time: does the rate fall as it grows, and is its limit kept?
+//! Features from a queue that was looked at over time: does the rate fall as it grows, and is its
+//! limit kept?
 
 use millstream_record::{RunRecord, keys};
 
@@ -30,9 +31,10 @@ pub(super) fn queue(seen: &mut Seen, run: &RunRecord) {
     }
 }
 
-/// The slope of the rate over the length of the queue, both as logarithms: the median of the slopes of all pairs (Theil and
-/// Sen), of which a few intervals that say something else change little. An interval has the rate that it came to with the
-/// queue that was there at its beginning. In one without any progress nobody read.
+/// The slope of the rate over the length of the queue, both as logarithms: the median of the slopes
+/// of all pairs (Theil and Sen), of which a few intervals that say something else change little. An
+/// interval has the rate that it came to with the queue that was there at its beginning. In one
+/// without any progress nobody read.
 fn slope(entries: &[f64], rates: &[f64]) -> Option<f64> {
     let begun_with = [0.0].into_iter().chain(entries.iter().copied());
     let points: Vec<(f64, f64)> = (begun_with.zip(rates))

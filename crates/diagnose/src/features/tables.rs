@@ -1,14 +1,15 @@
 //! Features of any table, by the kind of each column.
 //!
-//! Time becomes a share, another counter a rate for each unit of work, trouble a rate in a second, a part its share of the
-//! whole; levels stay as they are. Rows of a key that has other names on other machines count together.
+//! Time becomes a share, another counter a rate for each unit of work, trouble a rate in a second,
+//! a part its share of the whole; levels stay as they are. Rows of a key that has other names on
+//! other machines count together.
 
 use millstream_record::{Column, Key, Kind, Probes, Table};
 
 use super::{Seen, distance};
 
-/// Features that causes ask for by a shorter name, and those that are nearer to a cause than what a machine counts is in
-/// general. Of these alone counters are given by second too.
+/// Features that causes ask for by a shorter name, and those that are nearer to a cause than what a
+/// machine counts is in general. Of these alone counters are given by second too.
 const KNOWN: [(&str, &str, u8); 9] = [
     ("softnet.dropped_per_s", "softnet_dropped_per_s", distance::PROTOCOL),
     ("softnet.dropped_share", "softnet_dropped_share", distance::PROTOCOL),

@@ -1,11 +1,13 @@
-//! Runs in which the host kept the CPUs apart, beside enough others: they say what the host did, not what was asked.
+//! Runs in which the host kept the CPUs apart, beside enough others: they say what the host did,
+//! not what was asked.
 
 use millstream_record::{RunRecord, keys};
 
 use super::Group;
 
-/// Two CPUs are apart from so many times the least distance on that the experiment has seen. Siblings of a core
-/// and cores that share a cache differ by less, those of different caches and sockets by more.
+/// Two CPUs are apart from so many times the least distance on that the experiment has seen.
+/// Siblings of a core and cores that share a cache differ by less, those of different caches and
+/// sockets by more.
 pub const CPUS_APART_TIMES: f64 = 3.5;
 
 /// Runs are set aside only where every group keeps so many.
@@ -27,7 +29,8 @@ impl Apart {
         Some(Self { above_ns: nearest * CPUS_APART_TIMES })
     }
 
-    /// The longest that a cache line took from one of the run's CPUs to the other and back, if that was measured.
+    /// The longest that a cache line took from one of the run's CPUs to the other and back, if that
+    /// was measured.
     pub fn distance_ns(run: &RunRecord) -> Option<f64> {
         run.result(keys::CPU_DISTANCE)
     }
@@ -37,8 +40,8 @@ impl Apart {
         Self::distance_ns(run).is_some_and(|distance| distance > self.above_ns)
     }
 
-    /// Sets the runs aside whose CPUs were apart: of all groups or of none, so that what is compared was measured alike.
-    /// None, where a group would keep fewer than [`RUNS_KEPT`].
+    /// Sets the runs aside whose CPUs were apart: of all groups or of none, so that what is
+    /// compared was measured alike. None, where a group would keep fewer than [`RUNS_KEPT`].
     pub fn set_aside(&self, groups: &mut [Group<'_>]) {
         let near = |run: &&RunRecord| !self.has(run);
         let keeps_enough = |group: &Group<'_>| {

@@ -125,8 +125,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The ratio of a result between a group and its base; `None` when either has no valid value or
-/// the base's median is not positive. The interval has no upper end where the base was zero too often.
+/// The ratio of a result between a group and its base; `None` when either has no valid value or the
+/// base's median is not positive. The interval has no upper end where the base was zero too often.
 pub fn compare(
     other: &Group<'_>,
     base: &Group<'_>,

@@ -8,8 +8,8 @@ use millstream_record::{EngineRecord, RunRecord, keys};
 /// Bytes of a unit where a run counts bytes.
 const UNIT_BYTES: f64 = 1e6;
 
-/// Each counter of each engine by what was moved (10^6 bytes, or a transaction) and what each stage took of a packet or a
-/// call. Of a run that does not say what it moved, by second.
+/// Each counter of each engine by what was moved (10^6 bytes, or a transaction) and what each stage
+/// took of a packet or a call. Of a run that does not say what it moved, by second.
 pub(super) fn values(run: &RunRecord) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     let Some((per, word)) = divisor(run) else { return values };

@@ -1,4 +1,5 @@
-//! The histograms of two sets: those that BPF programs counted in the kernel, and those of Millstream's engines.
+//! The histograms of two sets: those that BPF programs counted in the kernel, and those of
+//! Millstream's engines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,10 +1,11 @@
-//! Two sets of runs beside each other: each configuration that both have, by its result and by everything else that was
-//! measured of it. Pure functions over records.
+//! Two sets of runs beside each other: each configuration that both have, by its result and by
+//! everything else that was measured of it. Pure functions over records.
 //!
-//! The result of a configuration is tested at [`P_CHANGE`] divided by the number of configurations (Bonferroni). The
-//! other results, the features of a configuration and what Millstream's engines counted are looked at together: of those that
-//! are called changed no more than [`P_CHANGE`] are expected to be so by chance (Benjamini and Hochberg, 1995). So are the
-//! histograms, among themselves.
+//! The result of a configuration is tested at [`P_CHANGE`] divided by the number of configurations
+//! (Bonferroni). The other results, the features of a configuration and what Millstream's engines
+//! counted are looked at together: of those that are called changed no more than [`P_CHANGE`] are
+//! expected to be so by chance (Benjamini and Hochberg, 1995). So are the histograms, among
+//! themselves.
 
 mod engine;
 mod histograms;
@@ -69,8 +70,8 @@ pub struct Row {
     pub name: String,
     /// Medians of both sets.
     pub medians: (f64, f64),
-    /// The second as a ratio to the first with its interval, and the smallest change that would have been seen; `None`
-    /// where a value is zero or below.
+    /// The second as a ratio to the first with its interval, and the smallest change that would
+    /// have been seen; `None` where a value is zero or below.
     pub comparison: Option<Comparison>,
     /// The change as a difference, where there is no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,8 +106,8 @@ pub fn compare_sets(first: &[RunRecord], second: &[RunRecord], seed: u64) -> Set
     }
 }
 
-/// A flame graph of the second set. A frame that has more of the time than in the first set is red, one that has less is
-/// blue.
+/// A flame graph of the second set. A frame that has more of the time than in the first set is red,
+/// one that has less is blue.
 ///
 /// # Errors
 ///
@@ -193,8 +194,9 @@ fn case(
     }
 }
 
-/// Benjamini and Hochberg's procedure, of chances that are sorted, the smallest first. The corrected one is the least of p times
-/// their number over the rank, taken over this one and all behind it.
+/// Benjamini and Hochberg's procedure, of chances that are sorted, the smallest first. The
+/// corrected one is the least of p times their number over the rank, taken over this one and all
+/// behind it.
 fn step_up(chances: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut corrected: Vec<f64> = chances.collect();
     let (count, mut least) = (corrected.len() as f64, 1.0f64);

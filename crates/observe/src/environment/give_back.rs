@@ -1,10 +1,11 @@
 //! A test that shows whether the kernel still gives packets back to the CPU that allocated them.
 //!
-//! Since Linux 5.19 a TCP receiver does not free what it has read: it puts it on a list of the CPU that allocated it,
-//! of at most `net.core.skb_defer_max`, and interrupts that CPU when half of them are there. Linux 6.18 counts also
-//! what finds no room, and counts from zero again only when it takes something from the list. So a count that is above
-//! the limit while the list is empty stays so, and nothing is given back to that CPU any more until it is mended: its
-//! allocator always asks for new memory, the reader's has too much.
+//! Since Linux 5.19 a TCP receiver does not free what it has read: it puts it on a list of the CPU
+//! that allocated it, of at most `net.core.skb_defer_max`, and interrupts that CPU when half of
+//! them are there. Linux 6.18 counts also what finds no room, and counts from zero again only when
+//! it takes something from the list. So a count that is above the limit while the list is empty
+//! stays so, and nothing is given back to that CPU any more until it is mended: its allocator
+//! always asks for new memory, the reader's has too much.
 //!
 //! The count cannot be read, but its interrupt can be seen. While the one CPU rests, the other
 //! reads one packet of each of so many connections that half the limit is exceeded, and the resting
@@ -29,7 +30,8 @@ pub const GIVEN_BACK: &str = "cpus.packets_given_back";
 /// Value of the fact where all packets are given back.
 pub const ALL_GIVEN_BACK: &str = "yes";
 
-/// Limits with which this can be told: by fewer packets than the limit, and without too many connections.
+/// Limits with which this can be told: by fewer packets than the limit, and without too many
+/// connections.
 const LIMITS: std::ops::RangeInclusive<usize> = 16..=512;
 
 /// Packets read in a round beyond half of the limit.
@@ -50,9 +52,9 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Longest time until the packets must have come, and the other thread have done its part.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Records whether packets are given back to either of two CPUs by the other: `yes`, `not to CPU 0`, `not to CPU 0 and
-/// CPU 1`, `off` where the limit is 0, or why that cannot be told. Takes some 20 ms, and makes connections over the
-/// loopback of the namespace that it is called in.
+/// Records whether packets are given back to either of two CPUs by the other: `yes`, `not to CPU
+/// 0`, `not to CPU 0 and CPU 1`, `off` where the limit is 0, or why that cannot be told. Takes some
+/// 20 ms, and makes connections over the loopback of the namespace that it is called in.
 pub fn capture_give_back(env: &mut Environment, (one, other): (usize, usize)) {
     let found = limit().and_then(|limit| match limit {
         0 => Ok("off".to_owned()),
@@ -156,7 +158,8 @@ fn send(
     Ok(())
 }
 
-/// Reads them, and tells in how many rounds `from` began to receive then, and in how many in as much time after it.
+/// Reads them, and tells in how many rounds `from` began to receive then, and in how many in as
+/// much time after it.
 fn look(
     from: usize,
     cpu: usize,

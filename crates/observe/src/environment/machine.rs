@@ -77,7 +77,8 @@ fn kernel(env: &mut Environment) {
     env.record("kernel.load_average", text("/proc/loadavg"));
 }
 
-/// Weaknesses that the processor has, with what the kernel does about each; those that it has not are left out.
+/// Weaknesses that the processor has, with what the kernel does about each; those that it has not
+/// are left out.
 fn mitigations() -> Result<String, String> {
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let entries = fs::read_dir(folder).map_err(|error| format!("{folder}: {error}"))?;

@@ -50,7 +50,8 @@ pub fn open_files_limit(process: &str) -> Result<String, String> {
     soft.ok_or_else(|| format!("{path} has no such line"))
 }
 
-/// Size of the environment as it lies on the stack: it shifts addresses (Mytkowicz et al., ASPLOS 2009).
+/// Size of the environment as it lies on the stack: it shifts addresses (Mytkowicz et al., ASPLOS
+/// 2009).
 fn environment_bytes() -> usize {
     let len = |text: &OsStr| text.len();
     // `=` and the closing zero of each.

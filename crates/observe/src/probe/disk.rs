@@ -20,8 +20,9 @@ pub(super) const KIND: Kind = Kind {
     },
 };
 
-/// Columns of Documentation/admin-guide/iostats.rst: sectors of 512 bytes read (6) and written (10), milliseconds with a
-/// request outstanding (13). Partitions are counted beside their disk, which changes nothing as the busiest counts.
+/// Columns of Documentation/admin-guide/iostats.rst: sectors of 512 bytes read (6) and written
+/// (10), milliseconds with a request outstanding (13). Partitions are counted beside their disk,
+/// which changes nothing as the busiest counts.
 pub(super) fn parse(text: &str) -> Result<Rows, String> {
     let disk = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -1,5 +1,5 @@
-//! Engines of Millstream in the workers, over time: what they publish in their segments, and what their control sockets
-//! say of their queues (docs/live.md).
+//! Engines of Millstream in the workers, over time: what they publish in their segments, and what
+//! their control sockets say of their queues (docs/live.md).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -78,7 +78,8 @@ impl Engines {
         self.workers.iter_mut().for_each(|(_, _, looks)| *looks -= 1);
     }
 
-    /// Takes what each engine has published last. A worker without an engine is the usual case: nothing is absent for it.
+    /// Takes what each engine has published last. A worker without an engine is the usual case:
+    /// nothing is absent for it.
     pub(super) fn sample(&mut self, turn: Turn) {
         if turn == Turn::First {
             return;
@@ -146,7 +147,8 @@ fn name_of(entry: &Entry) -> String {
 }
 
 impl Kept {
-    /// Keeps this one if its turn has come. Where there are too many, every second one goes, and half as many come.
+    /// Keeps this one if its turn has come. Where there are too many, every second one goes, and
+    /// half as many come.
     fn take(&mut self, now: Snapshot) {
         self.every = self.every.max(1);
         if self.count.is_multiple_of(self.every) {
@@ -216,7 +218,8 @@ fn histograms(of: &Snapshot) -> impl Iterator<Item = (String, &[u64])> {
     all.map(|(entry, values)| (name_of(entry), values))
 }
 
-/// Bytes received, bytes sent and memory held of all TCP sockets of an engine, or `None` where it takes too long to say.
+/// Bytes received, bytes sent and memory held of all TCP sockets of an engine, or `None` where it
+/// takes too long to say.
 fn queues(segment: &Segment) -> Option<[u64; 3]> {
     let begun = Instant::now();
     let (mut sum, mut is_late) = ([0; 3], false);

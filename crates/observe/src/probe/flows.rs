@@ -1,4 +1,5 @@
-//! `TCP_INFO` of the TCP connections that came while it was looked, of whatever program, by netlink (sock_diag).
+//! `TCP_INFO` of the TCP connections that came while it was looked, of whatever program, by netlink
+//! (sock_diag).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -38,14 +39,16 @@ const SAMPLED: [(&str, OfSample); 6] = [
     // How much of its window lies in the queue, and nobody has read it.
     ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),
     ("send_buffer_full_share", send_buffer_full),
-    // The program has no more room, and all that it wrote is on its way, although the congestion window allows more.
+    // The program has no more room, and all that it wrote is on its way, although the congestion
+    // window allows more.
     ("send_buffer_limits_share", |one| {
         let all_sent = field(one, "notsent_bytes") == 0.0 && field(one, "unacked_segments") > 0.0;
         let is_full = send_buffer_full(one) >= 0.8;
         f64::from(u8::from(is_full && all_sent && congestion_window_used(one) < 0.5))
     }),
     ("congestion_window_used_share", congestion_window_used),
-    // Less than a segment that is not sent, while something is not acknowledged: so waits what Nagle's algorithm holds.
+    // Less than a segment that is not sent, while something is not acknowledged: so waits what
+    // Nagle's algorithm holds.
     ("held_share", |one| {
         let waits = field(one, "notsent_bytes");
         let is_held =

@@ -1,4 +1,5 @@
-//! Network counters of a host, read inside its namespace: interfaces over time, protocols at the ends.
+//! Network counters of a host, read inside its namespace: interfaces over time, protocols at the
+//! ends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -186,7 +187,8 @@ fn interface(
     }
 }
 
-/// MTUs of the interfaces of the namespace that the calling thread is in; none where they cannot be asked for.
+/// MTUs of the interfaces of the namespace that the calling thread is in; none where they cannot be
+/// asked for.
 fn mtus() -> BTreeMap<String, u32> {
     let listed = Netlink::route().and_then(|mut netlink| netlink.interfaces());
     listed.unwrap_or_default().into_iter().map(|one| (one.name, one.mtu)).collect()
@@ -262,8 +264,8 @@ pub(super) fn parse_listed(text: &str) -> Result<Protocols, String> {
     Ok(counters)
 }
 
-/// `/proc/net/stat/nf_conntrack`: a line of names and a line of hexadecimal values for each CPU; `drop` becomes
-/// `Conntrack.drop`. The number of entries is the same in each line, and no counter.
+/// `/proc/net/stat/nf_conntrack`: a line of names and a line of hexadecimal values for each CPU;
+/// `drop` becomes `Conntrack.drop`. The number of entries is the same in each line, and no counter.
 pub(super) fn parse_by_cpu(text: &str) -> Result<Protocols, String> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().ok_or("empty")?.split_ascii_whitespace().collect();

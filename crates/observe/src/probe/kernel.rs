@@ -1,8 +1,8 @@
 //! Counters of BPF programs in the kernel.
 //!
-//! The programs are loaded once in a process, when it says so with [`watch_kernel`], and stay until it ends: loading takes a
-//! tenth of a second and sends interrupts to every CPU, which no run is to see. Their counters only rise, and each run has the
-//! differences.
+//! The programs are loaded once in a process, when it says so with [`watch_kernel`], and stay until
+//! it ends: loading takes a tenth of a second and sends interrupts to every CPU, which no run is to
+//! see. Their counters only rise, and each run has the differences.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -243,7 +243,8 @@ impl KernelProbe {
 
 const SYSTEM_CALLS: &str = "system_calls";
 
-/// Puts system calls into the record, scaled from their windows to all the time, and gives what counting them cost, in seconds.
+/// Puts system calls into the record, scaled from their windows to all the time, and gives what
+/// counting them cost, in seconds.
 fn system_calls(first: &Look, last: &Look, record: &mut KernelActivity) -> Option<f64> {
     let between = || -> Result<SystemCalls, Absent> {
         let risen =

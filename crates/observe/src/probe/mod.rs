@@ -54,7 +54,8 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// Hosts whose network counters are read.
     pub hosts: Vec<Host>,
-    /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both for each sample.
+    /// The CPUs whose distance is looked at, or the reason why none is: it takes some 25 µs of both
+    /// for each sample.
     pub distance: Result<(usize, usize), Absent>,
     /// True to watch the hosts' new TCP connections, of any program.
     pub flows: bool,
@@ -116,7 +117,8 @@ pub(crate) struct Kind {
     open: fn(&Config) -> Result<Box<dyn Probe>, Absent>,
 }
 
-/// All that every run has, in the order in which they look. A further probe is a file with a `KIND`, and a line here.
+/// All that every run has, in the order in which they look. A further probe is a file with a
+/// `KIND`, and a line here.
 const KINDS: [Kind; 14] = [
     kernel::KIND,
     cpu::KIND,

@@ -1,8 +1,8 @@
 //! The functions in which the CPUs are, by samples of the CPU clock.
 //!
-//! Names of a program's functions are asked for at each sample, while the process lives, and waited for at the end: a sample
-//! that waited would hold up all other probes. Those of this process, which lives on, are asked for at the end, so that looking
-//! them up is not among what is measured.
+//! Names of a program's functions are asked for at each sample, while the process lives, and waited
+//! for at the end: a sample that waited would hold up all other probes. Those of this process,
+//! which lives on, are asked for at the end, so that looking them up is not among what is measured.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -51,7 +51,8 @@ impl Profile {
         self.before = added(&samples);
     }
 
-    /// Takes the samples so far, and asks for names of the stacks that are new, of processes that still live.
+    /// Takes the samples so far, and asks for names of the stacks that are new, of processes that
+    /// still live.
     pub(super) fn look(&mut self, kernel: &Kernel) {
         if let Ok(samples) = kernel.samples() {
             self.take(samples);
@@ -73,7 +74,8 @@ impl Profile {
         self.now = samples;
     }
 
-    /// The stacks that were met since the beginning, the most first; `lost` are the samples that found no room, by CPU.
+    /// The stacks that were met since the beginning, the most first; `lost` are the samples that
+    /// found no room, by CPU.
     pub(super) fn finish(self, cpus: &[u32], lost: Option<&Vec<f64>>) -> Vec<StackRecord> {
         let Self { before, now, ask, asked: _, mut answers, own, processes } = self;
         if !own.is_empty() {

@@ -27,7 +27,8 @@ impl Queues {
     }
 }
 
-/// Bytes received, bytes sent and memory held of all connections in the namespace of the calling thread.
+/// Bytes received, bytes sent and memory held of all connections in the namespace of the calling
+/// thread.
 fn all_here() -> Result<[u64; 3], Absent> {
     let mut sum = [0; 3];
     let mut read = |v6| {

@@ -1,4 +1,5 @@
-//! The receive backlog of every CPU, from `/proc/net/softnet_stat` (columns: `net/core/net-procfs.c`).
+//! The receive backlog of every CPU, from `/proc/net/softnet_stat` (columns:
+//! `net/core/net-procfs.c`).
 
 use millstream_record::Kind::{Counter, Trouble};
 use millstream_record::{Column, Key};

@@ -1,5 +1,5 @@
-//! Trouble that the kernel had with memory, from `/proc/vmstat`: pages fetched from a disk, on the wrong node, or not to be had
-//! in one piece.
+//! Trouble that the kernel had with memory, from `/proc/vmstat`: pages fetched from a disk, on the
+//! wrong node, or not to be had in one piece.
 
 use millstream_record::Kind::Trouble;
 use millstream_record::{Column, Key};

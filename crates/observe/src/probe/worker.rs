@@ -1,4 +1,5 @@
-//! The worker processes: CPU time, waits for a CPU, context switches, faults, and the CPUs their threads were on.
+//! The worker processes: CPU time, waits for a CPU, context switches, faults, and the CPUs their
+//! threads were on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,8 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::{Absent, Probe, ProcFile, Turn, limits, rise};
 
-/// All workers; new ones may be added between samples. A worker that ended keeps what was seen last.
+/// All workers; new ones may be added between samples. A worker that ended keeps what was seen
+/// last.
 pub(super) struct Workers {
     tick_s: f64,
     workers: Vec<Worker>,

@@ -1,4 +1,5 @@
-//! Millstream's own engines, as far as they are published: what each does, and what waits in its sockets.
+//! Millstream's own engines, as far as they are published: what each does, and what waits in its
+//! sockets.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

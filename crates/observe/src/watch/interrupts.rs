@@ -1,4 +1,5 @@
-//! Interrupts by source and CPU with the time in their handlers, in the manner of Solaris' `intrstat`.
+//! Interrupts by source and CPU with the time in their handlers, in the manner of Solaris'
+//! `intrstat`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;

@@ -56,7 +56,8 @@ pub struct Choice {
     pub busy_only: bool,
 }
 
-/// A table of an interval. Of what is not measured it has no lines, and [`Moment::absent`] says why.
+/// A table of an interval. Of what is not measured it has no lines, and [`Moment::absent`] says
+/// why.
 pub fn sheet(moment: &Moment, subject: Subject, choice: Choice) -> Sheet {
     match subject {
         Subject::Cpus => cpus(moment, choice),

@@ -19,7 +19,8 @@ struct Data<'a> {
     omitted: &'a [&'a str],
 }
 
-/// Runs without what the experiment says of all of them, and without what these reductions take out.
+/// Runs without what the experiment says of all of them, and without what these reductions take
+/// out.
 struct Reduced<'a> {
     runs: &'a [RunRecord],
     around: &'a Environment,
@@ -39,7 +40,8 @@ impl Serialize for Reduced<'_> {
     }
 }
 
-/// Text that becomes no more than so many bytes; more of it is an error, so that what does not fit is not made to its end.
+/// Text that becomes no more than so many bytes; more of it is an error, so that what does not fit
+/// is not made to its end.
 struct Bounded {
     text: Vec<u8>,
     room: usize,
@@ -86,8 +88,8 @@ const REDUCTIONS: [Reduction; 6] = [
     ("runs[].intervals", |run| run.intervals = Default::default()),
 ];
 
-/// JSON that is safe inside a script element, of so many bytes at most: no `<` in it. Of runs that were not all looked at
-/// there is none.
+/// JSON that is safe inside a script element, of so many bytes at most: no `<` in it. Of runs that
+/// were not all looked at there is none.
 pub(super) fn embedded(
     model: &Model<'_>,
     detailed: &Detailed<'_>,

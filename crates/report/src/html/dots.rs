@@ -36,8 +36,9 @@ fn fit_one_line(case: &Case<'_>, table: &Table) -> bool {
     })
 }
 
-/// The plot, and what is said of points that are left out. The axis starts at zero, so that lengths compare as the numbers
-/// do; the height of a point inside its row is its block. A row has `each` points at most.
+/// The plot, and what is said of points that are left out. The axis starts at zero, so that lengths
+/// compare as the numbers do; the height of a point inside its row is its block. A row has `each`
+/// points at most.
 pub(super) fn plot(case: &Case<'_>, at: usize, each: usize) -> (String, String) {
     let table = &case.tables[at];
     let Table { metric, scale, .. } = table;

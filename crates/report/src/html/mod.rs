@@ -27,7 +27,8 @@ const PAGE: &str = include_str!("page.html");
 /// The style of all pages, those of investigations too.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The whole page. Where it would become too large, everything of which there is much has less room, until it is not.
+/// The whole page. Where it would become too large, everything of which there is much has less
+/// room, until it is not.
 pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -53,7 +54,8 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
     Ok(page)
 }
 
-/// The smallest part of the ordinary room that is tried, and the least that is left for the records.
+/// The smallest part of the ordinary room that is tried, and the least that is left for the
+/// records.
 const LEAST_PART: usize = 64;
 const DATA_BYTES: usize = 100_000;
 /// The text that follows the records in the page.
@@ -140,8 +142,8 @@ fn matrices(model: &Model<'_>, lines: usize) -> (Vec<Matrix>, Vec<usize>) {
     (all, more)
 }
 
-/// The runs of the table: all, or of those that do not count as many as half of it takes, and of the others as many as go
-/// beside them.
+/// The runs of the table: all, or of those that do not count as many as half of it takes, and of
+/// the others as many as go beside them.
 fn listed<'a>(model: &Model<'a>, detailed: &Detailed<'_>, most: usize) -> Vec<&'a RunRecord> {
     let runs: Vec<&RunRecord> = model.runs.iter().filter(|run| detailed.has(run)).collect();
     if runs.len() <= most {

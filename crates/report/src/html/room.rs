@@ -25,7 +25,8 @@ pub(super) struct Room {
     pub(super) lines: usize,
     /// Lines of all tables with a line for each case.
     pub(super) case_lines: usize,
-    /// About the bytes of what there is of every case: plots, tables of results, machine and connections.
+    /// About the bytes of what there is of every case: plots, tables of results, machine and
+    /// connections.
     pub(super) case_bytes: usize,
     /// Steps that the runs over time have.
     pub(super) steps: usize,

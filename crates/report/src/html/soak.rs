@@ -1,5 +1,5 @@
-//! The section of a soak: what its end says, memory and queues as lines over the run, and the engine's two quarters beside
-//! each other.
+//! The section of a soak: what its end says, memory and queues as lines over the run, and the
+//! engine's two quarters beside each other.
 
 use millstream_diagnose::units::{Scale, significant};
 use serde::Serialize;
@@ -69,7 +69,8 @@ fn drawn(line: &Line, most: f64, name: &str) -> String {
     let (mut path, mut is_open) = (String::new(), false);
     for (at, some) in line.series.chunks(each).enumerate() {
         let Some(&value) = some.iter().flatten().max() else {
-            // Between two answers of an engine there are steps without one: no gap, unless it is long.
+            // Between two answers of an engine there are steps without one: no gap, unless it is
+            // long.
             is_open &= each == 1;
             continue;
         };

@@ -20,7 +20,8 @@ pub(super) fn facts(model: &Model<'_>) -> Vec<(String, Vec<(String, String)>)> {
     groups.into_iter().map(|(group, facts)| (group.to_owned(), facts)).collect()
 }
 
-/// Facts that changed from the start of the experiment to some run: name, at the start, then, number of runs.
+/// Facts that changed from the start of the experiment to some run: name, at the start, then,
+/// number of runs.
 pub(super) fn changed(
     model: &Model<'_>,
     detailed: &Detailed<'_>,

@@ -9,7 +9,8 @@ pub(super) fn n(value: f64) -> String {
     format!("{}", if rounded == 0.0 { 0.0 } else { rounded })
 }
 
-/// About `wanted` round numbers from 0 to at least `largest`: steps of 1, 2, 2.5 or 5 times a power of ten.
+/// About `wanted` round numbers from 0 to at least `largest`: steps of 1, 2, 2.5 or 5 times a power
+/// of ten.
 pub(super) fn ticks(largest: f64, wanted: usize) -> Vec<f64> {
     if !largest.is_finite() || largest <= 0.0 {
         return vec![0.0, 1.0];

@@ -6,7 +6,8 @@ use millstream_record::for_tables;
 
 use super::*;
 
-/// So many runs of one configuration on two stacks, each of another throughput and with its own records.
+/// So many runs of one configuration on two stacks, each of another throughput and with its own
+/// records.
 fn many(count: u32) -> (ExperimentRecord, Vec<RunRecord>) {
     let (mut experiment, few) = fixture::experiment();
     let of_kind = |run: &&RunRecord| run.workload == "tcp_stream" && run.validity.valid;
@@ -166,7 +167,8 @@ fn text_of_runs_that_are_read_in_part_is_that_of_all_they_have() {
     }
 }
 
-/// A page is the same whether all runs were read in full, or those alone that it looks at one by one.
+/// A page is the same whether all runs were read in full, or those alone that it looks at one by
+/// one.
 #[test]
 fn a_page_looks_at_no_more_of_a_run_than_was_read() {
     let (experiment, runs) = many(1_500);

@@ -21,7 +21,8 @@ pub enum Router {
     Kernel,
     /// A stack in a process there, which has the router's addresses.
     Stack,
-    /// A loop that has no address and changes no packet: each host takes the other's network for its own.
+    /// A loop that has no address and changes no packet: each host takes the other's network for
+    /// its own.
     Bare,
 }
 
@@ -44,8 +45,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Has what the two hosts send over veth pairs carry whole checksums, for a router that takes frames without what
-    /// the kernel keeps beside them.
+    /// Has what the two hosts send over veth pairs carry whole checksums, for a router that takes
+    /// frames without what the kernel keeps beside them.
     pub fn sum_checksums(&self) -> Result<(), Error> {
         for (host, name) in [(&self.near, NEAR_INTERFACE), (&self.far, FAR_INTERFACE)] {
             host.run(move || set_features(name, OFFLOAD_FEATURES, false))
@@ -73,8 +74,8 @@ impl Hosts {
     }
 }
 
-/// Has the kernel of a router carry on what comes from the near host on other CPUs than `near_cpu` (RPS), where its
-/// sender works, for as long as what is given back lives.
+/// Has the kernel of a router carry on what comes from the near host on other CPUs than `near_cpu`
+/// (RPS), where its sender works, for as long as what is given back lives.
 pub fn steer_from(router: &Namespace, near_cpu: usize) -> Result<ReceiveSteering, Error> {
     // Which CPU is left out is that of the thread that asks.
     let ask = move || -> Result<ReceiveSteering, String> {
@@ -89,8 +90,8 @@ pub fn steer_from(router: &Namespace, near_cpu: usize) -> Result<ReceiveSteering
     asked.unwrap_or_else(|_| Err("a thread panicked".to_owned())).map_err(Error::Worker)
 }
 
-/// Routes of both versions of IP from `host` to the network of `to`, by way of `gateway` or, where nobody is that,
-/// straight.
+/// Routes of both versions of IP from `host` to the network of `to`, by way of `gateway` or, where
+/// nobody is that, straight.
 fn lead(
     host: &Namespace,
     name: &'static str,
@@ -127,7 +128,8 @@ fn forwarding() -> std::io::Result<()> {
     }
 }
 
-/// Has the kernel of the calling thread's namespace say nothing of itself: the interfaces are another's.
+/// Has the kernel of the calling thread's namespace say nothing of itself: the interfaces are
+/// another's.
 fn speechless() {
     let _ = fs::write("/proc/sys/net/ipv4/ip_forward", "0");
     for name in ["all", IN_INTERFACE, OUT_INTERFACE] {

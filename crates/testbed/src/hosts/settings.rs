@@ -1,5 +1,6 @@
-//! The kernel's settings of TCP in the hosts: those of the namespace in which the program was started, so that what a
-//! user has set is what is measured. A new namespace has the settings of the machine's first one, which may be others.
+//! The kernel's settings of TCP in the hosts: those of the namespace in which the program was
+//! started, so that what a user has set is what is measured. A new namespace has the settings of
+//! the machine's first one, which may be others.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -148,8 +148,9 @@ fn without_faults<L: Link>(end: &Fault<L>) -> LinkStats {
     stats
 }
 
-/// Sleeps until a packet arrives at one of two links, or is due there, `wake` is readable, or `most` has passed from
-/// `now` on. The flag of a link says that packets from it wait, because the other link has no room.
+/// Sleeps until a packet arrives at one of two links, or is due there, `wake` is readable, or
+/// `most` has passed from `now` on. The flag of a link says that packets from it wait, because the
+/// other link has no room.
 pub fn sleep(
     ends: [(&mut dyn Sleeper, bool); 2],
     pool: &Pool,

@@ -13,7 +13,8 @@ use millstream_record::error::Error;
 
 use super::{Bridge, Way};
 
-/// The thread that forwards between two links. Dropping it ends the thread, and with it the devices.
+/// The thread that forwards between two links. Dropping it ends the thread, and with it the
+/// devices.
 pub struct Forwarder {
     stopping: Arc<AtomicBool>,
     /// Closing it wakes the thread.

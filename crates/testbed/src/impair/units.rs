@@ -70,7 +70,8 @@ pub fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("'{text}' is not a size; write 256KB, 1MB, 512KiB"))
 }
 
-/// A number of packets, at least one: `100packets`, `1packet`. None: it is written as something else.
+/// A number of packets, at least one: `100packets`, `1packet`. None: it is written as something
+/// else.
 pub fn packets(text: &str) -> Option<usize> {
     scaled(text, &[("packet", 1.0), ("packets", 1.0)])
         .filter(|packets| packets.fract() == 0.0 && (1.0..=1e9).contains(packets))
