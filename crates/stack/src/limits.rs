@@ -12,14 +12,15 @@ use crate::tuning::Tuning;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// TCP connections; unfinished handshakes, TIME-WAIT once the application has closed, and those
-    /// that are over and not closed yet (up to an eighth as many beside them) do not count. A new
-    /// one takes the place of one that does nothing: an orphan that has nothing to deliver or takes
-    /// too long for it, one that has exchanged nothing, or one of a source with more than its share
-    /// (a sixteenth of all), idle ones first. Of these in a sample first those of the source with
-    /// most beyond its share, then the one that stood still for longest. To a source with more than
-    /// its share only orphans give way, and what exchanged nothing of sources with as much. Who had
-    /// it is told [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused
+    /// TCP connections. Unfinished handshakes, TIME-WAIT once the application has closed, and
+    /// connections that are over and not closed yet (up to an eighth as many beside them) do not
+    /// count. A new connection takes the place of one that does nothing: an orphan that has nothing
+    /// to deliver or takes too long for it, one that has exchanged nothing, or one of a source with
+    /// more than its share (a sixteenth of all), idle ones first. Of these, in a sample, those of
+    /// the source with most beyond its share go first, then the one that stood still for longest. A
+    /// new connection of a source with more than its share displaces only orphans, and connections
+    /// that exchanged nothing, of sources with as many. The application of the displaced one gets
+    /// [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused
     /// ([`crate::Error::Limit`]), and a SYN, or the last step of a handshake, is dropped and
     /// counted.
     pub connections: usize,
@@ -28,10 +29,10 @@ pub struct Limits {
     /// ([`crate::DropReason::SourceLimit`]).
     pub connections_per_source: usize,
     /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans).
-    /// One of a sample gives way that has nothing to deliver, or has not got on for a second, or
-    /// would take longer than 32 seconds for what it holds, of the source with most; it is counted.
-    /// The 32 seconds shrink as there are more, to nothing at twice the limit, beyond which none
-    /// stays.
+    /// Beyond the limit one of a sample gives way: one that has nothing to deliver, or has not got
+    /// on for a second, or would take longer than 32 seconds for the data it holds; first one of
+    /// the source with most. It is counted. The 32 seconds shrink as there are more, to nothing at
+    /// twice the limit: so no more than that stay.
     pub orphans: usize,
     /// Listeners. A further `listen` is refused.
     pub listeners: usize,
@@ -51,20 +52,24 @@ pub struct Limits {
     pub syn_queue: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,
-    /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
+    /// Bytes of memory that a UDP or ICMP socket's receive queue may hold. A further datagram is
+    /// dropped and counted.
     pub datagram_queue_bytes: usize,
-    /// Memory that the receive queues of all UDP and ICMP sockets hold together. One of them holds a quarter at most of
-    /// what is left, or 16 KiB. What happens beyond is the same.
+    /// Bytes of memory that the receive queues of all UDP and ICMP sockets hold together. One of
+    /// them holds a quarter at most of what is left, or 16 KiB. A further datagram is dropped and
+    /// counted.
     pub datagrams_bytes: usize,
-    /// Memory that fragments of datagrams that are not whole hold, in bytes, what stands around them included; a quarter
-    /// of it for those of one source: an IPv4 address, an IPv6 network of 64 bits. The oldest datagram gives way,
-    /// counted. 0 keeps no fragment.
+    /// Bytes of memory that fragments of incomplete datagrams hold, their bookkeeping included; a
+    /// quarter of it for those of one source: an IPv4 address, an IPv6 network of 64 bits. Beyond
+    /// it a datagram gives way, of two drawn by chance the one with fewer fragments; it is counted.
+    /// 0 keeps no fragment.
     pub fragments_bytes: usize,
-    /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
-    /// what TCP connections received, out of order or not, and what they have to send, datagrams and fragments, and what
-    /// waits for neighbours, an eighth of it at most. Where it becomes short each has a share, and those who do nothing
-    /// give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the default: as much as the pool has; what
-    /// others take of the pool counts in any case.
+    /// Bytes of memory that all queues of the engine hold at most
+    /// ([`Packet::held_bytes`](millstream_packet::Packet)): data that TCP connections received, out
+    /// of order or not, data that they have to send, datagrams and fragments, and packets that wait
+    /// for neighbours, an eighth of it at most. When memory becomes short each has a share, and
+    /// idle ones give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the default:
+    /// as much as the pool has. Memory that others take of the pool counts in any case.
     pub memory_bytes: usize,
     /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
     /// oldest gives way, counted.
@@ -129,7 +134,7 @@ setters! {
 }
 
 impl Limits {
-    /// With other values of what only tests and measurements change.
+    /// Sets numbers that only tests and measurements change.
     #[doc(hidden)]
     #[must_use]
     pub fn tune(mut self, change: impl FnOnce(&mut Tuning)) -> Self {
@@ -142,7 +147,7 @@ impl Limits {
         self.connections + self.connections / 8 + 8
     }
 
-    /// Refuses those with which a connection would stand still.
+    /// Refuses limits with which a connection would stand still.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let least = [
             (self.tuning.transmit_turn_bytes, "Tuning::transmit_turn_bytes is 1 at least"),

@@ -1,11 +1,12 @@
 //! Run to completion: the application's thread is the engine's thread.
 //!
-//! A blocking call takes turns of the engine until it can be answered, and sleeps with it when there is
-//! nothing to do; no other thread is involved, and nothing happens between calls. Several sockets are
-//! served from one thread by [`Stack::wait`], bulk of many with one copy by [`Stack::wait_read`]. Names and error kinds
-//! are those of `std::net`. A call that would wait where links have failed, or were removed, and none leads to the
-//! socket's peer any more (for a listener: none is left) fails with [`NetworkDown`](io::ErrorKind::NetworkDown), as
-//! nobody can add one meanwhile; what it is of stays as it is.
+//! A blocking call takes turns of the engine until it can be answered, and sleeps with it when
+//! there is nothing to do; no other thread is involved, and nothing happens between calls. Several
+//! sockets are served from one thread by [`Stack::wait`], bulk of many with one copy by
+//! [`Stack::wait_read`]. Names and error kinds are those of `std::net`. Where links have failed, or
+//! were removed, and none leads to the socket's peer any more (for a listener: none is left), a
+//! call that would wait fails with [`NetworkDown`](io::ErrorKind::NetworkDown), as nobody can add a
+//! link meanwhile; its socket stays as it is.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
@@ -66,12 +67,12 @@ impl std::fmt::Debug for Stack {
 /// State that all handles of one engine share.
 struct Shared {
     engine: RefCell<Engine>,
-    /// Sockets of which the handle was dropped while somebody had the engine.
+    /// Sockets whose handle was dropped while the engine was borrowed.
     dropped: RefCell<Vec<SocketId>>,
 }
 
 impl Drop for Shared {
-    /// The last of all handles goes: what was written is seen through to its peers.
+    /// Delivers written data to its peers when the last of all handles goes.
     fn drop(&mut self) {
         let engine = self.engine.get_mut();
         self.dropped.get_mut().drain(..).for_each(|id| engine.close(id));
@@ -84,18 +85,18 @@ impl Drop for Shared {
 }
 
 impl Stack {
-    /// Takes an engine with its links. When the last clone and the last socket are gone, what was written is seen
-    /// through to its peers, as [`deliver`](Self::deliver) does without a time; connections that are not at their end
-    /// then are reset.
+    /// Takes an engine with its links. When the last clone and the last socket are gone, written
+    /// data is still delivered, as [`deliver`](Self::deliver) does without a time; connections that
+    /// are not at their end then are reset.
     pub fn new(engine: Engine) -> Self {
         let (engine, dropped) = (RefCell::new(engine), RefCell::default());
         Self { shared: Rc::new(Shared { engine, dropped }) }
     }
 
-    /// The engine itself.
+    /// Borrows the engine.
     ///
     /// # Panics
-    /// When a former answer of this method is still held.
+    /// When a former result of this method is still held.
     pub fn engine(&self) -> RefMut<'_, Engine> {
         let mut engine = self.shared.engine.borrow_mut();
         self.close_dropped(&mut engine);
@@ -121,14 +122,14 @@ impl Stack {
         engine.flush();
     }
 
-    /// Waits until all that was written has been acknowledged, and the ends of sides that were shut down or closed: for
-    /// `linger` at most; without that for as long as a peer acknowledges something every five seconds. Answers what was
-    /// not. What is open stays open.
+    /// Waits until all written data is acknowledged, and the ends of sides that were shut down or
+    /// closed: for `linger` at most; without that for as long as a peer acknowledges something
+    /// every five seconds. Returns the data that was not acknowledged. Open connections stay open.
     pub fn deliver(&self, linger: Option<Duration>) -> io::Result<Undelivered> {
         self.engine().deliver(linger)
     }
 
-    /// One turn; sleeps, at most `max_sleep`, when there was nothing to do.
+    /// Takes one turn; sleeps, at most `max_sleep`, when there was nothing to do.
     pub fn run_once(&self, max_sleep: Option<Duration>) -> io::Result<Turn> {
         self.engine().run_once(max_sleep)
     }
@@ -140,10 +141,11 @@ impl Stack {
         self.wait_for(timeout, events, None)
     }
 
-    /// As [`Stack::wait`], and reads: while bulk comes, the link puts the data of streams that have
-    /// [`TcpStream::set_wait_read`] on straight into `memory`, and what was taken there is added to `received`: for
-    /// each stream in order, and before all that a read of it gives from now on. One copy less than a read after
-    /// an event, however many streams there are.
+    /// Waits as [`Stack::wait`] does, and reads: while bulk comes, the link puts the data of
+    /// streams that have [`TcpStream::set_wait_read`] on straight into `memory`. The pieces are
+    /// added to `received`: for each stream in order, and before all data that a read of it returns
+    /// from now on. That is one copy less than a read after an event, however many streams there
+    /// are.
     ///
     /// All else (small packets, data out of order or of other streams, ends and errors, and data
     /// behind others that were not read yet) is told by `events` as ever. One call takes at most as
@@ -230,9 +232,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Brings connections that were closed to their end before the program ends: takes turns until none
-    /// has anything left to send or to wait for (TIME-WAIT aside), `patience` at most, and resets those
-    /// that are left then, among them all that the application still holds. True when none was left.
+    /// Brings closed connections to their end before the program ends: takes turns until none has
+    /// anything left to send or to wait for (TIME-WAIT aside), `patience` at most. Then it resets
+    /// those that are left, among them all that the application still holds. Returns true when none
+    /// was left.
     pub fn finish(&self, patience: Duration) -> io::Result<bool> {
         let mut engine = self.engine();
         let until = engine.refresh_time() + patience;

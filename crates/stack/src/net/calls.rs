@@ -13,13 +13,13 @@ use super::worker::Worker;
 use crate::{Error, SocketId, TcpSocketOptions};
 
 impl TcpStream {
-    /// Sends small segments at once.
+    /// Turns Nagle's rule off or on: without it small segments are sent at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_nodelay(nodelay))??)
     }
 
-    /// The options as they are; see also [`TcpStream::set_options`].
+    /// Returns the options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.tcp(id).options())??)
@@ -31,14 +31,14 @@ impl TcpStream {
         Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_options(&options))??)
     }
 
-    /// Acknowledges what waits at once, and the next segments as they come.
+    /// Acknowledges data at once if its ACK waits, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.tcp(id).quick_ack())??)
     }
 
-    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
-    /// none was announced, or it was read.
+    /// Returns the bytes to read up to the end of the peer's urgent data, which lie in the stream
+    /// like all others; `None` if none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         let id = self.inner.id;
         let mark = self.door().ask(move |worker| worker.engine.tcp(id).urgent_end())??;
@@ -46,9 +46,9 @@ impl TcpStream {
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
 
-    /// Writes behind what was written before, and announces as urgent what was taken (RFC 6093: not for new
-    /// applications). Does not wait for room: [`WouldBlock`](io::ErrorKind::WouldBlock) where the connection has not
-    /// taken all that was written before.
+    /// Appends data and announces the bytes that were taken as urgent (RFC 6093: not for new
+    /// applications). Does not wait for room: fails with [`WouldBlock`](io::ErrorKind::WouldBlock)
+    /// while the connection has not taken all that was written before.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         if self.shared().has(WRITE_END) {
             return Err(self.refusal().into());
@@ -58,8 +58,8 @@ impl TcpStream {
         Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
-    /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told
-    /// that it was aborted.
+    /// Closes with a reset; written data that is not acknowledged is lost. Other handles of the
+    /// connection are told that it was aborted.
     pub fn abort(self) {
         let id = self.inner.id;
         if let Err(Error::EngineThread) = self.door().ask(move |worker| worker.abort(id)) {
@@ -81,7 +81,7 @@ impl TcpStream {
 }
 
 impl Worker {
-    /// Behind all that waits in the ring.
+    /// Writes urgent data behind all that waits in the ring.
     fn write_urgent(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         let stream = by_id(&mut self.streams, id).ok_or(Error::NoSuchSocket)?;
         stream.carry_out(&mut self.engine);
@@ -91,7 +91,7 @@ impl Worker {
         self.engine.tcp(id).write_urgent(data)
     }
 
-    /// Nothing of what waits in the ring is sent.
+    /// Aborts the connection; nothing that waits in the ring is sent.
     pub(super) fn abort(&mut self, id: SocketId) {
         let Some(stream) = by_id(&mut self.streams, id) else { return };
         stream.fail(Error::ConnectionAborted);

@@ -1,8 +1,9 @@
 //! The engine in a thread of its own, the application in its threads.
 //!
-//! Every socket has a ring of packets each reach, with one side in the application and one in the engine.
-//! Data never passes a lock that both can hold. Who sleeps is woken once: when an empty ring gets its first packet, or
-//! a full one is half empty. Names and error kinds are those of `std::net`; all handles are `Send` and `Sync`.
+//! Every socket has a ring of packets for each direction, with one end in the application and one
+//! in the engine. Data never passes a lock that both can hold. A sleeping thread is woken once:
+//! when an empty ring gets its first packet, or when a full one is half empty. Names and error
+//! kinds are those of `std::net`; all handles are `Send` and `Sync`.
 //!
 //! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
 
@@ -58,7 +59,8 @@ pub struct Placement {
     /// The longest time for which unsent data is still delivered to its peers when the engine ends
     /// ([`Stack::shutdown`]).
     pub linger: Option<Duration>,
-    /// Under which name other processes see the engine, in place of what it was made with ([`LiveConfig`]).
+    /// The name and place of the counters that other processes read, instead of the engine's own
+    /// ([`LiveConfig`]).
     pub live: Option<LiveConfig>,
 }
 
@@ -157,7 +159,7 @@ impl Door {
         std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has the engine's thread answer a question.
+    /// Runs a question in the engine's thread and waits for the answer.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Worker) -> T + Send + 'static,
@@ -248,23 +250,27 @@ impl Stack {
         Ok(Self { handle: Arc::new(Handle { door, thread, undelivered }) })
     }
 
-    /// Ends the engine: open connections are closed, those that nobody accepted reset. What was written is seen through
-    /// to its peers, for [`Placement::linger`] at most; where that is not set, for as long as one of them acknowledges
-    /// something every five seconds. Then peers get half a second to end their sides, and datagrams to leave;
-    /// connections that are not at their end after that are reset, and the thread is joined. Answers what was not
-    /// delivered. (Inside of [`with_engine`](Self::with_engine) the thread ends by itself, and nothing is answered.)
-    /// The same happens when the last clone and the last socket are gone.
+    /// Ends the engine: open connections are closed, and those that nobody accepted are reset.
+    /// Written data is still delivered to its peers, for [`Placement::linger`] at most; where that
+    /// is not set, for as long as one of them acknowledges something every five seconds. Then peers
+    /// get half a second to end their sides, and datagrams to leave; connections that are not at
+    /// their end after that are reset, and the thread is joined. Returns the data that was not
+    /// delivered. (Inside of [`with_engine`](Self::with_engine) the thread ends by itself, and the
+    /// result is empty.) The same happens when the last clone and the last socket are gone.
     ///
-    /// Afterwards what had come as far as a stream's ring can still be read: up to 2 MiB. A stream that was open tells
-    /// `BrokenPipe` once, by the first call that meets it, as it tells of all that ends a connection: after that reads
-    /// say the end (0), and writes `BrokenPipe`. One that had ended before goes on saying so. Listeners, UDP sockets and
-    /// calls that ask the engine fail with `BrokenPipe`. The same holds when the engine's thread ends by a panic.
+    /// Afterwards data that had reached a stream's ring can still be read: up to 2 MiB. The first
+    /// call on a stream that was open fails with `BrokenPipe`, as the first call after any end of a
+    /// connection reports it. From then on reads return the end (0), and writes fail with
+    /// `BrokenPipe`. A stream that had ended before behaves as before. Listeners, UDP sockets and
+    /// calls that ask the engine fail with `BrokenPipe`. The same holds when the engine's thread
+    /// ends by a panic.
     pub fn shutdown(&self) -> Undelivered {
         self.handle.stop()
     }
 
-    /// As [`shutdown`](Self::shutdown), and what was written is seen through for `linger` at most. It counts from the
-    /// beginning of the end also where another thread waits for that.
+    /// Ends the engine as [`shutdown`](Self::shutdown) does, but delivers written data for `linger`
+    /// at most. The time counts from the beginning of the end, also if another thread waits for
+    /// that already.
     pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
         self.handle.door.set_linger(linger);
         self.handle.stop()
@@ -275,17 +281,20 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.stats().clone())?)
     }
 
-    /// How often the application's threads told the engine's of news, and woke it.
+    /// Returns how often the application's threads told the engine's of news, and how often they
+    /// woke it.
     pub fn wakes(&self) -> WakeStats {
         self.handle.door.waker.stats()
     }
 
-    /// The wake-up time of CPUs that was asked for and what is in force now ([`Inspect::idle_latency`](crate::Inspect::idle_latency)).
+    /// Returns the wake-up time of CPUs that was asked for, and the one in force now
+    /// ([`Inspect::idle_latency`](crate::Inspect::idle_latency)).
     pub fn idle_latency(&self) -> io::Result<Option<IdleLatencyState>> {
         Ok(self.handle.door.ask(|worker| worker.engine.inspect().idle_latency())?)
     }
 
-    /// The engine's links: what they counted, whether their interfaces are up, and why one is not used any more.
+    /// Returns the engine's links: their counters, the state of their interfaces, and why one is
+    /// not used any more.
     pub fn links(&self) -> io::Result<Vec<LinkInfo>> {
         Ok(self.handle.door.ask(|worker| worker.engine.inspect().links().collect())?)
     }
@@ -295,11 +304,12 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.inspect().sockets().collect())?)
     }
 
-    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile, and inside of it
-    /// nothing waits for an engine, this one or another: the calls of a stack, of its sockets and of pollers that would
-    /// have to wait fail with [`Deadlock`](io::ErrorKind::Deadlock). Two engines that ask each other would wait for
-    /// ever. What they are for is done with the `Engine` that `call` is given, or by another thread. Those that need
-    /// not wait do what they always do: reads of what has come, writes that have room, whatever is non-blocking.
+    /// Runs `call` on the engine, in its thread, between turns. The engine does nothing else
+    /// meanwhile. Inside of `call` no call may wait for an engine, this one or another: calls of a
+    /// stack, of its sockets and of pollers that would have to wait fail with
+    /// [`Deadlock`](io::ErrorKind::Deadlock), as two engines that ask each other would wait for
+    /// ever. Use the `Engine` that `call` is given, or another thread. Calls that need not wait
+    /// work as ever: reads of data that has come, writes that have room, all non-blocking calls.
     pub fn with_engine<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Engine) -> T + Send + 'static,

@@ -1,12 +1,13 @@
-//! One side of a socket: what one thread at a time has in its hands, and none while it sleeps.
+//! One side of a socket: state that one thread at a time uses, and none while it sleeps.
 //!
 //! ```text
 //!   lock      for the moment of an attempt; nobody sleeps with it
-//!   watch     one of those that sleep, whom the engine wakes (`waiter`)
-//!   queue     the others: woken one after the other by who leaves while nobody keeps watch
+//!   watch     the one sleeping thread that the engine wakes (`waiter`)
+//!   queue     the others: a thread that leaves wakes one, unless somebody keeps watch
 //! ```
-//! The engine knows of the watch alone, and rings it once an edge, however many wait. While somebody is in the queue,
-//! one keeps watch, or is awake and on its way to the lock; whoever leaves sees to it.
+//! The engine knows of the watch alone, and rings it once an edge, however many wait. While a
+//! thread is in the queue, another keeps watch, or is awake and on its way to the lock; a thread
+//! that leaves ensures that.
 
 #[cfg(all(loom, test))]
 use loom::sync::{
@@ -45,14 +46,14 @@ struct Turn<T> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tried<R> {
     Done(R),
-    /// There is nothing to be had, or no room.
+    /// There is nothing to take, or no room.
     Blocked,
     /// It could go on, but lets waiting threads go first. It has made some progress.
     GivesWay,
 }
 
 impl<R> Tried<R> {
-    /// Done, or blocked.
+    /// Returns `Done` for a result, and `Blocked` for none.
     pub fn of(result: Option<R>) -> Self {
         result.map_or(Self::Blocked, Self::Done)
     }
@@ -67,7 +68,7 @@ impl<T> Side<T> {
         Self { turn, queue: Condvar::new(), others: AtomicU32::new(0) }
     }
 
-    /// Does what takes no waiting.
+    /// Runs a call that does not wait.
     pub fn with<R>(&self, call: impl FnOnce(&mut T) -> R) -> R {
         let mut turn = self.lock();
         let result = call(&mut turn.value);
@@ -81,8 +82,9 @@ impl<T> Side<T> {
         self.others.load(Ordering::Relaxed) != 0
     }
 
-    /// Attempts until it is done. Between attempts it sleeps until `is_ready`, of which a change rings `waiter`, or
-    /// until the moment that `deadline` finds when it first has to wait; then this is `WouldBlock`.
+    /// Attempts until it is done. Between attempts it sleeps until `is_ready`, a change of which
+    /// rings `waiter`. It fails with `WouldBlock` at the moment that `deadline` returns, which is
+    /// called when it first has to wait.
     #[inline]
     pub fn run<R>(
         &self,
@@ -146,7 +148,7 @@ impl<T> Side<T> {
         }
     }
 
-    /// Sleeps until the engine rings and something is ready. False when the time is over.
+    /// Sleeps until the engine rings and something is ready. Returns false when the time is over.
     fn keep_watch<'a>(
         &'a self,
         mut turn: Held<'a, T>,
@@ -167,7 +169,7 @@ impl<T> Side<T> {
         (turn, is_in_time)
     }
 
-    /// Sleeps until somebody leaves. False when the time is over.
+    /// Sleeps until another thread leaves. Returns false when the time is over.
     fn stand_in_queue<'a>(
         &'a self,
         mut turn: Held<'a, T>,
@@ -295,7 +297,7 @@ mod loom_tests {
         thread::spawn(move || call(&socket))
     }
 
-    /// Two wait for two things. One that waits for ever is a deadlock, which loom reports.
+    /// Two threads wait for two things. One that waits for ever is a deadlock, which loom reports.
     #[test]
     fn each_of_those_who_wait_gets_something() {
         model(|socket| {
@@ -308,7 +310,7 @@ mod loom_tests {
         });
     }
 
-    /// Whoever leaves hands over what it was to see to. What comes is as much as both want.
+    /// A thread that leaves hands over its duty. As much comes as both want.
     #[test]
     fn who_gives_up_leaves_nobody_asleep() {
         for is_nonblocking in [false, true] {

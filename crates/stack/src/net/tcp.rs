@@ -22,16 +22,18 @@ use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
-/// A TCP connection. One thread may read while another writes, and several may do either: each waits by itself and no
-/// longer than it may, whatever the others wait for. What one write takes lies together, but for one that has to wait
-/// for room or takes more than 512 KiB: between its parts those of others may come, as with the kernel's sockets.
-/// Dropping it, and all that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in order,
-/// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`; so does the end
-/// of the engine ([`Stack::shutdown`]).
+/// A TCP connection. One thread may read while another writes, and several may do either: each
+/// waits by itself and no longer than it may, whatever the others wait for. The bytes of one write
+/// lie together, unless it has to wait for room or has more than 512 KiB: between its parts those
+/// of other writes may come, as with the kernel's sockets. Dropping the stream, and all that
+/// [`TcpStream::try_clone`] made of it, closes it in order. If it does not end in order, the next
+/// call reports the error; after that reads return the end and writes fail with `BrokenPipe`. The
+/// end of the engine counts as such an error ([`Stack::shutdown`]).
 ///
-/// Where links have failed, or were removed, and none leads to the peer any more, a read that has to wait, and a write,
-/// fails with [`NetworkDown`](io::ErrorKind::NetworkDown), once each, also one that waits already. That ends nothing:
-/// the connection goes on when a link leads there again, or times out.
+/// Where links have failed, or were removed, and none leads to the peer any more, a read that has
+/// to wait and a write each fail once with [`NetworkDown`](io::ErrorKind::NetworkDown), also one
+/// that waits already. The connection does not end by that: it goes on when a link leads there
+/// again, or times out.
 pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }
@@ -92,7 +94,8 @@ impl Reading {
         Ok(Some(packet))
     }
 
-    /// Copies what has come, as far as it fits and the limit of the ring goes, and leaves it.
+    /// Copies data to `buffer` and leaves it to be read: as much as fits, and as the limit of the
+    /// ring allows.
     fn peek(&mut self, buffer: &mut [u8]) -> usize {
         let Some(mut next) = self.current.take() else { return 0 };
         while next.len() < buffer.len() && (next.held_alone_bytes() as u64) < RX_RING_BYTES {
@@ -104,7 +107,7 @@ impl Reading {
         len
     }
 
-    /// Copies what has come, as far as it fits, or one packet of it where other threads want to read.
+    /// Copies data to `buffer`: as much as fits, or one packet of it if other threads want to read.
     fn copy_to(&mut self, buffer: &mut [u8], side: &Side<Self>) -> usize {
         let mut read = 0;
         while read < buffer.len() {
@@ -142,8 +145,8 @@ impl TcpStream {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Another handle of the same connection, as a duplicated file descriptor is one: what either reads, writes, ends
-    /// or sets is that of both.
+    /// Returns another handle of the same connection, like a duplicated file descriptor: reads,
+    /// writes, ends and settings of either hold for both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
@@ -200,13 +203,14 @@ impl TcpStream {
         &self.inner.handle.door
     }
 
-    /// Why the connection ended, if not in order and no other call has told yet.
+    /// Takes the reason why the connection ended, if it was not in order and no other call has
+    /// reported it.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
-    /// Does something with what has come, which [`Reading::current`] has, once something has. At the end there is
-    /// nothing.
+    /// Waits for data, then runs `take`, for which [`Reading::current`] has it. Returns the default
+    /// value at the orderly end.
     #[inline]
     fn receive<R: Default>(
         &self,
@@ -241,7 +245,7 @@ impl TcpStream {
         Ok(taken)
     }
 
-    /// It has to wait, unless it is to be told that no link leads to the peer.
+    /// Fails once with `NetworkDown` if no link leads to the peer; otherwise the call has to wait.
     #[cold]
     fn blocked<R>(&self, side: u32) -> Tried<io::Result<R>> {
         Tried::of(self.inner.shared.take_cut(side).map(|error| Err(error.into())))
@@ -260,17 +264,18 @@ impl TcpStream {
         self.inner.read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
+    /// Returns the next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
         let packet = self.receive(|rx| Ok(rx.take_packet(max, self.door())?))?;
         self.count_read(packet.as_ref().map_or(0, Packet::len));
         Ok(packet)
     }
 
-    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read
-    /// does while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came
-    /// behind them, up to 2 MiB, of bytes or of memory held: the rest stays in the connection, where it counts against
-    /// the receive window.
+    /// Copies the next bytes into `buffer` and leaves them to be read: as much as has come and
+    /// fits. It waits as a read does while nothing has come, and returns 0 at the orderly end.
+    /// Called again, it shows the same bytes and those that came behind them, up to 2 MiB, of bytes
+    /// or of memory held: the rest stays in the connection, where it counts against the receive
+    /// window.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -321,8 +326,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Goes on with a write that has `written` so much, as far as there is room; until it has filled a ring, if others
-    /// wait.
+    /// Goes on with a write that has `written` so many bytes, as far as there is room; if others
+    /// wait, until it has filled a ring.
     fn write_some(
         &self,
         tx: &mut Giver<Packet>,
@@ -374,8 +379,9 @@ impl TcpStream {
         Tried::Done(Ok(()))
     }
 
-    /// A copy of `chunk`; where there are frames for less, and little is of use, of a half, a quarter, or one frame of
-    /// its start. While something is left to be sent it is of none: more frames will come.
+    /// Returns a copy of `chunk`. If there are frames for less only, and a little is of use, it
+    /// copies a half, a quarter, or one frame of its start. A little is of no use while something
+    /// is left to be sent: more frames will come.
     #[inline]
     fn copy_of(&self, mut chunk: &[u8], bulk: usize, little_is_of_use: bool) -> Option<Packet> {
         loop {
@@ -387,9 +393,10 @@ impl TcpStream {
         }
     }
 
-    /// Sends a packet's bytes without copying them; waits for room, and while a write waits for frames, unless the
-    /// stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It
-    /// must come from [`Stack::pool`]'s pool or another that outlives the engine.
+    /// Sends a packet's bytes without copying them. It waits for room, and while a write waits for
+    /// frames, unless the stream is non-blocking. On an error the packet is lost;
+    /// [`TcpStream::try_write_packet`] gives it back. The packet must come from [`Stack::pool`]'s
+    /// pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut packet = Some(packet);
         self.send(|tx| match (self.has_room(tx), &mut packet) {
@@ -414,14 +421,16 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best ([`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes)), as the engine found when it last
-    /// took something to be sent; 0 where frames are as good, and until then.
+    /// Returns the bytes that a block of a packet holds best
+    /// ([`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes)), as the engine found when it last
+    /// took data to send; 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
         self.inner.shared.bulk_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends one direction or both, for calls that wait now, too. Writes fail with `BrokenPipe` from then on; reads say
-    /// the end once all that has come is read. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both, also for calls that wait now. Writes fail with `BrokenPipe` from
+    /// then on; reads return the end once all received data is read. Ending the reading side alone
+    /// does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let ends = match how {
             Shutdown::Read => READ_SHUT,
@@ -469,7 +478,8 @@ impl TcpStream {
         Ok(self.inner.timeouts.write.get())
     }
 
-    /// How often the engine told this stream's readers and writers of news, and woke them.
+    /// Returns how often the engine told this stream's readers and writers of news, and how often
+    /// it woke them.
     pub fn wakes(&self) -> WakeStats {
         let mut both = self.inner.shared.reader.stats();
         both += self.inner.shared.writer.stats();
@@ -496,7 +506,8 @@ impl TcpStream {
     }
 }
 
-/// Puts `more` behind: few bytes in the room that is there, so that many of them hold no frame each.
+/// Appends `more`: copies few bytes into the room that is there, so that they do not hold a frame
+/// each.
 fn join(packet: &mut Packet, more: Packet) {
     let is_small = more.len() <= COALESCE_LIMIT_BYTES;
     match if is_small { packet.append(more.len()) } else { None } {

@@ -23,14 +23,15 @@ use crate::{
     SocketId,
 };
 
-/// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
-/// have one for all of it, 20 less.
+/// Most bytes of a datagram's payload: UDP's length field allows no more (RFC 768). Over IPv4 it is
+/// 20 less, as the length field of its header counts that, too.
 const DATAGRAM_LIMIT_BYTES: usize = 65_527;
 
-/// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost, and counted. An
-/// error of one that was sent, or that its peer's host told of, is told by the next call, once. So is a receive that
-/// has to wait, by [`NetworkDown`](io::ErrorKind::NetworkDown), when links have failed, or were removed, and none leads
-/// to the connected peer any more, or none is left.
+/// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost,
+/// and counted. An error of a datagram that was sent, or that the peer's host reported, is returned
+/// by the next call, once. When links have failed, or were removed, and none leads to the connected
+/// peer any more, or none is left, a receive that has to wait fails once with
+/// [`NetworkDown`](io::ErrorKind::NetworkDown).
 pub struct UdpSocket {
     inner: Arc<Inner>,
 }
@@ -62,7 +63,7 @@ impl Reading {
         self.left.is_some() || !self.ring.is_empty()
     }
 
-    /// The next datagram, if it has at most `room` bytes; else it stays.
+    /// Takes the next datagram, if it has at most `room` bytes; else it stays.
     fn take(&mut self, room: usize) -> Option<Incoming> {
         let next = self.left.take().or_else(|| self.ring.pop())?;
         if next.0.len() > room {
@@ -100,19 +101,20 @@ impl UdpSocket {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Another handle of the same socket, as a duplicated file descriptor is one: each datagram is received by one of
-    /// them, and what either sets is set for both.
+    /// Returns another handle of the same socket, like a duplicated file descriptor: each datagram
+    /// is received by one of them, and settings of either hold for both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
 
-    /// The error that the next call would tell, once.
+    /// Takes the error that the next call would return.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
-    /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
-    /// not 0 ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)). It holds for what is sent after it.
+    /// Sets the hop limit (TTL) of datagrams to one host, 64 at first, and to groups, 1 at first;
+    /// `None` leaves it. Not 0 ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)).
+    /// Holds for datagrams sent after the call.
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
@@ -122,8 +124,9 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// The traffic class of what it sends; see [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class). It
-    /// holds for what is sent after it.
+    /// Sets the traffic class of its datagrams; see
+    /// [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class). Holds for datagrams
+    /// sent after the call.
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {
@@ -200,7 +203,7 @@ impl UdpSocket {
         Ok(data.len())
     }
 
-    /// Refuses what is for the connected peer where there is none.
+    /// Fails for a datagram to the connected peer if there is none.
     fn has_peer(&self, to: Option<SocketAddr>) -> Result<(), Error> {
         let has_peer = to.is_some() || self.inner.shared.has(CONNECTED);
         if has_peer { Ok(()) } else { Err(Error::NotConnected) }
@@ -211,7 +214,7 @@ impl UdpSocket {
         self.door().nudge(&self.door().datagrams, self.inner.id.slot());
     }
 
-    /// A packet of the pool with a copy of `data`, as datagrams of `size` bytes or as one.
+    /// Returns a packet of the pool with a copy of `data`, as datagrams of `size` bytes or as one.
     fn packet_of(&self, data: &[u8], size: Option<u16>) -> Result<Packet, Error> {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
@@ -223,7 +226,7 @@ impl UdpSocket {
         Ok(packet)
     }
 
-    /// Puts something in once the ring has room for one, which calls wait for as long as they may.
+    /// Puts something in once the ring has room for one; waits for that as long as the socket may.
     fn send_when_room<R>(
         &self,
         mut put: impl FnMut(&mut Giver<Outgoing>) -> Result<R, Error>,
@@ -242,8 +245,9 @@ impl UdpSocket {
         tx.run(&shared.writer, || timeouts.to_write(), is_ready, attempt)
     }
 
-    /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least,
-    /// unless there is none. The error of a later one is told by the call that begins with it.
+    /// Sends the datagrams of `list` in order, with one signal to the engine. Returns how many it
+    /// has taken: one at least, unless `list` is empty. The error of a later one is returned by the
+    /// call that begins with it.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
@@ -258,7 +262,8 @@ impl UdpSocket {
         Ok(sent)
     }
 
-    /// Puts as many in as there is room for: how many, and whether the engine is to be told.
+    /// Puts in as many as there is room for. Returns their number, and whether the engine is to be
+    /// told.
     fn put_many(
         &self,
         tx: &mut Giver<Outgoing>,
@@ -288,8 +293,9 @@ impl UdpSocket {
         self.transmit(data, Some(addr), None, SendOptions::default())
     }
 
-    /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
-    /// [`UdpHandle::send_with`](crate::UdpHandle::send_with). What is wrong with them is told by a later call.
+    /// Sends a datagram to `to`, or to the connected peer, by those `options` that are set; see
+    /// [`UdpHandle::send_with`](crate::UdpHandle::send_with). Invalid options are reported by a
+    /// later call.
     pub fn send_with(
         &self,
         data: &[u8],
@@ -312,7 +318,7 @@ impl UdpSocket {
         self.transmit(data, Some(addr), Some(size), SendOptions::default())
     }
 
-    /// Takes of the datagrams once there is one, or an error to be told.
+    /// Runs `take` once there is a datagram; fails if there is an error to report.
     fn receive<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
         let Inner { shared, timeouts, rx, .. } = &*self.inner;
         let is_ready = |rx: &Reading| rx.has_some() || shared.has_error() || shared.has(CUT_READ);
@@ -344,7 +350,8 @@ impl UdpSocket {
         Ok(self.receive(|rx| rx.take(usize::MAX))?.ok_or(Error::WouldBlock)?)
     }
 
-    /// The next datagram, cut to `buffer`, who sent it, and what its headers and its link say of it.
+    /// Copies the next datagram, cut to `buffer`; returns its length, its sender, and what its
+    /// headers and its link say of it.
     pub fn recv_with_info(
         &self,
         buffer: &mut [u8],
@@ -353,19 +360,20 @@ impl UdpSocket {
         Ok((packet.copy_to(0, buffer), from, info))
     }
 
-    /// The next datagram as it came, and who sent it.
+    /// Returns the next datagram as it came, and its sender.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
         self.take_one().map(|(packet, (from, _))| (packet, from))
     }
 
-    /// The next datagram, cut to `buffer`, and who sent it.
+    /// Copies the next datagram, cut to `buffer`; returns its length and its sender.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (packet, from) = self.recv_packet()?;
         Ok((packet.copy_to(0, buffer), from))
     }
 
-    /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
-    /// [`UdpHandle::recv_many`](crate::UdpHandle::recv_many). How many there are: one at least.
+    /// Copies as many datagrams as wait and have room in `buffer`, one behind the other, listed in
+    /// `list`; see [`UdpHandle::recv_many`](crate::UdpHandle::recv_many). Returns their number: one
+    /// at least.
     pub fn recv_many(
         &self,
         buffer: &mut [u8],
@@ -378,7 +386,7 @@ impl UdpSocket {
         Ok(list.len())
     }
 
-    /// The next datagram, cut to `buffer`.
+    /// Copies the next datagram, cut to `buffer`; returns its length.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.recv_from(buffer).map(|(len, _)| len)
     }
@@ -389,26 +397,27 @@ impl UdpSocket {
         Ok(self.door().ask(move |worker| worker.engine.udp(id).addresses())??.0)
     }
 
-    /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
+    /// Returns the address of the connected peer; fails with
+    /// [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
         let (_, peer) = self.door().ask(move |worker| worker.engine.udp(id).addresses())??;
         Ok(peer.ok_or(Error::NotConnected)?)
     }
 
-    /// Gets what is sent to a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
+    /// Joins a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.udp(id).join_group(group, link))??)
     }
 
-    /// Gets it no more; see [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
+    /// Leaves a group; see [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
         Ok(self.door().ask(move |worker| worker.engine.udp(id).leave_group(group, link))??)
     }
 
-    /// From which sources it gets what is sent to a group; see
+    /// Sets the sources from which it receives datagrams to a group; see
     /// [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub fn set_group_filter(
         &self,
@@ -422,7 +431,8 @@ impl UdpSocket {
         Ok(self.door().ask(set)??)
     }
 
-    /// By which link it sends to groups; see [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
+    /// Sets the link by which it sends to groups; see
+    /// [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
         let set = move |worker: &mut Worker| {

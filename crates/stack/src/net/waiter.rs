@@ -1,7 +1,7 @@
 //! A thread that waits for the engine, or an engine for a thread: woken once, and only when it sleeps.
 //!
 //! ```text
-//!             who waits                           who rings
+//!             waiting thread                      ringing thread
 //!   writes    armed: true; then asks              what is asked for; then armed: false (swap)
 //! ```
 //! Both have a sequentially consistent fence between their two steps, so either the one sees that it is
@@ -38,12 +38,14 @@ pub fn take_woke() -> bool {
     WOKE.replace(false)
 }
 
-/// When a wait is over that may take so long; `None` is never, as a moment beyond what the clock can tell.
+/// Returns the moment when a wait of `timeout` is over; `None` is never, also for a moment that the
+/// clock cannot express.
 pub fn deadline(timeout: Option<Duration>) -> Option<StdInstant> {
     timeout.and_then(|timeout| StdInstant::now().checked_add(timeout))
 }
 
-/// A thread that waits for the engine. One at a time: it keeps watch at its [`Side`](super::side::Side).
+/// A thread that waits for the engine: one at a time, the one that keeps watch at its
+/// [`Side`](super::side::Side).
 #[derive(Default)]
 pub struct Waiter {
     armed: AtomicBool,
@@ -56,8 +58,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Sleeps until `ready` or the deadline; false when the time is over. `ready` is asked after the
-    /// waiter is armed, so that what changes afterwards rings it.
+    /// Sleeps until `ready` or the deadline; returns false when the time is over. `ready` is asked
+    /// after the waiter is armed, so that a later change rings it.
     pub fn wait(&self, deadline: Option<StdInstant>, mut ready: impl FnMut() -> bool) -> bool {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         loop {
@@ -89,7 +91,7 @@ impl Waiter {
         }
     }
 
-    /// How often it was rung, woken and had armed itself.
+    /// Returns how often it was rung, was woken and had armed itself.
     pub fn stats(&self) -> WakeStats {
         WakeStats {
             edges: self.edges.load(Ordering::Relaxed),
@@ -114,7 +116,7 @@ impl Waiter {
     }
 }
 
-/// Counts where one thread alone writes: without a read-modify-write of the bus.
+/// Adds one to a count that one thread alone writes: without an atomic read-modify-write.
 fn add_one(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
@@ -145,7 +147,7 @@ mod tests {
     }
 }
 
-/// In place of loom's parking, which also wakes a thread that waits for a lock.
+/// Replaces loom's parking, which also wakes a thread that waits for a lock.
 #[cfg(all(loom, test))]
 mod parking {
     use loom::sync::{Arc, Condvar, Mutex};
@@ -186,8 +188,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
 
-    /// The engine announces two things, one after the other; the thread waits for each of them. One that waits for what
-    /// is there already is a deadlock, which loom reports.
+    /// The engine announces two things, one after the other; the thread waits for each. If it waits
+    /// for one that is there already, that is a deadlock, which loom reports.
     fn each_is_heard_of(deadline: Option<StdInstant>) {
         let waiter = Arc::new(Waiter::default());
         let said = Arc::new(AtomicUsize::new(0));

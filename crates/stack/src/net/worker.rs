@@ -1,4 +1,5 @@
-//! The engine's side: takes up what applications have left, turns the engine, hands its news over.
+//! The engine's side: takes up the work that applications have left, turns the engine, and hands
+//! its news over.
 
 #[cfg(test)]
 mod tests;
@@ -71,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// Runs until told to stop. Answers what was not delivered then.
+    /// Runs until told to stop. Returns the data that was not delivered then.
     pub fn run(mut self) -> Undelivered {
         while !self.door.stop.load(Ordering::SeqCst) {
             if self.step(None).is_err() {
@@ -81,8 +82,8 @@ impl Worker {
         self.finish()
     }
 
-    /// The application's work, a turn, the sockets' news; then sleep if there was nothing, or before
-    /// it where that is better ([`Engine::run_once`]).
+    /// Does the application's work, a turn, and the sockets' news; then sleeps if there was
+    /// nothing, or before that where it is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
         let pressure = self.engine.inspect().memory_use().pressure;
@@ -113,7 +114,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes up what the application's threads have left; whether there was anything.
+    /// Takes up the work that the application's threads have left; returns true if there was any.
     fn application(&mut self) -> bool {
         let calls = self.door.take_calls();
         let mut busy = !calls.is_empty();
@@ -156,7 +157,8 @@ impl Worker {
         any
     }
 
-    /// Makes the ring of a listener. Connections in it have left the engine's list, and wait all the same.
+    /// Makes the ring of a listener. Connections in it have left the engine's list, but still count
+    /// as waiting.
     pub fn attach_listener(
         &mut self,
         id: SocketId,
@@ -215,8 +217,8 @@ impl Worker {
         }
     }
 
-    /// Closes everything, tells all who wait, and lets what is left leave. Connections that are not at their end then are
-    /// reset.
+    /// Closes everything, tells all waiting threads, and lets written data leave. Connections that
+    /// are not at their end then are reset.
     fn finish(&mut self) -> Undelivered {
         let before = self.engine.inspect().undelivered().and(self.refused);
         for call in self.door.take_calls() {
@@ -253,8 +255,8 @@ impl Worker {
         self.engine.inspect().undelivered().and(self.refused).since(before)
     }
 
-    /// Waits for what is to be delivered for as long as the application allows or peers take it, then for a moment for
-    /// the rest.
+    /// Waits for delivery for as long as the application allows or peers take data, then for a
+    /// moment for the rest.
     fn see_through(&mut self) {
         let mut lingering = Lingering::begin(self.engine.refresh_time());
         let mut goodbye = None;
@@ -297,7 +299,7 @@ impl Worker {
         left
     }
 
-    /// No call waits for an engine that is gone.
+    /// Wakes all calls, so that none waits for an engine that is gone.
     fn tell_end(&mut self) {
         self.streams.iter_mut().flatten().for_each(Stream::end_with_engine);
         for listening in self.listeners.iter().flatten() {
@@ -312,7 +314,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Also where a call that it ran has panicked.
+    /// Ends the sockets, also if a call that it ran has panicked.
     fn drop(&mut self) {
         self.tell_end();
         self.door.ended.store(true, Ordering::SeqCst);
@@ -321,7 +323,8 @@ impl Drop for Worker {
     }
 }
 
-/// Connections that may lie in the ring of a listener with this backlog: half of it, and one at least.
+/// Returns how many connections may lie in the ring of a listener with this backlog: half of it,
+/// and one at least.
 fn accepted_places(backlog: usize) -> usize {
     let places = (backlog / 2).clamp(1, RING_PACKETS);
     // A ring has a power of two.
