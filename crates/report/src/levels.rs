@@ -43,8 +43,8 @@ fn first_level<'m, 'a>(
     (first.factors.get(factor) != case.factors.get(factor)).then_some(first)
 }
 
-/// Returns the comparison of a case that has one row with the case of the factor's first level;
-/// `None` unless exactly one factor varies.
+/// Compares a case of one row with the case of the first level of its factor. `None` for that
+/// level itself, where there are several rows or factors, and where there is no ratio.
 pub(super) fn comparison(model: &Model<'_>, case: &Case<'_>, table: &Table) -> Option<Comparison> {
     let ([row], 1) = (&case.rows[..], case.factors.len()) else { return None };
     let base = first_level(model, case, case.factors.keys().next()?)?;

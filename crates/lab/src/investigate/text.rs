@@ -188,7 +188,7 @@ impl Suspect {
         Some(line)
     }
 
-    /// Returns the result of forcing it, a sentence each.
+    /// Returns sentences on the results of forcing it.
     pub(super) fn proof(&self, scale: &Scale) -> Vec<String> {
         let mut lines = Vec::new();
         if let (Some(judgement), Some(factor)) = (&self.judgement, &self.forced_factor) {

@@ -108,7 +108,7 @@ fn links_used(levels: &[String], has_devices: bool) -> Vec<&'static str> {
     }
 }
 
-/// Returns the text that holds for each of the links `used`; where they differ, each with the name
+/// Returns the text of the first of the links `used`, and behind it every other text with the name
 /// of its link. `others` is the text of links that are not in `texts`.
 fn over_links(used: &[&str], texts: &[(&str, &str)], others: &str) -> String {
     let text = |link: &str| texts.iter().find(|(name, _)| *name == link).map(|(_, text)| *text);

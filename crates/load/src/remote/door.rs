@@ -33,7 +33,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// The clients that have connected and have not yet proved that they know the token.
+/// A listener with the clients that have connected and not yet proved that they know the token.
 pub(super) struct Door<'a> {
     listener: &'a TcpListener,
     events: Epoll,
