@@ -1,4 +1,5 @@
-//! The laboratory: it makes the runs of an experiment, investigates why they differ, and shows both.
+//! The laboratory: it makes the runs of an experiment, investigates why they differ, and shows
+//! both.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]

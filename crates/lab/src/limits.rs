@@ -2,7 +2,8 @@
 
 pub use millstream_load::limits::{FINISH_LIMIT_MS, INTERVAL_MS, STEP_TIMEOUT_MS, WATCH_MS};
 
-/// Steps of the probes in a run: what lasts longer than so many of the usual length has longer ones.
+/// Steps of the probes in a run: what lasts longer than so many of the usual length has longer
+/// ones.
 pub const PROBE_STEPS: u32 = 6_000;
 /// Longest silence after the end of the measured window until some worker must have finished or
 /// told of data that arrived.

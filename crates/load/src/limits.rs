@@ -13,7 +13,8 @@ pub const NEWS_MS: u64 = 1_000;
 pub const WATCH_MS: u64 = 50;
 /// Last words of a worker that are kept for an error.
 pub const STDERR_KEPT_BYTES: usize = 4096;
-/// Connections of a worker whose state is kept, those that send before others; they stand for the rest.
+/// Connections of a worker whose state is kept, those that send before others; they stand for the
+/// rest.
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// One turn in this many of a Millstream engine has its stages timed.
 pub const STAGE_SAMPLE_TURNS: u32 = 16;

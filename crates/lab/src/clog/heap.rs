@@ -1,7 +1,8 @@
 //! `heap-per-packet`: an allocation and a free for every frame, and receive rings of 256.
 //!
-//! A router between two simulated cards. At level 0 packets always wait; at others they come at a steady rate into a ring of
-//! so many, and the router's thread does something else now and then, as every thread does.
+//! A router between two simulated cards. At level 0 packets always wait; at others they come at a
+//! steady rate into a ring of so many, and the router's thread does something else now and then, as
+//! every thread does.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -105,7 +106,8 @@ fn forward(setup: &Setup) -> io::Result<Seen> {
     })
 }
 
-/// CPU time of the calling thread: one thread does all, so that what others take of the CPU is no matter.
+/// CPU time of the calling thread: one thread does all, so that what others take of the CPU is no
+/// matter.
 fn thread_seconds() -> io::Result<f64> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
     Ok(Duration::from(time).as_secs_f64())

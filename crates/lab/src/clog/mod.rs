@@ -1,7 +1,9 @@
-//! The five historical clogs, each beside its cure: run in turns, measured, drawn, and diagnosed from what was measured.
+//! The five historical clogs, each beside its cure: run in turns, measured, drawn, and diagnosed
+//! from what was measured.
 //!
-//! A clog is one file and a line in [`CLOGS`]. Everything runs in this process, on links in memory: no namespace and no
-//! device is needed. The diagnosis is that of `investigate`: it is told nothing of which fault was switched on.
+//! A clog is one file and a line in [`CLOGS`]. Everything runs in this process, on links in memory:
+//! no namespace and no device is needed. The diagnosis is that of `investigate`: it is told nothing
+//! of which fault was switched on.
 
 mod diagnosis;
 mod heap;
@@ -32,7 +34,8 @@ use millstream_record::THREADS;
 use millstream_record::error::Error;
 use millstream_record::{EndsOnCpus, FORMAT_VERSION, IntervalSeries, RunRecord, Window, keys};
 
-/// Rounds that run every level, of a clog whose diagnosis is of one; in the others that level runs alone.
+/// Rounds that run every level, of a clog whose diagnosis is of one; in the others that level runs
+/// alone.
 const ROUNDS_OF_ALL: u32 = 2;
 
 /// One of the five.
@@ -99,7 +102,8 @@ struct Seen {
 /// The options of a run of a clog.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Rounds: each runs both variants. `None` takes as many as the clog wants; the diagnosis needs eight.
+    /// Rounds: each runs both variants. `None` takes as many as the clog wants; the diagnosis needs
+    /// eight.
     pub rounds: Option<u32>,
     /// Seconds of a run.
     pub seconds: Option<f64>,
@@ -168,7 +172,8 @@ pub fn find(name: &str) -> Result<&'static Clog, Error> {
 }
 
 impl Clog {
-    /// Runs it and its cure in turns. `tell` is called with each run's place, from 1, and their number.
+    /// Runs it and its cure in turns. `tell` is called with each run's place, from 1, and their
+    /// number.
     ///
     /// # Errors
     /// When a run cannot be made; `Interrupted` as `go_on` says.
@@ -284,7 +289,8 @@ impl Clog {
     }
 }
 
-/// Keeps of the profile what was met in this process: all of a run is in it, and other programs are no part of what it shows.
+/// Keeps of the profile what was met in this process: all of a run is in it, and other programs are
+/// no part of what it shows.
 fn own_stacks_alone(run: &mut RunRecord) {
     let own = millstream_foreign::read_name("/proc/self/comm").unwrap_or_default();
     if let Some(kernel) = &mut run.probes.kernel {

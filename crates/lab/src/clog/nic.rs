@@ -1,6 +1,6 @@
-//! A simulated network card as a link: frames come as fast as they are taken, or at a rate into a ring that may overrun;
-//! frames that are sent are counted and dropped. As a card's driver does, it takes a frame from the engine's pool for each
-//! packet that comes.
+//! A simulated network card as a link: frames come as fast as they are taken, or at a rate into a
+//! ring that may overrun; frames that are sent are counted and dropped. As a card's driver does, it
+//! takes a frame from the engine's pool for each packet that comes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -42,8 +42,8 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    /// Packets with `data` go from `from` to the addresses of `to`'s network, as many as there are flows, or all to `to` and
-    /// its port.
+    /// Packets with `data` go from `from` to the addresses of `to`'s network, as many as there are
+    /// flows, or all to `to` and its port.
     pub(super) fn new(
         arrivals: Arrivals,
         from: Ipv4Addr,

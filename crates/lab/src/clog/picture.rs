@@ -45,7 +45,8 @@ pub(super) fn functions<'a>(
     counts
 }
 
-/// The share of each innermost function among the samples of the runs of one variant and level; empty without samples.
+/// The share of each innermost function among the samples of the runs of one variant and level;
+/// empty without samples.
 pub(super) fn shares(runs: &[RunRecord], clogged: bool, level: u64) -> BTreeMap<String, f64> {
     let counts = functions(runs.iter().filter(|run| is_of(run, clogged, level)));
     let all: u64 = counts.values().sum();

@@ -1,7 +1,9 @@
-//! `colliding-placement`: the application on the CPU of the engine, which is where the packets come in.
+//! `colliding-placement`: the application on the CPU of the engine, which is where the packets come
+//! in.
 //!
-//! No code differs, only who runs where. The engine has a thread of its own and packets always wait for it; the application
-//! receives datagrams in another. Left to chance, both are on one CPU in half of the runs; the cure chooses two.
+//! No code differs, only who runs where. The engine has a thread of its own and packets always wait
+//! for it; the application receives datagrams in another. Left to chance, both are on one CPU in
+//! half of the runs; the cure chooses two.
 
 use std::collections::BTreeMap;
 use std::io;

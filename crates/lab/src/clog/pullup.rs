@@ -1,8 +1,9 @@
-//! `pullup`: a receive that joins all that is queued into one fresh mapping, and unmaps it after the read.
+//! `pullup`: a receive that joins all that is queued into one fresh mapping, and unmaps it after
+//! the read.
 //!
-//! Two engines in two threads, one sends without end, the other reads 64 KiB at a time. The larger the receive buffer, the
-//! more is queued, and joined for each read; each unmapping has the other CPU, which runs a thread of the same process,
-//! forget its translations.
+//! Two engines in two threads, one sends without end, the other reads 64 KiB at a time. The larger
+//! the receive buffer, the more is queued, and joined for each read; each unmapping has the other
+//! CPU, which runs a thread of the same process, forget its translations.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! `putback-walk`: a put-back that walks the queue to its end, behind a limit that counts payload.
 //!
-//! One host sends messages of two bytes at a steady rate, each in a segment of its own; the other reads them one by one.
-//! After a while the reader stands still for a moment, as if for a disk. What is queued then makes each read slower.
+//! One host sends messages of two bytes at a steady rate, each in a segment of its own; the
+//! other reads them one by one. After a while the reader stands still for a moment, as if for a
+//! disk. What is queued then makes each read slower.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,7 +34,8 @@ pub(super) const CLOG: Clog = Clog {
 const MESSAGE: usize = 2;
 /// Limit of the receive queue in bytes: of payload in the clog, of memory in the cure.
 const LIMIT_BYTES: usize = 256 << 10;
-/// Frames that the pool may have; less than half of them are ever queued, or the stack's own account would step in.
+/// Frames that the pool may have; less than half of them are ever queued, or the stack's own
+/// account would step in.
 const FRAMES: usize = 320 << 10;
 /// The begin and the length of the reader's pause, as shares of the run.
 const STALL_AT: f64 = 0.25;
@@ -71,7 +73,8 @@ fn run(setup: &Setup) -> io::Result<Seen> {
     })
 }
 
-/// Connects, and sends so many messages a second until it is told to stop; what finds no room is sent late.
+/// Connects, and sends so many messages a second until it is told to stop; what finds no room is
+/// sent late.
 fn send(pool: &Pool, end: PairEnd, per_s: f64, stop: &Stop) -> io::Result<()> {
     pin(1)?;
     let mut config = EngineConfig::new(pool.clone()).busy_poll(Duration::ZERO);

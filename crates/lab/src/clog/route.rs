@@ -1,7 +1,8 @@
-//! `route-lock`: one lock and one count of references around the look-up of a route, for each datagram.
+//! `route-lock`: one lock and one count of references around the look-up of a route, for each
+//! datagram.
 //!
-//! Each thread has an engine of its own with a card that takes everything, and sends datagrams to changing destinations: each
-//! needs its route. Nothing is shared but, in the clog, the lock.
+//! Each thread has an engine of its own with a card that takes everything, and sends datagrams to
+//! changing destinations: each needs its route. Nothing is shared but, in the clog, the lock.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -84,7 +85,8 @@ fn sender(place: usize) -> io::Result<(Engine, SocketId)> {
     Ok((engine, socket))
 }
 
-/// Sends from the start of all until it is told to stop, one burst at least: datagrams in a second, and locks taken in all.
+/// Sends from the start of all until it is told to stop, one burst at least: datagrams in a second,
+/// and locks taken in all.
 fn send(
     place: usize,
     lock: Option<&Arc<SharedLock>>,

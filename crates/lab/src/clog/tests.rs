@@ -1,5 +1,5 @@
-//! Each clog and its cure for a moment: the runs themselves look whether the bytes are those that were sent, and what was done
-//! is counted. Nothing here depends on how fast that is.
+//! Each clog and its cure for a moment: the runs themselves look whether the bytes are those that
+//! were sent, and what was done is counted. Nothing here depends on how fast that is.
 
 use super::*;
 use crate::made_up;
@@ -81,7 +81,8 @@ fn both_variants_take_turns_and_their_causes_are_in_the_catalogue() {
     assert!(find("nothing").unwrap_err().to_string().contains("pullup, putback-walk"));
 }
 
-/// Runs whose features are made up: what is named is what they show, and nothing where they show nothing.
+/// Runs whose features are made up: what is named is what they show, and nothing where they show
+/// nothing.
 #[test]
 fn the_diagnosis_names_what_was_measured_and_nothing_of_the_cure() {
     let clog = find("putback-walk").unwrap();
@@ -116,7 +117,8 @@ fn the_diagnosis_names_what_was_measured_and_nothing_of_the_cure() {
     assert!(!found.names_it && found.causes.is_empty(), "{found:?}");
 }
 
-/// Made up likewise: a look-up that takes longer with two threads, and one that takes as long as with one.
+/// Made up likewise: a look-up that takes longer with two threads, and one that takes as long as
+/// with one.
 #[test]
 fn the_diagnosis_compares_numbers_of_threads() {
     let clog = find("route-lock").unwrap();

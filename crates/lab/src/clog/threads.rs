@@ -1,4 +1,5 @@
-//! Threads of a run: each on a CPU of its own where the machine has as many, and ended with the run.
+//! Threads of a run: each on a CPU of its own where the machine has as many, and ended with the
+//! run.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

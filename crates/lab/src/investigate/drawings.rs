@@ -59,7 +59,8 @@ fn shade(share: f64) -> usize {
     (share * SHADES as f64).round() as usize
 }
 
-/// A line for each power of two: the lowest group's share to the left, the highest group's to the right.
+/// A line for each power of two: the lowest group's share to the left, the highest group's to the
+/// right.
 pub(super) fn histograms(both: &TwoHistograms) -> String {
     let shares = shares_of(both);
     let height = LINE * shares.len() as f64;

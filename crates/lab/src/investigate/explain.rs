@@ -1,4 +1,5 @@
-//! The first half of an investigation, of runs that are there: nothing is run, and nothing is forced.
+//! The first half of an investigation, of runs that are there: nothing is run, and nothing is
+//! forced.
 
 use millstream_diagnose::causes::{Cause, Force};
 use millstream_diagnose::features::{by_threads, threads_of};
@@ -48,7 +49,8 @@ impl Subject for Stored {
 ///
 /// # Errors
 ///
-/// `Refused` where the runs are of several configurations, or fewer than [`super::RUNS_LEAST`] count.
+/// `Refused` where the runs are of several configurations, or fewer than [`super::RUNS_LEAST`]
+/// count.
 pub fn explain(
     runs: &[RunRecord],
     catalogue: &[Cause],
@@ -179,7 +181,8 @@ mod tests {
         }
     }
 
-    /// Runs of one and of two threads, of which two send so many packets, with a function met so often.
+    /// Runs of one and of two threads, of which two send so many packets, with a function met so
+    /// often.
     fn threaded(function: &str, many: (f64, u64)) -> Vec<RunRecord> {
         let level = |(threads, mut run): (u32, RunRecord)| {
             run.factors.insert("threads".into(), threads.to_string());

@@ -31,7 +31,8 @@ pub struct Figure {
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, Ki, m). The number is multiplied.
+    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, Ki, m). The
+    /// number is multiplied.
     Pattern(Regex, f64, Prefixes),
     /// The value at this path in the first JSON document of the output.
     Json(String),
@@ -163,7 +164,8 @@ fn power(prefix: &str, prefixes: Prefixes) -> Option<f64> {
     Some(base.powi(power))
 }
 
-/// Returns true where a number goes on before or behind its matched part, as `234` in `1,234`, `5` in `-5` and `1.5` in `1.5e6`.
+/// Returns true where a number goes on before or behind its matched part, as `234` in `1,234`, `5`
+/// in `-5` and `1.5` in `1.5e6`.
 fn is_cut(found: &Captures<'_>, output: &str) -> bool {
     let (Some(whole), Some(number)) = (found.get(0), found.get(1)) else { return false };
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! The confirming runs: suspects are forced to each of their levels, and judged by what that changes.
+//! The confirming runs: suspects are forced to each of their levels, and judged by what that
+//! changes.
 
 use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
 use millstream_diagnose::features::features;
@@ -9,15 +10,16 @@ use millstream_record::error::Error;
 
 use super::{Investigation, Options, Subject};
 
-/// Forces the first suspects that can be forced here, and what the user has tried; judges each suspect that is forced so. An
-/// error or an interrupt leaves the verdict open.
+/// Forces the first suspects that can be forced here, and what the user has tried; judges each
+/// suspect that is forced so. An error or an interrupt leaves the verdict open.
 pub(super) fn force(
     subject: &mut dyn Subject,
     found: &mut Investigation,
     options: &Options,
     tell: &mut dyn FnMut(&str),
 ) {
-    // Of each way to force that was gone its runs: another cause that is forced so is judged by them, too.
+    // Of each way to force that was gone its runs: another cause that is forced so is judged by
+    // them, too.
     let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
     for place in 0..found.suspects.len() {
         let is_tried = place >= found.suspects.len() - options.tried.len();

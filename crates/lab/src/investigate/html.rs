@@ -1,4 +1,5 @@
-//! An investigation as one page without network or script: the verdict first, what it rests on below.
+//! An investigation as one page without network or script: the verdict first, what it rests on
+//! below.
 
 use millstream_diagnose::units::Scale;
 use millstream_foreign::markup as escape;
@@ -17,13 +18,14 @@ const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 90.0;
 const BELOW: f64 = 28.0;
 
-/// Runs that are drawn one by one, of all and of a level of a forced cause; lines of a list; names in one line.
+/// Runs that are drawn one by one, of all and of a level of a forced cause; lines of a list; names
+/// in one line.
 const DOTS: usize = 1_500;
 const LEVEL_DOTS: usize = 60;
 const LINES: usize = 100;
 const MEMBERS: usize = 40;
-/// Bytes of a page that heat maps and flame graphs have together, so that it stays below 2 MB, and of a flame graph at least
-/// and at most.
+/// Bytes of a page that heat maps and flame graphs have together, so that it stays below 2 MB, and
+/// of a flame graph at least and at most.
 const DRAWN_BYTES: usize = 1_500_000;
 const FLAME: [usize; 2] = [50_000, 400_000];
 
@@ -173,7 +175,8 @@ impl Investigation {
         format!("{all:.2} % of one CPU, {of_machine:.2} % of this machine")
     }
 
-    /// Returns the lowest and the highest place of a drawing, zero among them, with some room above.
+    /// Returns the lowest and the highest place of a drawing, zero among them, with some room
+    /// above.
     fn ends(&self) -> (f64, f64) {
         let forced = self.suspects.iter().flat_map(|one| &one.forced).flat_map(|(_, runs)| runs);
         let all = self.observed.iter().map(|point| &point.result).chain(forced);
@@ -183,8 +186,8 @@ impl Investigation {
         (low, if height > 0.0 { low + height * 1.05 } else { low + 1.0 })
     }
 
-    /// The observed runs in the order of execution, coloured by group: all, or of very many some of every height, with the
-    /// lowest and the highest.
+    /// The observed runs in the order of execution, coloured by group: all, or of very many some of
+    /// every height, with the lowest and the highest.
     fn runs_plot(&self, scale: &Scale) -> String {
         let step = (WIDTH - LEFT - 20.0) / self.observed.len().max(1) as f64;
         let mut drawn: Vec<_> = self.observed.iter().enumerate().collect();
@@ -293,7 +296,8 @@ mod tests {
     use super::super::tests::investigated;
     use millstream_record::StackRecord;
 
-    /// Everything that there may be much of at once: runs, deep stacks that all differ, features of one family, CPUs.
+    /// Everything that there may be much of at once: runs, deep stacks that all differ, features of
+    /// one family, CPUs.
     #[test]
     fn a_page_of_a_thousand_runs_and_more_is_small_and_says_what_it_leaves_out() {
         let few = investigated(true);

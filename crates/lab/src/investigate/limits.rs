@@ -75,7 +75,8 @@ impl Limits {
         said
     }
 
-    /// Name, utilisation, saturation and errors of each resource in words; those of which nothing is known with the reason.
+    /// Name, utilisation, saturation and errors of each resource in words; those of which nothing
+    /// is known with the reason.
     pub(super) fn rows(&self) -> Vec<[String; 4]> {
         let share = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{:.0} %", value * 100.0))

@@ -143,8 +143,8 @@ impl Met {
         ]
     }
 
-    /// The flame graphs that can be drawn, of so many bytes each at most: of all runs, and of the highest group against the
-    /// lowest.
+    /// The flame graphs that can be drawn, of so many bytes each at most: of all runs, and of the
+    /// highest group against the lowest.
     pub(super) fn flames(&self, bytes: usize) -> Vec<String> {
         let mut all = Vec::new();
         if !self.profile.is_empty() {
@@ -157,7 +157,8 @@ impl Met {
             let title = "The highest group: red has more of the time than in the lowest, blue less";
             all.push(flame_difference_within(title, lowest, highest, bytes));
         }
-        // Inside a page a drawing needs no name space, and a page that needs no network names no address.
+        // Inside a page a drawing needs no name space, and a page that needs no network names no
+        // address.
         all.iter().map(|svg| svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")).collect()
     }
 }

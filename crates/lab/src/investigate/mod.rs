@@ -1,8 +1,9 @@
 //! An investigation: why runs of one thing differ, what limits it, and the proof.
 //!
-//! Equal runs are observed with their placement left free. Their results form groups; the features that go with the groups
-//! name suspects of the catalogue of causes; the first suspects that can be forced are forced to each of their levels, in
-//! randomised blocks; the verdict says what that proves.
+//! Equal runs are observed with their placement left free. Their results form groups; the features
+//! that go with the groups name suspects of the catalogue of causes; the first suspects that can be
+//! forced are forced to each of their levels, in randomised blocks; the verdict says what that
+//! proves.
 
 mod command;
 mod drawings;
@@ -93,7 +94,8 @@ pub struct Investigation {
     pub median: f64,
     /// The 95 % interval of `median`.
     pub interval: Option<(f64, f64)>,
-    /// The change, as a share, that twice as many runs would show four times out of five; `None` where results have no ratio.
+    /// The change, as a share, that twice as many runs would show four times out of five; `None`
+    /// where results have no ratio.
     pub least_seen: Option<f64>,
     /// The change as a difference, where results have no ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,7 +189,8 @@ impl Suspect {
 
 /// Investigates `subject` with the causes of `catalogue`. `tell` hears in a sentence what begins.
 ///
-/// An interrupt or an error during the observed runs ends it; one while a cause is forced leaves the verdict open.
+/// An interrupt or an error during the observed runs ends it; one while a cause is forced leaves
+/// the verdict open.
 pub fn investigate(
     subject: &mut dyn Subject,
     catalogue: &[Cause],
@@ -209,8 +212,8 @@ pub fn investigate(
     found.suspects.extend(options.tried.iter().map(tried::suspect));
     forcing::force(subject, &mut found, options, tell);
     found.experiments = subject.experiments();
-    // Confirmed causes come first, refuted ones last. A cause whose forced runs decided nothing is as likely as one that was
-    // not forced.
+    // Confirmed causes come first, refuted ones last. A cause whose forced runs decided nothing is
+    // as likely as one that was not forced.
     found.suspects.sort_by_key(|suspect| match suspect.verdict() {
         Verdict::Confirmed => 0,
         Verdict::AssociatedOnly | Verdict::CannotTell => 1,
@@ -296,8 +299,9 @@ fn look(
     })
 }
 
-/// Suspects of why runs differ and of what limits them in turn, the strongest of each first: only the first ones are
-/// forced, and either question is to have its answer. What limits them comes first where they hardly differ.
+/// Suspects of why runs differ and of what limits them in turn, the strongest of each first: only
+/// the first ones are forced, and either question is to have its answer. What limits them comes
+/// first where they hardly differ.
 fn in_turn(suspects: Vec<Suspect>, limits_first: bool) -> Vec<Suspect> {
     let (limits, separates): (Vec<_>, Vec<_>) =
         suspects.into_iter().partition(|suspect| suspect.cause.kind == Kind::Limits);
@@ -321,7 +325,8 @@ mod tests {
     use millstream_diagnose::stats::Rng;
     use millstream_record::{Probes, WorkerActivity, keys};
 
-    /// A machine on which sharing a CPU makes transactions five times as fast, or does not, whatever goes with it.
+    /// A machine on which sharing a CPU makes transactions five times as fast, or does not,
+    /// whatever goes with it.
     struct Machine {
         rng: Rng,
         is_the_cause: bool,
@@ -337,7 +342,8 @@ mod tests {
                 "split" => false,
                 _ => by_chance,
             };
-            // Where placement is not the cause something else makes the groups, and moves the ends with it.
+            // Where placement is not the cause something else makes the groups, and moves the ends
+            // with it.
             let fast = if self.is_the_cause { same } else { by_chance };
             let rate = if fast { 50_000.0 } else { 10_000.0 } * (1.0 + 0.05 * self.rng.unit());
             let shown = if level == "free" { fast } else { same };
@@ -385,7 +391,8 @@ mod tests {
         investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap()
     }
 
-    /// Two causes are forced: with two of one kind before all of the other, half of the answer would be missing.
+    /// Two causes are forced: with two of one kind before all of the other, half of the answer
+    /// would be missing.
     #[test]
     fn suspects_of_both_kinds_are_forced_in_turn() {
         let suspects = || -> Vec<Suspect> {
@@ -453,7 +460,8 @@ mod tests {
         assert!(!found.text().contains("confirmed:"), "{}", found.text());
     }
 
-    /// A receiver whose window limits it: of the system's default, or of a size that it sets itself, in every run or in every third.
+    /// A receiver whose window limits it: of the system's default, or of a size that it sets
+    /// itself, in every run or in every third.
     struct Receiver {
         rng: Rng,
         sets_its_own: bool,

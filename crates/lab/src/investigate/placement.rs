@@ -1,7 +1,8 @@
 //! The CPUs on which the threads of two commands run, read at the same moments.
 //!
-//! Two ends that move share a CPU or do not; how often each of them is on which says nothing of that. So the threads of both
-//! are read at the same moments, and only those count that have run since the moment before.
+//! Two ends that move share a CPU or do not; how often each of them is on which says nothing of
+//! that. So the threads of both are read at the same moments, and only those count that have run
+//! since the moment before.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,7 +94,8 @@ impl Watch {
     }
 }
 
-/// Fields 14 (utime), 15 (stime) and 39 (processor) of proc(5)'s stat, and the switches of its status.
+/// Fields 14 (utime), 15 (stime) and 39 (processor) of proc(5)'s stat, and the switches of its
+/// status.
 fn parse(stat: &str, status: &str) -> Option<Thread> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -1,4 +1,5 @@
-//! The CPU quotas of the control groups in which the ends run: how long they were held back, and where a quota is set.
+//! The CPU quotas of the control groups in which the ends run: how long they were held back, and
+//! where a quota is set.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -36,8 +37,8 @@ impl Quotas {
         }
     }
 
-    /// The file that holds the quota of the group that was held back longest, and for how long; `None` where no group of
-    /// theirs counts that.
+    /// The file that holds the quota of the group that was held back longest, and for how long;
+    /// `None` where no group of theirs counts that.
     pub(super) fn finish(mut self) -> Option<Throttling> {
         for (folder, (_, last)) in &mut self.groups {
             *last = throttled_s(folder).unwrap_or(*last);
@@ -56,7 +57,8 @@ impl Quotas {
     }
 }
 
-/// The folders of a process's groups that have a quota, itself and all above: the line of version 2, or of `cpu`.
+/// The folders of a process's groups that have a quota, itself and all above: the line of version
+/// 2, or of `cpu`.
 fn folders(text: &[u8]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -100,7 +102,8 @@ fn quota_file(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// `throttled_usec` of version 2, `throttled_time` of version 1 in nanoseconds (Documentation/scheduler/sched-bwc.rst).
+/// `throttled_usec` of version 2, `throttled_time` of version 1 in nanoseconds
+/// (Documentation/scheduler/sched-bwc.rst).
 fn throttled_s(folder: &Path) -> Option<f64> {
     of_stat(&millstream_foreign::read(folder.join("cpu.stat")).ok()?)
 }

@@ -42,8 +42,9 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
-    /// CPUs and the priority of the thread that starts it. What it writes has to be read by [`said`](Self::said).
+    /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is
+    /// asked for: a child has the CPUs and the priority of the thread that starts it. What it
+    /// writes has to be read by [`said`](Self::said).
     pub(super) fn start(
         words: &[impl AsRef<OsStr>],
         (cpu, raised): (Option<usize>, bool),
@@ -167,7 +168,8 @@ impl Reader {
         Self { ends, is_done }
     }
 
-    /// The text that the command wrote until it closed the pipe or the patience was over, and whether a part of it is left out.
+    /// The text that the command wrote until it closed the pipe or the patience was over, and
+    /// whether a part of it is left out.
     fn text(&self) -> (String, bool) {
         let _ = self.is_done.recv_timeout(OUTPUT_PATIENCE);
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +201,8 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// `why` it does not count, with what the command itself says: the error in its JSON, else its last line.
+    /// `why` it does not count, with what the command itself says: the error in its JSON, else its
+    /// last line.
     pub(super) fn because(&self, why: &str) -> String {
         let why = match self.is_cut {
             true => format!("{why}; of its output the first 8 MiB and the last MiB were looked at"),

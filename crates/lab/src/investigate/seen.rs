@@ -164,7 +164,8 @@ mod tests {
         }
     }
 
-    /// Two groups of three runs with 10 and with 50, of which those with the far host's probes say so.
+    /// Two groups of three runs with 10 and with 50, of which those with the far host's probes say
+    /// so.
     fn seen() -> Seen {
         let results = [10.0, 11.0, 12.0, 50.0, 51.0, 52.0];
         let runs: Vec<RunRecord> = (results.iter().enumerate())

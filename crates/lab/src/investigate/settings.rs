@@ -19,7 +19,8 @@ use super::subject::KEEP;
 /// The folder in which the kernel shows interfaces: those of the namespace that `/sys` was mounted
 /// in.
 const INTERFACES: &str = "/sys/class/net";
-/// Connections that receive flow steering remembers where it is switched on, of the host and of all queues of an interface.
+/// Connections that receive flow steering remembers where it is switched on, of the host and of all
+/// queues of an interface.
 const FLOWS: usize = 32_768;
 
 /// The setting that a factor changes. Its level [`KEEP`] leaves the setting as it is.

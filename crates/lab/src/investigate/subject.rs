@@ -30,7 +30,8 @@ pub trait Subject {
 pub type WorkloadRuns<'a> =
     dyn FnMut(&Definition) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> + 'a;
 
-/// An experiment of the laboratory's own workloads: one configuration, whose placement is free unless it is forced.
+/// An experiment of the laboratory's own workloads: one configuration, whose placement is free
+/// unless it is forced.
 pub struct WorkloadSubject<'a> {
     definition: Definition,
     run: &'a mut WorkloadRuns<'a>,
@@ -121,7 +122,8 @@ impl Subject for WorkloadSubject<'_> {
             return Err(Error::Refused(why));
         }
         let mut found = self.carry_out(runs, &force.factor, &levels)?;
-        // Set by the definition, and so the same for all: known to the caller as the level of each run.
+        // Set by the definition, and so the same for all: known to the caller as the level of each
+        // run.
         for run in &mut found {
             let level = run.factors.entry(force.factor.clone()).or_insert(levels[0].clone());
             if let Some(at) = levels.iter().position(|one| one == level) {

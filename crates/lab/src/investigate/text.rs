@@ -58,7 +58,8 @@ impl Investigation {
         }
     }
 
-    /// Returns the change that twice as many runs would show: a share, or a difference where there are no ratios.
+    /// Returns the change that twice as many runs would show: a share, or a difference where there
+    /// are no ratios.
     pub(super) fn least_seen_text(&self) -> Option<String> {
         let share = self.least_seen.map(|share| format!("a change of {:.1} %", 100.0 * share));
         share.or_else(|| {
@@ -67,7 +68,8 @@ impl Investigation {
         })
     }
 
-    /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly anything, or is refuted.
+    /// A sentence that names the first suspect of this kind. Empty where that suspect takes hardly
+    /// anything, or is refuted.
     fn first_of(&self, kind: Kind) -> String {
         let of_kind = self.suspects.iter().find(|one| one.cause.kind == kind);
         let counts = |one: &&Suspect| {

@@ -6,7 +6,8 @@ use super::Suspect;
 use super::subject::KEEP;
 use millstream_record::error::Error;
 
-/// Reads `FACTOR=LEVEL[,LEVEL…]`. The level at which things are as they are is the first, whether or not it is named.
+/// Reads `FACTOR=LEVEL[,LEVEL…]`. The level at which things are as they are is the first, whether
+/// or not it is named.
 pub fn tried(text: &str) -> Result<Force, Error> {
     let refused = || Error::Refused(format!("--try {text}: it is FACTOR=LEVEL[,LEVEL…]"));
     let (factor, levels) = text.split_once('=').ok_or_else(refused)?;

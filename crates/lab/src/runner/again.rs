@@ -10,7 +10,8 @@ use millstream_record::error::Error;
 pub(super) enum Again {
     /// The impaired path was late itself. A run that stays so does not count.
     PathLate(String),
-    /// The host kept the two CPUs apart. A run that stays so is kept, with a note: it is what this machine does.
+    /// The host kept the two CPUs apart. A run that stays so is kept, with a note: it is what this
+    /// machine does.
     CpusApart,
 }
 
@@ -28,7 +29,8 @@ impl Again {
     }
 }
 
-/// Does a run until nothing speaks against it, at most as often as is allowed; and how often it did it again.
+/// Does a run until nothing speaks against it, at most as often as is allowed; and how often it did
+/// it again.
 pub(super) fn until_fit(
     mut attempt: impl FnMut() -> Result<(RunRecord, Option<Again>), Error>,
 ) -> Result<(RunRecord, u32), Error> {
@@ -54,7 +56,8 @@ pub(super) fn until_fit(
 mod tests {
     use super::*;
 
-    /// A run against which this speaks so many times: number of the attempt kept, repeats, validity, notes.
+    /// A run against which this speaks so many times: number of the attempt kept, repeats,
+    /// validity, notes.
     fn done(times: u32, again: &Again) -> (String, u32, bool, Vec<String>) {
         let mut attempts = 0;
         let attempt = || {

@@ -99,7 +99,8 @@ fn super_segments(levels: &[String]) -> Option<Difference> {
     is_asked.then(|| entry(what, "both ways", millstream))
 }
 
-/// Millstream's links in the order of their factor's levels; without devices it has the one in memory alone.
+/// Millstream's links in the order of their factor's levels; without devices it has the one in
+/// memory alone.
 fn links_used(levels: &[String], has_devices: bool) -> Vec<&'static str> {
     let is_asked = |link: &&str| levels.iter().any(|level| level == link);
     match has_devices {

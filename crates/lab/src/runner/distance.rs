@@ -1,8 +1,9 @@
 //! The distance of the CPUs of the two hosts: before a run, inside it (where the probes could look)
 //! and after it.
 //!
-//! The host of a virtual machine moves its CPUs among its own. Two that shared a cache may be in different ones a
-//! second later, and whatever passes between them, packets above all, then takes a multiple of its time.
+//! The host of a virtual machine moves its CPUs among its own. Two that shared a cache may be in
+//! different ones a second later, and whatever passes between them, packets above all, then takes a
+//! multiple of its time.
 
 use std::thread;
 use std::time::{Duration, Instant};

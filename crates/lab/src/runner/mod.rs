@@ -163,7 +163,8 @@ fn possible(
         is_routed(run) && !is_kernel(run) && run.configuration.level("router_link") == "tap"
     };
     let (planned, mut kept, mut wanting) = (runs.len(), runs, None);
-    // Devices first: who may make none may have no hosts either, and both ends are to be told the path.
+    // Devices first: who may make none may have no hosts either, and both ends are to be told the
+    // path.
     if let Err(why) = &access.tap {
         kept.retain(|run| !is_impaired(run));
         if kept.len() < planned {

@@ -43,8 +43,9 @@ pub(super) struct Order<'a> {
     pub label: &'a str,
 }
 
-/// Does one planned run, again if its path was late or its CPUs were apart. A failure of the run is a record that says
-/// so; an error is what ends the experiment: an interrupt or the loss of the marker.
+/// Does one planned run, again if its path was late or its CPUs were apart. A failure of the run is
+/// a record that says so; an error is what ends the experiment: an interrupt or the loss of the
+/// marker.
 pub(super) fn execute(
     order: &Order<'_>,
     distances: &mut Distances,

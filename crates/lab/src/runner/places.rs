@@ -33,8 +33,8 @@ pub struct Addresses {
 /// Factors that say how the hosts and links of a run are made.
 const OF_MADE_HOSTS: [&str; 4] = ["mtu", "offload", "super_segment_bytes", "path"];
 
-/// Takes out of the runs what nobody sets between addresses that are there. One level for all of a workload is no
-/// more than a note; levels to compare would all be the same.
+/// Takes out of the runs what nobody sets between addresses that are there. One level for all of a
+/// workload is no more than a note; levels to compare would all be the same.
 fn not_set(name: &str, runs: &mut [PlannedRun]) -> Result<Option<String>, Error> {
     let mut levels: BTreeMap<Workload, BTreeSet<&str>> = BTreeMap::new();
     for run in runs.iter() {
@@ -60,7 +60,8 @@ fn not_set(name: &str, runs: &mut [PlannedRun]) -> Result<Option<String>, Error>
 }
 
 impl Addresses {
-    /// Refuses an address that this host does not have, and one that it has where the other host should.
+    /// Refuses an address that this host does not have, and one that it has where the other host
+    /// should.
     pub fn check(&self) -> Result<(), Error> {
         let refused = |what: &str, address: IpAddr, why: String| {
             Err(Error::Refused(format!("{what} {address}: {why}")))
@@ -98,7 +99,8 @@ impl Addresses {
         Ok(socket.local_addr()?.ip())
     }
 
-    /// The interface that the bytes cross here: between two addresses of one host that is the loopback.
+    /// The interface that the bytes cross here: between two addresses of one host that is the
+    /// loopback.
     pub(super) fn interface(&self, all: &[Interface]) -> io::Result<String> {
         let by_name = |name: &str| all.iter().find(|one| one.name == name);
         if self.host.is_none() {

@@ -34,7 +34,8 @@ pub(super) fn most_s(asked_s: f64) -> f64 {
     limits::STILL_LIMIT_S.max(asked_s * limits::STILL_LIMIT_SHARE)
 }
 
-/// Says of a run that the runner, who reads the machine's counters, was late at an edge of the window.
+/// Says of a run that the runner, who reads the machine's counters, was late at an edge of the
+/// window.
 pub(super) fn tell_runner(record: &mut RunRecord, late_s: f64, asked_s: f64) {
     if late_s <= INTERVAL_NS as f64 / 1e9 {
         return;

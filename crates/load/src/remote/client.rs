@@ -76,7 +76,8 @@ impl FarHost {
         }
     }
 
-    /// Begins a run there that lasts so long at most. What its worker says goes to `replies`, with the times of our clock.
+    /// Begins a run there that lasts so long at most. What its worker says goes to `replies`, with
+    /// the times of our clock.
     pub fn begin(
         &self,
         (warmup_s, duration_s): (f64, f64),

@@ -73,7 +73,8 @@ pub struct InterfaceBytes {
 }
 
 impl FarJob {
-    /// Refuses what no runner asks for: numbers beyond the levels of the factors that they come from.
+    /// Refuses what no runner asks for: numbers beyond the levels of the factors that they come
+    /// from.
     pub(super) fn check(&self) -> Result<(), String> {
         self.task.check()?;
         let allowed = |factor: &str, level: String| match Factor::of(factor) {

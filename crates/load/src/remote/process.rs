@@ -127,8 +127,9 @@ impl WorkerProcess {
         if told { Ok(()) } else { Err(self.died()) }
     }
 
-    /// Waits for its next answer, at most this long, looking out for interrupts. Time is counted as far as this process
-    /// waited: a pause of the whole machine, or of runner and workers, is none of the worker's.
+    /// Waits for its next answer, at most this long, looking out for interrupts. Time is counted as
+    /// far as this process waited: a pause of the whole machine, or of runner and workers, is none
+    /// of the worker's.
     pub fn hear(&mut self, timeout_ms: u64, interrupt: &Interrupt) -> Result<Reply, Error> {
         if let Some(reply) = self.early.take() {
             return Ok(reply);
@@ -167,7 +168,8 @@ impl WorkerProcess {
     }
 
     /// An error when the worker has died or given up. Does not wait. An answer is kept for
-    /// [`hear`](Self::hear): on a busy machine a workload is over before the runner looks at its clock.
+    /// [`hear`](Self::hear): on a busy machine a workload is over before the runner looks at its
+    /// clock.
     pub fn still_at_work(&mut self) -> Result<(), Error> {
         self.early = self.answer()?;
         Ok(())
@@ -192,8 +194,8 @@ impl WorkerProcess {
         }
     }
 
-    /// Asks the worker to exit and gives it a moment; then it is killed. Of one at the far host, what was seen there and how its
-    /// clock goes, or why that is not known.
+    /// Asks the worker to exit and gives it a moment; then it is killed. Of one at the far host,
+    /// what was seen there and how its clock goes, or why that is not known.
     pub fn leave(self) -> Option<Result<(FarSide, Clock), String>> {
         match self.seat {
             Seat::Here(mut here) => {

@@ -31,7 +31,8 @@ struct Load {
     until: Instant,
 }
 
-/// Does what a client asks until it goes, and ends the load with it. The reason is why the server ended it.
+/// Does what a client asks until it goes, and ends the load with it. The reason is why the server
+/// ended it.
 pub(super) fn session(
     (mut sender, mut receiver): (Sender, Receiver),
     program: &WorkerProgram,

@@ -22,7 +22,8 @@ use crate::worker::Reply;
 
 const RIGHT: &str = "the right token, long";
 
-/// A server whose workers are shells that say they are prepared, leave their process number in a file, and stay.
+/// A server whose workers are shells that say they are prepared, leave their process number in a
+/// file, and stay.
 struct Server {
     at: SocketAddr,
     pids: PathBuf,

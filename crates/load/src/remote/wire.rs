@@ -7,9 +7,11 @@
 //! then    length 4 | code 32 | message of `length` bytes, in JSON
 //! ```
 //!
-//! Numbers are in network order. A proof is the HMAC-SHA-256 (RFC 2104) of a word for its side and both nonces, its key the token; the
-//! same with another word is the key of the codes, each of which is the HMAC of the direction, the number of the message in it, and the
-//! message. Nothing of a fixed length is followed by more, and no memory is taken for a message before its length is checked.
+//! Numbers are in network order. A proof is the HMAC-SHA-256 (RFC 2104) of a word for its side and
+//! both nonces, its key the token; the same with another word is the key of the codes, each of
+//! which is the HMAC of the direction, the number of the message in it, and the message. Nothing of
+//! a fixed length is followed by more, and no memory is taken for a message before its length is
+//! checked.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -257,7 +259,8 @@ impl Unproved {
     }
 }
 
-/// Both directions of a connection whose sides know each other. A peer that is gone without a word is noticed in some ten seconds.
+/// Both directions of a connection whose sides know each other. A peer that is gone without a word
+/// is noticed in some ten seconds.
 fn ends(stream: TcpStream, key: Code, side: Side) -> io::Result<(Sender, Receiver)> {
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(Some(SEND_TIMEOUT))?;

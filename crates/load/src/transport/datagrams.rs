@@ -1,10 +1,11 @@
-//! The calls for datagrams of both networks over Millstream, whose sockets have the same methods and different types.
+//! The calls for datagrams of both networks over Millstream, whose sockets have the same methods
+//! and different types.
 
 /// Datagrams of one call.
 pub(super) const DATAGRAMS: usize = 32;
 
-/// The methods of [`Network`](super::Network) for datagrams, of a type with the fields `stack`, `datagrams` and
-/// `received`, beside a `UdpSocket` of its kind of stack.
+/// The methods of [`Network`](super::Network) for datagrams, of a type with the fields `stack`,
+/// `datagrams` and `received`, beside a `UdpSocket` of its kind of stack.
 macro_rules! datagram_calls {
     () => {
         fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {

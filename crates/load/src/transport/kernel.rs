@@ -109,7 +109,8 @@ impl KernelNetwork {
         Ok(socket)
     }
 
-    /// Own address of connections and datagram sockets made from now on; `None` leaves it to the kernel.
+    /// Own address of connections and datagram sockets made from now on; `None` leaves it to the
+    /// kernel.
     pub fn set_source(&mut self, source: Option<IpAddr>) {
         self.source = source;
     }
@@ -145,7 +146,8 @@ impl KernelNetwork {
     ) -> io::Result<usize> {
         let one = self.datagrams(socket)?;
         let flags = one.waits(wait)?;
-        // The kernel cuts a datagram that is longer than its piece, and still tells its whole length.
+        // The kernel cuts a datagram that is longer than its piece, and still tells its whole
+        // length.
         let flags = flags | MsgFlags::MSG_TRUNC;
         let mut pieces = memory.chunks_mut(memory.len().div_ceil(DATAGRAMS).max(1));
         let mut slices: [_; DATAGRAMS] =
@@ -215,8 +217,8 @@ impl Network for KernelNetwork {
         self.connection(conn)?.stream.write(data)
     }
 
-    /// By sendfile(2), whose pages go to a peer on the same machine without a copy; what MSG_ZEROCOPY sends is copied
-    /// on its way into a socket of the same machine after all.
+    /// By sendfile(2), whose pages go to a peer on the same machine without a copy; what
+    /// MSG_ZEROCOPY sends is copied on its way into a socket of the same machine after all.
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
         if self.shared.is_none() {
             self.shared = Some(in_memory(data)?);

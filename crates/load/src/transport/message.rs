@@ -17,8 +17,8 @@ impl Message {
         Self { pool, packet: None, each: 0 }
     }
 
-    /// A packet that shares the memory in which `data` was put by the first call: in blocks of `each` bytes, as many as
-    /// it fills, or in frames (0).
+    /// A packet that shares the memory in which `data` was put by the first call: in blocks of
+    /// `each` bytes, as many as it fills, or in frames (0).
     pub(super) fn view(&mut self, data: &[u8], each: usize) -> io::Result<Packet> {
         let packet = match self.packet.take().filter(|_| self.each == each) {
             Some(packet) => packet,

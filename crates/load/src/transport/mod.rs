@@ -99,14 +99,15 @@ pub trait Network {
     /// Writes some bytes, at least one.
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize>;
 
-    /// As `write`, from memory of the stack's own (packets, or pages of a file) that holds the bytes of `data` since
-    /// the first call and is sent as it is; always the same `data`. Where the stack has no such call, as `write`.
+    /// As `write`, from memory of the stack's own (packets, or pages of a file) that holds the
+    /// bytes of `data` since the first call and is sent as it is; always the same `data`. Where the
+    /// stack has no such call, as `write`.
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
         self.write(conn, data)
     }
 
-    /// As `read`, for as many bytes as `buffer` has room, left in the packets that they came in. Where the stack
-    /// has no such call, as `read`.
+    /// As `read`, for as many bytes as `buffer` has room, left in the packets that they came in.
+    /// Where the stack has no such call, as `read`.
     fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
         self.read(conn, buffer)
     }
@@ -118,9 +119,9 @@ pub trait Network {
     /// replaces `ready` by those that are.
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
 
-    /// As `wait`, and reads: bulk of watched connections that want to read may come straight into `memory`, each
-    /// piece of it told in `received` by its connection and place, before what a read of that connection gives.
-    /// Where the stack has no such call, as `wait`.
+    /// As `wait`, and reads: bulk of watched connections that want to read may come straight into
+    /// `memory`, each piece of it told in `received` by its connection and place, before what a
+    /// read of that connection gives. Where the stack has no such call, as `wait`.
     fn wait_read(
         &mut self,
         timeout: Duration,
@@ -144,7 +145,8 @@ pub trait Network {
     /// Fixes the peer of a socket.
     fn connect_datagrams(&mut self, socket: DatagramId, peer: SocketAddr) -> io::Result<()>;
 
-    /// Sends datagrams to the peer. How many were taken; none where there was no room, or where the peer has gone.
+    /// Sends datagrams to the peer. How many were taken; none where there was no room, or where the
+    /// peer has gone.
     fn send_datagrams(&mut self, socket: DatagramId, list: &[&[u8]]) -> io::Result<usize>;
 
     /// The next datagram, cut to `buffer`, and who sent it; `None` if none comes within `wait`.
@@ -165,8 +167,8 @@ pub trait Network {
         Ok(self.receive_datagram_from(socket, buffer, wait)?.map(|(bytes, _)| bytes))
     }
 
-    /// Datagrams that have come, the first within `wait`: how many, and how many bytes they have. `memory` is where they
-    /// are put, and means nothing after.
+    /// Datagrams that have come, the first within `wait`: how many, and how many bytes they have.
+    /// `memory` is where they are put, and means nothing after.
     fn receive_datagrams(
         &mut self,
         socket: DatagramId,
@@ -174,8 +176,8 @@ pub trait Network {
         wait: Duration,
     ) -> io::Result<(usize, usize)>;
 
-    /// Datagrams that have come, the first within `wait`, each given to `each`: how many. `memory` is where they are put,
-    /// each in an equal part of it, and cut to that.
+    /// Datagrams that have come, the first within `wait`, each given to `each`: how many. `memory`
+    /// is where they are put, each in an equal part of it, and cut to that.
     fn receive_each(
         &mut self,
         socket: DatagramId,

@@ -12,8 +12,8 @@ use super::{ConnId, Ready};
 /// The connections of a network.
 pub(super) struct Slots<S> {
     slots: Vec<Option<Slot<S>>>,
-    /// All that are ready for what is wanted of them, each once, in the order in which they became so; and some
-    /// that are not any more.
+    /// All that are ready for what is wanted of them, each once, in the order in which they became
+    /// so; and some that are not any more.
     listed: Vec<ConnId>,
     /// Numbers that nothing is listed under any more.
     free: Vec<ConnId>,
@@ -148,8 +148,8 @@ impl<S> Slots<S> {
         result
     }
 
-    /// Hands over what `message` has of `data` in one packet, by the stream's own calls: how much its block is to hold,
-    /// and the writing. How many bytes that were.
+    /// Hands over what `message` has of `data` in one packet, by the stream's own calls: how much
+    /// its block is to hold, and the writing. How many bytes that were.
     pub(super) fn write_shared(
         &mut self,
         conn: ConnId,
@@ -163,7 +163,8 @@ impl<S> Slots<S> {
         Ok(len)
     }
 
-    /// Takes a packet of `most` bytes by the stream's own call, and lets go of it. How many bytes it had.
+    /// Takes a packet of `most` bytes by the stream's own call, and lets go of it. How many bytes
+    /// it had.
     pub(super) fn read_shared(
         &mut self,
         conn: ConnId,

@@ -49,8 +49,8 @@ pub fn main(parent: u32) -> ExitCode {
     }
 }
 
-/// A connection of the kernel's takes a descriptor: the limit that a shell gives is below what `streams` allows. Where
-/// no more is permitted, a connection that cannot be made says so.
+/// A connection of the kernel's takes a descriptor: the limit that a shell gives is below what
+/// `streams` allows. Where no more is permitted, a connection that cannot be made says so.
 pub fn may_open_files() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);

@@ -142,9 +142,9 @@ pub enum Command {
         /// Its ports.
         ports: Ports,
     },
-    /// Read the counters over this stretch of CLOCK_MONOTONIC, then end the
-    /// workload in order. Answers: [`Reply::Draining`] now and then while that takes long and goes on,
-    /// [`Reply::Done`] at its end; the stack and its link stay.
+    /// Read the counters over this stretch of CLOCK_MONOTONIC, then end the workload in order.
+    /// Answers: [`Reply::Draining`] now and then while that takes long and goes on, [`Reply::Done`]
+    /// at its end; the stack and its link stay.
     Measure {
         /// Beginning of the window.
         begin_ns: u64,
@@ -246,7 +246,8 @@ pub struct EndReport {
     pub latency: Option<Latency>,
     /// Payload inside the window by connection that receives at this end.
     pub received_by: Vec<u64>,
-    /// State of the first connections at the end of the window, those on which this end sends before others.
+    /// State of the first connections at the end of the window, those on which this end sends
+    /// before others.
     pub tcp_info: Vec<TcpInfoRecord>,
     /// Connections on which this end sends.
     pub sending: usize,

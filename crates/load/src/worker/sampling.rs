@@ -37,8 +37,8 @@ pub(super) struct Taken {
     pub(super) cpu_s: f64,
 }
 
-/// Reads at the beginning, at every interval and at the end of the window.
-/// The time of a reading is when it was really taken; of those that a process which stood still has missed, one is
+/// Reads at the beginning, at every interval and at the end of the window. The time of a reading
+/// is when it was really taken; of those that a process which stood still has missed, one is
 /// taken. What `check` refuses, looked at as often, ends it early.
 pub(super) fn sample(
     ends: &[Arc<Progress>],
@@ -75,8 +75,8 @@ pub(super) fn sample(
     Ok(Taken { samples, cpu_s: process_cpu().saturating_sub(cpu_begin).as_secs_f64() })
 }
 
-/// When the next reading is due, now that one was taken: at the next whole interval, and never in the past but for the
-/// end. A last step shorter than half an interval joins the one before it.
+/// When the next reading is due, now that one was taken: at the next whole interval, and never in
+/// the past but for the end. A last step shorter than half an interval joins the one before it.
 fn next_due(begin_ns: u64, end_ns: u64, now_ns: u64) -> u64 {
     let step_ns = limits::INTERVAL_MS * 1_000_000;
     let due = begin_ns + (now_ns.saturating_sub(begin_ns) / step_ns + 1) * step_ns;

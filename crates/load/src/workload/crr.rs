@@ -1,7 +1,8 @@
 //! A connection for each request and response, one after the other (netperf's TCP_CRR).
 //!
-//! The far end closes first, so that what waits in TIME-WAIT (RFC 9293 section 3.4.1) is there, and the near end's ports
-//! are free again. A connection that ends before its first byte ends the workload.
+//! The far end closes first, so that what waits in TIME-WAIT (RFC 9293 section 3.4.1) is there, and
+//! the near end's ports are free again. A connection that ends before its first byte ends the
+//! workload.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +26,8 @@ pub(super) fn work(
     }
 }
 
-/// The asking end. A transaction's latency is from before the call that connects until the end of the stream is read.
+/// The asking end. A transaction's latency is from before the call that connects until the end of
+/// the stream is read.
 pub(super) fn ask(
     network: &mut dyn Network,
     peer: SocketAddr,

@@ -1,8 +1,8 @@
 //! Datagrams as fast as each sender can, or as it may: `udp_stream` and `udp_pps`.
 //!
-//! Each thread has a socket of its own. The first one of an end is the data thread; the others work on a handle of the
-//! same stack ([`Network::another`]). A receiver goes on after the end until nothing has come for [`QUIET`], so that what
-//! was on its way counts as received.
+//! Each thread has a socket of its own. The first one of an end is the data thread; the others work
+//! on a handle of the same stack ([`Network::another`]). A receiver goes on after the end until
+//! nothing has come for [`QUIET`], so that what was on its way counts as received.
 
 use std::io;
 use std::net::SocketAddr;

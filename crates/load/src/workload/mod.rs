@@ -48,7 +48,8 @@ pub struct Ports {
     pub near_sends: u16,
     /// Connections on which the far host sends.
     pub far_sends: u16,
-    /// Sockets for datagrams, one for each of the near host. Of flows two: one for the greeting, and the one for all.
+    /// Sockets for datagrams, one for each of the near host. Of flows two: one for the greeting,
+    /// and the one for all.
     #[serde(default)]
     pub datagrams: Vec<u16>,
     /// Connections and datagrams begin with it.
@@ -155,7 +156,8 @@ impl Progress {
 pub struct Outcome {
     /// Latencies of transactions inside the window, nanoseconds.
     pub latency_ns: Option<Histogram<u64>>,
-    /// State of the first connections when the end of the window was seen, those on which this end sends before others.
+    /// State of the first connections when the end of the window was seen, those on which this end
+    /// sends before others.
     pub tcp_info: Vec<TcpInfoRecord>,
     /// Connections on which this end sends.
     pub sending: usize,
@@ -383,8 +385,8 @@ impl Session {
     }
 }
 
-/// The state of the connections, for the record. Where not all are kept, those that send come first: they alone know
-/// what was sent again.
+/// The state of the connections, for the record. Where not all are kept, those that send come
+/// first: they alone know what was sent again.
 fn describe(network: &mut dyn Network, end: End, lanes: &[Lane]) -> Vec<TcpInfoRecord> {
     let role = if end == End::Near { "near" } else { "far" };
     let mut kept: Vec<(u32, &Lane)> = (0..).zip(lanes).collect();

@@ -1,8 +1,8 @@
 //! Streams whose every byte says where it belongs, beside a disk that is kept busy.
 //!
-//! Byte `n` of connection `c` in one direction is a byte of a 64-bit mix of `c`, the direction and `n / 8`: one that is
-//! changed, missing, repeated or of another connection does not match. Every byte is checked by the end that receives
-//! it, whether the stack copied it or placed it.
+//! Byte `n` of connection `c` in one direction is a byte of a 64-bit mix of `c`, the direction and
+//! `n / 8`: one that is changed, missing, repeated or of another connection does not match. Every
+//! byte is checked by the end that receives it, whether the stack copied it or placed it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -55,7 +55,8 @@ fn fill(stream: u64, at: u64, out: &mut [u8]) {
     }
 }
 
-/// Returns how many bytes of `data` are not those of `stream` from `at` on, and where in it the first is.
+/// Returns how many bytes of `data` are not those of `stream` from `at` on, and where in it the
+/// first is.
 fn wrong(stream: u64, at: u64, data: &[u8]) -> (u64, Option<usize>) {
     let (mut done, mut wrong, mut first) = (0, 0, None);
     while done < data.len() {
@@ -282,7 +283,8 @@ impl Disk {
         Ok(Self { file, bytes, over, read: zero(), written: zero(), seeks: zero() })
     }
 
-    /// One thread writes in order and has each round written back, one reads in order, one reads here and there.
+    /// One thread writes in order and has each round written back, one reads in order, one reads
+    /// here and there.
     fn users<'scope>(
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, '_>,
@@ -321,7 +323,8 @@ impl Disk {
         vec![scope.spawn(write), scope.spawn(read), scope.spawn(seek)]
     }
 
-    /// Calls `one` for each piece of the file, round and round, with a rest so that a file in memory is no load of CPUs.
+    /// Calls `one` for each piece of the file, round and round, with a rest so that a file in
+    /// memory is no load of CPUs.
     fn in_order(&self, mut one: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
         let mut at = 0;
         while !self.over.load(Ordering::Relaxed) {
@@ -369,8 +372,8 @@ mod tests {
         }
     }
 
-    /// A network of which each wait gives pieces that do not follow each other: with gaps, the later one in front, and two
-    /// connections in turns, as a stack may leave them.
+    /// A network of which each wait gives pieces that do not follow each other: with gaps, the
+    /// later one in front, and two connections in turns, as a stack may leave them.
     struct Scattered {
         at: [u64; 2],
         waits: usize,
@@ -494,8 +497,8 @@ mod tests {
         }
     }
 
-    /// A reader that takes what it was given as one piece, from the start of the memory or from the end of the piece before, finds
-    /// bytes that are wrong here.
+    /// A reader that takes what it was given as one piece, from the start of the memory or from the
+    /// end of the piece before, finds bytes that are wrong here.
     #[test]
     fn each_piece_is_taken_from_where_it_lies() {
         let lanes = [0, 1].map(|conn| Lane { conn, sends: false });
@@ -506,7 +509,8 @@ mod tests {
             let sent: u64 = network.at.iter().sum();
             assert_eq!(outcome.counters["checked_bytes"], sent as f64);
             assert_eq!(outcome.counters["wrong_bytes"], f64::from(u8::from(spoil.is_some())));
-            // The third piece of the seventh wait is the fourteenth of its connection; its second byte is wrong.
+            // The third piece of the seventh wait is the fourteenth of its connection; its second
+            // byte is wrong.
             let Some(place) = outcome.wrong.first() else {
                 assert!(spoil.is_none());
                 continue;

@@ -51,7 +51,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Calls of so many bytes at most. What is sent is not zeros, so that nothing on the way finds it too easy.
+    /// Calls of so many bytes at most. What is sent is not zeros, so that nothing on the way finds
+    /// it too easy.
     fn new(bytes: usize, zero_copy: bool) -> Self {
         let message = (0..bytes).map(|at| (at % 251) as u8).collect();
         Self { message, buffer: vec![0; bytes], zero_copy }

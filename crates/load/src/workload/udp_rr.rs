@@ -1,5 +1,6 @@
-//! Request and response in datagrams, one outstanding. When no response has come after [`REPEAT_AFTER`], the asking end
-//! sends its request once more: that transaction takes so much longer, and is counted.
+//! Request and response in datagrams, one outstanding. When no response has come after
+//! [`REPEAT_AFTER`], the asking end sends its request once more: that transaction takes so much
+//! longer, and is counted.
 
 use std::io;
 use std::time::Duration;
@@ -29,8 +30,8 @@ const REPEAT_AFTER: Duration = Duration::from_millis(200);
 /// Time that the answering end waits before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The asking end. The first byte of each datagram tells transactions apart, so that a late answer is not taken for
-/// that of the next.
+/// The asking end. The first byte of each datagram tells transactions apart, so that a late answer
+/// is not taken for that of the next.
 pub(super) fn ask(
     network: &mut dyn Network,
     socket: DatagramId,

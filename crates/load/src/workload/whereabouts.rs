@@ -1,8 +1,9 @@
 //! The CPU on which a thread that does traffic runs, as the thread itself says.
 //!
-//! A run of a second has a handful of samples from /proc, too few to tell whether two ends that move shared a CPU. A data
-//! thread asks for its CPU at each call instead, which costs nanoseconds, and keeps when it changed. Both ends use
-//! CLOCK_MONOTONIC, so that the runner can lay them side by side.
+//! A run of a second has a handful of samples from /proc, too few to tell whether two ends that
+//! move shared a CPU. A data thread asks for its CPU at each call instead, which costs nanoseconds,
+//! and keeps when it changed. Both ends use CLOCK_MONOTONIC, so that the runner can lay them side
+//! by side.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +92,8 @@ impl Whereabouts {
         cut.filter(|(from, to, _)| from < to).collect()
     }
 
-    /// Share of the time between two moments in which this thread and another were on one CPU. `None` where less than half
-    /// of that time is known of both.
+    /// Share of the time between two moments in which this thread and another were on one CPU.
+    /// `None` where less than half of that time is known of both.
     pub fn same_share(&self, other: &Self, begin_ns: u64, end_ns: u64) -> Option<f64> {
         let (mut known, mut same) = (0, 0);
         for (from, to, cpu) in self.stretches(begin_ns, end_ns) {

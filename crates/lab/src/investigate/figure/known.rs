@@ -33,7 +33,8 @@ const KNOWN: &[Known] = &[
         only_with: &[],
         key: keys::THROUGHPUT,
         higher_is_better: true,
-        // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf 3.10.
+        // What the receiver has got goes before what was sent; `end.sum` is of UDP before iperf
+        // 3.10.
         json: &["end.sum_received.bits_per_second", "end.sum.bits_per_second"],
         // With several streams the sum of all; the prefix may be missing or be bytes (-f).
         patterns: &[
@@ -123,8 +124,9 @@ const KNOWN: &[Known] = &[
 /// Bytes of a script that are looked through for a known program.
 const SCRIPT_LIMIT: u64 = 64 << 10;
 
-/// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c 1 iperf3`), in the words
-/// of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its words.
+/// The figure of the known program that `command` runs: by itself, behind another one (`taskset -c
+/// 1 iperf3`), in the words of a shell (`sh -c 'exec iperf3'`), or in a script that is one of its
+/// words.
 pub fn known_figure(command: &[impl AsRef<OsStr>]) -> Option<Figure> {
     let in_words = named_in(&millstream_foreign::command(command));
     let in_scripts =
@@ -132,7 +134,8 @@ pub fn known_figure(command: &[impl AsRef<OsStr>]) -> Option<Figure> {
     in_words.or_else(in_scripts).map(Known::figure)
 }
 
-/// The first known program that is a word of `text`, as a shell parts words, with the words beside it.
+/// The first known program that is a word of `text`, as a shell parts words, with the words beside
+/// it.
 fn named_in(text: &str) -> Option<&'static Known> {
     let parts = |letter: char| letter.is_whitespace() || "\"'`$(){};|&<>".contains(letter);
     let words: Vec<&str> = text.split(parts).collect();

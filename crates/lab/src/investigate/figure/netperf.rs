@@ -1,4 +1,5 @@
-//! The rate in netperf's output: of any of its tests, in any of its forms (its manual, chapters 5 to 8).
+//! The rate in netperf's output: of any of its tests, in any of its forms (its manual, chapters 5
+//! to 8).
 
 use super::{Reading, finite};
 
@@ -8,7 +9,8 @@ const COLUMNS: [&str; 2] = ["Throughput", "Transaction Rate Tran/s"];
 
 type Found = Option<Result<Reading, String>>;
 
-/// Returns the rate of the last test, never the size of a socket or the time of a CPU. `None` where there is none.
+/// Returns the rate of the last test, never the size of a socket or the time of a CPU. `None` where
+/// there is none.
 pub(super) fn read(output: &str) -> Found {
     let banner = output.rfind(" TEST ").map(|at| &output[at..]);
     let all = banner.map_or(output, |text| text.split_once('\n').map_or("", |(_, rest)| rest));
@@ -69,7 +71,8 @@ fn with_unit(text: &str) -> Found {
     })
 }
 
-/// Lines of numbers, which tell by how many they are which test they are of; with `-P 0` there is nothing else.
+/// Lines of numbers, which tell by how many they are which test they are of; with `-P 0` there is
+/// nothing else.
 fn classic(text: &str, only_first: bool) -> Found {
     let unit = text.split_whitespace().find(|word| is_unit(word));
     let mut rows: Vec<Vec<&str>> = Vec::new();
@@ -86,9 +89,11 @@ fn classic(text: &str, only_first: bool) -> Found {
     let mut found = None;
     for (at, row) in rows.iter().enumerate() {
         let number = match (row.len(), rows.get(at + 1).map(Vec::len)) {
-            // A stream: sizes of both sockets and of a message, seconds, the rate; then what CPUs it took.
+            // A stream: sizes of both sockets and of a message, seconds, the rate; then what CPUs
+            // it took.
             (5 | 9, _) => row[4],
-            // Transactions: sizes of a socket, a request and an answer, seconds, the rate; then the far end's sockets.
+            // Transactions: sizes of a socket, a request and an answer, seconds, the rate; then the
+            // far end's sockets.
             (6 | 10, Some(2)) => row[5],
             // Datagrams: what was sent, then what has arrived, which counts.
             (6, Some(4)) | (8, Some(6)) => rows[at + 1][3],

@@ -12,7 +12,8 @@ use super::Run;
 use crate::runner::distance::Cpus;
 use crate::runner::{Addresses, Places};
 
-/// CPUs of the near and of the far host: the first two that this process may use; where there is one, both have that.
+/// CPUs of the near and of the far host: the first two that this process may use; where there is
+/// one, both have that.
 pub(super) fn placement(level: &str) -> (Option<usize>, Option<usize>) {
     let mut cpus = allowed_cpus();
     let first = cpus.next();
@@ -70,8 +71,8 @@ fn buffer_bytes(configuration: &Configuration, far: bool) -> Option<usize> {
     Some(configuration.number(factor) as usize).filter(|&bytes| bytes > 0)
 }
 
-/// CPU of the thread of an engine at `end`, of the CPUs of the near and the far host. "near" is its own application's,
-/// so that both ends of a pair are treated alike.
+/// CPU of the thread of an engine at `end`, of the CPUs of the near and the far host. "near" is its
+/// own application's, so that both ends of a pair are treated alike.
 fn engine_cpu(level: &str, (near, far): (Option<usize>, Option<usize>), end: End) -> Option<usize> {
     let (own, other) = if end == End::Near { (near, far) } else { (far, near) };
     match level {
@@ -159,8 +160,8 @@ impl Link {
     }
 }
 
-/// Seed of the faults: the same for every configuration of a block, so that the same packets meet the
-/// same fate whatever stack sends them.
+/// Seed of the faults: the same for every configuration of a block, so that the same packets meet
+/// the same fate whatever stack sends them.
 pub(super) fn path_seed(experiment: u64, block: u32) -> u64 {
     experiment.wrapping_add(u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11
 }
@@ -170,8 +171,8 @@ impl Run<'_> {
         &self.planned.configuration
     }
 
-    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the hosts have one CPU
-    /// or are not bound to theirs.
+    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the
+    /// hosts have one CPU or are not bound to theirs.
     pub(super) fn cpus_between(&self) -> Option<Cpus> {
         let (near, far) = self.cpus.0.zip(self.cpus.1)?;
         (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))

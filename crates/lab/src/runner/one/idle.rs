@@ -1,4 +1,5 @@
-//! The idle states that a run allows the machine's CPUs: held for as long as it lasts, whatever stack is measured.
+//! The idle states that a run allows the machine's CPUs: held for as long as it lasts, whatever
+//! stack is measured.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use millstream_record::RunRecord;
 /// The idle latency that the kernel reports where nobody has asked for a limit.
 const NO_LIMIT: Duration = Duration::from_secs(2_000);
 
-/// A level of `idle_latency_us`, held. The kernel takes the request back when this is dropped, or the runner killed.
+/// A level of `idle_latency_us`, held. The kernel takes the request back when this is dropped, or
+/// the runner killed.
 pub(super) struct IdleLimit {
     request: Option<IdleLatency>,
     /// The idle latency in force at the beginning.

@@ -50,8 +50,9 @@ pub(super) fn faults(configuration: &Configuration) -> Faults {
     }
 }
 
-/// Losses in runs of a mean length, at the same share of all packets as single ones. Where that many are lost that
-/// there is a packet between two runs at the most, the share is kept, and runs are longer.
+/// Losses in runs of a mean length, at the same share of all packets as single ones. Where that
+/// many are lost that there is a packet between two runs at the most, the share is kept, and runs
+/// are longer.
 fn runs_of_losses(loss: f64, mean_packets: f64) -> Burst {
     let leave = (1.0 / mean_packets).min((1.0 - loss) / loss);
     let enter = if leave > 0.0 { (leave * loss / (1.0 - loss)).min(1.0) } else { 1.0 };

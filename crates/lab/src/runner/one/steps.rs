@@ -96,8 +96,8 @@ impl Run<'_> {
         }
     }
 
-    /// Warm-up and window; then the workers end the workload and report. The first worker is the near
-    /// one, the second the far one; others are its rivals.
+    /// Warm-up and window; then the workers end the workload and report. The first worker is the
+    /// near one, the second the far one; others are its rivals.
     pub(super) fn measure(&self, workers: &mut [&mut WorkerProcess]) -> Result<Measured, Error> {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         let lead_ns = limits::LEAD_MS * 1_000_000;
