@@ -152,6 +152,11 @@ impl RunRecord {
         self.results.get(key).copied().filter(|value| value.is_finite())
     }
 
+    /// Keeps a result.
+    pub fn set(&mut self, key: &str, value: f64) {
+        self.results.insert(key.to_owned(), value);
+    }
+
     /// Returns workload and factors, without the stack: two stacks are compared where these are
     /// equal.
     pub fn configuration(&self) -> String {

@@ -160,8 +160,8 @@ pub(super) fn fill(
     }
     let busy_share = machine.map(|used| used.busy_s / used.elapsed_s);
     if let Some(used) = machine {
-        set(record, keys::CPU_SECONDS, used.busy_s);
-        set(record, "steal_s", used.steal_s);
+        record.set(keys::CPU_SECONDS, used.busy_s);
+        record.set("steal_s", used.steal_s);
     }
     match plan.measure {
         Measure::Bulk { near_sends, far_sends, datagram_bytes } => {
@@ -181,7 +181,7 @@ pub(super) fn fill(
             }
             let rate = record.result(keys::PACKETS).filter(|&rate| rate > 0.0);
             if let (Joined::Flows(_), Some(share), Some(rate)) = (plan.joined, busy_share, rate) {
-                set(record, keys::CPU_PER_PACKET, share / rate * 1e6);
+                record.set(keys::CPU_PER_PACKET, share / rate * 1e6);
             }
             latencies(record, ends);
         }
@@ -197,11 +197,11 @@ pub(super) fn fill(
 /// Records the rate of datagrams that arrived, and the percentage that did not.
 fn datagrams(record: &mut RunRecord, ends: &[EndReport], bytes: usize) {
     let bits = record.results.get(keys::THROUGHPUT).copied().unwrap_or(0.0);
-    set(record, keys::PACKETS, bits / 8.0 / bytes as f64);
+    record.set(keys::PACKETS, bits / 8.0 / bytes as f64);
     let sum = |of: fn(&Counts) -> u64| ends.iter().map(|end| of(&end.totals)).sum::<u64>();
     let (sent, received) = (sum(|counts| counts.sent_bytes), sum(|counts| counts.received_bytes));
     if sent > 0 {
-        set(record, keys::LOST, 100.0 * sent.saturating_sub(received) as f64 / sent as f64);
+        record.set(keys::LOST, 100.0 * sent.saturating_sub(received) as f64 / sent as f64);
     }
 }
 
@@ -232,7 +232,7 @@ fn counters(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     }
     for (name, value) in ends.iter().flat_map(|end| &end.counters) {
         if !matches!(name.as_str(), "checked_bytes" | "wrong_bytes" | "written_bytes") {
-            set(record, name, *value);
+            record.set(name, *value);
         }
     }
 }
@@ -264,16 +264,16 @@ fn intervals(record: &mut RunRecord, key: &str, lanes: &[&Growth], scale: f64, o
 pub(super) fn fill_from_probes(record: &mut RunRecord) {
     let payload = record.results.get(keys::PAYLOAD).copied().unwrap_or(0.0);
     if let Some(calls) = record.probes.cross_calls(record.window).filter(|_| payload > 0.0) {
-        set(record, keys::XCAL_PER_GB, calls / (payload / 1e9));
+        record.set(keys::XCAL_PER_GB, calls / (payload / 1e9));
     }
     let length_s = record.window.end_s - record.window.start_s;
     if let Some(halts) = record.probes.halts().filter(|_| length_s > 0.0) {
-        set(record, keys::HALTS, halts as f64 / length_s);
+        record.set(keys::HALTS, halts as f64 / length_s);
     }
     let is_tested = |role: &str| matches!(role, "near" | "router");
     let near = record.probes.engines.iter().find(|engine| is_tested(&engine.role)).cloned();
     for (stage, share) in near.iter().flat_map(|engine| engine.shares()) {
-        set(record, &format!("{}{stage}", keys::STAGE_SHARE), share);
+        record.set(&format!("{}{stage}", keys::STAGE_SHARE), share);
     }
 }
 
@@ -304,30 +304,26 @@ fn shares(record: &mut RunRecord, ends: &[EndReport]) {
         ];
         for (key, value) in values {
             let lower = record.results.get(key).map_or(value, |known| known.min(value));
-            set(record, key, lower);
+            record.set(key, lower);
         }
     }
-}
-
-pub(super) fn set(record: &mut RunRecord, key: &str, value: f64) {
-    record.results.insert(key.to_owned(), value);
 }
 
 fn stream(record: &mut RunRecord, lanes: &[(&str, Growth)], busy_share: Option<f64>) {
     let bytes_per_s: f64 = lanes.iter().map(|(_, growth)| growth.per_second()).sum();
     let payload: u64 = lanes.iter().map(|(_, growth)| growth.total()).sum();
-    set(record, keys::THROUGHPUT, bytes_per_s * 8.0);
-    set(record, keys::PAYLOAD, payload as f64);
+    record.set(keys::THROUGHPUT, bytes_per_s * 8.0);
+    record.set(keys::PAYLOAD, payload as f64);
     for (direction, growth) in lanes {
         if lanes.len() > 1 {
             let key = format!("throughput_{direction}_bits_per_s");
-            set(record, &key, growth.per_second() * 8.0);
+            record.set(&key, growth.per_second() * 8.0);
         }
     }
     if payload == 0 {
         record.validity.reject("no payload arrived inside the measured window");
     } else if let Some(share) = busy_share {
-        set(record, keys::CPU_PER_GB, share / (bytes_per_s / 1e9));
+        record.set(keys::CPU_PER_GB, share / (bytes_per_s / 1e9));
     }
 }
 
@@ -338,14 +334,14 @@ fn request_response(
     busy_share: Option<f64>,
 ) {
     let per_s = growth.per_second();
-    set(record, keys::TRANSACTIONS, per_s);
-    set(record, keys::TRANSACTION_COUNT, growth.total() as f64);
+    record.set(keys::TRANSACTIONS, per_s);
+    record.set(keys::TRANSACTION_COUNT, growth.total() as f64);
     if growth.total() == 0 {
         record.validity.reject("no transaction finished inside the measured window");
         return;
     }
     if let Some(share) = busy_share {
-        set(record, keys::CPU_PER_TRANSACTION, share / per_s * 1e6);
+        record.set(keys::CPU_PER_TRANSACTION, share / per_s * 1e6);
     }
     latencies(record, ends);
 }
@@ -355,12 +351,12 @@ fn latencies(record: &mut RunRecord, ends: &[EndReport]) {
     // One may have ended in the window that began before it, and none lie in it: that is no latency of zero.
     let timed = ends.iter().filter_map(|end| end.latency).find(|latency| latency.count > 0);
     if let Some(latency) = timed {
-        set(record, keys::LATENCY_P50, latency.p50_us);
-        set(record, keys::LATENCY_P90, latency.p90_us);
-        set(record, keys::LATENCY_P99, latency.p99_us);
-        set(record, keys::LATENCY_P999, latency.p999_us);
-        set(record, keys::LATENCY_MAX, latency.max_us);
-        set(record, "latency_mean_us", latency.mean_us);
+        record.set(keys::LATENCY_P50, latency.p50_us);
+        record.set(keys::LATENCY_P90, latency.p90_us);
+        record.set(keys::LATENCY_P99, latency.p99_us);
+        record.set(keys::LATENCY_P999, latency.p999_us);
+        record.set(keys::LATENCY_MAX, latency.max_us);
+        record.set("latency_mean_us", latency.mean_us);
     }
 }
 
@@ -553,7 +549,7 @@ pub(super) mod tests {
     fn beside_a_rival_no_cost_is_told() {
         let mut record = RunRecord::default();
         for key in [keys::THROUGHPUT, keys::CPU_PER_GB, keys::XCAL_PER_GB] {
-            set(&mut record, key, 1.0);
+            record.set(key, 1.0);
         }
         forget_costs(&mut record);
         assert_eq!(record.results.keys().collect::<Vec<_>>(), [keys::THROUGHPUT]);

@@ -5,17 +5,15 @@ use millstream_load::worker::EndReport;
 use millstream_load::workload::{End, Wrong};
 use millstream_record::{IntervalSeries, RunRecord, WrongBytes, keys};
 
-use super::results::set;
-
 /// Fills in both. Times are of a clock that showed `origin_ns` when the run began.
 pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     let sum = |name: &str| ends.iter().filter_map(|end| end.counters.get(name)).sum::<f64>();
     let (checked, wrong, written) =
         (sum("checked_bytes"), sum("wrong_bytes"), sum("written_bytes"));
-    set(record, keys::WRONG_BYTES, wrong);
-    set(record, keys::CHECKED_BYTES, checked);
+    record.set(keys::WRONG_BYTES, wrong);
+    record.set(keys::CHECKED_BYTES, checked);
     if checked > 0.0 {
-        set(record, keys::WRONG_BOUND, poisson_bound(wrong) / checked);
+        record.set(keys::WRONG_BOUND, poisson_bound(wrong) / checked);
     }
     if wrong > 0.0 {
         record.probes.wrong_bytes = places(ends, origin_ns);
@@ -36,9 +34,9 @@ pub(super) fn fill(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     let bootstrap = Bootstrap { resamples: 2_000, seed: record.seed, ..Bootstrap::default() };
     if let Some(Interval { low, high }) = bootstrap.ratio_of_means(last, first) {
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
-        set(record, keys::LAST_OVER_FIRST, mean(last) / mean(first));
-        set(record, keys::LAST_OVER_FIRST_LOW, low);
-        set(record, keys::LAST_OVER_FIRST_HIGH, high);
+        record.set(keys::LAST_OVER_FIRST, mean(last) / mean(first));
+        record.set(keys::LAST_OVER_FIRST_LOW, low);
+        record.set(keys::LAST_OVER_FIRST_HIGH, high);
     }
 }
 

@@ -12,9 +12,9 @@ use millstream_plan::Task;
 use millstream_record::EngineRecord;
 
 use super::protocol::{Job, StackJob};
-use super::stack::{self, SocketOptions};
+use super::stack::{self, Opened, SocketOptions};
 use crate::limits;
-use crate::transport::{LinkBytes, Network};
+use crate::transport::LinkBytes;
 use crate::workload::{self, End, Outcome, Ports, Progress};
 
 /// An order of the main thread to a data thread.
@@ -174,13 +174,6 @@ fn panicked() -> String {
 
 fn out_of_turn() -> String {
     "a step of the workload came out of turn".to_owned()
-}
-
-/// A stack and what can be asked of it besides traffic.
-pub(super) struct Opened {
-    pub(super) network: Box<dyn Network>,
-    pub(super) stack: &'static str,
-    pub(super) notes: Vec<String>,
 }
 
 type Open = Box<dyn FnOnce() -> Result<Opened, String> + Send>;

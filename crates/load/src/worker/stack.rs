@@ -13,7 +13,6 @@ use millstream::packet::{Pool, PoolConfig};
 use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig};
 
-use super::data::Opened;
 use super::protocol::{Engine as Placement, MillstreamJob, MillstreamLink};
 use crate::limits;
 use crate::transport::{KernelNetwork, LocalNetwork, Network, ThreadedNetwork};
@@ -28,6 +27,13 @@ pub(super) struct SocketOptions {
     /// Own address of sockets that connect, where the kernel is not to choose it; for the kernel's
     /// sockets alone.
     pub(super) source: Option<IpAddr>,
+}
+
+/// A stack and what can be asked of it besides traffic.
+pub(super) struct Opened {
+    pub(super) network: Box<dyn Network>,
+    pub(super) stack: &'static str,
+    pub(super) notes: Vec<String>,
 }
 
 /// The kernel's sockets. A congestion control that is not to be had is noted.

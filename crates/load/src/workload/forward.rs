@@ -28,8 +28,8 @@ pub(super) fn work(
     progress: &Progress,
 ) -> io::Result<Outcome> {
     match part.end {
-        End::Near => send(network, &part, progress),
-        End::Far => receive(network, &part, progress),
+        End::Near => send(network, part, progress),
+        End::Far => receive(network, part, progress),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use super::Location;
+use super::location::Location;
 use crate::error::Error;
 
 /// An error of the store; its text is one line for the user.
@@ -15,14 +15,7 @@ pub enum StoreError {
     BadUrl {
         /// It, without its password.
         url: String,
-        /// The fault of the URL.
-        why: String,
-    },
-    /// An option of a URL that has no such value, or not beside another.
-    BadOption {
-        /// The URL, without its password.
-        url: String,
-        /// The fault of the option, and the remedy.
+        /// The fault of the URL, and the remedy.
         why: String,
     },
     /// The server, or the database there, cannot be reached.
@@ -114,7 +107,7 @@ impl StoreError {
             }
             _ => {
                 // Some of SQLite's sentences end with the path, which stands before them.
-                let why = one_line(&error.to_string());
+                let why = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
                 let why = why.strip_suffix(&format!(": {}", path.display())).unwrap_or(&why);
                 let why = why.strip_suffix(&format!(": ./{}", path.display())).unwrap_or(why);
                 Self::Io { why: why.to_owned(), at }
@@ -123,17 +116,10 @@ impl StoreError {
     }
 }
 
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadUrl { url, why } => {
-                write!(f, "{url}: {why}; write it as postgres://USER@HOST/DATABASE")
-            }
-            Self::BadOption { url, why } => write!(f, "{url}: {why}"),
+            Self::BadUrl { url, why } => write!(f, "{url}: {why}"),
             Self::Unreachable { at, why, remedy } => write!(f, "{at}: {why}; {remedy}"),
             Self::Missing { at } => {
                 write!(f, "{at}: no store here; `millstream run` makes one, --db names another")

@@ -4,27 +4,32 @@
 //! Records are kept as the JSON of `docs/run-format.md`, with the columns that are searched beside
 //! it. A run that `save_run` has returned for is there after `kill -9` or a loss of power.
 
+#[cfg(feature = "postgres")]
+mod address;
+#[cfg(not(feature = "postgres"))]
+#[path = "no_address.rs"]
+mod address;
 mod error;
 mod location;
 mod schema;
+mod secret;
 #[cfg(feature = "postgres")]
-mod server;
-#[cfg(not(feature = "postgres"))]
-#[path = "no_server.rs"]
 mod server;
 mod sqlite;
 mod statements;
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::thread::{self, ScopedJoinHandle};
 
+pub use address::Server;
 pub use error::StoreError;
-pub use location::{Location, without_password};
-pub use server::Server;
+pub use location::Location;
+pub use secret::without_password;
 
 use crate::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp, brief, for_tables};
 use sqlite::Sqlite;
@@ -52,6 +57,36 @@ trait Backend: Debug {
     /// Removes these experiments, all or none.
     fn forget(&self, ids: &[&str]) -> Result<(), StoreError>;
     fn give_back_room(&self, alone: bool) -> Result<bool, StoreError>;
+}
+
+impl Location {
+    /// Reads a URL that begins with `postgres://` or `postgresql://` as that of a server, and
+    /// anything else as the path of a file.
+    ///
+    /// Parts that the URL leaves out have defaults: the host is the local socket, the user that of
+    /// this process (so call it before a user namespace is entered), the database is named like the
+    /// user, and the password is `PGPASSWORD` of the environment. Options of TLS are those of the
+    /// server's library (`sslmode`, `sslnegotiation`).
+    pub fn parse(text: &OsStr) -> Result<Self, StoreError> {
+        Self::parse_in(text, &|name| std::env::var_os(name))
+    }
+
+    fn parse_in(
+        text: &OsStr,
+        environment: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, StoreError> {
+        match text.to_str().filter(|text| is_url(text)) {
+            Some(url) => match Server::parse(url, environment) {
+                Ok(server) => Ok(Self::Server(Box::new(server))),
+                Err(why) => Err(StoreError::BadUrl { url: without_password(url), why }),
+            },
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("postgres://") || text.starts_with("postgresql://")
 }
 
 /// An open store. One per thread; several processes may have the same one open.

@@ -1,7 +1,8 @@
 //! Tests of the store against real files, and a real server.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::Connection;
@@ -253,4 +254,22 @@ fn tables_read_the_briefs_of_their_version_and_the_records_of_other_runs() {
     other.execute("UPDATE brief SET version = version + 1, record = '{'", []).unwrap();
     let (runs, bad) = store.readable_runs_for_tables(&one.id).unwrap();
     assert_eq!((runs.len(), runs[0].order, bad.len()), (1, 1, 1));
+}
+
+fn parsed(text: &str) -> Result<Location, StoreError> {
+    Location::parse(&OsString::from(text))
+}
+
+#[test]
+fn all_but_a_url_is_a_file() {
+    for file in ["kept.sqlite3", "./postgres://x", "http://x", "postgres:", ""] {
+        assert_eq!(parsed(file).unwrap().file(), Some(Path::new(file)), "{file}");
+    }
+}
+
+#[test]
+#[cfg(not(feature = "postgres"))]
+fn a_url_is_refused_without_its_password_where_there_are_no_servers() {
+    let said = parsed("postgres://ann:secret@db/lab").unwrap_err().to_string();
+    assert!(said.starts_with("postgres://ann@db/lab: this millstream was built"), "{said}");
 }

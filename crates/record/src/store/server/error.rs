@@ -2,7 +2,7 @@
 
 use postgres::error::SqlState;
 
-use super::super::error::one_line;
+use super::super::address::whole;
 use super::super::{Location, StoreError};
 use super::tls;
 
@@ -41,21 +41,4 @@ impl StoreError {
             None => Self::Io { at, why },
         }
     }
-}
-
-/// Returns an error with its causes, as far as it does not name them itself.
-pub(super) fn whole(error: &postgres::Error) -> String {
-    let mut text = match error.as_db_error() {
-        Some(said) => said.message().to_owned(),
-        None => error.to_string(),
-    };
-    let mut cause = std::error::Error::source(error).filter(|_| error.as_db_error().is_none());
-    while let Some(one) = cause {
-        let said = one.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = one.source();
-    }
-    one_line(&text)
 }

@@ -5,7 +5,6 @@
 //! disk when it answers. A connection that was lost, as when the server is started anew, is made
 //! again once for what is being written.
 
-mod address;
 mod error;
 mod schema;
 mod tls;
@@ -22,10 +21,10 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, Config, Error, Row};
 
+use super::address::Server;
 use super::schema::VERSION;
 use super::{Backend, Location, StoreError, Summary, Take, statements, summary};
 use crate::{BRIEF_VERSION, ExperimentRecord, RunRecord};
-pub use address::Server;
 pub(super) use tls::Dialer;
 
 /// Time within which a server has to answer when a session begins, and for which one that has gone

@@ -12,7 +12,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::address::Server;
+use super::super::address::Server;
 
 /// The name of the protocol for a server that takes several on one port.
 const PROTOCOL: &[u8] = b"postgresql";

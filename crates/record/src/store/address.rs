@@ -1,10 +1,10 @@
 //! A server's database, and as whom it is used: the URL read.
 
+use std::ffi::OsString;
+
 use nix::unistd::{User, geteuid};
 
-use super::super::StoreError;
-use super::super::location::{Environment, without_password};
-use super::error::whole;
+use super::secret::without_password;
 
 /// Where a server's socket is when its URL names no host, as Debian has it.
 const SOCKETS: &str = "/var/run/postgresql";
@@ -19,13 +19,13 @@ pub struct Server {
 
 impl Server {
     /// Reads a URL of PostgreSQL. Errors: it is none, or an option of it has no such value.
-    pub(in crate::store) fn parse(
+    pub(super) fn parse(
         url: &str,
-        environment: Environment<'_>,
-    ) -> Result<Self, StoreError> {
+        environment: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, String> {
         let name = without_password(url);
         let mut config: postgres::Config = url.parse().map_err(|error: postgres::Error| {
-            StoreError::BadUrl { url: name.clone(), why: whole(&error) }
+            format!("{}; write it as postgres://USER@HOST/DATABASE", whole(&error))
         })?;
         if config.get_hosts().is_empty() {
             // A server that is known by its address alone is called that.
@@ -51,17 +51,32 @@ impl Server {
     }
 
     /// Returns the URL without a password.
-    pub(in crate::store) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
 
+/// Returns an error with its causes, as far as it does not name them itself.
+pub(super) fn whole(error: &postgres::Error) -> String {
+    let mut text = match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = std::error::Error::source(error).filter(|_| error.as_db_error().is_none());
+    while let Some(one) = cause {
+        let said = one.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = one.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::{Location, StoreError};
     use super::*;
-    use std::ffi::OsString;
-
-    use super::super::super::Location;
 
     fn parsed(text: &str) -> Result<Location, StoreError> {
         Location::parse(&OsString::from(text))

@@ -1,6 +1,7 @@
-//! In place of `server`, in a build without the feature `postgres`: there is no server's database.
+//! In place of `address` and `server`, in a build without the feature `postgres`: there is no server's database.
 
-use super::location::{Environment, without_password};
+use std::ffi::OsString;
+
 use super::{Backend, StoreError};
 
 /// A PostgreSQL server's database. This build has no value of it.
@@ -8,10 +9,10 @@ use super::{Backend, StoreError};
 pub enum Server {}
 
 impl Server {
-    pub(super) fn parse(url: &str, _: Environment<'_>) -> Result<Self, StoreError> {
+    pub(super) fn parse(_: &str, _: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let why =
             "this millstream was built without PostgreSQL; build it with the feature postgres";
-        Err(StoreError::BadOption { url: without_password(url), why: why.to_owned() })
+        Err(why.to_owned())
     }
 
     pub(super) fn name(&self) -> &str {
