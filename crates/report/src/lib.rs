@@ -17,6 +17,7 @@ mod matrix;
 mod metric;
 mod model;
 mod overruns;
+mod sections;
 mod soak;
 mod stages;
 mod sweep;

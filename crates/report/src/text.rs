@@ -7,10 +7,8 @@ use millstream_diagnose::units::{self, Scale};
 use millstream_foreign::shown;
 
 use super::model::{Case, Model, Table};
+use super::sections::SECTIONS;
 use super::verdict;
-
-/// Lines of the comparison of levels at most.
-const LEVEL_LINES: usize = 24;
 
 /// All parts, ending in a new line.
 pub(super) fn render(model: &Model<'_>) -> String {
@@ -34,15 +32,9 @@ pub(super) fn render(model: &Model<'_>) -> String {
     if !model.cases.is_empty() {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
-    out.push_str(&listed("Sweeps", super::sweep::sentences(model)));
-    out.push_str(&listed("Levels against the first", levels(model)));
-    out.push_str(&listed("Causes forced", super::forced::sentences(model)));
-    out.push_str(&listed("Where datagrams were lost", super::overruns::lines(model)));
-    out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
-    out.push_str(&listed("What more threads cost", super::threads::lines(model)));
-    out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
-    out.push_str(&listed("Trouble that the machine counted", super::tables::lines(model)));
-    out.push_str(&listed("Where idle CPUs were", super::idle::lines(model)));
+    for section in &SECTIONS {
+        out.push_str(&listed(section.heading, section.for_text(model)));
+    }
     out.push_str(&super::soak::text(model));
     out.push_str(&invalid(model));
     out.push_str(&differences(model));
@@ -53,17 +45,6 @@ pub(super) fn render(model: &Model<'_>) -> String {
     ));
     out.push_str("CPU is that of the whole machine, both ends.\n");
     out
-}
-
-/// The levels of factors, the first lines of many.
-fn levels(model: &Model<'_>) -> Vec<String> {
-    let mut lines = super::levels::lines(model);
-    if lines.len() > LEVEL_LINES {
-        let more = lines.len() - (LEVEL_LINES - 1);
-        lines.truncate(LEVEL_LINES - 1);
-        lines.push(format!("… and {more} more lines; the page has more (`millstream report`)"));
-    }
-    lines
 }
 
 /// Lines under a heading; nothing without lines.

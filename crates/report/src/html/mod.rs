@@ -16,12 +16,12 @@ use minijinja::{Environment, Template, context};
 use room::{Detailed, PAGE_BYTES, Room};
 use serde::Serialize;
 
-use super::detail::{first_of, spread};
+use super::detail::spread;
 use super::matrix::{self, Matrix};
 use super::metric::Better;
 use super::model::{Case, Model};
 use super::text::{extent, interval_text};
-use super::{levels, verdict};
+use super::{levels, sections, verdict};
 
 const PAGE: &str = include_str!("page.html");
 /// The style of all pages, those of investigations too.
@@ -80,22 +80,16 @@ fn without_data(
     let (soaks, soaks_left_out) = first(soak::views(model), room.lines / 10);
     let (matrices, matrix_left_out) = matrices(model, room.case_lines);
     let listed = listed(model, detailed, room.runs);
-    let lines = |lines: Vec<String>| first_of(lines, room.lines);
     template.render(context! {
         style => STYLE,
         experiment,
         verdict => verdict::sentence(model),
         facts => facts(model),
         stacks => stacks(model),
-        sweeps => lines(super::sweep::sentences(model)),
-        levels => lines(super::levels::lines(model)),
-        forced => lines(super::forced::sentences(model)),
-        overruns => lines(super::overruns::lines(model)),
-        stages => lines(super::stages::lines(model)),
-        threads => lines(super::threads::lines(model)),
+        result_sections => sections::views(model, false, room.lines),
+        machine_sections => sections::views(model, true, room.lines),
         soaks,
         soaks_left_out,
-        distances => lines(super::distance::lines(model)),
         forest => forest.map(|(svg, _)| svg),
         forest_left_out,
         matrices,
