@@ -5,8 +5,9 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use millstream::link::{Direction, Link, Pace, Replay, ReplayConfig};
+use millstream::link::Link;
 use millstream::packet::{Instant, PacketBatch, Pool, PoolConfig};
+use millstream_capture::{Direction, Pace, Replay, ReplayConfig};
 use millstream_fuzz::Input;
 
 /// Calls for one capture, which may be endless.

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use millstream::link::{
-    Direction, DropCause, Link, LinkError, Medium, NapiMode, Pace, RawConfig, RawLink, Replay,
-    ReplayConfig, Tap, TapConfig, TapKind, netdev,
+    DropCause, Link, LinkError, Medium, NapiMode, RawConfig, RawLink, Tap, TapConfig, TapKind,
+    netdev,
 };
 use millstream::wire::ethernet::MacAddr;
+use millstream_capture::{Direction, Pace, Replay, ReplayConfig};
 use millstream_lab::runner::Interrupt;
 use millstream_record::error::Error;
 use millstream_testbed::impair;

@@ -28,7 +28,7 @@ impl LinkError {
     }
 
     /// `error` as the failure of `what`.
-    pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> Self {
+    pub fn from_io(what: impl Into<String>, error: io::Error) -> Self {
         Self::System { what: what.into(), error }
     }
 

@@ -6,16 +6,15 @@
 //! ([`offload`]) at the edge.
 //!
 //! Links: [`pair()`] (in memory, two ends), [`Loopback`] (one end), [`Tap`] (TAP and TUN devices),
-//! [`RawLink`] (a packet socket), [`Xdp`] (AF_XDP, its memory the packet pool), [`Replay`] (a
-//! capture). Wrappers, links themselves: [`Fault`] (seeded damage), [`Trace`] (pcap-ng) and
-//! [`Shared`] (a queue of a device that several engines share). [`netdev`] sets up interfaces
+//! [`RawLink`] (a packet socket), [`Xdp`] (AF_XDP, its memory the packet pool). Wrappers, links
+//! themselves: [`Fault`] (seeded damage) and [`Shared`] (a queue of a device that several engines
+//! share). Captures as links are in the crate `millstream-capture`. [`netdev`] sets up interfaces
 //! without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
 
 #![warn(missing_debug_implementations)]
 
-mod capture;
 mod error;
 pub mod event;
 mod flow;
@@ -29,15 +28,17 @@ pub mod netdev;
 pub mod offload;
 mod stats;
 pub mod sys;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 mod virt;
 
-pub use capture::replay::{Pace, Replay, ReplayConfig};
-pub use capture::trace::{Direction, Trace, TraceConfig};
 pub use error::LinkError;
 pub use flow::Share;
 
+/// For captures of what it is written for.
+#[doc(hidden)]
+pub use kernel::big_tcp::Jumbo;
 pub use kernel::raw::{RawConfig, RawLink, RingConfig};
 pub use kernel::tap::{MacvtapConfig, Napi, NapiMode, Tap, TapConfig, TapKind};
 pub use kernel::xdp::{BusyPoll, FlowMatch, Steer, Steering, Xdp, XdpConfig, XdpStatistics};

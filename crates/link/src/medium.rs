@@ -44,7 +44,7 @@ pub fn header_len(head: &[u8], l4: usize, kind: SegmentationKind) -> Option<usiz
 
 /// Returns where the IP header starts: after the Ethernet header and, should there be one, a VLAN
 /// tag.
-pub(crate) fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
+pub fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
     match medium {
         Medium::Ip => Some(0),
         Medium::Ethernet => match head.get(12..14)? {

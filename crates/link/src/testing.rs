@@ -1,4 +1,5 @@
-//! Packets for the tests of this crate, built and checked with `millstream_wire`.
+//! Packets for the tests of this crate and, by the feature `testing`, of those above, built and
+//! checked with `millstream_wire`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -19,20 +20,20 @@ use crate::netdev::{self, Namespace};
 use crate::sys::{PollEntry, poll};
 use crate::{Link, LinkError, Medium};
 
-pub(crate) const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
-pub(crate) const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+pub const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+pub const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 /// Ports that no dissector takes for its own.
-pub(crate) const HOST_PORT: u16 = 40_404;
-pub(crate) const OUR_PORT: u16 = 50_505;
+pub const HOST_PORT: u16 = 40_404;
+pub const OUR_PORT: u16 = 50_505;
 
 /// A pool of the default size, shared by all tests of a run.
-pub(crate) fn pool() -> Pool {
+pub fn pool() -> Pool {
     static POOL: OnceLock<Pool> = OnceLock::new();
     POOL.get_or_init(|| Pool::new(PoolConfig::default()).expect("memory for a pool")).clone()
 }
 
 /// `Some` unless the system does not permit it; prints why the test is skipped then.
-pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
+pub fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(error) if error.is_not_permitted() => {
@@ -44,7 +45,7 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
 }
 
 /// The two ends `ms0` and `ms1` of a virtual pair, both up, in a namespace of their own.
-pub(crate) fn veth_pair() -> Option<Namespace> {
+pub fn veth_pair() -> Option<Namespace> {
     let namespace = permitted(Namespace::create())?;
     let made = namespace.run(|| {
         netdev::add_veth("ms0", "ms1", None, 1)?;
@@ -56,7 +57,7 @@ pub(crate) fn veth_pair() -> Option<Namespace> {
 }
 
 /// An engine's turns at `link` for so long, without work; how many. Packets are passed over.
-pub(crate) fn turns(
+pub fn turns(
     link: &mut impl Link,
     pool: &Pool,
     clock: Wall,
@@ -82,7 +83,8 @@ pub(crate) fn turns(
 /// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes
 /// its time, and beyond what interrupts that. A socket with a time-out is interrupted when its
 /// process is stopped and goes on (signal(7)).
-pub(crate) struct KernelSocket(UdpSocket);
+#[derive(Debug)]
+pub struct KernelSocket(UdpSocket);
 
 impl KernelSocket {
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
@@ -115,7 +117,7 @@ impl Deref for KernelSocket {
 
 /// The shape of a test packet.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub struct Shape {
     pub medium: Medium,
     /// Link addresses, source first.
     pub macs: [MacAddr; 2],
@@ -212,7 +214,7 @@ impl Shape {
 
 /// A received packet, taken apart.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub struct Parsed {
     pub ip: IpHeader,
     pub tcp: Option<TcpHeader>,
     /// Both the IP header's (checked by the parser) and the transport's checksum hold.
@@ -221,7 +223,7 @@ pub(crate) struct Parsed {
 }
 
 /// Takes apart a TCP or UDP packet; panics when it is malformed.
-pub(crate) fn parse(packet: &Packet, medium: Medium) -> Parsed {
+pub fn parse(packet: &Packet, medium: Medium) -> Parsed {
     let bytes = bytes(packet);
     let l3 = match medium {
         Medium::Ip => 0,
@@ -241,7 +243,7 @@ pub(crate) fn parse(packet: &Packet, medium: Medium) -> Parsed {
 }
 
 /// All bytes of `packet`.
-pub(crate) fn bytes(packet: &Packet) -> Vec<u8> {
+pub fn bytes(packet: &Packet) -> Vec<u8> {
     let mut bytes = vec![0; packet.len()];
     assert_eq!(packet.copy_to(0, &mut bytes), bytes.len());
     bytes

@@ -6,9 +6,10 @@ use std::time::Duration;
 use millstream::clock::Clock;
 use millstream::link::offload::{OffloadError, SegmentChecksum, Segmenter};
 use millstream::link::sys::{PollEntry, poll};
-use millstream::link::{Link, LinkError, Replay};
+use millstream::link::{Link, LinkError};
 use millstream::packet::{Instant, PacketBatch, Pool};
 use millstream::wire::ethernet::MacAddr;
+use millstream_capture::Replay;
 use millstream_record::error::Error;
 
 use crate::interrupt::Interrupt;

@@ -40,7 +40,7 @@ pub fn complete_checksum(packet: &mut Packet, pool: &Pool) -> Result<bool, Offlo
 
 /// The checksum field of a transport whose field is at `offset` in its header, for the sum over
 /// everything. All ones stand for zero in UDP alone, where zero means "none" (RFC 768).
-pub(crate) fn field(sum: u32, offset: usize) -> [u8; 2] {
+pub fn field(sum: u32, offset: usize) -> [u8; 2] {
     match sum::finish(sum) {
         [0, 0] if offset == udp::CHECKSUM_OFFSET => [0xff, 0xff],
         value => value,

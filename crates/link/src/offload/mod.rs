@@ -12,11 +12,10 @@ pub(crate) mod software_offload;
 #[cfg(test)]
 mod tests;
 
-pub use crate::medium::header_len;
-pub(crate) use checksum::field;
-pub use checksum::{complete_checksum, transport_sum};
-pub use segment::{SegmentChecksum, Segmenter};
-pub(crate) use segment::{datagrams, guess_segmentation, split_datagrams};
+pub use crate::medium::{header_len, network_offset};
+pub use checksum::{complete_checksum, field, transport_sum};
+pub use segment::{SegmentChecksum, Segmenter, guess_segmentation};
+pub(crate) use segment::{datagrams, split_datagrams};
 
 use std::fmt;
 

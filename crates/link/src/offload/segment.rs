@@ -308,7 +308,7 @@ impl Layout {
 }
 
 /// How to cut a TCP packet beyond `mtu` of which only the bytes are known; `None` when it is none.
-pub(crate) fn guess_segmentation(head: &[u8], medium: Medium, mtu: usize) -> Option<Segmentation> {
+pub fn guess_segmentation(head: &[u8], medium: Medium, mtu: usize) -> Option<Segmentation> {
     let l3 = network_offset(head, medium)?;
     let l4 = transport_offset(head, l3)?;
     let is_v6 = head.get(l3)? >> 4 == 6;

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use millstream::link::{
     FlowMatch, Link, LinkError, MacvtapConfig, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig,
-    Trace, TraceConfig, Xdp, XdpConfig,
+    Xdp, XdpConfig,
 };
 use millstream::local::Stack;
 use millstream::packet::{Pool, PoolConfig};
 use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig, Waker};
+use millstream_capture::{Trace, TraceConfig};
 pub use words::{fail, parsed};
 
 /// The text of `--help` on the options common to all examples; it follows each example's own.

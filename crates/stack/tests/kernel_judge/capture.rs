@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream::link::{Link, Trace, TraceConfig};
+use millstream::link::Link;
+use millstream_capture::{Trace, TraceConfig};
 
 use crate::host::Ip;
 use crate::namespace::{Outcome, Stop, not_started, output_of, say};

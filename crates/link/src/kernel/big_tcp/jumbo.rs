@@ -30,7 +30,8 @@ const START_BYTES: usize = limits::LINK_HEADER_BYTES + IPV6_HEADER_BYTES;
 
 /// The bytes that are written in the place of the virtio-net header and the first bytes of a
 /// packet.
-pub(crate) struct Jumbo {
+#[derive(Debug)]
+pub struct Jumbo {
     bytes: [u8; vnet::HEADER_BYTES + START_BYTES + JUMBO_OPTION_BYTES],
     len: usize,
 }

@@ -6,5 +6,6 @@ mod jumbo;
 pub(crate) mod long;
 mod longest;
 
-pub(crate) use jumbo::{JUMBO_OPTION_BYTES, Jumbo, take_jumbo_out};
+pub use jumbo::Jumbo;
+pub(crate) use jumbo::{JUMBO_OPTION_BYTES, take_jumbo_out};
 pub(crate) use longest::{LONG_SINCE, Longest};

@@ -1,4 +1,3 @@
-use std::io::Cursor;
 use std::time::Duration;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
@@ -6,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{Shape, bytes, parse, pool};
-use crate::{Medium, PairConfig, PairEnd, Placing, Replay, ReplayConfig, pair};
+use crate::{Medium, PairConfig, PairEnd, Placing, pair};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 
@@ -367,24 +366,6 @@ fn who_has_a_full_way_in_sleeps_until_there_is_a_place() {
     batch = PacketBatch::new();
     near.receive(due, &pool, &mut batch).unwrap();
     assert_eq!(near.next_deadline(), Some(due));
-}
-
-#[test]
-fn what_is_due_inside_is_no_reason_to_be_awake_while_the_way_in_is_full() {
-    let pool = large_pool();
-    let packet = [&[1_u32, 0, 60, 60].map(u32::to_le_bytes).concat()[..], &[7; 60]].concat();
-    let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    let file = [&header[..], &packet.repeat(20_000)].concat();
-    let inner = Replay::new(Cursor::new(file), "test".into(), ReplayConfig::default()).unwrap();
-    let receive = Faults { delay: 1000 * MS, ..Faults::default() };
-    let mut link = Fault::new(inner, FaultConfig { receive, ..FaultConfig::default() });
-    let start = Instant::from_millis(5);
-    assert!(link.next_deadline() <= Some(start), "the replay's first packet");
-    for _ in 0..300 {
-        link.receive(start, &pool, &mut PacketBatch::new()).unwrap();
-    }
-    assert_eq!(link.held_packets().1, 16_384);
-    assert_eq!(link.next_deadline(), Some(start + 1000 * MS));
 }
 
 proptest! {

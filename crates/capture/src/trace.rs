@@ -5,20 +5,13 @@
 //! [`TraceConfig::snap_bytes`] goes; one too long for its IPv6 header with the option that tells
 //! its length (RFC 2675). Packets themselves are not touched.
 
-mod pcapng;
-
-#[cfg(test)]
-mod tests;
-
 use std::io::{self, Write};
 
+use millstream_link::offload::field;
+use millstream_link::{Jumbo, Link, LinkError, Placed, forward_link};
 use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, sum};
 
-use crate::kernel::big_tcp::Jumbo;
-use crate::kernel::vnet;
-use crate::offload::{field, transport_sum};
-use crate::{Link, LinkError, Placed, forward_link};
-pub use pcapng::Direction;
+use crate::writer::{Direction, put_packet, put_start};
 
 /// How to capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +35,8 @@ impl Default for TraceConfig {
 /// the link's [`notes`](Link::notes) say so; the traffic goes on. Before its owner sleeps the
 /// writer is flushed, so that a reader of the file has all of it while nothing passes, as one has
 /// whose process is killed then.
-pub struct Trace<L, W: Write> {
+#[derive(Debug)]
+pub struct Trace<L, W> {
     inner: L,
     out: W,
     config: TraceConfig,
@@ -54,16 +48,6 @@ pub struct Trace<L, W: Write> {
     /// Once it has ended: what the inner link says, and why.
     notes: Vec<String>,
     captured: u64,
-}
-
-impl<L: std::fmt::Debug, W: Write> std::fmt::Debug for Trace<L, W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace")
-            .field("inner", &self.inner)
-            .field("config", &self.config)
-            .field("error", &self.error)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A packet, in one piece or as [`Link::receive_into`] laid it out.
@@ -92,15 +76,6 @@ impl<'a> Parts<'a> {
             rest.copy_to(0, out);
         }
     }
-
-    /// The sum over what follows the first `start` bytes, which are in the head.
-    fn sum(&self, start: usize) -> u32 {
-        let head = transport_sum(self.head, start);
-        let mut len = self.head.len().saturating_sub(start);
-        let all = sum::combine(head, sum::sum(self.memory), len % 2 == 1);
-        len += self.memory.len();
-        self.rest.map_or(all, |rest| sum::combine(all, transport_sum(rest, 0), len % 2 == 1))
-    }
 }
 
 impl<L: Link, W: Write + Send> Trace<L, W> {
@@ -110,8 +85,10 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     /// When the file's start cannot be written.
     pub fn new(inner: L, mut out: W, config: TraceConfig) -> io::Result<Self> {
         let snap = u32::try_from(config.snap_bytes).unwrap_or(u32::MAX);
-        pcapng::write_start(&mut out, inner.capabilities().medium, inner.name(), snap)?;
-        let (blocks, notes) = Default::default();
+        let (mut blocks, notes) = (Vec::new(), Vec::new());
+        put_start(&mut blocks, inner.capabilities().medium, inner.name(), snap);
+        out.write_all(&blocks)?;
+        blocks.clear();
         Ok(Self { inner, out, config, blocks, error: None, is_unflushed: true, notes, captured: 0 })
     }
 
@@ -143,22 +120,28 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     fn capture(&mut self, now: Instant, direction: Direction, packet: &Parts<'_>) {
         let nanos = self.config.epoch_ns.saturating_add(now.as_nanos());
         let medium = self.inner.capabilities().medium;
-        let jumbo = Jumbo::of(&vnet::Header::default(), packet.head, packet.len(), medium);
+        let jumbo = Jumbo::of(&Default::default(), packet.head, packet.len(), medium);
         let (start, more) = match &jumbo {
             Some(jumbo) => (jumbo.start(), jumbo.start().len() - jumbo.stands_for()),
             None => (&[][..], 0),
         };
         let original = packet.len() + more;
-        let len = original.min(self.config.snap_bytes);
-        pcapng::put_packet(&mut self.blocks, nanos, direction, len, original, |bytes| {
+        let captured = original.min(self.config.snap_bytes);
+        // A checksum that the link is to complete is that of all bytes.
+        let left = match packet.head.meta().checksum {
+            Checksum::Partial { start, offset } => Some((usize::from(start) + more, offset.into())),
+            _ => None,
+        };
+        let lens = [captured, if left.is_some() { original } else { captured }, original];
+        put_packet(&mut self.blocks, nanos, direction, lens, |bytes| {
             packet.copy_to(bytes.get_mut(more..).unwrap_or_default());
             let begun = start.len().min(bytes.len());
             bytes[..begun].copy_from_slice(&start[..begun]);
-            if let Checksum::Partial { start, offset } = packet.head.meta().checksum {
-                let at = usize::from(start) + usize::from(offset) + more;
-                if let Some(place) = bytes.get_mut(at..at + 2) {
-                    place.copy_from_slice(&field(packet.sum(start.into()), offset.into()));
-                }
+            if let Some((start, offset)) = left
+                && start + offset + 2 <= bytes.len()
+            {
+                let value = field(sum::sum(&bytes[start..]), offset);
+                bytes[start + offset..start + offset + 2].copy_from_slice(&value);
             }
         });
     }

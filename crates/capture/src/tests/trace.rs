@@ -1,48 +1,25 @@
-use std::io;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
+use millstream_link::testing::{Shape, bytes, pool};
+use millstream_link::{Link, Medium, PairConfig, Placing, pair};
 use millstream_packet::{Instant, Packet, PacketBatch};
 use millstream_wire::tcp::TcpFlags;
+use pcap_parser::{Block, EnhancedPacketBlock, OptionCode, parse_block_le};
 
 use super::*;
-use crate::testing::{Shape, bytes, pool};
-use crate::{Medium, PairConfig, Placing, pair};
 
-/// A writer whose bytes the test can see, or that fails from the beginning.
-#[derive(Clone, Default)]
-struct Sink {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    fails: Arc<Mutex<bool>>,
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if *self.fails.lock().unwrap() {
-            return Err(io::Error::other("disk full"));
+/// Returns the packets of a capture as the library reads them, behind a section and an interface.
+fn packets(file: &[u8]) -> Vec<EnhancedPacketBlock<'_>> {
+    let (mut rest, mut packets, mut others) = (file, Vec::new(), 0);
+    while let Ok((behind, block)) = parse_block_le(rest) {
+        rest = behind;
+        match block {
+            Block::EnhancedPacket(packet) => packets.push(packet),
+            _ => others += 1,
         }
-        self.bytes.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The blocks of a capture, each as type and body; checks the lengths on both sides.
-fn blocks(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
-    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
-    let mut all = Vec::new();
-    let mut at = 0;
-    while at < file.len() {
-        let len = word(at + 4) as usize;
-        assert_eq!(len % 4, 0);
-        assert_eq!(word(at + len - 4) as usize, len);
-        all.push((word(at), file[at + 8..at + len - 4].to_vec()));
-        at += len;
-    }
-    all
+    assert_eq!((rest.len(), others), (0, 2));
+    packets
 }
 
 /// Super-segments and single packets, both families and protocols, out of one end and into the
@@ -89,22 +66,16 @@ fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
 #[test]
 fn blocks_carry_time_direction_and_lengths() {
     let file = capture(Medium::Ethernet, 100);
-    let blocks = blocks(&file);
-    let kinds: Vec<u32> = blocks.iter().map(|block| block.0).collect();
-    assert_eq!(kinds[..2], [0x0a0d_0d0a, 1]);
-    assert_eq!(kinds[2..], [6; 14]);
-    let word = |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
-    for (i, (_, body)) in blocks[2..].iter().enumerate() {
-        let nanos = u64::from(word(body, 4)) << 32 | u64::from(word(body, 8));
-        assert_eq!(
-            nanos,
-            1_700_000_000_000_000_000 + if i < 7 { 1_500_000_000 } else { 1_501_000_000 }
-        );
-        let (captured, original) = (word(body, 12), word(body, 16));
-        assert_eq!(captured, original.min(100));
-        let options = &body[20 + (captured as usize).next_multiple_of(4)..];
-        assert_eq!(options[..4], [2, 0, 4, 0]);
-        assert_eq!(word(options, 4), if i < 7 { 1 } else { 2 });
+    let packets = packets(&file);
+    assert_eq!(packets.len(), 14);
+    for (i, packet) in packets.iter().enumerate() {
+        let nanos = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+        let since = if i < 7 { 1_500_000_000 } else { 1_501_000_000 };
+        assert_eq!(nanos, 1_700_000_000_000_000_000 + since);
+        assert_eq!(packet.caplen, packet.origlen.min(100));
+        let (flags, end) = (&packet.options[0], &packet.options[1]);
+        assert_eq!((flags.code, end.code), (OptionCode(2), OptionCode::EndOfOpt));
+        assert_eq!(flags.as_u32_le(), Ok(if i < 7 { 1 } else { 2 }));
     }
 }
 
@@ -177,9 +148,7 @@ fn a_capture_is_whole_while_its_link_rests() {
         b.receive(Instant::ZERO, &pool, &mut batch).unwrap();
         batch.clear();
         b.prepare_sleep();
-        let packets =
-            blocks(&sink.bytes.lock().unwrap()).iter().filter(|block| block.0 == 6).count();
-        assert_eq!(packets, round);
+        assert_eq!(packets(&sink.bytes.lock().unwrap()).len(), round);
     }
     *sink.fails.lock().unwrap() = true;
     batch.push(Shape::new(false, true, vec![1; 100]).build(&pool)).unwrap();
@@ -190,7 +159,7 @@ fn a_capture_is_whole_while_its_link_rests() {
     assert!(b.notes().iter().any(|note| note.contains("disk full")), "{:?}", b.notes());
 }
 
-/// What tshark says of a capture: lines of packets that match `filter`.
+/// Returns the lines of packets that match `filter`, as tshark prints them.
 fn tshark(file: &std::path::Path, filter: &str) -> Option<String> {
     let mut command = Command::new("tshark");
     for protocol in ["ip", "tcp", "udp"] {

@@ -1,15 +1,13 @@
 //! Turns what a capture holds into a packet.
 
+use millstream_link::offload::{guess_segmentation, network_offset};
+use millstream_link::{Capabilities, DropCause, limits};
 use millstream_packet::{Checksum, Packet, Pool};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::{checksum, tcp, udp};
 
-use crate::medium::network_offset;
-use crate::offload::guess_segmentation;
-use crate::{Capabilities, DropCause, limits};
-
 /// The bytes of one as a packet; `Ok(None)` when the pool has no frames for it.
-pub(super) fn build(
+pub(crate) fn build(
     bytes: &[u8],
     capabilities: &Capabilities,
     pool: &Pool,

@@ -1,19 +1,18 @@
 //! Frame check sequences behind packets, as captures tell of them.
 
-use millstream_packet::Packet;
+use millstream_link::{DropCause, Link};
+use millstream_packet::{Instant, Packet};
 
-use super::tests::{FAST, block, classic_of, receive, replay};
 use super::*;
 
 /// A pcap-ng file with these options of its only interface and of its packet, 64 bytes of which so
 /// many were captured.
 fn optioned(interface: &[u8], packet: &[u8], captured: u32, original: u32) -> Vec<u8> {
-    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     let words = [0, 0, 0, captured, original].map(u32::to_le_bytes).concat();
     let interface = block(1, &[&[1, 0, 0, 0, 0, 0, 0, 0], interface].concat());
     let bytes = vec![1; captured.next_multiple_of(4) as usize];
     let packet = block(6, &[&words[..], &bytes, packet].concat());
-    [block(0x0a0d_0d0a, &section), interface, packet].concat()
+    [section(), interface, packet].concat()
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn an_interface_tells_of_check_sequences_in_bits_or_bytes_and_its_packets_know_b
     assert_eq!(got.iter().map(Packet::len).collect::<Vec<_>>(), [60, 60]);
 }
 
-/// Of a packet captured in part only what there is of the sequence is cut off.
+/// A packet captured in part loses only what there is of the sequence.
 #[test]
 fn what_was_not_captured_of_a_check_sequence_is_not_cut_off() {
     let interface = [13, 0, 1, 0, 32, 0, 0, 0];

@@ -1,77 +1,14 @@
-use std::io::Cursor;
-use std::sync::{Arc, Mutex};
+use std::io::{self, Cursor, Read, Seek};
+use std::time::Duration;
 
-use millstream_packet::{Checksum, Packet, SegmentationKind};
+use millstream_link::offload::complete_checksum;
+use millstream_link::testing::{Shape, bytes, parse, pool};
+use millstream_link::{DropCause, Fault, FaultConfig, Faults, Link, Medium, PairConfig, pair};
+use millstream_packet::{Checksum, Instant, PacketBatch, Pool, PoolConfig, SegmentationKind};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Shape, bytes, parse, pool};
-use crate::{PairConfig, Trace, TraceConfig, pair};
-
-#[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Three packets received 10 ms apart, then one sent, as `Trace` writes them; and their bytes.
-fn captured(medium: Medium, snap_bytes: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
-    let pool = pool();
-    let sink = Sink::default();
-    let (mut a, b) = pair(PairConfig { medium, ..PairConfig::default() }).unwrap();
-    let config = TraceConfig { snap_bytes, epoch_ns: 1_700_000_000_000_000_000 };
-    let mut b = Trace::new(b, sink.clone(), config).unwrap();
-    let mut all = Vec::new();
-    for (i, len) in [700, 20_000, 3].into_iter().enumerate() {
-        let shape = Shape {
-            medium,
-            segment: (len > 1400).then_some(1400),
-            ..Shape::new(i == 0, true, vec![i as u8; len])
-        };
-        let mut batch = PacketBatch::new();
-        batch.push(shape.build(&pool)).unwrap();
-        let mut whole = shape.build(&pool);
-        crate::offload::complete_checksum(&mut whole, &pool).unwrap();
-        all.push(bytes(&whole));
-        a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
-        b.receive(Instant::from_millis(500 + 10 * i as u64), &pool, &mut batch).unwrap();
-        if i == 2 {
-            b.transmit(Instant::from_millis(600), &pool, &mut batch).unwrap();
-        }
-    }
-    (sink.0.lock().unwrap().clone(), all)
-}
-
-pub(super) fn replay(
-    file: Vec<u8>,
-    config: ReplayConfig,
-) -> Result<Replay<Cursor<Vec<u8>>>, LinkError> {
-    Replay::seekable(Cursor::new(file), "test".into(), config)
-}
-
-pub(super) fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
-    let mut batch = PacketBatch::new();
-    let count = link.receive(now, &pool(), &mut batch).unwrap();
-    assert_eq!(count, batch.len());
-    batch.drain().collect()
-}
-
-/// All that is due at any time.
-pub(super) const FAST: ReplayConfig = ReplayConfig {
-    pace: Pace::Fast,
-    direction: Some(Direction::In),
-    mac: MacAddr([0; 6]),
-    mtu: 1500,
-    rounds: Some(1),
-};
+use crate::{Direction, limits};
 
 #[test]
 fn a_trace_comes_back_with_its_timing() {
@@ -106,7 +43,7 @@ fn a_trace_comes_back_with_its_timing() {
 fn everything_at_once_and_either_direction() {
     for (direction, count) in [(None, 4), (Some(Direction::In), 3), (Some(Direction::Out), 1)] {
         let (file, _) = captured(Medium::Ethernet, 262_144);
-        let config = ReplayConfig { pace: Pace::Fast, direction, ..ReplayConfig::default() };
+        let config = ReplayConfig { direction, ..FAST };
         let mut link = replay(file, config).unwrap();
         assert_eq!(receive(&mut link, Instant::ZERO).len(), count);
         assert_eq!(link.stats().rx_packets, count as u64);
@@ -117,7 +54,6 @@ fn everything_at_once_and_either_direction() {
 #[test]
 fn interfaces_whose_stamps_begin_at_other_times_are_replayed_by_one_clock() {
     for (first_s, offset, stamp) in [(1000, 1000_i64, 500), (1, -4, 5500)] {
-        let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
         let interface = |options: &[u8]| block(1, &[&[1, 0, 0, 0, 0, 0, 0, 0], options].concat());
         // In milliseconds, from there on.
         let options = [&[9, 0, 1, 0, 3, 0, 0, 0, 14, 0, 8, 0][..], &offset.to_le_bytes()].concat();
@@ -126,7 +62,7 @@ fn interfaces_whose_stamps_begin_at_other_times_are_replayed_by_one_clock() {
             block(6, &[&words[..], &[7; 60]].concat())
         };
         let blocks = [
-            block(0x0a0d_0d0a, &section),
+            section(),
             interface(&[]),
             interface(&options),
             packet(0, first_s * 1_000_000),
@@ -139,10 +75,44 @@ fn interfaces_whose_stamps_begin_at_other_times_are_replayed_by_one_clock() {
     }
 }
 
-/// A block of pcap-ng.
-pub(super) fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let len = (body.len() as u32 + 12).to_le_bytes();
-    [&kind.to_le_bytes(), &len, body, &len].concat()
+/// The library reads an offset in one byte order, no binary resolution and no obsolete packets.
+#[test]
+fn stamps_and_interfaces_of_pcap_ng_are_read_in_both_orders() {
+    for is_big in [false, true] {
+        let half = |value: u16| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let word = |value: u32| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let long = |value: u64| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let block = |kind: u32, body: &[u8]| {
+            let len = word(body.len() as u32 + 12);
+            [&word(kind), &len, body, &len].concat()
+        };
+        let option = |code, value: &[u8]| {
+            [&half(code)[..], &half(value.len() as u16), value, &[0; 3][..value.len() % 2 * 3]]
+                .concat()
+        };
+        let interface =
+            |options: &[Vec<u8>]| block(1, &[&half(1)[..], &[0; 6], &options.concat()].concat());
+        // Units of 2^-10 s since a second.
+        let options = [option(9, &[0x8a]), option(14, &long(1)), option(2, b"name")];
+        let packet = |kind: u32, index: &[u8], stamp: u32, flags: u32| {
+            let words = [0, stamp, 60, 60].map(word).concat();
+            block(kind, &[index, &words, &[7; 60], &option(2, &word(flags))].concat())
+        };
+        let file = [
+            block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat()),
+            interface(&[]),
+            interface(&options),
+            packet(6, &word(0), 500_000, 1),
+            packet(6, &word(1), 0, 2),
+            packet(2, &[half(1), half(9)].concat(), 512, 1),
+        ];
+        let mut link = replay(file.concat(), ReplayConfig::default()).unwrap();
+        assert_eq!(receive(&mut link, Instant::ZERO).len(), 1);
+        assert_eq!(
+            (link.next_deadline(), link.passed_over()),
+            (Some(Instant::from_millis(1000)), 1)
+        );
+    }
 }
 
 #[test]
@@ -153,7 +123,7 @@ fn what_is_no_packet_is_passed_over_however_long_and_obsolete_packets_are_read()
     // An obsolete packet: interface 0, 5 drops, no time, 60 bytes, no options.
     let words = [5_u32 << 16, 0, 0, 60, 60].map(u32::to_le_bytes);
     file.extend(block(2, &[words.as_flattened(), &[9; 60]].concat()));
-    let config = ReplayConfig { pace: Pace::Fast, direction: None, ..ReplayConfig::default() };
+    let config = ReplayConfig { direction: None, ..FAST };
     let mut link = replay(file.clone(), config).unwrap();
     let got = receive(&mut link, Instant::ZERO);
     assert_eq!((got.len(), got.last().map(bytes)), (5, Some(vec![9; 60])));
@@ -180,8 +150,7 @@ fn a_call_passes_over_some_packets_and_leaves_the_rest_to_the_next() {
     // A capture, many packets that were cut short, and the same capture as a section of its own.
     let many = 3 * limits::REPLAY_PASSED_PACKETS;
     let long = [file.clone(), cut_short.repeat(many), file].concat();
-    let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
-    let mut link = replay(long, config).unwrap();
+    let mut link = replay(long, FAST).unwrap();
     assert_eq!(receive(&mut link, Instant::ZERO).len(), 3);
     let mut calls = 0;
     let got = loop {
@@ -210,8 +179,7 @@ fn of_what_is_too_long_a_fragment_is_not_cut() {
     for (fragment, is_whole) in [(0x4000_u16, true), (0, true), (0x2000, false), (185, false)] {
         bytes[20..22].copy_from_slice(&fragment.to_be_bytes());
         let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &bytes)]);
-        let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
-        let mut link = replay(file, config).unwrap();
+        let mut link = replay(file, FAST).unwrap();
         let cut = receive(&mut link, Instant::ZERO).len();
         assert_eq!(cut != 0, is_whole, "{fragment:#x}");
         assert_eq!(link.stats().dropped(DropCause::TooLong) == 0, is_whole, "{fragment:#x}");
@@ -221,8 +189,7 @@ fn of_what_is_too_long_a_fragment_is_not_cut() {
 #[test]
 fn parts_of_packets_are_dropped_and_counted() {
     let (file, _) = captured(Medium::Ethernet, 100);
-    let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
-    let mut link = replay(file, config).unwrap();
+    let mut link = replay(file, FAST).unwrap();
     assert_eq!(receive(&mut link, Instant::ZERO).len(), 1);
     assert_eq!(link.stats().dropped(DropCause::Truncated), 2);
 }
@@ -230,48 +197,21 @@ fn parts_of_packets_are_dropped_and_counted() {
 #[test]
 fn a_capture_cut_short_ends_and_a_damaged_one_fails() {
     let (file, expected) = captured(Medium::Ethernet, 262_144);
-    let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
-    let mut link = replay(file[..file.len() - 150].to_vec(), config).unwrap();
+    let mut link = replay(file[..file.len() - 150].to_vec(), FAST).unwrap();
     assert_eq!(receive(&mut link, Instant::ZERO).len(), 2);
     assert!(link.is_finished());
 
     let mut damaged = file;
     let second = damaged.windows(100).position(|w| w == &expected[1][..100]).unwrap();
     damaged[second - 24] ^= 1;
-    let mut link = replay(damaged, config).unwrap();
+    let mut link = replay(damaged, FAST).unwrap();
     assert_eq!(receive(&mut link, Instant::ZERO).len(), 1);
     for _ in 0..2 {
         let error = link.receive(Instant::ZERO, &pool(), &mut PacketBatch::new()).unwrap_err();
-        assert!(error.to_string().contains("length"), "{error}");
+        let expected = format!("at byte {}, a block's length makes no sense", second - 28);
+        assert!(error.to_string().ends_with(&expected), "{error}");
     }
     assert!(!link.is_finished());
-}
-
-/// A pcap file of the older format.
-fn classic(is_big: bool, magic: u32, packets: &[(u32, u32, &[u8])]) -> Vec<u8> {
-    classic_of(1, is_big, magic, packets)
-}
-
-pub(super) fn classic_of(
-    link: u32,
-    is_big: bool,
-    magic: u32,
-    packets: &[(u32, u32, &[u8])],
-) -> Vec<u8> {
-    let mut file = Vec::new();
-    let put = |file: &mut Vec<u8>, value: u32| {
-        file.extend_from_slice(&if is_big { value.to_be_bytes() } else { value.to_le_bytes() });
-    };
-    for value in [magic, 0x0002_0004, 0, 0, 65_535, link] {
-        put(&mut file, value);
-    }
-    for (seconds, part, bytes) in packets {
-        for value in [*seconds, *part, bytes.len() as u32, bytes.len() as u32] {
-            put(&mut file, value);
-        }
-        file.extend_from_slice(bytes);
-    }
-    file
 }
 
 #[test]
@@ -357,7 +297,7 @@ impl Seek for Patient {
 #[test]
 fn a_round_of_refused_packets_is_the_last_and_a_call_refuses_few() {
     let (short, long): (&[u8], &[u8]) = (&[7; 5], &[1; 1600]);
-    let config = ReplayConfig { pace: Pace::Fast, rounds: None, ..ReplayConfig::default() };
+    let config = ReplayConfig { rounds: None, ..FAST };
     for refused in [short, long] {
         let file = Patient(Cursor::new(classic(false, 0xa1b2_c3d4, &[(1, 0, refused)])), 3);
         let mut link = Replay::seekable(file, "test".into(), config).unwrap();
@@ -428,10 +368,9 @@ fn what_stands_before_an_ip_packet_is_taken_off() {
 
 #[test]
 fn without_frames_the_packet_comes_later() {
-    let small = Pool::new(millstream_packet::PoolConfig::fixed(4)).unwrap();
+    let small = Pool::new(PoolConfig::fixed(4)).unwrap();
     let (file, expected) = captured(Medium::Ethernet, 262_144);
-    let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
-    let mut link = replay(file, config).unwrap();
+    let mut link = replay(file, FAST).unwrap();
     let mut batch = PacketBatch::new();
     assert_eq!(link.receive(Instant::ZERO, &small, &mut batch).unwrap(), 1);
     assert_eq!(link.stats().rx_starved, 1);
@@ -446,7 +385,7 @@ fn a_little_beyond_the_mtu_is_beyond_it() {
             shape.segment = Some(1448);
             let mut whole = shape.build(&pool());
             whole.meta_mut().segmentation = None;
-            crate::offload::complete_checksum(&mut whole, &pool()).unwrap();
+            complete_checksum(&mut whole, &pool()).unwrap();
             let file = classic_of(link_type, false, 0xa1b2_c3d4, &[(0, 0, &bytes(&whole))]);
             let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
             let cut_to = got[0].meta().segmentation.map(|one| one.size);
@@ -458,7 +397,7 @@ fn a_little_beyond_the_mtu_is_beyond_it() {
 #[test]
 fn what_is_behind_an_ip_packet_does_not_count_towards_the_mtu() {
     let mut whole = Shape::new(false, true, vec![7; 1448]).build(&pool());
-    crate::offload::complete_checksum(&mut whole, &pool()).unwrap();
+    complete_checksum(&mut whole, &pool()).unwrap();
     let frame = [&bytes(&whole)[..], &[9; 4]].concat();
     let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &frame)]);
     let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
@@ -477,7 +416,7 @@ fn a_damage_behind_the_last_packet_is_something_to_come_back_for() {
 
 #[test]
 fn a_record_that_is_too_long_is_dropped_whatever_the_pool_holds() {
-    let small = Pool::new(millstream_packet::PoolConfig::fixed(64)).unwrap();
+    let small = Pool::new(PoolConfig::fixed(64)).unwrap();
     for long in [900_000, 1515, 65_550] {
         let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &vec![7; long]), (0, 0, &[1; 60])]);
         let mut link = replay(file, FAST).unwrap();
@@ -487,8 +426,7 @@ fn a_record_that_is_too_long_is_dropped_whatever_the_pool_holds() {
     }
 }
 
-/// What a kernel captures of its own sending, or after merging, has the pseudo-header's sum for a
-/// checksum.
+/// A kernel captures of its own sending, and after merging, the pseudo-header's sum for a checksum.
 #[test]
 fn a_checksum_that_was_left_to_the_device_is_left_to_the_link() {
     for (is_v6, is_tcp) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -507,6 +445,23 @@ fn a_checksum_that_was_left_to_the_device_is_left_to_the_link() {
             assert!(parse(&got[0], medium).is_valid, "v6 {is_v6}, TCP {is_tcp}");
         }
     }
+}
+
+#[test]
+fn a_capture_behind_a_full_way_in_is_no_reason_to_be_awake() {
+    let pool = Pool::new(PoolConfig::fixed(40_960)).unwrap();
+    let file = classic(false, 0xa1b2_c3d4, &[(1, 0, &[7; 60][..]); 20_000]);
+    let inner = replay(file, ReplayConfig::default()).unwrap();
+    let delay = Duration::from_secs(1);
+    let receive = Faults { delay, ..Faults::default() };
+    let mut link = Fault::new(inner, FaultConfig { receive, ..FaultConfig::default() });
+    let start = Instant::from_millis(5);
+    assert!(link.next_deadline() <= Some(start), "the replay's first packet");
+    for _ in 0..300 {
+        link.receive(start, &pool, &mut PacketBatch::new()).unwrap();
+    }
+    assert_eq!(link.held_packets().1, 16_384);
+    assert_eq!(link.next_deadline(), Some(start + delay));
 }
 
 proptest! {
@@ -529,7 +484,7 @@ proptest! {
             whole.append(&mut file);
             file = whole;
         }
-        let config = ReplayConfig { pace: Pace::Fast, direction: None, ..ReplayConfig::default() };
+        let config = ReplayConfig { direction: None, ..FAST };
         if let Ok(mut link) = replay(file, config) {
             let mut batch = PacketBatch::new();
             while link.receive(Instant::ZERO, &pool(), &mut batch).is_ok_and(|n| n > 0) {

@@ -4,26 +4,20 @@
 //! A packet that is sent on it is dropped and counted; to keep it, put a [`Trace`](crate::Trace)
 //! around the link.
 
-mod build;
-mod reader;
-
-#[cfg(test)]
-mod check_tests;
-#[cfg(test)]
-mod tests;
-
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::Duration;
 
+use millstream_link::limits::{MTU_MAX_BYTES, MTU_MIN_BYTES};
+use millstream_link::{Capabilities, DropCause, Link, LinkError, LinkStats};
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::{Capabilities, Direction, DropCause, Link, LinkError, LinkStats, Medium, limits};
-use build::build;
-use reader::{ReadError, Reader, Record};
+use crate::build::build;
+use crate::reader::{Reader, Record, unreadable};
+use crate::{Direction, limits};
 
 /// When the packets of a capture come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,12 +140,12 @@ impl<R: Read> Replay<R> {
         if config.pace == (Pace::Scaled { percent: 0 }) {
             return Err(LinkError::Invalid("the speed of a replay must be above 0".into()));
         }
-        if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
+        if !(MTU_MIN_BYTES..=MTU_MAX_BYTES).contains(&config.mtu) {
             return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
         }
         let input = BufReader::with_capacity(limits::CAPTURE_BUFFER_BYTES, input);
-        let reader = Reader::new(input)
-            .map_err(|error| LinkError::Invalid(format!("{name}: {}", explain(&error))))?;
+        let reader =
+            Reader::new(input).map_err(|error| LinkError::Invalid(format!("{name} {error}")))?;
         let Some(medium) = reader.medium() else {
             return Err(LinkError::Invalid(format!("{name}: not of Ethernet or IP packets")));
         };
@@ -196,9 +190,9 @@ impl<R: Read> Replay<R> {
         let Some(rewind) = self.rewind.filter(|_| !is_last && self.is_fruitful) else {
             return false;
         };
-        let result = rewind(self.reader.input()).map_err(ReadError::Io);
+        let result = rewind(self.reader.input()).map_err(unreadable);
         if let Err(error) = result.and_then(|()| self.reader.start()) {
-            self.error = Some(explain(&error));
+            self.error = Some(error);
             return false;
         }
         self.begun += 1;
@@ -212,7 +206,7 @@ impl<R: Read> Replay<R> {
         (self.next, self.is_seeking) = (None, false);
         for _ in 0..limits::REPLAY_PASSED_PACKETS {
             match self.reader.next() {
-                Ok(Some(record)) if self.is_wanted(&record, self.capabilities.medium) => {
+                Ok(Some(record)) if self.is_wanted(&record) => {
                     if self.reader.bytes().len() == record.original_len {
                         self.next = Some(record);
                         return;
@@ -223,7 +217,7 @@ impl<R: Read> Replay<R> {
                 Ok(None) if self.begin_again() => {}
                 Ok(None) => return,
                 Err(error) => {
-                    self.error = Some(explain(&error));
+                    self.error = Some(error);
                     return;
                 }
             }
@@ -231,12 +225,12 @@ impl<R: Read> Replay<R> {
         self.is_seeking = true;
     }
 
-    fn is_wanted(&self, record: &Record, medium: Medium) -> bool {
+    fn is_wanted(&self, record: &Record) -> bool {
         let is_ours = match (self.config.direction, record.direction) {
             (Some(wanted), Some(direction)) => wanted == direction,
             _ => true,
         };
-        is_ours && record.medium == Some(medium)
+        is_ours && record.medium == Some(self.capabilities.medium)
     }
 
     /// When `record` is due; at once before anything was received.
@@ -253,13 +247,6 @@ impl<R: Read> Replay<R> {
                 start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
         }
-    }
-}
-
-fn explain(error: &ReadError) -> String {
-    match error {
-        ReadError::Io(error) => format!("cannot be read: {error}"),
-        ReadError::Damaged(what) => format!("is no good capture: {what}"),
     }
 }
 
