@@ -3,13 +3,14 @@
 //! ```text
 //!             engine                              others
 //!   writes    asleep: true before it sleeps,      rung: true; then asleep: false, by the one
-//!             false after; rung: false            who wakes it (compare and exchange)
-//!   reads     whatever others announce, and       asleep, after announcing
+//!             false after; rung: false            that wakes it (compare and exchange)
+//!   reads     announcements of others, and        asleep, after announcing
 //!             rung, after writing asleep
 //! ```
-//! All of it in the order of sequentially consistent operations: either the engine sees the announcement
-//! before it sleeps, or the announcer sees that it sleeps. The loom tests at the end try every order of events
-//! with one who wakes, and those of up to five preemptions with two (`make loom`).
+//! All of it in the order of sequentially consistent operations: either the engine sees the
+//! announcement before it sleeps, or the announcer sees that it sleeps. The loom tests at the end
+//! try every order of events with one waking thread, and those of up to five preemptions with two
+//! (`make loom`).
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,9 +40,9 @@ fn in_one_order() {
 pub(super) struct Bell<E> {
     event: E,
     asleep: AtomicBool,
-    /// Somebody rang while it did not sleep: the next sleep is not begun.
+    /// Another thread rang while the engine did not sleep: the next sleep is not begun.
     rung: AtomicBool,
-    /// Counted by whoever wakes, and by the engine.
+    /// Counted by waking threads, and by the engine.
     edges: AtomicU64,
     wakes: AtomicU64,
     sleeps: AtomicU64,
@@ -65,7 +66,7 @@ impl<E: Event> Bell<E> {
         &self.event
     }
 
-    /// The others' part, after announcing what there is.
+    /// The others' part, after they have announced their work.
     fn ring(&self) {
         // In one order with all before and after (see there), not for the count's sake.
         self.edges.fetch_add(1, Ordering::SeqCst);
@@ -86,8 +87,9 @@ impl<E: Event> Bell<E> {
         self.asleep.compare_exchange(true, false, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// The engine is about to sleep; false: somebody has rung, it must not. It looks for announcements after
-    /// this, and whether it sleeps or not, [`end`](Self::end) follows.
+    /// The engine is about to sleep. Returns false when another thread has rung: it must not sleep
+    /// then. It looks for announcements after this, and whether it sleeps or not,
+    /// [`end`](Self::end) follows.
     pub fn announce(&self) -> bool {
         self.sleeps.fetch_add(1, Ordering::Relaxed);
         self.asleep.store(true, Ordering::SeqCst);
@@ -95,8 +97,9 @@ impl<E: Event> Bell<E> {
         !self.rung.load(Ordering::SeqCst)
     }
 
-    /// The engine is awake, `rung` by the event or by what [`announce`](Self::announce) said, or not; whether
-    /// somebody has rung. It looks for announcements after this.
+    /// The engine is awake; `rung` if the event woke it, or [`announce`](Self::announce) returned
+    /// false. Returns true if another thread has rung. The engine looks for announcements after
+    /// this.
     pub fn end(&self, rung: bool) -> bool {
         // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
         let woken = !self.asleep.swap(false, Ordering::SeqCst) || rung;
@@ -108,7 +111,8 @@ impl<E: Event> Bell<E> {
         woken
     }
 
-    /// The engine, awake, asks whether somebody has rung; then that is heard. It looks for announcements after this.
+    /// Takes the mark that another thread has rung while the engine is awake. It looks for
+    /// announcements after this.
     pub fn is_rung(&self) -> bool {
         let rung = self.rung.load(Ordering::SeqCst);
         if rung {
@@ -142,13 +146,13 @@ impl Waker {
         Self(Arc::clone(bell))
     }
 
-    /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call per
-    /// sleep, however many call.
+    /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call
+    /// per sleep, however many call.
     pub fn wake(&self) {
         self.0.ring();
     }
 
-    /// How often it was used, and what came of it.
+    /// Returns how often it was used, and how often that woke the engine.
     pub fn stats(&self) -> WakeStats {
         self.0.stats()
     }
@@ -160,13 +164,14 @@ mod loom_tests {
     use loom::sync::atomic::AtomicUsize;
     use millstream_link::event::EventModel;
 
-    /// When the engine looks besides after its sleeps.
+    /// The moments at which the engine of a test looks for work, besides after its sleeps.
     #[derive(Clone, Copy, PartialEq)]
     enum Looks {
         Not,
         /// For announcements, between announcing and sleeping, as the `net` placement does.
         BeforeSleep,
-        /// For a ring, and for announcements only then, as who waits in the engine's thread.
+        /// For a ring, and only then for announcements, as a caller does that waits in the engine's
+        /// thread.
         WhenRung,
     }
 

@@ -20,12 +20,13 @@ pub struct UdpHandle<'a> {
 }
 
 impl UdpHandle<'_> {
-    /// Counts what a caller lost who cannot wait for room.
+    /// Counts a datagram that a caller lost who cannot wait for room.
     pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
         self.engine.cx.stats.drop(reason);
     }
 
-    /// As [`UdpHandle::send`](crate::UdpHandle::send), by `options` where they say something. Its headers are built anew each time.
+    /// Sends as [`UdpHandle::send`](crate::UdpHandle::send) does, by those `options` that are set.
+    /// Its headers are built anew each time.
     ///
     /// # Errors
     /// Also [`Error::AddrNotAvailable`] for a source that is not the engine's, and [`Error::Invalid`] for one of the other
@@ -47,7 +48,8 @@ impl UdpHandle<'_> {
         )
     }
 
-    /// As [`UdpHandle::send_packet`](crate::UdpHandle::send_packet), by `options` as [`UdpHandle::send_with`](crate::UdpHandle::send_with).
+    /// Sends as [`UdpHandle::send_packet`](crate::UdpHandle::send_packet) does, by `options` as
+    /// [`UdpHandle::send_with`](crate::UdpHandle::send_with).
     pub fn send_packet_with(
         &mut self,
         packet: Packet,
@@ -64,7 +66,8 @@ impl UdpHandle<'_> {
         )
     }
 
-    /// As [`UdpHandle::recv`](crate::UdpHandle::recv), with what is known of the datagram.
+    /// Receives as [`UdpHandle::recv`](crate::UdpHandle::recv) does, with information about the
+    /// datagram.
     pub fn recv_with_info(
         &mut self,
         buffer: &mut [u8],
@@ -72,22 +75,27 @@ impl UdpHandle<'_> {
         self.engine.udp.recv_with_info(&mut self.engine.cx, self.id, buffer)
     }
 
-    /// As [`UdpHandle::recv_packet`](crate::UdpHandle::recv_packet), with what is known of the datagram.
+    /// Receives as [`UdpHandle::recv_packet`](crate::UdpHandle::recv_packet) does, with information
+    /// about the datagram.
     pub fn recv_packet_with_info(&mut self) -> Result<(Packet, SocketAddr, DatagramInfo), Error> {
         self.engine.udp.recv_packet_with_info(&mut self.engine.cx, self.id)
     }
 
-    /// Sends a copy of each datagram in `list`, in order, as [`UdpHandle::send`](crate::UdpHandle::send) does; how many, which is fewer than
-    /// there are when one could not be sent. A run to the same peer looks its route up once. What the link's queue has no
-    /// room for is handed to the link at once; the rest leaves at the end of the turn.
+    /// Sends a copy of each datagram in `list`, in order, as
+    /// [`UdpHandle::send`](crate::UdpHandle::send) does. Returns how many it has sent: fewer than
+    /// there are when one could not be sent. A run to the same peer looks its route up once. When
+    /// the link's queue is full, its packets are handed to the link at once; the rest leaves at the
+    /// end of the turn.
     ///
     /// # Errors
-    /// As [`UdpHandle::send`](crate::UdpHandle::send), of the first datagram. That of a later one is told by the call that begins with it.
+    /// As [`UdpHandle::send`](crate::UdpHandle::send), of the first datagram. The error of a later
+    /// one is returned by the call that begins with it.
     pub fn send_many(&mut self, list: &[DatagramToSend<'_>]) -> Result<usize, Error> {
         self.engine.udp.send_many(&mut self.engine.cx, &mut self.engine.ip, self.id, list)
     }
 
-    /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are told.
+    /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are
+    /// reported.
     pub fn connect(&mut self, remote: SocketAddr) -> Result<(), Error> {
         self.engine.udp.set_peer(&mut self.engine.ip, self.id, remote)
     }
@@ -97,8 +105,9 @@ impl UdpHandle<'_> {
         self.engine.udp.by_id(self.id).map(|socket| (socket.local, socket.remote))
     }
 
-    /// The hop limit (TTL) of what the socket sends to one host, 64 at first, and to groups, 1 at first (RFC 1112 section
-    /// 6.1, RFC 3493 section 5.2), where that is set. [`Error::Invalid`] for 0: what goes nowhere has nobody here.
+    /// Sets the hop limit (TTL) of datagrams to one host, 64 at first, and to groups, 1 at first
+    /// (RFC 1112 section 6.1, RFC 3493 section 5.2); `None` leaves it. [`Error::Invalid`] for 0:
+    /// such a datagram reaches nobody.
     pub fn set_hop_limits(
         &mut self,
         to_hosts: Option<u8>,
@@ -130,7 +139,7 @@ impl UdpHandle<'_> {
         Ok(())
     }
 
-    /// The hop limits of what the socket sends to one host, and to groups.
+    /// Returns the hop limits of datagrams to one host, and to groups.
     pub fn hop_limits(&mut self) -> Result<[u8; 2], Error> {
         Ok(self.engine.udp.by_id(self.id)?.hop_limits)
     }
@@ -157,15 +166,16 @@ impl UdpHandle<'_> {
         self.engine.udp.send_packet(&mut self.engine.cx, &mut self.engine.ip, self.id, packet, to)
     }
 
-    /// Copies the next datagram into `buffer` and tells its length and sender. What does not fit is lost,
-    /// as with `recvfrom`.
+    /// Copies the next datagram into `buffer` and returns its length and sender. Bytes that do not
+    /// fit are lost, as with `recvfrom`.
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), Error> {
         self.engine.udp.recv(&mut self.engine.cx, self.id, buffer)
     }
 
-    /// Copies the datagrams that wait into `buffer`, one behind the other, as many as it has room for, and lists them
-    /// in `list`, which is cleared before; how many those are. One that is longer than all of `buffer` is cut, as by
-    /// [`UdpHandle::recv`](crate::UdpHandle::recv); another for which no room is left stays.
+    /// Copies waiting datagrams into `buffer`, one behind the other, as many as it has room for,
+    /// and lists them in `list`, which is cleared before. Returns their number. A datagram longer
+    /// than all of `buffer` is cut, as by [`UdpHandle::recv`](crate::UdpHandle::recv); another that
+    /// finds no room left stays.
     ///
     /// # Errors
     /// As [`UdpHandle::recv`](crate::UdpHandle::recv): [`Error::WouldBlock`] when none waits.
@@ -177,7 +187,7 @@ impl UdpHandle<'_> {
         self.engine.udp.recv_many(&mut self.engine.cx, self.id, buffer, list)
     }
 
-    /// The next datagram as it came, and its sender.
+    /// Returns the next datagram as it came, and its sender.
     pub fn recv_packet(&mut self) -> Result<(Packet, SocketAddr), Error> {
         self.engine.udp.recv_packet(&mut self.engine.cx, self.id)
     }
@@ -210,9 +220,10 @@ impl UdpHandle<'_> {
         )
     }
 
-    /// Has a socket that is bound to any address get what is sent to `group` on a link, from whichever source; without a
-    /// link on the first in use. Multicast routers there are told (IGMPv3, MLDv2, or what they speak). Datagrams to a
-    /// group go to those of its port's sockets that have joined it, each of which gets all of them.
+    /// Joins a group: a socket that is bound to any address gets datagrams to `group` on a link,
+    /// from all sources; without a link on the first in use. Multicast routers there are told
+    /// (IGMPv3, MLDv2, or the version they speak). Datagrams to a group go to those sockets of
+    /// their port that have joined it, to each of them.
     ///
     /// # Errors
     /// [`Error::AddrInUse`] when it is in the group; else as
@@ -221,8 +232,8 @@ impl UdpHandle<'_> {
         self.engine.udp.join_group(&mut self.engine.cx, &mut self.engine.ip, self.id, group, link)
     }
 
-    /// Ends what [`UdpHandle::join_group`](crate::UdpHandle::join_group) began; without a link on the first where the socket is in the
-    /// group. Closing a socket does it, too.
+    /// Leaves a group that [`UdpHandle::join_group`](crate::UdpHandle::join_group) joined; without
+    /// a link on the first where the socket is in the group. Closing a socket does it, too.
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when it is not in the group there.
@@ -230,15 +241,17 @@ impl UdpHandle<'_> {
         self.engine.udp.leave_group(&mut self.engine.cx, &mut self.engine.ip, self.id, group, link)
     }
 
-    /// Has a socket that is bound to any address get what is sent to `group` on a link from some sources (RFC 3678, 4.2.1),
-    /// without a link on the first in use: it joins the group by that, or leaves it, or gets it from others than before.
+    /// Sets the sources of `group` on a link from which a socket that is bound to any address gets
+    /// datagrams (RFC 3678, 4.2.1); without a link on the first in use. By that the socket joins
+    /// the group, leaves it, or changes its sources.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no group, or not of the socket's version of IP, for sources that are not of the
-    /// group's version or that no host has, for a socket with an address of its own, and for a link that is not in use;
-    /// [`Error::Limit`] beyond [`Limits::groups`](crate::Limits::groups), and for more than 64 sources that this socket
-    /// names, or that all sockets on the link together make of the group; [`Error::NetworkUnreachable`] without a link.
-    /// Nothing has changed then.
+    /// [`Error::Invalid`] for an address that is no group, or not of the socket's version of IP,
+    /// for sources that are not of the group's version or that no host has, for a socket with an
+    /// address of its own, and for a link that is not in use; [`Error::Limit`] beyond
+    /// [`Limits::groups`](crate::Limits::groups), and for more than 64 sources that this socket
+    /// names, or that all sockets on the link together make of the group;
+    /// [`Error::NetworkUnreachable`] without a link. On an error nothing has changed.
     pub fn set_group_filter(
         &mut self,
         group: IpAddr,
@@ -255,8 +268,9 @@ impl UdpHandle<'_> {
         )
     }
 
-    /// The link by which the socket sends to groups (`IP_MULTICAST_IF`); none: that of the address it is bound to, of what
-    /// it received last, or the first in use. An address that names a link goes before. [`Error::Invalid`] for a link
+    /// Sets the link by which the socket sends to groups (`IP_MULTICAST_IF`). Without one it is the
+    /// link of the address that the socket is bound to, of the datagram that it received last, or
+    /// the first in use. An address that names a link goes before. [`Error::Invalid`] for a link
     /// that is not in use.
     pub fn set_group_link(&mut self, link: Option<LinkId>) -> Result<(), Error> {
         self.engine.udp.set_group_link(&mut self.engine.ip, self.id, link)

@@ -1,11 +1,12 @@
 //! Datagram flows whose headers are known.
 //!
-//! The first datagrams of a flow take the long way: link header, IP, UDP, the socket. The header bytes of the second
-//! are kept, with the socket that it came to. A later one with the very same bytes, but for what must differ, is
-//! checked for what may be wrong with it (lengths and sums), and is for that socket. What differs: IPv4's total length,
-//! identification and header checksum, IPv6's payload length, and UDP's length and checksum.
+//! The first datagrams of a flow take the long way: link header, IP, UDP, the socket. The header
+//! bytes of the second are kept, with the socket that it came to. A later datagram with the same
+//! bytes, but for those that must differ, is checked for correct lengths and sums, and is for that
+//! socket. These differ: IPv4's total length, identification and header checksum, IPv6's payload
+//! length, and UDP's length and checksum.
 //!
-//! Nothing is refused here: what is not as expected takes the long way, which knows why.
+//! Nothing is refused here: an unexpected datagram takes the long way, which finds the reason.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,14 +26,14 @@ use crate::headers::{
     word,
 };
 
-/// Flows that are known at most, found by a plain hash. Of two in one place each takes the long way more often, and is
-/// not otherwise affected.
+/// Most flows that are known, found by a plain hash. Two in one place take the long way more often,
+/// and are not otherwise affected.
 const FLOWS: usize = 64;
 
 /// Where a datagram's length lies.
 const LENGTH_AT: usize = 4;
 
-/// The most that headers are: Ethernet without a tag, IPv6, UDP.
+/// Most bytes of headers: Ethernet without a tag, IPv6, UDP.
 const HEADERS_BYTES: usize = ETHERNET_BYTES + IPV6_BYTES + udp::HEADER_LEN;
 
 /// The headers of a packet, and where they lie.
@@ -44,7 +45,7 @@ enum Shape {
     IpV6,
 }
 
-/// Where the flow of a packet, which is a datagram by its first bytes, is looked for.
+/// The place where the flow of a packet is looked for that seems a datagram by its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     shape: Shape,
@@ -53,13 +54,14 @@ pub(crate) struct Place {
     key: u64,
 }
 
-/// A flow's headers as they came, all of which was in order, and whom its datagrams are for.
+/// A flow's headers as they came and were found in order, and the socket that its datagrams are
+/// for.
 pub(crate) struct Flow {
     bytes: [u8; HEADERS_BYTES],
     shape: Shape,
-    /// The same for all of them.
+    /// The information that all of its datagrams have.
     pub info: DatagramInfo,
-    /// The sum of the IPv4 header without what differs.
+    /// The sum of the IPv4 header without the fields that differ.
     ip_sum: u32,
     /// The sum of the pseudo-header without the length.
     pseudo: u32,
@@ -93,25 +95,26 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Knows none.
+    /// Begins without flows.
     pub fn new() -> Self {
         let known = (0..FLOWS).map(|_| Known::default()).collect();
         Self { known, generation: 0, candidate: None }
     }
 
-    /// Forgets all: something has changed about what is received, or for whom.
+    /// Forgets all flows, as the rules have changed by which datagrams are received, or for whom.
     pub fn forget(&mut self) {
         self.generation += 1;
     }
 
-    /// The flow that may be in this place.
+    /// Returns the flow in this place, if any.
     #[inline]
     pub fn at(&self, place: &Place) -> Option<&Flow> {
         let known = self.known.get(place.at)?;
         known.flow.as_ref().filter(|_| known.generation == self.generation)
     }
 
-    /// Takes note of a datagram that takes the long way now; the second of a flow is worth learning from.
+    /// Proposes a datagram that takes the long way now; the second of a flow is worth learning
+    /// from.
     pub fn propose(&mut self, head: &[u8], place: Place) {
         let known = &mut self.known[place.at];
         self.candidate =
@@ -119,14 +122,14 @@ impl Flows {
         known.missed = place.key;
     }
 
-    /// The proposed datagram has found a socket.
+    /// Learns the flow of the proposed datagram, which has found a socket.
     pub fn learn(&mut self, info: DatagramInfo, from: SocketAddr, slot: u32) {
         let Some(Candidate { bytes, place }) = self.candidate.take() else { return };
         let flow = Some(Flow::new(bytes, place.shape, info, from, slot));
         self.known[place.at] = Known { flow, generation: self.generation, missed: place.key };
     }
 
-    /// The proposed datagram has come to the end of its way.
+    /// Forgets the proposed datagram, which has come to the end of its way.
     pub fn settle(&mut self) {
         self.candidate = None;
     }
@@ -191,8 +194,8 @@ impl Flow {
         Self { bytes, shape, info, ip_sum, pseudo, from, slot }
     }
 
-    /// Where the data lie in the packet, whose first frame is `head`, if it is of this flow and sound, and its data are
-    /// in that frame.
+    /// Returns the place of the data in the packet, whose first frame is `head`, if it is of this
+    /// flow and sound, and its data are in that frame.
     #[inline(always)]
     pub fn read(&self, packet: &Packet, head: &[u8], link: LinkId) -> Option<Range<usize>> {
         if self.info.link != link || packet.meta().segmentation.is_some() {
@@ -206,9 +209,9 @@ impl Flow {
         }
     }
 
-    /// As [`read`](Self::read) of a packet that lies in one piece, with the data copied to the start of `room` in the
-    /// pass that verifies them; how many bytes they are. `None` also if they do not fit. What was copied then is of no
-    /// meaning.
+    /// Reads as [`read`](Self::read) does a packet that lies in one piece, and copies the data to
+    /// the start of `room` in the pass that verifies them. Returns their length; `None` also if
+    /// they do not fit. Bytes that were copied then have no meaning.
     #[inline(always)]
     pub fn copy(&self, shown: &Shown<'_>, link: LinkId, room: &mut [u8]) -> Option<usize> {
         if self.info.link != link {

@@ -1,10 +1,11 @@
-//! Proof that who reports on a datagram has seen it.
+//! Proof that the sender of a report about a datagram has seen it.
 //!
-//! Whoever knows addresses and ports can say that a datagram was too big for a link (RFC 8899, 4.6.1). What he cannot
-//! say is what it was: the first 8 bytes behind its IP header, which each report quotes, hold a checksum of all its data
-//! and, of UDP, its length. Of datagrams that some path does not carry, these are remembered for two to four seconds, by
-//! a keyed hash: 16 of each flow, one displacing another by chance. A stranger's guess is right in 16 of 65,536 cases,
-//! and in fewer where he has to guess a port or the length as well.
+//! Anyone who knows addresses and ports can claim that a datagram was too big for a link (RFC 8899,
+//! 4.6.1). He cannot know its content: the first 8 bytes behind its IP header, which each report
+//! quotes, hold a checksum of all its data and, for UDP, its length. These bytes are remembered for
+//! two to four seconds, by a keyed hash, of datagrams that some path does not carry: 16 of each
+//! flow, one displacing another by chance. A stranger's guess is right in 16 of 65,536 cases, and
+//! in fewer if he has to guess a port or the length as well.
 
 use std::hash::Hasher;
 use std::net::IpAddr;

@@ -1,9 +1,10 @@
-//! The control socket: answers about what lives, for the engine's own user.
+//! The control socket: it answers questions about a running engine, for the engine's own user.
 //!
-//! A client connects to the Unix socket beside the segment, sends one line that asks, and gets lines
-//! ([`Record`](millstream_live::Record)) up to `end` or `error`. The engine answers between turns. One client is served a
-//! turn, with one page: so many slots of tables, pieces of queues and bytes, whatever there is in all ([`answers`]). A page is
-//! made when the one before has left. So no turn is long, and what nobody reads is not made.
+//! A client connects to the Unix socket beside the segment, sends a line with its question, and
+//! gets lines ([`Record`](millstream_live::Record)) up to `end` or `error`. The engine answers
+//! between turns. One client is served a turn, with one page: so many slots of tables, pieces of
+//! queues and bytes, whatever there is in all ([`answers`]). A page is made when the one before has
+//! left. So no turn is long, and a page that nobody reads is not made.
 //!
 //! Few clients are served at once, and only those of the engine's user. One that does not ask, or does not read, is
 //! dropped after a while; so is one that says more than its question. Each is counted by its reason ([`ClientDrop`]).
@@ -30,8 +31,9 @@ const TO_ASK: Duration = Duration::from_millis(250);
 const TO_READ: Duration = Duration::from_secs(2);
 /// Bytes of a question.
 const QUESTION_BYTES: usize = 128;
-/// When the engine cannot accept a client (the process has no descriptor left, say), it tries again so much later. Until then
-/// it does not watch the listener, since the waiting client would wake it again and again.
+/// Time after which the engine tries again to accept a client when it could not (the process has no
+/// descriptor left, say). Until then it does not watch the listener, since the waiting client would
+/// wake it again and again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module text.
@@ -41,7 +43,7 @@ pub(super) struct Control {
     uid: u32,
     /// The client whose turn it is.
     next: usize,
-    /// Nobody is accepted before.
+    /// The time before which no client is accepted.
     deaf_until: Option<Instant>,
 }
 
@@ -49,10 +51,10 @@ struct Client {
     stream: UnixStream,
     question: Vec<u8>,
     answer: Option<Answer>,
-    /// The page that leaves, and how much of it has.
+    /// The page that leaves, and how many bytes of it have.
     page: String,
     sent: usize,
-    /// It is dropped then, unless it has done something.
+    /// The time at which it is dropped, unless it has done something.
     until: Instant,
     /// It took nothing when it was served last.
     is_full: bool,
@@ -136,19 +138,20 @@ impl Control {
         self.clients.swap_remove(at);
     }
 
-    /// When to look here next, where nothing is heard of the sockets: at once while an answer is made.
+    /// Returns when to look here next if nothing is heard of the sockets: at once while an answer
+    /// is made.
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let due = |client: &Client| if client.is_busy() { now } else { client.until };
         self.clients.iter().map(due).chain(self.deaf_until).min()
     }
 
-    /// Clients that are served now.
+    /// Returns the number of clients that are served now.
     #[cfg(test)]
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Adds what wakes an engine that sleeps.
+    /// Adds the descriptors that wake a sleeping engine.
     pub fn watch(&self, entries: &mut Vec<PollEntry>) {
         let mut add =
             |fd: RawFd, wants_write| entries.push(PollEntry { fd, wants_write, ready: false });

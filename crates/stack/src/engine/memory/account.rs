@@ -15,18 +15,21 @@
 //! - **Under pressure** a queue may hold a part of what is left below the critical line, and the minimum in any case
 //!   (dynamic thresholds: Choudhury and Hahne, 1998). The more is held, the less each may: however many queues there
 //!   are, they do not reach the line by that.
-//! - A queue that **moves** may hold what it passed on in the last two seconds, of what is left below the reserve. So
-//!   those who hold and do nothing do not keep those who behave from it, and who does little holds little.
+//! - A queue that **moves** may hold as much as it passed on in the last two seconds, of what is
+//!   left below the reserve. So queues that hold data and do nothing take no room from those that
+//!   behave, and a queue that does little holds little.
 //! - The minimum shrinks towards a frame as **scarcity** comes near. From there on a queue that does not move takes one
 //!   segment, and only while it is empty, up to 29/32: the last part before the reserve is for those that move.
-//! - **What waits for neighbours** is charged once a turn, and may hold as much as is left below the reserve, up to an
-//!   eighth of all: those who are not there share it among themselves ([`NeighborTable`]).
-//! - **The reserve** is for what frees memory: to look at a segment, for ACKs, resets, timers, neighbours, ICMP.
+//! - **Packets that wait for neighbours** are charged once a turn, and may hold as much as is left
+//!   below the reserve, up to an eighth of all: neighbours that are not there share it among
+//!   themselves ([`NeighborTable`]).
+//! - **The reserve** is for work that frees memory: to look at a segment, for ACKs, resets, timers,
+//!   neighbours, ICMP.
 //!
 //! [`NeighborTable`]: millstream_route::NeighborTable
 //!
-//! A frame of which several entries of one byte queue have a part is charged there once, or twice
-//! where the first of them is the frame's own; one of which two queues have a part, as the ends of a
+//! A frame that several entries of one byte queue have a part of is charged there once, or twice if
+//! the first of them is the frame's own. A frame that two queues have a part of, as the ends of a
 //! connection within a host, is charged in both.
 //!
 //! Without pressure all of this costs a comparison of two numbers for each change of a queue.
@@ -41,11 +44,11 @@ use crate::stats::{MemoryPressure, MemoryUse};
 const PRESSURE: (usize, usize) = (16, 12);
 /// The same for [`MemoryPressure::Critical`].
 const CRITICAL: (usize, usize) = (24, 20);
-/// Up to which a queue keeps its minimum.
+/// Parts of 32 up to which a queue keeps its minimum.
 const SCARCE: usize = 27;
-/// Up to which one that is empty takes a segment.
+/// Parts of 32 up to which an empty queue takes a segment.
 const LAST_SEGMENT: usize = 29;
-/// Beyond which nothing is kept.
+/// Parts of 32 beyond which nothing is kept.
 const RESERVE: usize = 30;
 
 /// Turns for which the pool is not looked at where there was plenty.
@@ -53,9 +56,9 @@ const TURNS_OF_PLENTY: u8 = 15;
 
 /// The part of the memory left, one in so many, that a queue which does not move may hold.
 const SHARE: usize = 16;
-/// The same for one that moves.
+/// The same for a queue that moves.
 const MOVING_SHARE: usize = 2;
-/// It holds no more than it passed on in so many seconds.
+/// Seconds: a queue holds no more than it passed on in this time.
 const AHEAD: usize = 2;
 
 /// The part of what all queues of datagrams have left that one of them may hold, as one in so many.
@@ -70,9 +73,9 @@ const NEIGHBORS_LEAST_PART: usize = 128;
 /// Bytes that every queue may hold while there is enough for it: some ten segments, so that a peer
 /// may have as much under way as RFC 6928 lets it begin with.
 const MINIMUM_BYTES: usize = 16 * 1024;
-/// One part in so many of the memory that it is at most.
+/// The most that the minimum is of the memory: one part in so many.
 const MINIMUM_PART: usize = 64;
-/// And two frames at least.
+/// The least that the minimum is: two frames.
 const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
 
 /// The kind of queue whose memory is charged.
@@ -96,21 +99,22 @@ pub(crate) struct Account {
     /// Bytes of the frames that the pool may have.
     frames: usize,
     minimum: usize,
-    /// Charged, in all, and for datagrams; and how much those may be.
+    /// Bytes charged in all, and for datagrams; and the most for datagrams.
     total: usize,
     datagrams: usize,
     datagrams_limit: usize,
-    /// Charged for what waits for neighbours.
+    /// Bytes charged for packets that wait for neighbours.
     neighbors: u32,
-    /// When the pool was looked at last: bytes of its frames that were free, and what was charged then.
+    /// The last look at the pool: bytes of its frames that were free, and bytes that were charged
+    /// then.
     free_then: usize,
     total_then: usize,
-    /// Charged more than this, the level is looked for at once.
+    /// Beyond so many charged bytes the level is computed at once.
     look_at: usize,
     /// Turns before the pool is looked at again.
     turns_left: u8,
     level: MemoryPressure,
-    /// How connections move, since pressure began; nothing without.
+    /// The paces of connections since pressure began; empty without.
     paces: Paces,
     /// Something was given back since [`take_released`](Self::take_released).
     released: bool,
@@ -119,7 +123,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Nothing is charged. At most `limit_bytes` may be, and what the pool has.
+    /// Begins with nothing charged. At most `limit_bytes` may be charged, and no more than the pool
+    /// has.
     pub fn new(pool: &Pool, limit_bytes: usize, datagrams_limit: usize) -> Self {
         let limit = limit_bytes.min(pool.limit_bytes()).max(1);
         let frames = pool.limit_frames() * FRAME_HELD_BYTES;
@@ -160,7 +165,7 @@ impl Account {
         }
     }
 
-    /// So many bytes more are held.
+    /// Charges `bytes` more.
     #[inline]
     pub fn add(&mut self, what: Held, bytes: usize) {
         self.total += bytes;
@@ -172,7 +177,7 @@ impl Account {
         }
     }
 
-    /// So many bytes fewer are held.
+    /// Charges `bytes` fewer.
     #[inline]
     pub fn sub(&mut self, what: Held, bytes: usize) {
         debug_assert!(bytes <= self.total, "{bytes} bytes given back, {} charged", self.total);
@@ -192,7 +197,7 @@ impl Account {
         }
     }
 
-    /// Looks how full the pool is.
+    /// Looks how full the pool is, and computes the level.
     #[inline(never)]
     pub fn look(&mut self, pool: &Pool) {
         self.free_then = pool.free_frames() * FRAME_HELD_BYTES;
@@ -203,7 +208,7 @@ impl Account {
         self.turns_left = if is_plenty { TURNS_OF_PLENTY } else { 0 };
     }
 
-    /// The level by what is charged and what was free.
+    /// Computes the level by the bytes that are charged and those that were free.
     fn find_level(&mut self) {
         self.most = self.most.max(self.total);
         let was = self.level;
@@ -233,8 +238,8 @@ impl Account {
         };
     }
 
-    /// Bytes that may still be held before so many parts of 32 of the memory are: of what may be charged, and of the
-    /// pool's frames.
+    /// Returns the bytes that may still be held before `parts` of 32 of the memory are: of the
+    /// limit, and of the pool's frames.
     #[inline]
     fn left_below(&self, parts: usize) -> usize {
         let own = (self.limit / 32 * parts).saturating_sub(self.total);
@@ -242,7 +247,7 @@ impl Account {
         own.min(free.saturating_sub(self.frames / 32 * (32 - parts)))
     }
 
-    /// How short memory is.
+    /// Returns how short memory is.
     pub fn level(&self) -> MemoryPressure {
         self.level
     }
@@ -278,8 +283,8 @@ impl Account {
         self.minimum
     }
 
-    /// Returns the bytes that a queue may hold which holds `held` now, and passed on so many in the last second: see the
-    /// module text. Without pressure as many as its own limit says.
+    /// Returns the bytes that a queue may hold that holds `held` now, and passed on so many in the
+    /// last second: see the module text. Without pressure its own limit alone counts.
     #[inline]
     pub fn share(&self, held: usize, passed: usize) -> usize {
         if self.is_pressed() { self.pressed_share(held, passed) } else { usize::MAX }
@@ -305,9 +310,9 @@ impl Account {
         self.is_pressed().then(|| self.pressed_share(0, 0))
     }
 
-    /// Charges `bytes` more to a queue of datagrams that holds `held`. False when it may not hold as much: more than a
-    /// part of what all such queues have left, or than its share under pressure, as it is not known how fast it is
-    /// emptied.
+    /// Charges `bytes` more to a queue of datagrams that holds `held`. Returns false when it may
+    /// not hold as much: more than a part of what all such queues have left, or, under pressure,
+    /// than its share, as it is not known how fast it is emptied.
     #[inline]
     pub fn admit_datagram(&mut self, held: usize, bytes: usize) -> bool {
         let left = self.datagrams_limit.saturating_sub(self.datagrams);
@@ -332,7 +337,7 @@ impl Account {
         self.left_below(RESERVE).clamp(all / NEIGHBORS_LEAST_PART, all / NEIGHBORS_MOST_PART)
     }
 
-    /// For showing.
+    /// Returns the figures for showing.
     pub fn usage(&self) -> MemoryUse {
         MemoryUse {
             pressure: self.level,
@@ -358,7 +363,7 @@ mod tests {
         (pool, account)
     }
 
-    /// Charges, or gives back, as much as makes so many parts of 32 in all, and one byte.
+    /// Charges, or gives back, so much that `parts` of 32 are charged in all, and one byte.
     fn fill(account: &mut Account, parts: usize) {
         let wanted = parts * PART * FRAME_HELD_BYTES + 1;
         match wanted.checked_sub(account.total) {

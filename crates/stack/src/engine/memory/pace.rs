@@ -1,13 +1,14 @@
 //! Pace of each connection while memory is short: bytes passed on in the last second, beside the memory it holds.
 //!
-//! A byte acknowledged now and then is no progress. A connection *moves* when the bytes of the last second, that its peer
-//! acknowledged or its application read, would empty the fuller of its queues within the *demand*: 32 seconds at first.
-//! It is in *excess* when its peer does not empty the send queue within the demand; then the receive queue counts, too,
-//! because an application whose writes wait, as an echo server's, does not read for that reason. How fast it reads is no
-//! excuse for what its peer does not take: an echo server moves it from one queue to the other. While memory stays
-//! scarce the demand is halved again and again, down to two seconds: an attacker who moves as little as each demand asks
-//! for has to move all it holds in two seconds in the end, as users do. (A user whose path has just become narrow holds
-//! two windows, and is not in excess by them.)
+//! A byte acknowledged now and then is no progress. A connection *moves* when the bytes of the last
+//! second, that its peer acknowledged or its application read, would empty the fuller of its queues
+//! within the *demand*: 32 seconds at first. It is in *excess* when its peer does not empty the
+//! send queue within the demand. Then the receive queue counts, too: an application whose writes
+//! wait, as an echo server's, does not read for that reason. Reading fast is no excuse for data
+//! that the peer does not take: an echo server moves it from one queue to the other. While memory
+//! stays scarce the demand is halved again and again, down to two seconds: an attacker who moves as
+//! little as each demand asks for has to move all it holds in two seconds in the end, as users do.
+//! (A user whose path has just become narrow holds two windows, and is not in excess by them.)
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -17,24 +18,25 @@ use millstream_packet::Instant;
 use crate::socket::SocketId;
 use crate::tuning::{DEMAND_PAUSE, LEAST_MOVING_SECONDS, MOVING_SECONDS};
 
-/// For so long after it was first seen it is not known of a connection whether it moves.
+/// Time after the first look at a connection in which it is not known to move or not.
 const UNKNOWN_WITHIN: Duration = Duration::from_millis(250);
 
-/// A connection moves for so long after it was found to.
+/// Time for which a connection counts as moving after it was found to.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Bytes passed on are counted over this time, in ms.
 const WINDOW_MS: u32 = 1000;
 
-/// Bytes that the queues of a connection hold, and how far they were passed on: offsets up to which the peer has acknowledged
-/// and the application has read, wrapping.
+/// Bytes that the queues of a connection hold, and how far they were passed on: the offsets up to
+/// which the peer has acknowledged and the application has read, wrapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Passed {
     pub acked: u32,
     pub read: u32,
     pub sends: usize,
     pub receives: usize,
-    /// The application waits for memory to write, or is gone: it does not read because of the peer, or not at all.
+    /// The application waits for memory to write, or is gone: it does not read because of the peer,
+    /// or not at all.
     pub is_blocked: bool,
 }
 
@@ -65,7 +67,7 @@ struct Pace {
     /// When it was last found to move, and when it was last in no excess.
     moved_ms: u32,
     settled_ms: u32,
-    /// The connection in its slot that this is of: its generation, and a bit more; 0: none.
+    /// The connection that has this record, by the generation of its slot, and a bit more; 0: none.
     whose: u32,
     /// It was found to move at all.
     has_moved: bool,
@@ -74,13 +76,14 @@ struct Pace {
 /// How a connection moves, at times when this is asked: see [`Paces::look`].
 #[derive(Clone, Copy)]
 pub(crate) struct Moving {
-    /// For how long it has not, since pressure began.
+    /// Time for which it has not moved, since pressure began.
     still: Duration,
     has_moved: bool,
     /// Bytes that its peer acknowledged in the last second, and its application read.
     pub acked: usize,
     pub read: usize,
-    /// Bytes that it holds beyond what its pace would empty within the demand, and for how long it has held any.
+    /// Bytes beyond those that its pace would empty within the demand, and the time for which it
+    /// has held any.
     pub excess: usize,
     pub excess_for: Duration,
 }
@@ -109,7 +112,7 @@ fn since(at_ms: u32, then_ms: u32) -> Duration {
 /// The paces of all connections, by slot, and the demand. See the module text.
 pub(crate) struct Paces {
     of: Vec<Pace>,
-    /// Seconds in which a connection is to pass on what it holds.
+    /// Seconds in which a connection has to pass on the bytes it holds.
     demand: usize,
     /// When the demand may change next.
     change: Option<Instant>,

@@ -1,5 +1,5 @@
-//! Connections that the application has closed and that are not over: what they have to deliver is still on its way, or
-//! their peer has not closed its side.
+//! Connections that the application has closed and that are not over: they still have data to
+//! deliver, or their peer has not closed its side.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Orphan {
     at: u32,
     /// When it was closed.
     pub since: Instant,
-    /// Memory that it held when that was asked last.
+    /// Memory that it held at the last look.
     held_bytes: usize,
     /// When its pace was last looked at, and how far its peer had acknowledged then.
     seen: Instant,
@@ -47,7 +47,8 @@ impl Orphans {
         self.slots.len()
     }
 
-    /// Memory that all of them held when they were asked last: what is acknowledged meanwhile counts still.
+    /// Returns the memory that all of them held when they were last looked at: data acknowledged
+    /// meanwhile counts still.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -67,14 +68,14 @@ impl Orphans {
         self.of.get(&slot).copied()
     }
 
-    /// One of them, for a number drawn.
+    /// Returns one of them, chosen by a drawn number.
     pub fn pick(&self, drawn: u64) -> Option<u32> {
         let len = self.slots.len() as u64;
         (len != 0).then(|| self.slots[(drawn % len) as usize])
     }
 
-    /// Returns what is known of one that holds so much now and whose peer has acknowledged up to
-    /// `acked`. Its pace is that since it was last looked at, for [`STILL`] at least.
+    /// Updates and returns the record of one that holds `held_bytes` now and whose peer has
+    /// acknowledged up to `acked`. Its pace is that since the last look, over [`STILL`] at least.
     pub fn look(
         &mut self,
         slot: u32,
@@ -95,7 +96,7 @@ impl Orphans {
         Some(*orphan)
     }
 
-    /// It is over; whether it was an orphan.
+    /// Removes a connection that is over; returns true if it was an orphan.
     pub fn remove(&mut self, slot: u32) -> bool {
         let Some(orphan) = self.of.remove(&slot) else { return false };
         self.held_bytes -= orphan.held_bytes;

@@ -1,8 +1,9 @@
 //! Connections whose link takes nothing.
 //!
-//! They wait beside the list of those that may have something to send, in a line for each such link, so that what others
-//! send over other links goes on. As their link takes something again some of them go back to the head of the list, the
-//! first to have found no room first; where routes or links have changed all of them go, as theirs may lead elsewhere now.
+//! They wait beside the list of connections that may have something to send, in a line for each
+//! such link, so that traffic over other links goes on. As their link takes something again, some
+//! of them go back to the head of the list, the first to have found no room first. When routes or
+//! links have changed all of them go, as theirs may lead elsewhere now.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use crate::engine::tcp::TcpLayer;
 #[derive(Default)]
 pub(in crate::engine) struct Parked {
     lines: Vec<Line>,
-    /// By which they found their next hop.
+    /// The generations of routes and neighbours by which they found their next hop.
     generations: Option<Generations>,
 }
 
@@ -56,7 +57,8 @@ impl Parked {
 }
 
 impl TcpLayer {
-    /// The connection in `slot`, which stands in no list, waits for its link; it `is_next` where it found no room at all.
+    /// Parks the connection in `slot`, which stands in no list, until its link has room; it
+    /// `is_next` if it found no room at all.
     pub(in crate::engine) fn park(
         &mut self,
         ip: &mut IpLayer,
@@ -87,8 +89,9 @@ impl TcpLayer {
         may_go || self.parked.lines.iter().any(|line| ip.room(cx, line.link) != 0)
     }
 
-    /// Puts connections back whose links take something again: of all together half as many as a turn serves, so that it
-    /// comes to those that were not parked, too, and of each link one at least.
+    /// Puts connections back whose links take something again: of all together half as many as a
+    /// turn serves, so that connections that were not parked get their turn, too, and of each link
+    /// one at least.
     #[inline(never)]
     pub(in crate::engine) fn unpark(&mut self, cx: &mut Context, ip: &mut IpLayer) {
         let may_go = self.parked_may_go(ip);

@@ -21,7 +21,7 @@ use crate::tuning::{
     CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,
 };
 
-/// Why a connection may give way, from the first to the last that does.
+/// The reason why a connection may give way, from the first to the last that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lack {
     /// An orphan of which the peer has everything, and has not closed its side.
@@ -50,9 +50,9 @@ enum TooMany {
 }
 
 impl TcpLayer {
-    /// Makes room in the table of connections for one more; `newcomers` has the source that it is for already. False
-    /// when nobody gives way: to a source with more than its share only orphans do, and what exchanged nothing of
-    /// sources with as much.
+    /// Makes room in the table of connections for one more; its source has `newcomers` connections
+    /// already. Returns false when none gives way. For a source with more than its share only
+    /// orphans give way, and connections that exchanged nothing, of sources with as many.
     pub(in crate::engine) fn make_room(
         &mut self,
         cx: &mut Context,
@@ -112,7 +112,7 @@ impl TcpLayer {
         }
     }
 
-    /// Has one of too many orphans give way; false when none does.
+    /// Has one of too many orphans give way; returns false when none does.
     fn reduce_orphans(
         &mut self,
         cx: &mut Context,
@@ -132,9 +132,10 @@ impl TcpLayer {
         true
     }
 
-    /// The orphan of a sample that gives way, as there are too many, or to a new connection; what
-    /// they hold is looked at. One that would deliver all that it holds within `patience` gives way
-    /// to a new connection alone, and only of a source with more than its share.
+    /// Returns the orphan of a sample that gives way, as there are too many, or to a new
+    /// connection. Looks at the memory that they hold. An orphan that would deliver all of it
+    /// within `patience` gives way to a new connection alone, and only if its source has more than
+    /// its share.
     fn sample_orphans(
         &mut self,
         cx: &mut Context,
@@ -175,7 +176,8 @@ impl TcpLayer {
         if count > cx.limits.connections / SOURCE_SHARE { count } else { 0 }
     }
 
-    /// The connection of a sample that gives way, of those that peers have opened and the application has not closed.
+    /// Returns the connection of a sample that gives way, of those that peers have opened and the
+    /// application has not closed.
     fn sample_others(&mut self, cx: &mut Context, newcomers: usize) -> Option<Candidate> {
         let newcomers = self.beyond_share(cx, newcomers);
         let slots = self.table.sockets.slots() as u64;

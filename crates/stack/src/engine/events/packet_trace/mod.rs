@@ -35,7 +35,7 @@ use residence::{Flows, Residence};
 
 /// Packets that are followed at once.
 pub(in crate::engine) const FOLLOWED: usize = 64;
-/// Packets that have come to an end and are kept for who asks.
+/// Ended traces that are kept for requests.
 pub(in crate::engine) const KEPT: usize = 1024;
 
 /// See the module text.
@@ -45,8 +45,8 @@ pub(in crate::engine) struct PacketTraces {
     slots: u64,
     /// Something that is followed waits for a link.
     awaits_link: bool,
-    /// Until when packets are sampled for who has asked by the control socket; `None` while they are not, or as the
-    /// engine's own application wants it.
+    /// The end of sampling that was asked for by the control socket; `None` while nothing is
+    /// sampled, or if the engine's own application asked for it.
     pub until: Option<Instant>,
     /// Traces that had ended when sampling began: numbers go on.
     ended_before: u64,
@@ -77,7 +77,7 @@ pub(in crate::engine) struct Tracer {
 }
 
 impl PacketTraces {
-    /// Samples one packet in `every` from now on; 0 samples none. What was sampled before is forgotten.
+    /// Samples one packet in `every` from now on; 0 samples none. Earlier samples are forgotten.
     pub fn set(&mut self, every: u32, clock: Clock, seed: (u64, u64)) {
         let ended = self.ended();
         let tracer = || Tracer { ended, ..Tracer::new(every, clock, Random::new(seed)) };
@@ -146,7 +146,7 @@ impl PacketTraces {
         tracer.follow(trace);
     }
 
-    /// A socket stands so.
+    /// Advances the traces of a socket that stands so.
     pub fn progress(&mut self, socket: SocketId, standing: &Standing) {
         let Some(tracer) = &mut self.tracer else { return };
         let now = tracer.clock.now();
@@ -159,7 +159,8 @@ impl PacketTraces {
         self.find_slots();
     }
 
-    /// Which slots something is followed of, and whether any waits for a link, after something has come to an end.
+    /// Finds the slots that something is followed of, and if any waits for a link, after a trace
+    /// has ended.
     fn find_slots(&mut self) {
         let waits = |tracer: &Tracer| tracer.followed.iter().any(|trace| trace.queued.is_some());
         self.awaits_link = self.tracer().is_some_and(waits);
@@ -188,14 +189,14 @@ impl Tracer {
         tracer
     }
 
-    /// Packets up to and with the next sampled one: one in `every` on average, and not always the same place of a batch
-    /// (RFC 3176, 3: random skip).
+    /// Draws the packets up to and with the next sampled one: one in `every` on average, and not
+    /// always the same place of a batch (RFC 3176, 3: random skip).
     fn skip(&mut self) -> u32 {
         let most = u64::from(self.every) * 2 - 1;
         (self.random.below(most) + 1).min(u64::from(u32::MAX)) as u32
     }
 
-    /// Which of `count` packets that come together is sampled, if one is: one at most.
+    /// Returns which of `count` packets that come together is sampled, if one is: one at most.
     fn choose(&mut self, way: Way, count: usize) -> Option<usize> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let left = &mut self.until[way as usize];
@@ -229,7 +230,7 @@ impl Tracer {
         self.displaced
     }
 
-    /// Traces that have ended, from this number on.
+    /// Returns the traces that have ended, from this number on.
     pub fn kept_from(&self, number: u64) -> impl Iterator<Item = &PacketTrace> {
         let first = self.ended - self.kept.len() as u64 + 1;
         let skip = number.saturating_sub(first).min(self.kept.len() as u64);
@@ -246,7 +247,7 @@ impl Tracer {
         self.followed.push(trace);
     }
 
-    /// Changes what is followed; what `change` gives an end to is followed no more.
+    /// Changes what is followed; a trace that `change` gives an end to is followed no more.
     fn change(&mut self, mut change: impl FnMut(&mut PacketTrace) -> Option<TraceEnd>) {
         let mut at = 0;
         while let Some(trace) = self.followed.get_mut(at) {
@@ -273,7 +274,7 @@ impl Tracer {
     }
 }
 
-/// How a socket stands.
+/// The progress of a socket.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Standing {
     pub progress: Progress,
