@@ -248,11 +248,11 @@ fn refused_flows_are_told_by_icmp(mode: Mode) {
 fn sockets_of_the_engine_come_first(mode: Mode) {
     let mut world = World::new(mode, Medium::Ip, |_| {});
     let prefix = |text: &str| text.parse::<Prefix>().expect("a prefix");
-    let rules = [("0.0.0.0/0", 0), ("192.0.2.0/24", 0), ("0.0.0.0/0", 53)]
+    let rules = [("0.0.0.0/0", 53), ("192.0.2.0/24", 0), ("0.0.0.0/0", 0)]
         .map(|(net, port)| world.far.intercept().udp(prefix(net), port, IDLE).expect("a socket"));
     let same = world.far.intercept().udp(prefix("192.0.2.7/24"), 0, IDLE);
     assert_eq!(same, Err(Error::AddrInUse));
-    for (to, rule) in [("203.0.113.1:7", 0), ("192.0.2.1:7", 1), ("192.0.2.1:53", 2)] {
+    for (to, rule) in [("203.0.113.1:7", 2), ("192.0.2.1:7", 1), ("192.0.2.1:53", 0)] {
         let (_, flow) = world.flow(rules[rule], to);
         assert_eq!(world.far.udp(flow).addresses().expect("open").0, addr(to));
     }
@@ -277,8 +277,9 @@ fn flows_end_with_their_prefix_and_stay_without_their_socket(mode: Mode) {
     let kept = LocalPrefix::new("198.51.100.0/24".parse().expect("a prefix"));
     world.far.intercept().add_prefix(world.link, kept).expect("room");
     world.far.intercept().remove_prefix(world.link, ALL[0]).expect("it is there");
-    for id in [flow, own, stays] {
-        World::read(&mut world.far, id).ok();
+    assert_eq!(World::read(&mut world.far, flow), Err(Error::ConnectionAborted));
+    for id in [own, stays] {
+        assert_eq!(World::read(&mut world.far, id).expect("the first").0, b"question");
     }
     assert_eq!(world.far.udp(flow).send(b"late", None), Err(Error::AddrNotAvailable));
     assert_eq!(world.far.udp(own).send(b"answer", None), Ok(()));

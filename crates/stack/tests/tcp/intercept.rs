@@ -197,17 +197,17 @@ fn connections_from_other_addresses_are_made_where_that_was_allowed(mode: Mode) 
 fn sockets_of_the_engine_come_first_and_then_the_nearest_rule(mode: Mode) {
     let (mut near, mut far, _) = world(mode, Medium::Ip);
     let prefix = |text: &str| text.parse::<Prefix>().expect("a prefix");
-    let rules = [("0.0.0.0/0", 0), ("192.0.2.0/24", 0), ("0.0.0.0/0", 25), ("192.0.2.0/24", 25)];
+    let rules = [("192.0.2.0/24", 25), ("0.0.0.0/0", 25), ("192.0.2.0/24", 0), ("0.0.0.0/0", 0)];
     let listeners =
         rules.map(|(net, port)| far.intercept().tcp(prefix(net), port, WITHIN).expect("a rule"));
     assert_eq!(far.intercept().tcp(prefix("192.0.2.9/24"), 25, WITHIN), Err(Error::AddrInUse));
     for (to, rule) in [
-        ("203.0.113.1:443", 0),
-        ("192.0.2.1:443", 1),
-        ("203.0.113.1:25", 2),
-        ("192.0.2.1:25", 3),
+        ("203.0.113.1:443", 3),
+        ("192.0.2.1:443", 2),
+        ("203.0.113.1:25", 1),
+        ("192.0.2.1:25", 0),
         // An own address is an address of the prefix, too.
-        ("10.9.0.2:443", 0),
+        ("10.9.0.2:443", 3),
     ] {
         connect(&mut near, to);
         settle(&mut near, &mut far);
@@ -224,11 +224,11 @@ fn sockets_of_the_engine_come_first_and_then_the_nearest_rule(mode: Mode) {
         assert_eq!(far.tcp(id).addresses().expect("open").local, addr(to));
     }
     assert_eq!(far.sockets().tcp_listen(addr("[fe80::77]:80"), 4), Err(Error::AddrNotAvailable));
-    far.close(listeners[1]);
+    far.close(listeners[2]);
     connect(&mut near, "192.0.2.1:443");
     settle(&mut near, &mut far);
-    assert!(far.intercept().next_request(listeners[0]).is_ok());
-    assert_eq!(far.intercept().next_request(listeners[1]), Err(Error::NoSuchSocket));
+    assert!(far.intercept().next_request(listeners[3]).is_ok());
+    assert_eq!(far.intercept().next_request(listeners[2]), Err(Error::NoSuchSocket));
 }
 
 fn connections_end_with_their_prefix(mode: Mode) {

@@ -371,3 +371,22 @@ fn no_page_costs_more_because_more_is_there() {
         pages_within_bounds(&mut near, question);
     }
 }
+
+#[test]
+fn prefixes_and_sockets_that_intercept_are_told() {
+    let (mut engine, link, _other) = alone();
+    let (all, within) = (Prefix::DEFAULT_V4, std::time::Duration::from_secs(1));
+    let prefix = crate::LocalPrefix::new(all).answers_echo(true);
+    engine.intercept().add_prefix(link, prefix).expect("a prefix");
+    engine.intercept().tcp(all, 0, within).expect("a listener");
+    engine.intercept().udp(all, 0, within).expect("a socket");
+    engine.intercept().echo(all).expect("a socket");
+    let pages = pages_within_bounds(&mut engine, "links");
+    let told = &all_lines(&pages, "prefix")[0];
+    let values = ["prefix", "may_send_from", "answers_echo"].map(|key| told.get(key));
+    assert_eq!(values, [Some("0.0.0.0/0"), Some("0"), Some("1")]);
+    let pages = pages_within_bounds(&mut engine, "ss");
+    let sockets = all_lines(&pages, "socket");
+    let intercept = sockets.iter().filter(|one| one.get("intercepts") == Some("0.0.0.0/0"));
+    assert_eq!(intercept.count(), 3);
+}
