@@ -121,7 +121,7 @@ impl PacketBatch {
     /// into each by [`pop_ahead`](Self::pop_ahead), which does so with those behind them.
     #[inline]
     pub fn look_ahead(&self) {
-        (0..AHEAD).for_each(|i| self.prefetch(i));
+        (0..AHEAD.min(self.len)).for_each(|i| self.prefetch(i));
     }
 
     /// Takes the packet at the front, and has the first bytes of one some places behind it brought

@@ -224,16 +224,14 @@ impl Receiver {
     pub(crate) fn is_acceptable(&self, start: i64, end: i64) -> bool {
         let nxt = self.nxt as i64;
         let edge = self.edge.max(self.nxt) as i64;
+        // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the window
+        // that come with it count, and so does a FIN
+        if start == nxt {
+            return true;
+        }
         let inside = |offset: i64| nxt <= offset && offset < edge;
-        if end == start {
-            return start == nxt || inside(start);
-        }
-        if edge == nxt {
-            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the
-            // window that come with it count, and so does a FIN
-            return start == nxt;
-        }
-        inside(start) || inside(end - 1) || start < nxt && end > edge
+        let reaches_in = || inside(end - 1) || edge > nxt && start < nxt && end > edge;
+        inside(start) || end > start && reaches_in()
     }
 
     /// Where data that may be taken ends: at the edge of the window, or at a FIN that was seen.

@@ -22,11 +22,11 @@ use crate::engine::reader::PlacedAt;
 use crate::engine::tcp::segment::Segment;
 use crate::headers::segment::{ACK_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
 use crate::headers::{
-    FLOW_HASH_BITS, be16, be32, first, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum,
-    v4, v6,
+    FLOW_HASH_BITS, IPV4_BYTES, TCP_BYTES, be16, be32, first, is_sound_v4, is_trusted, length_sum,
+    pseudo_sum, steady_sum, v4, v6,
 };
 use crate::socket::{SocketId, SocketKind};
-use headers::{HEADERS_BYTES, Layout, Place};
+use headers::{HEADERS_BYTES, Layout, Place, TIMESTAMPS_AT};
 
 /// Flows that it has room for, found by a plain hash: each in one of four places beside each other. For a thousand busy
 /// connections nearly all of them.
@@ -205,25 +205,29 @@ impl Flow {
         if self.link != link || !layout.is_same(&self.bytes, head) {
             return None;
         }
-        let bytes = head.get(..start)?;
+        let (ip, tcp) = (head.get(l3..)?, head.get(l4..)?);
+        let (ip, tcp_head) = (ip.first_chunk::<IPV4_BYTES>()?, tcp.first_chunk::<TCP_BYTES>()?);
         let end = match is_v6 {
-            true => l4 + be16(bytes, l3 + v6::LENGTH_AT)?,
-            false => l3 + be16(bytes, l3 + v4::LENGTH_AT)?,
+            true => l4 + be16(ip, v6::LENGTH_AT)?,
+            false => l3 + be16(ip, v4::LENGTH_AT)?,
         };
         // RFC 1122, 3.2.1.2: a header that does not verify is dropped.
-        let is_sound = is_v6 || is_sound_v4(bytes.get(l3..)?, self.ip_sum)?;
+        let is_sound = is_v6 || is_sound_v4(ip, self.ip_sum)?;
         if end < start || end > packet_len || !is_sound {
             return None;
         }
         let timestamps = match has_timestamps {
-            true => Some(Timestamps { value: be32(bytes, l4 + 24)?, echo: be32(bytes, l4 + 28)? }),
+            true => {
+                let values = tcp.get(TIMESTAMPS_AT..)?.first_chunk::<8>()?;
+                Some(Timestamps { value: be32(values, 0)?, echo: be32(values, 4)? })
+            }
             false => None,
         };
         let header = PlainHeader {
-            seq: SeqNumber(be32(bytes, l4 + SEQ_AT)?),
-            ack: SeqNumber(be32(bytes, l4 + ACK_AT)?),
-            window: be16(bytes, l4 + WINDOW_AT)? as u16,
-            push: bytes.get(l4 + FLAGS_AT)? & TcpFlags::PSH.0 != 0,
+            seq: SeqNumber(be32(tcp_head, SEQ_AT)?),
+            ack: SeqNumber(be32(tcp_head, ACK_AT)?),
+            window: be16(tcp_head, WINDOW_AT)? as u16,
+            push: tcp_head[FLAGS_AT] & TcpFlags::PSH.0 != 0,
             timestamps,
         };
         Some(Hit { place, header, l4, start, end })

@@ -76,7 +76,8 @@ impl Connection {
         pool: &Pool,
     ) -> usize {
         let (len, segment_size) = (payload.len(), payload.segment_size());
-        self.count_in(len, segment_size);
+        let size = self.size_of_parts(len, segment_size);
+        self.count_in(len, size);
         let opening = !PLAIN && self.state == State::SynReceived;
         let Some(span) = self.locate::<PLAIN>(header, len) else {
             // the peer's SYN again: our answer was lost
@@ -107,7 +108,7 @@ impl Connection {
         }
         let mut placed = 0;
         if len > 0 {
-            self.note_segment_size(len, segment_size);
+            self.rcv.note_segment_size(len, size);
             self.rcv.note_data();
             if !PLAIN {
                 self.ecn_take_data(header, ecn);
@@ -130,22 +131,15 @@ impl Connection {
     /// Counts a segment, whether or not it will be taken: it has `len` bytes, in parts of `size` if
     /// it was merged.
     #[inline]
-    pub(crate) fn count_in(&mut self, len: usize, size: Option<u16>) {
+    fn count_in(&mut self, len: usize, size: usize) {
         if len == 0 {
             self.counters.segments_in += 1;
             return;
         }
-        let size = self.size_of_parts(len, size);
         // mostly one: not worth a division
         let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
         self.counters.segments_in += parts;
         self.counters.data_segments_in += parts;
-    }
-
-    /// Learns from data that are taken how large the peer's segments are.
-    #[inline]
-    pub(crate) fn note_segment_size(&mut self, len: usize, size: Option<u16>) {
-        self.rcv.note_segment_size(len, self.size_of_parts(len, size));
     }
 
     /// Returns the size of the segments in a payload: a merged burst says it; otherwise a payload

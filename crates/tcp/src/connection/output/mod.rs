@@ -30,15 +30,16 @@ impl Connection {
     #[inline]
     pub(crate) fn sends_only_data_and_acks(&self) -> bool {
         let Self { state, snd, recovery, board, congestion, reset_due, .. } = self;
-        *state == State::Established
-            && !snd.is_fin_queued()
-            && !snd.is_syn_due()
-            && !snd.is_probe_due()
-            && !recovery.is_probe_due()
-            && reset_due.is_none()
-            && board.next_lost().is_none()
-            // which is told that there was nothing to send
-            && !congestion.governs()
+        self.is_plain
+            || *state == State::Established
+                && !snd.is_fin_queued()
+                && !snd.is_syn_due()
+                && !snd.is_probe_due()
+                && !recovery.is_probe_due()
+                && reset_due.is_none()
+                && board.next_lost().is_none()
+                // which is told that there was nothing to send
+                && !congestion.governs()
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that

@@ -21,6 +21,9 @@ const SHORT_BYTES: usize = 64;
 const TIMESTAMPS_LAYOUT: [u8; 4] = [1, 1, 8, 10];
 const TIMESTAMPS_BYTES: usize = 12;
 
+/// Where their values lie in a TCP header.
+pub(super) const TIMESTAMPS_AT: usize = TCP_BYTES + TIMESTAMPS_LAYOUT.len();
+
 /// Where the headers of a segment lie, of those that are remembered.
 pub(super) struct Layout {
     pub l3: usize,
@@ -52,7 +55,7 @@ impl Layout {
         let l4 = l3 + if is_v6 { IPV6_BYTES } else { IPV4_BYTES };
         let len = l4 + TCP_BYTES + if has_timestamps { TIMESTAMPS_BYTES } else { 0 };
         // Of the timestamps what says that they are some is the same.
-        let values_at = if has_timestamps { l4 + TCP_BYTES + TIMESTAMPS_LAYOUT.len() } else { len };
+        let values_at = if has_timestamps { l4 + TIMESTAMPS_AT } else { len };
         // RFC 791 and RFC 8200: the length, and of IPv4 identification and checksum.
         let ip = match is_v6 {
             true => [(l3 + v6::LENGTH_AT, 2), (0, 0), (0, 0)],
@@ -117,9 +120,10 @@ impl Place {
     pub fn of(head: &[u8], medium: Medium) -> Option<Self> {
         let l3 = network_offset(head, medium)?;
         let ip = head.get(l3..)?;
-        let (is_v6, addresses, ports) = match *ip.first()? {
-            0x45 if *ip.get(v4::PROTOCOL_AT)? == Protocol::TCP.0 => {
-                (false, be32(ip, v4::SOURCE_AT)?, be32(ip, IPV4_BYTES)?)
+        let short = ip.first_chunk::<{ IPV4_BYTES + 4 }>()?;
+        let (is_v6, addresses, ports) = match short[0] {
+            0x45 if short[v4::PROTOCOL_AT] == Protocol::TCP.0 => {
+                (false, be32(short, v4::SOURCE_AT)?, be32(short, IPV4_BYTES)?)
             }
             first if first >> 4 == 6 && *ip.get(v6::PROTOCOL_AT)? == Protocol::TCP.0 => {
                 (true, be32(ip, v6::SOURCE_END_AT)?, be32(ip, IPV6_BYTES)?)
