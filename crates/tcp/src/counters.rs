@@ -84,6 +84,20 @@ impl Counters {
         &mut self.rare().stats
     }
 
+    /// Counts a segment, whether or not it will be taken: it has `len` bytes, in parts of `size` if
+    /// it was merged.
+    #[inline]
+    pub(crate) fn count_in(&mut self, len: usize, size: usize) {
+        if len == 0 {
+            self.segments_in += 1;
+            return;
+        }
+        // mostly one: not worth a division
+        let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
+        self.segments_in += parts;
+        self.data_segments_in += parts;
+    }
+
     /// Counts segments that were sent again.
     #[cold]
     pub(crate) fn count_resent(&mut self, segments: u64, bytes: u64) {

@@ -314,7 +314,7 @@ impl Scoreboard {
     /// At most as many ranges are kept as selective acknowledgements of what is outstanding can
     /// name: for each segment one, and as many again where they have become smaller since, to
     /// `mss`. What single bytes would make beyond that is treated as not reported.
-    pub(crate) fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
+    fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
         let segments = (self.segments as usize).max((outstanding / u64::from(mss.max(1))) as usize);
         let most = (2 * segments + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
         self.exceptions().sacked.set_limit(most);
@@ -323,6 +323,39 @@ impl Scoreboard {
     /// End of the highest selectively acknowledged; zero where nothing is.
     pub(crate) fn highest_sacked(&self) -> u64 {
         self.exceptions.as_ref().and_then(|b| b.sacked.highest()).unwrap_or(0)
+    }
+
+    /// Takes the ranges that an ACK reports of what lies below `nxt`, in segments of `mss` (RFC 2018
+    /// section 5, RFC 2883 section 5). Returns the bytes of a D-SACK. `own_ack` is the segment's own
+    /// acknowledgement, `ack` the highest until now: one that was overtaken names ranges that have
+    /// been acknowledged since, not duplicates.
+    pub(crate) fn take_sack(
+        &mut self,
+        ranges: &[(i64, i64)],
+        (own_ack, ack): (i64, u64),
+        ((una, nxt), mss): ((u64, u64), u32),
+        delivery: &mut Delivery,
+    ) -> u64 {
+        let mut dsack_bytes = 0;
+        for (index, &(start, end)) in ranges.iter().enumerate() {
+            if start >= end || end > nxt as i64 {
+                continue;
+            }
+            let inside_second =
+                || ranges.get(1).is_some_and(|&(from, to)| from <= start && end <= to);
+            if index == 0 && (start < own_ack || inside_second()) {
+                // RFC 2883 section 4: the first block, below the ACK or inside the second, is a
+                // duplicate
+                dsack_bytes = (end - start) as u64;
+                continue;
+            }
+            if start < ack as i64 {
+                continue;
+            }
+            self.limit_ranges(nxt - una, mss);
+            self.on_sack(start as u64, end as u64, delivery);
+        }
+        dsack_bytes
     }
 
     /// The peer holds `[start, end)`, above `una`.

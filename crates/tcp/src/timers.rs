@@ -192,6 +192,14 @@ impl Timers {
         self.retransmit = Deadline::NONE;
     }
 
+    /// Has a time-out expire at `at`, if none does before.
+    #[cold]
+    pub(crate) fn hasten_timeout(&mut self, at: Instant) {
+        if self.retransmit().is_none_or(|(due, _)| due > at) {
+            self.arm_retransmit(at, Expiry::Timeout);
+        }
+    }
+
     /// Returns what the retransmission timer was armed for, if it is over, and stops it.
     pub(crate) fn take_retransmit(&mut self, now: Instant) -> Option<Expiry> {
         let is_due = self.retransmit.is_due(now);

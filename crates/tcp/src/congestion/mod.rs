@@ -116,6 +116,19 @@ pub struct Window {
 }
 
 impl Window {
+    /// Returns the most to send in one go: about a millisecond at the present rate and a fifth, in slow start
+    /// at twice the rate, so that one burst does not fill a short queue on the path (as Linux sizes
+    /// its super-segments).
+    #[inline]
+    pub(crate) fn burst(&self, srtt_ns: u64, mss: u64) -> u64 {
+        let srtt_us = srtt_ns / 1000;
+        if srtt_us < 2000 {
+            return u64::MAX;
+        }
+        let per_ms = if self.cwnd_bytes < self.ssthresh_bytes { 2000 } else { 1200 };
+        (self.cwnd_bytes.saturating_mul(per_ms) / srtt_us).max(2 * mss)
+    }
+
     /// Below the threshold the window grows with every byte acknowledged.
     pub fn in_slow_start(&self) -> bool {
         self.cwnd_bytes < self.ssthresh_bytes

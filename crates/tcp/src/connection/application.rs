@@ -348,15 +348,11 @@ impl Connection {
     /// Returns whether an ICMP error about the segment at `seq` can be about one of ours that is on
     /// its way (RFC 5927 4.1); one that cannot is counted.
     pub(crate) fn is_about_outstanding(&mut self, seq: SeqNumber) -> bool {
-        let outstanding = self.is_outstanding(seq);
+        let outstanding = self.snd.is_outstanding(seq);
         if !outstanding {
             self.counters.count().icmp_not_outstanding += 1;
         }
         outstanding
-    }
-
-    pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
-        seq.ge(self.snd.seq(self.snd.una())) && seq.lt(self.snd.seq(self.snd.nxt()))
     }
 
     /// The last [`poll`](Self::poll) had something to send and found no free frame.

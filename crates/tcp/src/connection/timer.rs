@@ -66,7 +66,11 @@ impl Connection {
             match expiry {
                 Expiry::Timeout => self.on_timeout(now),
                 Expiry::LossProbe => self.on_loss_probe(now),
-                Expiry::Reorder => self.on_reorder_timer(now),
+                Expiry::Reorder => {
+                    // RFC 8985 6.3
+                    self.restart_retransmit(now);
+                    self.judge_by_time(now);
+                }
                 Expiry::Persist => self.on_persist(now),
             }
         }
@@ -106,7 +110,7 @@ impl Connection {
         let shut = self.state.is_synchronized() && self.snd.edge() <= self.snd.una();
         let unanswered = if shut { self.snd.probes_unanswered() } else { self.rtt.backoff() };
         let orphan = shut && self.is_given_up();
-        if unanswered >= limit || orphan || self.user_timeout_passed(now) {
+        if unanswered >= limit || orphan || self.snd.has_waited(now, self.config.user_timeout_ms) {
             // RFC 9293 3.8.3: R2 reached
             self.fast_open_failed();
             self.give_up();
@@ -140,7 +144,7 @@ impl Connection {
         self.enter_loss(now);
         // RFC 6298 5.5 and 5.6
         self.rtt.back_off();
-        let at = self.bounded_by_user_timeout(now, now + self.rtt.rto());
+        let at = self.snd.within(self.config.user_timeout_ms, now, now + self.rtt.rto());
         self.timers.arm_retransmit(at, Expiry::Timeout);
     }
 
@@ -156,21 +160,6 @@ impl Connection {
         self.orphaned && self.rtt.backoff() >= self.retry_limit()
     }
 
-    fn user_timeout_passed(&self, now: Instant) -> bool {
-        // RFC 5482 section 3
-        self.config
-            .user_timeout_ms
-            .is_some_and(|ms| self.snd.waited(now) >= Duration::from_millis(u64::from(ms)))
-    }
-
-    fn bounded_by_user_timeout(&self, now: Instant, at: Instant) -> Instant {
-        let (Some(ms), Some(since)) = (self.config.user_timeout_ms, self.snd.waiting_since())
-        else {
-            return at;
-        };
-        at.min((since + Duration::from_millis(u64::from(ms))).max(now))
-    }
-
     /// Nothing is in flight, something waits, and the peer's window holds it back: ask (RFC 9293
     /// 3.8.6.1).
     pub(crate) fn arm_persist(&mut self, now: Instant) {
@@ -179,7 +168,7 @@ impl Connection {
         }
         let wait = self.rtt.rto().min(Duration::from_millis(u64::from(MAX_RTO_MS)));
         self.snd.begin_wait(now);
-        let at = self.bounded_by_user_timeout(now, now + wait);
+        let at = self.snd.within(self.config.user_timeout_ms, now, now + wait);
         self.timers.arm_retransmit(at, Expiry::Persist);
     }
 
@@ -191,7 +180,7 @@ impl Connection {
         let unanswered = self.snd.probes_unanswered() >= self.config.retries || self.is_given_up();
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not
         // wait for ever
-        if self.user_timeout_passed(now) || unanswered {
+        if self.snd.has_waited(now, self.config.user_timeout_ms) || unanswered {
             self.give_up();
             return;
         }
@@ -237,11 +226,5 @@ impl Connection {
         self.snd.send_probe();
         self.counters.count().keepalives += 1;
         self.timers.arm_keepalive(now + interval);
-    }
-
-    fn on_reorder_timer(&mut self, now: Instant) {
-        // RFC 8985 6.3
-        self.restart_retransmit(now);
-        self.judge_by_time(now);
     }
 }

@@ -199,6 +199,23 @@ impl Sender {
         (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
 
+    /// Returns the last moment (RFC 8985 6.2 step 2) at which something was sent again that an ACK with this
+    /// echo can be the answer to. It came by then as long ago as a round trip takes at `least`, and
+    /// the timestamp echoed is not older.
+    pub(crate) fn answers(&self, now: Instant, echo: Option<u32>, least: Option<u64>) -> Instant {
+        let least = least.unwrap_or(0);
+        // what the echo itself says of the round trip counts (step 1)
+        let least = match self.rtt_by_timestamp(now, echo) {
+            Some(rtt) => least.min(rtt.as_nanos() as u64),
+            None => least,
+        };
+        let now_ns = now.as_nanos();
+        let late_ms = echo.map_or(0, |echo| self.timestamp(now).wrapping_sub(echo) as i32).max(0);
+        // the end of that millisecond
+        let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
+        Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))
+    }
+
     /// The secret offset of the timestamp clock.
     pub(crate) fn ts_offset(&self) -> u32 {
         self.ts_offset
@@ -369,6 +386,17 @@ impl Sender {
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
+    /// Returns whether something has waited for as long as it may (RFC 5482 section 3).
+    pub(crate) fn has_waited(&self, now: Instant, most_ms: Option<u32>) -> bool {
+        most_ms.is_some_and(|ms| self.waited(now) >= Duration::from_millis(u64::from(ms)))
+    }
+
+    /// Returns `at`, or when what waits will have waited for as long as it may.
+    pub(crate) fn within(&self, most_ms: Option<u32>, now: Instant, at: Instant) -> Instant {
+        let (Some(ms), Some(since)) = (most_ms, self.waiting_since()) else { return at };
+        at.min((since + Duration::from_millis(u64::from(ms))).max(now))
+    }
+
     /// Something waits for an answer from now on, unless something does already.
     #[inline(always)]
     pub(crate) fn begin_wait(&mut self, now: Instant) {
@@ -412,6 +440,11 @@ impl Sender {
     #[inline(always)]
     pub(crate) fn is_fin_queued(&self) -> bool {
         self.is_fin_queued
+    }
+
+    /// Returns whether the segment at `seq` is on its way.
+    pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
+        seq.ge(self.seq(self.una)) && seq.lt(self.seq(self.nxt))
     }
 
     /// Neither SYN nor FIN nor probe is to be sent.

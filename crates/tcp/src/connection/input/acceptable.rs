@@ -134,17 +134,6 @@ impl Connection {
         self.rcv.timestamps().is_stale(now)
     }
 
-    /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK sent. Called for
-    /// those alone that are acceptable and whose ACK is: a stranger who guesses one number of two
-    /// would else have all that the peer sends afterwards look old (RFC 5961 section 5).
-    pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: u64) {
-        if let Some(timestamps) = header.options.timestamps
-            && self.negotiated.timestamps
-        {
-            self.rcv.remember_timestamp(now, timestamps.value, start);
-        }
-    }
-
     /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
     fn on_reset(&mut self, now: Instant, start: i64) {
         if start != self.rcv.nxt() as i64 {

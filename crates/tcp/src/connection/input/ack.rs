@@ -10,6 +10,7 @@ use crate::connection::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;
 use crate::state::State;
 use crate::stats::TcpDrop;
+use crate::tuning::{RENEGED_WAIT_MS, SACK_BLOCKS};
 
 impl Connection {
     /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place.
@@ -29,7 +30,14 @@ impl Connection {
             self.challenge(now);
             return false;
         }
-        self.remember_timestamp(now, header, seg_start);
+        if let Some(timestamps) = header.options.timestamps
+            && self.negotiated.timestamps
+        {
+            // RFC 7323 4.3: of those alone that are acceptable and whose ACK is: a stranger who
+            // guesses one number of two would else have all that the peer sends afterwards look old
+            // (RFC 5961 section 5)
+            self.rcv.remember_timestamp(now, timestamps.value, seg_start);
+        }
         // the way is open again
         if !PLAIN {
             self.soft_error = None;
@@ -44,7 +52,11 @@ impl Connection {
         let same_window = self.snd.edge() == ack + window;
         let was_shut = self.snd.edge() <= una;
         if !old {
-            self.update_window(seg_start, ack, window);
+            if self.snd.update_window(seg_start, ack, window) {
+                // leave the persist state
+                self.rtt.reset_backoff();
+                self.timers.stop_retransmit();
+            }
         }
         if !PLAIN && was_shut && ack == una && self.snd.edge() > una {
             self.resume_after_shut(now);
@@ -70,13 +82,20 @@ impl Connection {
         let fack = self.board.highest_sacked();
         let echo = self.negotiated.echo_of(header);
         let answers = match self.board.has_resent() {
-            true => self.answers(now, echo),
+            true => self.snd.answers(now, echo, self.rtt.min_rtt_ns()),
             false => now,
         };
         let mut delivery = Delivery { fack, answers, ..Delivery::default() };
         let mut dsack_bytes = 0;
         if self.negotiated.sack && !header.options.sack.is_empty() {
-            dsack_bytes = self.take_sack(header, offset, ack, &mut delivery);
+            let (snd, blocks) = (&self.snd, header.options.sack);
+            let mut ranges = [(0, 0); SACK_BLOCKS];
+            for (range, &(left, right)) in ranges.iter_mut().zip(blocks.iter()) {
+                *range = (snd.offset_of(left), snd.offset_of(right));
+            }
+            let ranges = &ranges[..blocks.len()];
+            let sent = ((una, snd.nxt()), snd.mss());
+            dsack_bytes = self.board.take_sack(ranges, (offset, ack), sent, &mut delivery);
         }
         let acked = ack - una;
         if acked > 0 {
@@ -121,21 +140,16 @@ impl Connection {
             return self.after_data_advance::<PLAIN>(now);
         }
         if is_ahead && self.board.has_peer_reneged(self.snd.una(), self.snd.nxt()) {
-            self.hasten_timeout(now);
+            // what the receiver has taken back is sent again by a time-out alone, and nothing else
+            // is due before: after half a round trip, 10 ms at least, within which a receiver that
+            // acknowledges step by step gets on
+            let at = now + (self.rtt.srtt() / 2).max(Duration::from_millis(RENEGED_WAIT_MS));
+            self.timers.hasten_timeout(at);
         }
         if is_ahead && self.state.is_synchronized() {
             self.after_advance(now);
         } else if event.delivery.bytes > 0 && self.congestion.governs() {
             self.tune_send_buffer();
-        }
-    }
-
-    /// The window that a segment offers.
-    fn update_window(&mut self, seg_start: u64, ack: u64, window: u64) {
-        if self.snd.update_window(seg_start, ack, window) {
-            // leave the persist state
-            self.rtt.reset_backoff();
-            self.timers.stop_retransmit();
         }
     }
 
@@ -172,68 +186,24 @@ impl Connection {
             self.rtt.answered();
         }
         self.wake_writer();
+        // RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else
+        // from the timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds
         let rtt_ns = match delivery.timed() {
             Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
             None => self.snd.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),
         };
         if let Some(rtt_ns) = rtt_ns {
-            self.sample_rtt(now, rtt_ns, in_flight, acked);
-        }
-    }
-
-    /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to
-    /// the clock; else from the timestamp, which tells the transmissions apart (RFC 7323 4.1), in
-    /// milliseconds.
-    ///
-    /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight`
-    /// bytes fill, or did) or of the one or two segments that are all. A peer that has them merged
-    /// acknowledges more at once (`acked`), and gives as many fewer: by the letter what was
-    /// measured once would count for thousands of them.
-    #[inline]
-    pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64, acked: u64) {
-        let two = (2 * u64::from(self.snd.mss())).max(1);
-        let expected = match in_flight <= two {
-            true => 1,
-            false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
-        };
-        self.rtt.sample_ns(now, rtt_ns, expected as u32);
-    }
-
-    /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK. `own_ack` is the
-    /// segment's own acknowledgement: one that was overtaken names ranges that have been
-    /// acknowledged since, not duplicates.
-    fn take_sack(
-        &mut self,
-        header: &TcpHeader,
-        own_ack: i64,
-        ack: u64,
-        delivery: &mut Delivery,
-    ) -> u64 {
-        let mut dsack_bytes = 0;
-        let blocks = header.options.sack;
-        for (index, (left, right)) in blocks.iter().enumerate() {
-            let (start, end) = (self.snd.offset_of(*left), self.snd.offset_of(*right));
-            if start >= end || end > self.snd.nxt() as i64 {
-                continue;
-            }
-            let inside_second = || {
-                blocks.get(1).is_some_and(|(left, right)| {
-                    self.snd.offset_of(*left) <= start && end <= self.snd.offset_of(*right)
-                })
+            // RFC 7323 appendix G: every second segment gives a sample, of the window (which
+            // `in_flight` bytes fill, or did) or of the one or two segments that are all. A peer
+            // that has them merged acknowledges more at once (`acked`), and gives as many fewer: by
+            // the letter what was measured once would count for thousands of them.
+            let two = (2 * u64::from(self.snd.mss())).max(1);
+            let expected = match in_flight <= two {
+                true => 1,
+                false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
             };
-            if index == 0 && (start < own_ack || inside_second()) {
-                // RFC 2883 section 4: the first block, below the ACK or inside the second, is a
-                // duplicate
-                dsack_bytes = (end - start) as u64;
-                continue;
-            }
-            if start < ack as i64 {
-                continue;
-            }
-            self.board.limit_ranges(self.snd.outstanding(), self.snd.mss());
-            self.board.on_sack(start as u64, end as u64, delivery);
+            self.rtt.sample_ns(now, rtt_ns, expected as u32);
         }
-        dsack_bytes
     }
 
     /// Data was acknowledged: what waits for that, but for the end of the connection.

@@ -77,7 +77,7 @@ impl Connection {
     ) -> usize {
         let (len, segment_size) = (payload.len(), payload.segment_size());
         let size = self.size_of_parts(len, segment_size);
-        self.count_in(len, size);
+        self.counters.count_in(len, size);
         let opening = !PLAIN && self.state == State::SynReceived;
         let Some(span) = self.locate::<PLAIN>(header, len) else {
             // the peer's SYN again: our answer was lost
@@ -110,10 +110,19 @@ impl Connection {
         if len > 0 {
             self.rcv.note_segment_size(len, size);
             self.rcv.note_data();
-            if !PLAIN {
-                self.ecn_take_data(header, ecn);
+            if !PLAIN && let Some(is_first) = self.ecn.take_data(header.flags.cwr(), ecn) {
+                self.counters.count().ce_segments_in += 1;
+                if is_first {
+                    // told at once: it is what the sender waits for
+                    self.ack.send_at_once();
+                }
             }
-            self.time_data(now, header, len);
+            if let Some(echo) = self.negotiated.echo_of(header)
+                && len >= self.rcv.mss_estimate() as usize
+            {
+                // the round trip as a full segment tells it
+                self.rcv.sample_rtt(self.snd.timestamp(now).wrapping_sub(echo));
+            }
             placed = self.take_data::<PLAIN>(now, span.start, payload, pool);
             self.ack.on_push(header.flags.psh(), len >= self.rcv.mss_estimate() as usize);
             self.after_read(placed as u64);
@@ -128,20 +137,6 @@ impl Connection {
         placed
     }
 
-    /// Counts a segment, whether or not it will be taken: it has `len` bytes, in parts of `size` if
-    /// it was merged.
-    #[inline]
-    fn count_in(&mut self, len: usize, size: usize) {
-        if len == 0 {
-            self.counters.segments_in += 1;
-            return;
-        }
-        // mostly one: not worth a division
-        let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
-        self.counters.segments_in += parts;
-        self.counters.data_segments_in += parts;
-    }
-
     /// Returns the size of the segments in a payload: a merged burst says it; otherwise a payload
     /// longer than our MSS must be a merged burst, of segments of the MSS that we offer.
     #[inline(always)]
@@ -151,17 +146,6 @@ impl Connection {
             _ if len <= usize::from(self.config.mss) => len,
             // what the path carries towards the peer bounds ours alone
             _ => len.min(usize::from(self.offered_mss())),
-        }
-    }
-
-    /// The round trip as a full segment of `len` bytes tells it.
-    #[inline]
-    pub(crate) fn time_data(&mut self, now: Instant, header: &TcpHeader, len: usize) {
-        if let Some(timestamps) = header.options.timestamps
-            && self.negotiated.timestamps
-            && len >= self.rcv.mss_estimate() as usize
-        {
-            self.rcv.sample_rtt(self.snd.timestamp(now).wrapping_sub(timestamps.echo));
         }
     }
 
@@ -244,7 +228,11 @@ impl Connection {
         let mut len = placed;
         if let Some(packet) = packet {
             let more = packet.len();
-            if self.take_next(packet, pool) {
+            let stored = self.rcv.take_next(packet, &self.config, pool);
+            if stored.dropped > 0 {
+                self.count_early_dropped(stored.dropped);
+            }
+            if stored.is_stored {
                 len += more;
                 self.events.readable |= is_next;
             } else {
@@ -264,16 +252,6 @@ impl Connection {
             self.schedule_ack(now, len as u32);
         }
         placed
-    }
-
-    /// Puts data that are next into the receive queue. Whether there was memory for them.
-    #[inline]
-    fn take_next(&mut self, packet: Packet, pool: &Pool) -> bool {
-        let stored = self.rcv.take_next(packet, &self.config, pool);
-        if stored.dropped > 0 {
-            self.count_early_dropped(stored.dropped);
-        }
-        stored.is_stored
     }
 
     /// So many times data out of order found no memory, or gave way.

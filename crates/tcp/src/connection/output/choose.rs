@@ -26,6 +26,19 @@ impl Chosen {
         let fin = end > data_end;
         Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
     }
+
+    /// Ends a segment of new data where a block begins that it would cut, so that the next one is a
+    /// piece of memory.
+    #[inline(never)]
+    pub(super) fn end_before_block(&mut self, snd: &Sender, mss: u64) {
+        if self.resend {
+            return;
+        }
+        let len = snd.up_to_block(self.start, self.len, mss);
+        if len < self.len {
+            (self.len, self.fin) = (len, false);
+        }
+    }
 }
 
 impl Connection {

@@ -157,14 +157,32 @@ impl Connection {
             ProbeChoice::No => (self.choose::<PLAIN>(now, mss, most, worth_waiting)?, mss),
         };
         if !is_framed && chosen.len > mss {
-            self.end_before_block(&mut chosen, mss);
+            chosen.end_before_block(&self.snd, mss);
         }
         // RFC 8985 7.3: a probe does not wait
         if !PLAIN && !self.recovery.is_probe_due() && self.held_by_pace(now) {
             return None;
         }
-        if chosen.len != 0 && !self.put_payload(&mut chosen, pool, limits, mss, batch) {
-            return None;
+        if chosen.len != 0 {
+            let Chosen { start, len, resend, .. } = chosen;
+            let made = match limits.payload {
+                PayloadSource::Borrowed => {
+                    debug_assert!(!resend, "only new data is borrowed");
+                    len
+                }
+                PayloadSource::View => self.snd.put_view(pool, start, len, batch),
+                PayloadSource::Frames { headroom } => {
+                    self.snd.put_frames(pool, headroom, start, (mss, len), batch)
+                }
+            };
+            self.snd.set_wants_frames(made == 0);
+            if made == 0 {
+                return None;
+            }
+            if made < chosen.len {
+                // what there were frames for is a segment of its own
+                (chosen.len, chosen.fin) = (made, false);
+            }
         }
         let flags = self.data_flags(&chosen, mss);
         if PLAIN || self.rcv.is_in_order() {
@@ -215,36 +233,9 @@ impl Connection {
             self.snd.set_whole(limits.piece(mss as u32) as usize);
         }
         let most = if self.is_urgent() { mss } else { limits.most(mss) };
-        (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss)
-    }
-
-    /// Puts the payload of what was chosen into `batch`, unless it is borrowed. What there are no
-    /// frames for is cut off `chosen`; false where nothing can be made.
-    #[inline]
-    fn put_payload(
-        &mut self,
-        chosen: &mut Chosen,
-        pool: &Pool,
-        limits: &TransmitLimits,
-        mss: u64,
-        batch: &mut PacketBatch,
-    ) -> bool {
-        let made = match limits.payload {
-            PayloadSource::Borrowed => {
-                debug_assert!(!chosen.resend, "only new data is borrowed");
-                chosen.len
-            }
-            PayloadSource::View => self.snd.put_view(pool, chosen.start, chosen.len, batch),
-            PayloadSource::Frames { headroom } => {
-                self.snd.put_frames(pool, headroom, chosen.start, (mss, chosen.len), batch)
-            }
-        };
-        self.snd.set_wants_frames(made == 0);
-        if made < chosen.len {
-            // what there were frames for is a segment of its own
-            (chosen.len, chosen.fin) = (made, false);
-        }
-        made != 0
+        (most.min(self.window.burst(self.rtt.srtt_ns(), mss)).min(self.pacing_burst(mss)) / mss
+            * mss)
+            .max(mss)
     }
 
     /// The flags of a segment of data.
@@ -270,34 +261,8 @@ impl Connection {
     /// segments one would wait there always, and fewer ACKs would be there to be lost.
     #[inline]
     fn ends_burst(&self, chosen: &Chosen, mss: u64) -> bool {
-        let sized = || self.burst(mss) < u64::MAX;
+        let sized = || self.window.burst(self.rtt.srtt_ns(), mss) < u64::MAX;
         chosen.len > mss && (self.snd.is_cwnd_limited() || self.congestion.governs() || sized())
-    }
-
-    /// Ends a segment of new data where a block begins that it would cut, so that the next one is a
-    /// piece of memory.
-    #[inline(never)]
-    fn end_before_block(&self, chosen: &mut Chosen, mss: u64) {
-        if chosen.resend {
-            return;
-        }
-        let len = self.snd.up_to_block(chosen.start, chosen.len, mss);
-        if len < chosen.len {
-            (chosen.len, chosen.fin) = (len, false);
-        }
-    }
-
-    /// Most to send in one go: about a millisecond at the present rate and a fifth, in slow start
-    /// at twice the rate, so that one burst does not fill a short queue on the path (as Linux sizes
-    /// its super-segments).
-    #[inline]
-    fn burst(&self, mss: u64) -> u64 {
-        let srtt_us = self.rtt.srtt_ns() / 1000;
-        if srtt_us < 2000 {
-            return u64::MAX;
-        }
-        let per_ms = if self.window.cwnd_bytes < self.window.ssthresh_bytes { 2000 } else { 1200 };
-        (self.window.cwnd_bytes.saturating_mul(per_ms) / srtt_us).max(2 * mss)
     }
 
     /// Takes note of what was just made.
@@ -317,7 +282,10 @@ impl Connection {
             }
         }
         if !PLAIN && chosen.resend {
-            self.after_resend(now, chosen, mss, parts);
+            self.board.on_resend(chosen.start, end, now);
+            let ts = self.snd.timestamp(now);
+            self.recovery.on_resend(chosen.start, sequence_len, ts, mss);
+            self.counters.count_resent(parts.max(1), chosen.len);
         } else {
             debug_assert_eq!(chosen.start, self.snd.nxt());
             self.board.on_send(chosen.start, end, parts as u32, now);
@@ -326,7 +294,10 @@ impl Connection {
             }
         }
         if !PLAIN && self.congestion.governs() {
-            self.tell_control(now, sequence_len);
+            let in_flight_bytes = self.board.pipe(self.snd.una(), self.snd.nxt());
+            let (bytes, srtt) = (sequence_len, self.rtt.srtt());
+            let sent = Transmit { now, bytes, in_flight_bytes, srtt };
+            self.congestion.on_transmit(&mut self.window, &sent);
         }
         debug_assert!(
             end <= self.snd.edge().max(self.snd.una() + self.snd.max_window()) + 1,
@@ -347,24 +318,6 @@ impl Connection {
             _ if !chosen.resend => self.keep_loss_timers::<PLAIN>(now, same_burst),
             _ => self.arm_loss_timers::<false>(now),
         }
-    }
-
-    /// Takes note of what was sent again, in so many `parts`.
-    #[inline(never)]
-    fn after_resend(&mut self, now: Instant, chosen: &Chosen, mss: u64, parts: u64) {
-        let end = chosen.start + chosen.len + u64::from(chosen.fin);
-        self.board.on_resend(chosen.start, end, now);
-        let ts = self.snd.timestamp(now);
-        self.recovery.on_resend(chosen.start, end - chosen.start, ts, mss);
-        self.counters.count_resent(parts.max(1), chosen.len);
-    }
-
-    /// Tells a congestion control that governs each transmission.
-    #[inline(never)]
-    fn tell_control(&mut self, now: Instant, bytes: u64) {
-        let in_flight_bytes = self.board.pipe(self.snd.una(), self.snd.nxt());
-        let sent = Transmit { now, bytes, in_flight_bytes, srtt: self.rtt.srtt() };
-        self.congestion.on_transmit(&mut self.window, &sent);
     }
 
     /// Takes note of what holds the sender back from now on.

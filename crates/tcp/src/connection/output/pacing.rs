@@ -63,13 +63,9 @@ impl Connection {
     /// `bytes` were sent: the next may follow when they have had their time.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
-        if self.is_paced() {
-            self.put_next_off(now, bytes);
+        if !self.is_paced() {
+            return;
         }
-    }
-
-    #[inline(never)]
-    fn put_next_off(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.pacing_rate() else { return };
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(self.rtt.rto());

@@ -13,6 +13,7 @@ use millstream_wire::tcp::SeqNumber;
 use crate::config::MtuProbing;
 use crate::connection::Connection;
 use crate::limits::{DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES, path_mtu_told};
+use crate::scoreboard::Scoreboard;
 use crate::tuning::{BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, MTU_RAISE_S};
 use search::Search;
 pub(crate) use search::{ProbeChoice, ProbeLoss};
@@ -60,6 +61,13 @@ struct PathClaim {
     mss: u16,
     /// It asked for IPv4 packets smaller than we make.
     is_fragmentable: bool,
+}
+
+impl PathClaim {
+    /// Returns whether the segment that it names has not arrived.
+    fn is_missing(&self, board: &Scoreboard, una: u64) -> bool {
+        self.at >= una && !board.is_sacked(self.at, self.at + 1)
+    }
 }
 
 impl PathMtu {
@@ -128,7 +136,8 @@ impl Connection {
             self.take_path_mtu(now, claim);
             return;
         }
-        let known = self.path.take_claim().filter(|claim| self.is_missing(claim));
+        let known =
+            self.path.take_claim().filter(|claim| claim.is_missing(&self.board, self.snd.una()));
         self.path.known().claim = known.or(Some(claim));
     }
 
@@ -154,14 +163,11 @@ impl Connection {
         self.limit_mss(now, claim.mss.min(self.config.mss));
     }
 
-    fn is_missing(&self, claim: &PathClaim) -> bool {
-        claim.at >= self.snd.una() && !self.board.is_sacked(claim.at, claim.at + 1)
-    }
-
     /// Outstanding data got no answer in time: a router's claim about it is believed now. Returns
     /// whether there was one.
     pub(crate) fn believe_path_claim(&mut self, now: Instant) -> bool {
-        let claim = self.path.take_claim().filter(|claim| self.is_missing(claim));
+        let claim =
+            self.path.take_claim().filter(|claim| claim.is_missing(&self.board, self.snd.una()));
         if let Some(claim) = claim {
             self.take_path_mtu(now, claim);
         }

@@ -52,32 +52,20 @@ impl Connection {
         self.congestion.on_delivery(&mut self.window, &sample);
     }
 
+    /// Has the congestion control see that `bytes` more have arrived. RFC 5681 3.1 and RFC 7661: only
+    /// a window that is used may grow, and in slow start one half used.
     #[inline(always)]
     pub(super) fn grow(&mut self, now: Instant, ack: &Acked, bytes: u64) {
         if bytes == 0 || ack.echoed {
             return;
         }
-        self.grow_by(now, bytes, ack.in_flight, self.is_cwnd_limited(ack.in_flight));
-    }
-
-    /// RFC 5681 3.1 and RFC 7661: only a window that is used may grow, and in slow start one half
-    /// used.
-    #[inline(always)]
-    pub(crate) fn is_cwnd_limited(&self, in_flight: u64) -> bool {
-        self.snd.is_cwnd_limited()
-            || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes
-    }
-
-    /// Has the congestion control see that `acked` more bytes have arrived, with so many in flight
-    /// before.
-    #[inline(always)]
-    pub(crate) fn grow_by(&mut self, now: Instant, acked: u64, in_flight: u64, cwnd_limited: bool) {
+        let is_half_used = ack.in_flight * 2 > self.window.cwnd_bytes;
         let rtt = self.rtt.latest();
         let sample = AckSample {
             now,
-            acked_bytes: acked,
-            in_flight_bytes: in_flight,
-            cwnd_limited,
+            acked_bytes: bytes,
+            in_flight_bytes: ack.in_flight,
+            cwnd_limited: self.snd.is_cwnd_limited() || self.window.in_slow_start() && is_half_used,
             rtt: (!rtt.is_zero()).then_some(rtt),
             srtt: self.rtt.srtt(),
             una: self.snd.una(),

@@ -9,16 +9,14 @@ mod prr;
 mod rack;
 mod spurious;
 
-use core::time::Duration;
-
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
 use crate::connection::path::ProbeLoss;
-use crate::scoreboard::Delivery;
-use crate::timers::Expiry;
+use crate::scoreboard::{Delivery, Scoreboard};
+use crate::sender::Sender;
 use crate::trace::trace;
-use crate::tuning::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
+use crate::tuning::DUPLICATE_THRESHOLD;
 use probe::LossProbe;
 use prr::Prr;
 use rack::Rack;
@@ -185,6 +183,39 @@ impl Recovery {
         }
     }
 
+    /// Counts duplicates of a peer without SACK (RFC 5681 3.2 and RFC 6582). Returns the bytes that
+    /// are judged lost for them.
+    fn count_duplicates(&mut self, board: &mut Scoreboard, snd: &Sender, ack: &Acked) -> u64 {
+        let (una, nxt, mss) = (snd.una(), snd.nxt(), u64::from(snd.mss()));
+        let head = (una + mss).min(nxt);
+        if ack.acked > 0 {
+            self.duplicate_acks = 0;
+            board.take_off_duplicates(ack.acked.saturating_sub(mss));
+            // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost
+            // too
+            if self.phase == Phase::Recovery && una < self.recover {
+                self.force_resend();
+                return board.mark_lost(una, head);
+            }
+            if self.is_open() {
+                board.forget_duplicates();
+            }
+            return 0;
+        }
+        if !ack.duplicate {
+            return 0;
+        }
+        self.duplicate_acks += 1;
+        if self.phase != Phase::Loss {
+            board.on_duplicate(snd.mss());
+        }
+        // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
+        if self.duplicate_acks == DUPLICATE_THRESHOLD && self.is_open() && una > self.recover {
+            return board.mark_lost(una, head);
+        }
+        0
+    }
+
     /// A recovery begins, with all below `nxt` outstanding: by loss that was seen, or by a
     /// time-out.
     fn begin(&mut self, phase: Phase, nxt: u64) {
@@ -220,7 +251,12 @@ impl Connection {
         self.recovery.forget_short();
         self.note_dsack(ack.dsack_bytes);
         self.end_probe(now, ack);
-        self.note_reordering(ack);
+        if ack.delivery.reordered.is_some() {
+            self.recovery.rack.note_reordering();
+            self.counters.count().reorderings += 1;
+            let rare = self.counters.rare();
+            rare.reordering_bytes = rare.reordering_bytes.max(ack.delivery.reordered_by);
+        }
         self.judge_mtu_probe();
         let (mut newly_lost, delivered);
         if self.negotiated.sack {
@@ -233,7 +269,7 @@ impl Connection {
                 0 if ack.duplicate => u64::from(self.snd.mss()),
                 acked => acked.saturating_sub(self.board.duplicate_bytes()),
             };
-            newly_lost = self.count_duplicates(ack);
+            newly_lost = self.recovery.count_duplicates(&mut self.board, &self.snd, ack);
             if newly_lost > 0 {
                 self.tell_lost(now, newly_lost, self.board.oldest_at());
             }
@@ -280,41 +316,6 @@ impl Connection {
         let bytes = self.board.mark_lost(self.snd.una(), self.snd.nxt());
         trace!(self, TRACE, "segments marked lost", bytes = bytes);
         self.recovery.force_resend();
-    }
-
-    /// RFC 5681 3.2 and RFC 6582, for a peer without SACK.
-    fn count_duplicates(&mut self, ack: &Acked) -> u64 {
-        let (una, nxt, mss) = (self.snd.una(), self.snd.nxt(), u64::from(self.snd.mss()));
-        let head = (una + mss).min(nxt);
-        if ack.acked > 0 {
-            self.recovery.duplicate_acks = 0;
-            self.board.take_off_duplicates(ack.acked.saturating_sub(mss));
-            // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost
-            // too
-            if self.recovery.phase == Phase::Recovery && una < self.recovery.recover {
-                self.recovery.force_resend();
-                return self.board.mark_lost(una, head);
-            }
-            if self.recovery.is_open() {
-                self.board.forget_duplicates();
-            }
-            return 0;
-        }
-        if !ack.duplicate {
-            return 0;
-        }
-        self.recovery.duplicate_acks += 1;
-        if self.recovery.phase != Phase::Loss {
-            self.board.on_duplicate(self.snd.mss());
-        }
-        // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
-        if self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
-            && self.recovery.is_open()
-            && una > self.recovery.recover
-        {
-            return self.board.mark_lost(una, head);
-        }
-        0
     }
 
     /// Begins fast recovery (RFC 6675 section 5 step 4), by an ACK of `acked` bytes that says that
@@ -389,26 +390,6 @@ impl Connection {
         self.recovery.force_resend = false;
         self.recovery.frto = Frto::Off;
         self.board.forget_duplicates();
-    }
-
-    fn note_reordering(&mut self, ack: &Acked) {
-        if ack.delivery.reordered.is_some() {
-            self.recovery.rack.note_reordering();
-            self.counters.count().reorderings += 1;
-            let rare = self.counters.rare();
-            rare.reordering_bytes = rare.reordering_bytes.max(ack.delivery.reordered_by);
-        }
-    }
-
-    /// Data that the receiver has taken back is sent again by a time-out alone, and nothing else is
-    /// due before: it comes after half a round trip, 10 ms at least, within which a receiver that
-    /// acknowledges step by step gets on.
-    #[cold]
-    pub(crate) fn hasten_timeout(&mut self, now: Instant) {
-        let at = now + (self.rtt.srtt() / 2).max(Duration::from_millis(RENEGED_WAIT_MS));
-        if self.timers.retransmit().is_none_or(|(due, _)| due > at) {
-            self.timers.arm_retransmit(at, Expiry::Timeout);
-        }
     }
 
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).

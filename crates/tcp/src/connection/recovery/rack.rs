@@ -112,24 +112,6 @@ impl Recovery {
 }
 
 impl Connection {
-    /// RFC 8985 6.2 step 2: the last moment at which something was sent again that an ACK with this
-    /// echo can be the answer to. It came by then as long ago as a round trip takes at least, and
-    /// the timestamp echoed is not older.
-    pub(crate) fn answers(&self, now: Instant, echo: Option<u32>) -> Instant {
-        let least = self.rtt.min_rtt_ns().unwrap_or(0);
-        // what the echo itself says of the round trip counts (step 1)
-        let least = match self.snd.rtt_by_timestamp(now, echo) {
-            Some(rtt) => least.min(rtt.as_nanos() as u64),
-            None => least,
-        };
-        let now_ns = now.as_nanos();
-        let late_ms =
-            echo.map_or(0, |echo| self.snd.timestamp(now).wrapping_sub(echo) as i32).max(0);
-        // the end of that millisecond
-        let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
-        Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))
-    }
-
     /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
     pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
         let Rack { newest, rtt_ns, .. } = self.recovery.rack;
