@@ -51,12 +51,10 @@ impl Connection {
         }
         let same_window = self.snd.edge() == ack + window;
         let was_shut = self.snd.edge() <= una;
-        if !old {
-            if self.snd.update_window(seg_start, ack, window) {
-                // leave the persist state
-                self.rtt.reset_backoff();
-                self.timers.stop_retransmit();
-            }
+        if !old && self.snd.update_window(seg_start, ack, window) {
+            // leave the persist state
+            self.rtt.reset_backoff();
+            self.timers.stop_retransmit();
         }
         if !PLAIN && was_shut && ack == una && self.snd.edge() > una {
             self.resume_after_shut(now);
