@@ -17,7 +17,8 @@ use crate::limits::Limits;
 use crate::socket::{SocketId, SocketInfo, SocketKind};
 use crate::stats::{LinkInfo, MemoryUse, Undelivered};
 
-/// What is no socket yet, or no more, is shown under slot numbers that no socket has: its name finds nothing.
+/// Half-open connections and those in TIME-WAIT are shown under slot numbers that no socket has: a
+/// look for them by name finds nothing.
 const HALF_OPEN_SLOTS: u32 = 3 << 30;
 const TIME_WAIT_SLOTS: u32 = 2 << 30;
 
@@ -49,7 +50,7 @@ impl<'a> Inspect<'a> {
             .flat_map(move |tracer| tracer.kept_from(from))
     }
 
-    /// What a link counted; `None` when there is no such link, or none any more.
+    /// Returns the counters of a link; `None` when there is no such link, or not any more.
     pub fn link_stats(self, link: LinkId) -> Option<LinkStats> {
         self.engine.ip.links.get(link).map(|slot| slot.link.stats())
     }
@@ -192,15 +193,15 @@ impl<'a> Inspect<'a> {
         &self.engine.tcp.config
     }
 
-    /// What this engine's queues hold, of how much, and how short memory is: of the engine or of its pool. As of the
-    /// last turn or call.
+    /// Returns the memory that this engine's queues hold, its limit, and how short memory is, of
+    /// the engine or of its pool; as of the last turn or call.
     pub fn memory_use(self) -> MemoryUse {
         self.engine.cx.account.usage()
     }
 
-    /// What the pool has and who holds it, this engine's sockets looked at now; other engines'
-    /// holders as they last said. Of sockets that are gone nothing is counted. A control call, linear
-    /// in the number of sockets and of datagrams in them.
+    /// Returns the memory of the pool and its holders: this engine's sockets counted now, other
+    /// engines' as they last published. Closed sockets are not counted. A control call, linear in
+    /// the number of sockets and of datagrams in them.
     ///
     /// [`PoolStats::unclaimed_bytes`] are in no socket: on links, or in the application's hands.
     pub fn memory(self) -> PoolStats {
@@ -243,18 +244,19 @@ impl<'a> Inspect<'a> {
         self.engine.ip.routing.generations()
     }
 
-    /// Whether a link is in use.
+    /// Returns true if a link is in use.
     pub(crate) fn has_links(self) -> bool {
         self.engine.ip.links.used_count() != 0
     }
 
-    /// Whether links have failed or were removed, ever.
+    /// Returns true if links have failed or were removed, ever.
     #[inline]
     pub(crate) fn has_lost_links(self) -> bool {
         self.engine.ip.links.has_lost()
     }
 
-    /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
+    /// Returns true if a link leads to the socket's peer, or, if it has no peer, any link is in
+    /// use. Also true of a socket that is over.
     pub(crate) fn is_reachable(self, id: SocketId) -> bool {
         let slot = id.slot();
         let (remote, scope) = match id.kind() {
@@ -276,18 +278,19 @@ impl<'a> Inspect<'a> {
         }
     }
 
-    /// What open connections have still to deliver, and what those had that have ended and are not gone. Looks at each
-    /// of them.
+    /// Returns the data that open connections have still to deliver, and that of ended ones whose
+    /// sockets are still there. Looks at each connection.
     pub(crate) fn to_deliver(self) -> (Undelivered, Undelivered) {
         self.engine.tcp.to_deliver()
     }
 
-    /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
+    /// Returns true if a connection still has something to bring to an end; TIME-WAIT does not
+    /// count.
     pub(crate) fn has_unfinished(self) -> bool {
         self.engine.tcp.table.unfinished() != 0
     }
 
-    /// Whether packets wait in a link's queue for the link to take them.
+    /// Returns true if packets wait in a link's queue, or for a neighbour.
     pub(crate) fn has_waiting(self) -> bool {
         self.engine.ip.has_waiting() || self.engine.ip.neighbors.stats().pending_packets != 0
     }
@@ -307,8 +310,8 @@ impl<'a> Inspect<'a> {
         self.engine.sleeper.idle_latency.as_ref().map(IdleLatency::state)
     }
 
-    /// What connections that are gone had not delivered, since the engine began: because their peers reset them or fell
-    /// silent, or the application aborted them.
+    /// Returns the data that connections had not delivered when they ended, since the engine began:
+    /// because their peers reset them or fell silent, or the application aborted them.
     pub fn undelivered(self) -> Undelivered {
         self.engine.tcp.table.cut_off()
     }

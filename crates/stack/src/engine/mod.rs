@@ -67,21 +67,22 @@ pub use tcp::requests::Refusal;
 pub use turn::Turn;
 pub use waker::Waker;
 
-/// What an engine is made of. Its fields are set by the methods of the same names, or one by one.
+/// The configuration of an engine. Its fields are set by the methods of the same names, or one by
+/// one.
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Where its packets come from. Engines of one process share a pool.
+    /// The pool of its packets. Engines of one process share a pool.
     pub pool: Pool,
-    /// What it holds at most.
+    /// Limits of what it holds.
     pub limits: Limits,
     /// Secret for hashes, sequence numbers and ports; `None` takes one from the system. A fixed seed is
     /// for tests.
     pub seed: Option<[u8; 32]>,
-    /// What connections get that are not configured otherwise. An `mss` at its default stands for what
-    /// the link's MTU allows.
+    /// Settings of connections that are not configured otherwise. An `mss` at its default stands
+    /// for what the link's MTU allows.
     pub tcp: Config,
-    /// How long the engine looks for work before it sleeps, at most; it learns by itself when that is in
-    /// vain. Zero sleeps at once.
+    /// The longest time that the engine looks for work before it sleeps; it learns by itself when
+    /// that is in vain. Zero sleeps at once.
     pub busy_poll: Duration,
     /// Asks the kernel, while the engine lives, for CPUs that wake up within this time ([`Engine::set_idle_latency`]);
     /// `None` asks for nothing.
@@ -229,7 +230,7 @@ pub struct Engine {
     rx: rx::Ingress,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
-    /// What other processes see of it.
+    /// The state that other processes see of it.
     live: live::Live,
 }
 
@@ -243,7 +244,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What a prefix that is none is refused with.
+/// The error for an invalid prefix.
 const NO_PREFIX: &str = "a prefix longer than an address";
 
 impl Engine {
@@ -464,7 +465,7 @@ impl Engine {
         (of == id).then_some(pending)
     }
 
-    /// Whether [`Engine::next_event`] may have something.
+    /// Returns true if [`Engine::next_event`] may have something.
     #[inline]
     pub fn has_events(&self) -> bool {
         !self.cx.events.is_empty()

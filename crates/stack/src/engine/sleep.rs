@@ -18,7 +18,7 @@ use crate::stages::Stage;
 /// vain, too, doubles it: where both ends share a core polling only keeps the other from its work.
 const RETRY_SLEEPS: u32 = 64;
 
-/// What it is doubled up to.
+/// The most that it is doubled to.
 const RETRY_SLEEPS_MAX: u32 = 8192;
 
 /// Times in a row that polling may be in vain before the engine sleeps at once.
@@ -35,7 +35,7 @@ const NO_SLEEP: Duration = Duration::from_micros(2);
 /// Packets in a row that ended a sleep each, before the engine sleeps without looking for the next.
 const AWAITED: u32 = 4;
 
-/// How long an engine without a free frame waits before it looks again.
+/// Time that an engine without a free frame waits before it looks again.
 const DRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// When to poll on and when to sleep.
@@ -58,13 +58,13 @@ pub(super) struct Sleeper {
     has_slept: bool,
     /// Single packets in a row before each of which the engine slept.
     awaited: u32,
-    /// Who may have the core before a sleep.
+    /// Decides if others get the core before a sleep.
     yielding: Yielding,
     /// Somebody rang since this was last asked.
     woken: bool,
     /// Another thread may wait for this core: polling begins behind it.
     makes_way: bool,
-    /// How deep the CPUs that sleep may do so.
+    /// The limit on how deep idle CPUs may sleep.
     pub idle_latency: Option<IdleLatency>,
 }
 
@@ -109,15 +109,15 @@ impl Sleeper {
         }
     }
 
-    /// Whether to sleep without having looked for packets first: there is no polling now, packets come
-    /// one by one, and none was there before the engine slept. Whoever sleeps learns of one that is there
-    /// already, too, so the look would be a system call for nothing.
+    /// Returns true to sleep without having looked for packets first: there is no polling now,
+    /// packets come one by one, and none was there before the engine slept. A sleep also ends for
+    /// one that is there already, so the look would be a system call for nothing.
     fn sleeps_first(&self) -> bool {
         self.awaited >= AWAITED && (self.vain >= ATTEMPTS || self.busy_poll.is_zero())
     }
 
-    /// Whether to look again instead of sleeping. Polling that was in vain [`ATTEMPTS`] times in a row is
-    /// left alone until sleeps prove short.
+    /// Returns true to look again instead of sleeping. Polling that was in vain [`ATTEMPTS`] times
+    /// in a row is left alone until sleeps prove short.
     fn keeps_polling(&mut self, now: Instant) -> bool {
         if self.busy_poll.is_zero() || self.vain >= ATTEMPTS {
             return false;
@@ -156,8 +156,9 @@ impl Sleeper {
         }
     }
 
-    /// Announces the sleep to every link and gathers what to sleep on. False when something arrived.
-    /// What arrives while the pool is dry does not count: it cannot be taken.
+    /// Announces the sleep to every link and gathers descriptors to sleep on. Returns false when
+    /// something arrived. Packets that arrive while the pool is dry do not count: they cannot be
+    /// taken.
     fn prepare(&mut self, links: &mut Links, dry: bool) -> bool {
         let entries = &mut self.entries;
         entries.clear();
@@ -180,7 +181,7 @@ impl Sleeper {
 }
 
 impl Engine {
-    /// What wakes this engine from another thread.
+    /// Returns a handle that wakes this engine from another thread.
     pub fn waker(&self) -> Waker {
         Waker::of(&self.sleeper.bell)
     }
@@ -204,7 +205,8 @@ impl Engine {
         self.sleeper.idle_latency = limit.map(IdleLatency::hold);
     }
 
-    /// Whether [`Waker::wake`] was used since this was last asked, also where the engine has not slept since.
+    /// Returns true if [`Waker::wake`] was used since the last call, also where the engine has not
+    /// slept since.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.sleeper.woken) | self.sleeper.bell.is_rung()
     }
@@ -214,8 +216,8 @@ impl Engine {
         self.sleeper.makes_way = true;
     }
 
-    /// What a turn would answer that finds nothing to do, when it is better to sleep than to take one:
-    /// sleep with it, then take a turn. Sends what is ready before.
+    /// Returns the answer of a turn that finds nothing to do, when it is better to sleep than to
+    /// take one: the caller sleeps with it, then takes a turn. Sends what is ready before.
     pub(crate) fn sleeps_before_turn(&mut self) -> Option<Turn> {
         if !self.sleeper.sleeps_first() {
             return None;

@@ -12,7 +12,7 @@ use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::stats::Undelivered;
 
-/// What a turn did.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Something was received, sent, or fired; the next turn may find more.

@@ -38,13 +38,15 @@ impl LinksHandle<'_> {
     /// Takes a link out, at any time, and gives it back: one in use, or one that has failed, of which nothing is left
     /// then. By `net` it is reached through [`Stack::with_engine`](crate::net::Stack::with_engine).
     ///
-    /// What waits for a link in use is offered to it once more; what it does not take is dropped and counted
-    /// ([`DropReason::LinkRemoved`](crate::DropReason)), as is what waits for neighbours on it. What has come by it is
-    /// received. Then all is as when a link fails ([`Inspect::link_error`](crate::Inspect::link_error)): routes, neighbours and addresses that mean
-    /// something on this link alone are gone, other addresses stay the engine's until another link gets them or room is
-    /// needed, and no socket is closed. Connections go on by the links that are left, or wait for one; who waits for
-    /// what no link leads to any more is told [`Error::NetworkDown`]. A socket that talks to a link-local address of
-    /// this link has no way any more, whatever link is added.
+    /// Packets that wait for a link in use are offered to it once more; those that it does not take
+    /// are dropped and counted ([`DropReason::LinkRemoved`](crate::DropReason)), as are packets
+    /// that wait for neighbours on it. Packets that have come by it are received. Then all is as
+    /// when a link fails ([`Inspect::link_error`](crate::Inspect::link_error)): routes, neighbours
+    /// and addresses that mean something on this link alone are gone; other addresses stay the
+    /// engine's until another link gets them or room is needed; no socket is closed. Connections go
+    /// on by the links that are left, or wait for one. A call that waits for a peer that no link
+    /// leads to any more fails with [`Error::NetworkDown`]. A socket that talks to a link-local
+    /// address of this link has no way any more, whatever link is added.
     ///
     /// Its number is free: the next link that is added may get it, and an id that was kept names that one then. It
     /// costs a look at every route, neighbour and address, once.
@@ -95,8 +97,8 @@ impl LinksHandle<'_> {
         changed
     }
 
-    /// Sets a neighbour by hand: it is never asked, nobody else may claim its address, and it never gives way to others.
-    /// What waited for it is sent.
+    /// Sets a neighbour by hand: it is never asked, nobody else may claim its address, and it never
+    /// gives way to others. Packets that waited for it are sent.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a link that is not in use, for addresses that no single station has, and for one of the

@@ -41,9 +41,10 @@ impl<'a> RoutesHandle<'a> {
         self.engine.ip.routes()
     }
 
-    /// Whether packets for others are handed on between the engine's links, by its routes; they are not at first. Groups,
-    /// broadcasts and link-local addresses are not handed on, and source routes are not followed. An engine that hands
-    /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
+    /// Turns forwarding of packets for others between the engine's links, by its routes, on or off;
+    /// it is off at first. Packets for groups, broadcasts and link-local addresses are not
+    /// forwarded, and source routes are not followed. A forwarding engine answers packets that it
+    /// cannot forward by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
     pub fn set_forwarding(&mut self, on: bool) {
         self.engine.ip.set_forwarding(&self.engine.cx, on)
     }

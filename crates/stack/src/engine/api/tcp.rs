@@ -87,7 +87,7 @@ impl TcpHandle<'_> {
         self.engine.tcp.abort(&mut self.engine.cx, self.id)
     }
 
-    /// Whether small segments are sent at once (Nagle's rule off).
+    /// Turns Nagle's rule off, so that small segments are sent at once, or on again.
     pub fn set_nodelay(&mut self, nodelay: bool) -> Result<(), Error> {
         self.engine.tcp.set_nodelay(&mut self.engine.cx, self.id, nodelay)
     }
@@ -102,8 +102,8 @@ impl TcpHandle<'_> {
         self.engine.tcp.state(self.id)
     }
 
-    /// Whether a connect is done; its failure as an error. One that waits for data to go with its SYN counts as
-    /// done.
+    /// Returns true if a connect is done; a failed one is an error. One that waits for data to go
+    /// with its SYN counts as done.
     pub fn connected(&mut self) -> Result<bool, Error> {
         self.engine.tcp.connected(self.id)
     }

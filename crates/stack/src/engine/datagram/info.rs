@@ -1,4 +1,4 @@
-//! What is told of a datagram beside its data, and what is said of one that is sent.
+//! Information about a received datagram beside its data, and options of a sent one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,15 +14,15 @@ use crate::engine::ip::IpLayer;
 use crate::error::Error;
 use crate::socket::SocketId;
 
-/// What its IP header and its link say of a datagram that has come (`IP_PKTINFO`, `IP_RECVTTL` and `IP_RECVTOS` of Linux;
-/// RFC 1122, 4.1.3.5 and 4.1.4; RFC 3542, 6).
+/// Information about a received datagram, from its IP header and its link (`IP_PKTINFO`,
+/// `IP_RECVTTL` and `IP_RECVTOS` of Linux; RFC 1122, 4.1.3.5 and 4.1.4; RFC 3542, 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramInfo {
-    /// Whom it was sent to: an own address, a group or a broadcast.
+    /// The destination: an own address, a group or a broadcast.
     pub to: IpAddr,
     /// The link that it came by; its number may be another link's when it is read.
     pub link: LinkId,
-    /// TTL or hop limit that were left.
+    /// The TTL or hop limit that was left.
     pub hop_limit: u8,
     /// Traffic class: differentiated services, and ECN in the lower two bits. Of a reassembled datagram those of its first
     /// fragment.
@@ -52,7 +52,7 @@ pub struct SendOptions {
 }
 
 impl SendOptions {
-    /// What the application chose for the IP header.
+    /// Returns the header fields that the application chose, for this datagram or for the socket.
     pub(in crate::engine) fn marks(&self, socket: Marks) -> Marks {
         Marks {
             hop_limit: self.hop_limit.unwrap_or(socket.hop_limit),

@@ -1,4 +1,4 @@
-//! Who had no room on its link to send a datagram, and hears when there is some.
+//! UDP sockets whose link had no room for a datagram, and which are told when there is some.
 
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_table::{Refused, UdpLayer};
@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::socket::{Readiness, SocketId};
 
 impl UdpLayer {
-    /// What a call on the socket has `sent`; one that was refused for want of room is remembered.
+    /// Returns `sent`, the result of a call; remembers the socket if it was refused for want of
+    /// room.
     #[inline]
     pub(super) fn heed(
         &mut self,
@@ -63,7 +64,7 @@ impl UdpLayer {
         told
     }
 
-    /// Whether there is anybody to be told.
+    /// Returns true if there is a socket to be told of room.
     pub(in crate::engine) fn has_room_to_tell(
         &mut self,
         cx: &mut Context,
@@ -79,7 +80,8 @@ impl UdpLayer {
         false
     }
 
-    /// Whether a link with this bit has room, or is gone: then the next call says what is wrong.
+    /// Returns true if a link with this bit has room, or none has the bit any more: the socket's
+    /// next call then fails.
     fn has_room(&mut self, cx: &mut Context, ip: &mut IpLayer, bit: usize) -> bool {
         let mut is_full = false;
         for place in 0..ip.links.used_count() {

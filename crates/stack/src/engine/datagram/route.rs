@@ -144,7 +144,7 @@ impl DatagramRoute {
         count
     }
 
-    /// Who completes the checksums of datagrams that go this way.
+    /// Returns who computes the checksums of datagrams that go this way: the engine or the link.
     #[inline]
     fn checksum_by(&self, ip: &IpLayer) -> TransportChecksum {
         let sums = ip.links[self.hop.link.index()].capabilities.tx_checksum;

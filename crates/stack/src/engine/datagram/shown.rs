@@ -1,10 +1,11 @@
 //! Datagrams copied out of a link's own memory, for a reader that waits.
 //!
-//! Who waits for datagrams of a socket has its buffer ready before they come. A link that has memory of its own
-//! ([`Link::show`](millstream_link::Link::show)) shows what it holds, and datagrams of the socket whose flow is known
-//! are copied from there in the pass that verifies them: no frame, no packet, no queue. The first that is anything else
-//! ends it, and takes the way of all others together with those behind it. While one that came so waits in the socket's
-//! queue, nothing is copied past it.
+//! A reader that waits for datagrams of a socket has its buffer ready before they come. A link that
+//! has memory of its own ([`Link::show`](millstream_link::Link::show)) shows what it holds.
+//! Datagrams of the socket whose flow is known are copied from there in the pass that verifies
+//! them: no frame, no packet, no queue. The first packet that is anything else ends this: it takes
+//! the way of all others, together with those behind it. While a datagram that came so waits in the
+//! socket's queue, none is copied past it.
 
 use millstream_link::Shown;
 use millstream_packet::BATCH_LIMIT;

@@ -26,14 +26,15 @@ pub(crate) struct Datagram {
     pub packet: Packet,
 }
 
-/// Who may cut what a UDP socket sends (`IP_MTU_DISCOVER` of Linux). Over IPv6 routers never do.
+/// The parties that may fragment a UDP socket's datagrams (`IP_MTU_DISCOVER` of Linux). Over IPv6
+/// routers never do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fragmentation {
     /// Nobody (`IP_PMTUDISC_DO`): a datagram longer than its way carries is refused
     /// ([`Error::MessageTooLong`]).
     Never,
-    /// The sender (`IP_PMTUDISC_WANT`): what is longer than its way carries, as far as that is known, is sent in
-    /// fragments. What is not may not be cut by routers, so that they tell.
+    /// The sender (`IP_PMTUDISC_WANT`): datagrams longer than their way is known to carry are sent
+    /// in fragments. The others forbid fragmentation by routers, which then report a smaller size.
     #[default]
     Sender,
     /// Anybody (`IP_PMTUDISC_DONT`): routers, too, cut what they cannot pass on whole.
@@ -63,7 +64,7 @@ impl Fragmentation {
     }
 }
 
-/// What the application chose for the IP header of a datagram.
+/// The fields of a datagram's IP header that the application chose.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     pub hop_limit: u8,
@@ -71,7 +72,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Whether the ECN field is 0.
+    /// Returns true if the ECN field is 0.
     pub fn is_plain(self) -> bool {
         self.traffic_class & 3 == 0
     }
@@ -99,13 +100,13 @@ pub(crate) struct UdpSocket {
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
     pub route: Option<Box<DatagramRoute>>,
-    /// Of what is sent to one host, and to groups.
+    /// The hop limits of datagrams to one host, and to groups.
     pub hop_limits: [u8; 2],
     pub traffic_class: u8,
     pub fragmentation: Fragmentation,
     /// It may send to broadcast addresses.
     pub broadcast: bool,
-    /// By which link it sends to groups.
+    /// The link by which it sends to groups.
     pub group_link: Option<Serial>,
     /// Sockets here get what it sends to their groups.
     pub group_loop: bool,
@@ -134,7 +135,7 @@ pub(crate) struct DatagramRoute {
 }
 
 impl DatagramRoute {
-    /// Whether a datagram with so many bytes of data is no longer than the way allows.
+    /// Returns true if a datagram with `len` bytes of data is no longer than the way allows.
     #[inline]
     pub fn fits(&self, len: usize) -> bool {
         self.template.header_len() - self.template.link_header_len() + len <= self.hop.mtu
@@ -152,10 +153,10 @@ impl DatagramRoute {
     }
 }
 
-/// Who was refused for want of room on a link.
+/// Sockets that were refused for want of room on a link.
 #[derive(Default)]
 pub(crate) struct Refused {
-    /// Links for which there is somebody, a bit each.
+    /// Links for which a socket waits, a bit each.
     pub links: u64,
     /// By the link's bit, oldest first; each socket is there once. Sockets that are gone may still be named.
     by_bit: Vec<VecDeque<SocketId>>,
@@ -190,13 +191,13 @@ impl Refused {
         }
     }
 
-    /// How many sockets are named, for all links.
+    /// Returns how many sockets are named, for all links.
     #[cfg(test)]
     pub fn named(&self) -> usize {
         self.by_bit.iter().map(VecDeque::len).sum()
     }
 
-    /// Who was refused first on the link with this bit.
+    /// Takes the socket that was refused first on the link with this bit.
     pub fn pop(&mut self, bit: usize) -> Option<SocketId> {
         let id = self.by_bit.get_mut(bit).and_then(VecDeque::pop_front);
         if self.by_bit.get(bit).is_none_or(VecDeque::is_empty) {
@@ -485,7 +486,7 @@ impl UdpSocket {
         Some(datagram)
     }
 
-    /// What the application chose for the IP headers of what is sent to `remote`.
+    /// Returns the header fields that the application chose for datagrams to `remote`.
     pub fn marks(&self, remote: IpAddr) -> Marks {
         let hop_limit = self.hop_limits[usize::from(remote.is_multicast())];
         Marks { hop_limit, traffic_class: self.traffic_class }
@@ -496,7 +497,7 @@ impl UdpSocket {
         self.taken + self.queue.len() as u64 + self.sends
     }
 
-    /// Whether the socket can send to `remote`'s family.
+    /// Returns true if the socket can send to `remote`'s family.
     pub fn reaches(&self, remote: IpAddr) -> bool {
         if self.intercepts {
             return false;

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// Why no socket has a peer at one of the engine's own addresses.
 pub(crate) const TO_ITSELF: &str = "an engine does not talk to itself: no peer has its own address";
 
-/// What a destination address means to this engine.
+/// The meaning of a destination address to this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// One of its own.
@@ -117,7 +117,7 @@ impl IpLayer {
 /// 3.3.4.2).
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// Of no link are those of links that were removed.
+    /// Addresses, each with its link; none if that link was removed.
     list: Vec<(Option<LinkId>, Prefix)>,
     /// As many at its end are of links that are over.
     over: usize,
@@ -126,15 +126,15 @@ pub(crate) struct Addresses {
     own_v6: Vec<u128>,
     /// Sorted: those of IPv4, and the first and last ones of networks that links are in or were in.
     known_v4: Vec<u32>,
-    /// Of these and of IPv6's.
+    /// A filter of these and of IPv6's own addresses, for a quick no.
     sieve: Sieve,
-    /// What becomes of those of links in use, and those that are not used yet, or not any more.
+    /// The state of addresses of links in use, also of those not used yet, or not any more.
     pub claims: Claims,
     /// The groups that sockets have joined.
     pub groups: Membership,
     /// Addresses that are delivered as if they were ours.
     pub prefixes: LocalPrefixes,
-    /// How they are used as sources, of those that are not used as most are.
+    /// Uses as a source, of addresses that are not used as most are.
     uses: Vec<(IpAddr, AddressUse)>,
     /// The link by which the engine talks to itself, if it has one.
     loopback: Option<LinkId>,
@@ -244,18 +244,18 @@ impl Addresses {
         }
     }
 
-    /// Whether a link that is not over has `ip`.
+    /// Returns true if a link that is not over has `ip`.
     pub fn is_held(&self, ip: IpAddr) -> bool {
         let end = self.list.len() - self.over;
         self.list[..end].iter().any(|(_, own)| own.addr == ip)
     }
 
-    /// How many are of links that are over.
+    /// Returns how many addresses belong to links that are over.
     pub fn over_count(&self) -> usize {
         self.over
     }
 
-    /// How many there are.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -265,7 +265,7 @@ impl Addresses {
         self.list.iter().copied()
     }
 
-    /// Whether `ip` is one of them.
+    /// Returns true if `ip` is one of them.
     #[inline]
     pub fn owns(&self, ip: IpAddr) -> bool {
         match ip {
@@ -279,24 +279,24 @@ impl Addresses {
         self.loopback = Some(link);
     }
 
-    /// Whether it is the link by which the engine talks to itself.
+    /// Returns true if the engine talks to itself by this link.
     #[inline]
     pub fn is_loopback(&self, link: LinkId) -> bool {
         self.loopback == Some(link)
     }
 
-    /// Whether the engine has a link by which it talks to itself.
+    /// Returns true if the engine has a link by which it talks to itself.
     pub fn has_loopback(&self) -> bool {
         self.loopback.is_some()
     }
 
-    /// That link, for a destination that is here.
+    /// Returns the link by which the engine talks to itself, if `destination` is here.
     #[inline]
     pub fn loopback_to(&self, destination: IpAddr) -> Option<LinkId> {
         self.loopback.filter(|_| self.is_here(destination))
     }
 
-    /// Whether `ip` is one of them, or means this host where that has a meaning.
+    /// Returns true if `ip` is one of them, or, with a loopback link, means this host.
     #[inline]
     pub fn is_here(&self, ip: IpAddr) -> bool {
         self.owns(ip) || self.loopback.is_some() && means_this_host(ip)
@@ -308,7 +308,7 @@ impl Addresses {
         self.is_here(ip) || self.prefixes.find(None, ip).is_some()
     }
 
-    /// Whether `ip` is one of them, and no link leads there.
+    /// Returns true if `ip` is one of them, and there is no loopback link that leads there.
     pub fn lacks_loopback_to(&self, ip: IpAddr) -> bool {
         self.loopback.is_none() && self.owns(ip)
     }
@@ -321,7 +321,8 @@ impl Addresses {
         }
     }
 
-    /// Whether `ip` is the broadcast address of a network that the link is in (RFC 1122 section 3.2.1.3).
+    /// Returns true if `ip` is the broadcast address of a network that the link is in (RFC 1122
+    /// section 3.2.1.3).
     pub fn is_broadcast_of(&self, link: LinkId, ip: IpAddr) -> bool {
         let IpAddr::V4(ip) = ip else { return false };
         self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
@@ -335,7 +336,7 @@ impl Addresses {
         self.is_known(ip) && in_use.iter().any(|(_, own)| ends_of(*own).any(|end| end == v4))
     }
 
-    /// What a packet that came from `link` for `ip` is to this engine.
+    /// Returns what the destination `ip` of a packet from `link` means to this engine.
     #[inline]
     pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {
         if self.owns(ip) || self.is_loopback(link) && means_this_host(ip) {
@@ -374,17 +375,19 @@ impl Addresses {
         self.prefixes.find(link, ip).is_some() && !self.is_networks(ip)
     }
 
-    /// Whether what goes from `src` to `dst` is nothing to us, from whichever link it came, and may be handed on: two other
-    /// hosts' addresses as most are. `false` also where a closer look may find that it is so.
+    /// Returns true if packets from `src` to `dst` are nothing to us, whichever link they come by,
+    /// and may be forwarded: both are plain addresses of other hosts. `false` also where a closer
+    /// look may find that it is so.
     #[inline(always)]
     pub fn are_others(&self, src: IpAddr, dst: IpAddr) -> bool {
         [src, dst].into_iter().all(|ip| is_plain_host(ip) && !self.is_known(ip))
             && !self.is_in_prefix(None, dst)
     }
 
-    /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
-    /// network's, whose answer would be everybody's, or nobody's (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.5.3). One
-    /// without an address yet speaks to groups alone. What comes by the loopback link we have sent.
+    /// Returns true if no other host may send from `src` to us on this link, to such a
+    /// `destination`: `src` is ours, a whole network's, whose answer would be everybody's, or
+    /// nobody's (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.5.3). A host without an address yet
+    /// speaks to groups alone. Packets from the loopback link are our own.
     #[inline]
     pub fn is_martian(&self, link: LinkId, src: IpAddr, destination: Destination) -> bool {
         if self.is_loopback(link) {

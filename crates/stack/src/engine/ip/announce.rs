@@ -69,8 +69,9 @@ impl IpLayer {
         }
     }
 
-    /// Whether the sender of an ARP packet claims an address of ours on the link, or asks for one that is being checked (RFC
-    /// 5227, 2.1.1 and 2.4). What comes back from ourselves does not.
+    /// Returns true if the sender of an ARP packet claims an address of ours on the link, or probes
+    /// for one that we are checking (RFC 5227, 2.1.1 and 2.4). Our own packets that come back do
+    /// not count.
     pub(in crate::engine) fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
         let claims = &self.addresses.claims;
         let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
@@ -79,7 +80,8 @@ impl IpLayer {
             || (probed && claims.state(link, target_ip.into()) == Some(AddressState::Tentative))
     }
 
-    /// A packet from one of our own addresses has come: by neighbour discovery somebody else says so that it is his.
+    /// Handles a packet that came from one of our own addresses; by neighbour discovery its sender
+    /// claims the address.
     #[cold]
     pub(in crate::engine) fn claimed_by_source(&mut self, cx: &mut Context, arrival: &Arrival) {
         let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
@@ -143,7 +145,8 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// Whether this engine speaks for the addresses of the link: of those that share a device the first one does.
+    /// Returns true if this engine speaks for the addresses of the link: of engines that share a
+    /// device the first one does.
     fn speaks_for(&self, link: LinkId) -> bool {
         self.links.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
     }

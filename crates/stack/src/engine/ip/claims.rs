@@ -1,4 +1,4 @@
-//! What is claimed of the engine's own addresses: by us, who check and announce them, and by others.
+//! Claims of the engine's own addresses: by us, who check and announce them, and by others.
 //!
 //! ```text
 //!   add_address ──► TENTATIVE ── probes (5227 2.1, 4862 5.4) ──► PREFERRED ── announcements (5227 2.3, 4861 7.2.6)
@@ -42,7 +42,7 @@ pub enum AddressCheck {
     BeforeUse,
 }
 
-/// What an engine does about the addresses that it is given.
+/// The checks and announcements of an engine's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressConfig {
     /// How IPv4 addresses are checked.
@@ -86,18 +86,18 @@ pub struct AddressInfo {
     pub link: LinkId,
     /// The address, with the length of its prefix.
     pub prefix: Prefix,
-    /// Whether it is used.
+    /// Its state: it is used, or waits, or was lost to another.
     pub state: AddressState,
     /// Times that others claimed it.
     pub conflicts: u64,
-    /// Who did last, as far as he said, and when.
+    /// The last claim: the link address of the station, as far as it is known, and the time.
     pub claimed: Option<(Option<MacAddr>, Instant)>,
 }
 
-/// What is to be sent about an address.
+/// A packet that is to be sent about an address, or a step that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Ask whether somebody has it; with what tells the question from another's (RFC 7527).
+    /// Ask whether somebody has it; the nonce tells our question from another's (RFC 7527).
     Probe { link: LinkId, ip: IpAddr, nonce: [u8; 6] },
     /// Tell everybody that it is ours.
     Announce { link: LinkId, ip: IpAddr },
@@ -242,12 +242,12 @@ impl Claims {
         self.next = pending.map(|claim| claim.due).min();
     }
 
-    /// How many are not in use.
+    /// Returns how many addresses are not in use.
     pub fn unused(&self) -> usize {
         self.list.iter().filter(|claim| !claim.is_used()).count()
     }
 
-    /// Whether `ip` waits to be used.
+    /// Returns true if `ip` waits to be used.
     pub fn is_tentative(&self, ip: IpAddr) -> bool {
         self.list
             .iter()
@@ -265,19 +265,19 @@ impl Claims {
         self.of(link, ip).map(|claim| claim.state)
     }
 
-    /// Whether the link has the address, or is to have it.
+    /// Returns true if the link has the address, or is to have it.
     pub fn is_ours(&self, link: LinkId, ip: IpAddr) -> bool {
         self.state(link, ip).is_some_and(|state| state != AddressState::Duplicated)
     }
 
-    /// Whether nothing that is sent from the address may say which station has it (RFC 4429, 3.2).
+    /// Returns true if no packet from the address may say which station has it (RFC 4429, 3.2).
     pub fn is_silent(&self, link: LinkId, ip: Ipv6Addr) -> bool {
         self.of(link, ip.into()).is_some_and(|claim| {
             claim.state == AddressState::Optimistic && claim.check == AddressCheck::Optimistic
         })
     }
 
-    /// Whether a question with this nonce was ours (RFC 7527).
+    /// Returns true if a question with this nonce was ours (RFC 7527).
     pub fn is_own_question(&self, link: LinkId, ip: IpAddr, nonce: Option<[u8; 6]>) -> bool {
         self.of(link, ip).is_some_and(|claim| Some(claim.nonce) == nonce)
     }
@@ -335,16 +335,16 @@ impl Claims {
     }
 }
 
-/// What somebody else's claim to an address of ours does.
+/// The effect of another's claim to an address of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dispute {
     /// It is no address of ours.
     Nothing,
     /// It was being checked: it is not ours any more.
     Lost,
-    /// It stays ours, which everybody is to hear.
+    /// It stays ours, and everybody is told.
     Defend,
-    /// It stays ours. It was said not long ago.
+    /// It stays ours. Everybody was told not long ago.
     Held,
 }
 

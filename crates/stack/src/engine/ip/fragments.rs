@@ -128,7 +128,7 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// How many packets of `mtu` bytes at most a packet with this header is cut into.
+    /// Returns how many packets of `mtu` bytes at most a packet with this header is cut into.
     pub fn fragment_count(header: &IpHeader, mtu: usize) -> usize {
         let each = data_of_each(header, mtu);
         if each == 0 { usize::MAX } else { header.payload_len.div_ceil(each) }

@@ -22,7 +22,7 @@ pub(super) const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 /// RFC 2236, 8.10; RFC 2710, 7.10.
 const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
 
-/// What is to be said.
+/// A report that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Say<'a> {
     /// In a report of the newest version.
@@ -38,12 +38,13 @@ struct Answer {
     sources: Vec<IpAddr>,
 }
 
-/// What was not told as often yet as it is to be (RFC 3376, 5.1; RFC 3810, 6.1).
+/// A change that was not reported as often yet as it has to be (RFC 3376, 5.1; RFC 3810, 6.1).
 #[derive(Default)]
 struct Untold {
-    /// So often the state as a whole.
+    /// Times that the state as a whole is still to be reported.
     state: u8,
-    /// So often that these sources are wanted now, or are not any more.
+    /// Sources that are wanted now, or not any more, each with the times that this is still to be
+    /// reported.
     sources: Vec<(IpAddr, u8)>,
     due: Option<Instant>,
 }
@@ -61,7 +62,7 @@ pub(super) struct Member {
     pub sockets: Vec<(SocketId, GroupFilter)>,
     /// An address of ours asks for it.
     pub is_own: bool,
-    /// What is wanted by all of them.
+    /// The filter of all of them together.
     pub state: GroupFilter,
     untold: Untold,
     answer: Option<Answer>,
@@ -69,12 +70,14 @@ pub(super) struct Member {
     quiet_until: Instant,
 }
 
-/// Groups in which everybody is, and of which no router is told (RFC 3376, 5; RFC 3810, 6).
+/// Returns true for a group that all hosts are in, and of which no router is told (RFC 3376, 5; RFC
+/// 3810, 6).
 pub(super) fn is_everybodys(group: IpAddr) -> bool {
     group == Ipv4Addr::new(224, 0, 0, 1) || group == ALL_NODES
 }
 
-/// Whether routers are told: not of what stays inside (RFC 3810, 6).
+/// Returns true if routers are told of the group: not if its packets stay on the link (RFC 3810,
+/// 6).
 pub(super) fn is_told(group: IpAddr) -> bool {
     let stays = matches!(group, IpAddr::V6(ip) if ip.octets()[1] & 0xf < 2);
     !is_everybodys(group) && !stays
@@ -103,17 +106,17 @@ impl Member {
         [self.untold.due, self.answer.as_ref().map(|answer| answer.due)]
     }
 
-    /// Whether a change is not told as often yet as it is to be.
+    /// Returns true if a change is not reported as often yet as it has to be.
     pub fn has_to_tell(&self) -> bool {
         !self.untold.is_empty()
     }
 
-    /// What was to be said is over.
+    /// Drops all pending reports.
     pub fn be_silent(&mut self) {
         (self.untold, self.answer) = Default::default();
     }
 
-    /// Finds out what is wanted now; whether that has changed, and is to be told from now on.
+    /// Computes the filter; returns true if it has changed, and is to be reported from now on.
     pub fn renew(&mut self, now: Instant, generation: Generation, robustness: u8) -> bool {
         let filters = self.sockets.iter().map(|(_, filter)| filter);
         let all = GroupFilter::ALL;
@@ -263,7 +266,8 @@ impl Member {
 }
 
 impl Answer {
-    /// Of more sources than are remembered the whole group is told, which says it, too.
+    /// Drops the sources if there are more than are remembered: the answer for the whole group
+    /// includes them.
     fn bound(&mut self) {
         self.sources.sort_unstable();
         self.sources.dedup();

@@ -207,7 +207,8 @@ impl IpLayer {
     }
 }
 
-/// Whether a valid IPv6 header is followed by a hop-by-hop header with Router Alert (RFC 2711, 2.1).
+/// Returns true if a valid IPv6 header is followed by a hop-by-hop header with Router Alert (RFC
+/// 2711, 2.1).
 fn has_alert(headers: &[u8]) -> bool {
     if headers.get(6) != Some(&Protocol::HOP_BY_HOP.0) {
         return false;

@@ -54,7 +54,7 @@ pub(crate) struct Membership {
     /// By link and group.
     list: Vec<Member>,
     ways: Vec<Way>,
-    /// How many sockets are in how many groups, at most.
+    /// Most memberships, over all sockets and groups.
     limit: usize,
     joined: usize,
     random: u64,
@@ -90,7 +90,8 @@ impl Way {
         }
     }
 
-    /// What a query says of its router (RFC 3376, 4.1.6, 4.1.7 and 8.12; RFC 3810, 5.1.8, 5.1.9 and 9.12).
+    /// Takes over the settings that a query tells of its router (RFC 3376, 4.1.6, 4.1.7 and 8.12;
+    /// RFC 3810, 5.1.8, 5.1.9 and 9.12).
     fn learn(&mut self, now: Instant, query: &Query<'_>) {
         if query.robustness != 0 {
             self.robustness = query.robustness;
@@ -126,13 +127,13 @@ impl Membership {
         self.find(link, group).map_or(&[], |at| &self.list[at].sockets)
     }
 
-    /// Whether a socket listens to the group on the link.
+    /// Returns true if a socket listens to the group on the link.
     #[inline]
     pub fn has(&self, link: LinkId, group: IpAddr) -> bool {
         !self.list.is_empty() && !self.sockets(link, group).is_empty()
     }
 
-    /// Whether what comes to the group is for those sockets alone that listen to it.
+    /// Returns true if datagrams to the group are for those sockets alone that listen to it.
     pub fn is_for_members(&self, link: LinkId, group: IpAddr) -> bool {
         self.has(link, group) && !is_everybodys(group)
     }
@@ -154,7 +155,7 @@ impl Membership {
         sockets.filter(|(other, _)| *other == id).map(|(_, filter)| filter).next()
     }
 
-    /// Whether the socket gets what `source` sends to the group.
+    /// Returns true if the socket gets datagrams that `source` sends to the group.
     pub fn admits(&self, link: LinkId, group: IpAddr, id: SocketId, source: IpAddr) -> bool {
         self.filter(link, group, id).is_some_and(|filter| filter.admits(source))
     }
@@ -165,8 +166,9 @@ impl Membership {
         self.list.iter().find(is_it).map(|member| member.link)
     }
 
-    /// Has a socket listen to these sources of a group, whose order is that of [`GroupFilter::sorted`]; what it had listened
-    /// to before is over. False when there is no room.
+    /// Has a socket listen to these sources of a group, whose order is that of
+    /// [`GroupFilter::sorted`], in place of those that it listened to before. Returns false when
+    /// there is no room.
     pub fn set(
         &mut self,
         now: Instant,
@@ -212,7 +214,7 @@ impl Membership {
         place
     }
 
-    /// What is left and still being told is bounded, too.
+    /// Bounds the groups that nobody listens to any more and that are still being reported.
     fn make_room(&mut self) {
         let own = self.list.iter().filter(|member| member.is_own).count();
         while self.list.len() > self.limit + own
@@ -274,7 +276,7 @@ impl Membership {
         self.trim();
     }
 
-    /// What is wanted of the group may be something else now. Then that is told at once, and as often as a router may have
+    /// Reports the group's filter if it has changed: at once, and as often as a router may have
     /// missed it (RFC 3376, 5.1; RFC 3810, 6.1).
     fn changed(&mut self, now: Instant, at: usize) {
         let (link, group) = (self.list[at].link, self.list[at].group);

@@ -83,7 +83,7 @@ pub(in crate::engine) struct IpLayer {
     pub reply_mtus: PathMtus,
     /// The echo replies that were lately sent.
     pub sent: SentLately,
-    /// Of what may be fragmented.
+    /// The identifications of packets that may be fragmented.
     pub identifications: Identifications,
     /// Datagrams of which fragments have come.
     pub reassembly: Reassembly,
@@ -112,7 +112,7 @@ pub(in crate::engine) struct Changes {
     pub lost: Vec<IpAddr>,
 }
 
-/// What the number of no link is refused with.
+/// The error for the number of no link.
 pub(in crate::engine) const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl IpLayer {
@@ -161,7 +161,7 @@ impl IpLayer {
         }
     }
 
-    /// Whether packets may wait for a link.
+    /// Returns true if packets may wait for a link.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         self.waiting
@@ -172,7 +172,7 @@ impl IpLayer {
         self.full
     }
 
-    /// Whether `to` is sent one more ICMP error.
+    /// Returns true if `to` may be sent one more ICMP error; counts a drop if not.
     pub fn may_tell(&mut self, cx: &mut Context, to: IpAddr) -> bool {
         let allowed = self.icmp_errors.allow(cx.now, to, cx.stats.rx_packets);
         if !allowed {
@@ -181,7 +181,8 @@ impl IpLayer {
         allowed
     }
 
-    /// Whether `to` is sent one more segment for which there is no connection.
+    /// Returns true if `to` may be sent one more segment for which there is no connection; counts a
+    /// drop if not.
     pub fn may_reset(&mut self, cx: &mut Context, to: IpAddr) -> bool {
         let allowed = self.resets.allow(cx.now, to, cx.stats.rx_packets);
         if !allowed {
@@ -280,7 +281,7 @@ impl IpLayer {
         Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 
-    /// Whether what goes to `remote` by this hop is for all of a network.
+    /// Returns true if packets to `remote` by this hop are for all of a network.
     pub fn is_broadcast_by(&self, hop: NextHop, remote: IpAddr) -> bool {
         is_broadcast(remote) || self.addresses.is_broadcast_of(hop.link, remote)
     }

@@ -68,8 +68,9 @@ impl IpLayer {
         }
     }
 
-    /// Who asks for an IPv6 neighbour: the source of what waits for it (RFC 4861 section 7.2.2), or who has asked
-    /// before. Another address of ours may be one whose packets are not brought to us, as AF_XDP is asked for some.
+    /// Returns the address that asks for an IPv6 neighbour: the source of the packet that waits for
+    /// it (RFC 4861 section 7.2.2), or the one that asked before. Packets for another address of
+    /// ours may not reach us: AF_XDP gets some alone.
     fn asker(&self, link: LinkId, target: Ipv6Addr) -> Option<Ipv6Addr> {
         let waiting = self.neighbors.first_waiting(link, target.into());
         let header = waiting.and_then(|packet| ip::parse_quoted(packet.head()).ok());

@@ -1,4 +1,5 @@
-//! How many strangers are answered: ICMP errors, and resets for what belongs to no connection.
+//! Limits on answers to strangers: ICMP errors, and resets for segments that belong to no
+//! connection.
 //!
 //! # What a limit may tell
 //!
@@ -78,7 +79,8 @@ impl AnswerLimit {
         }
     }
 
-    /// Whether `to` is answered. `arrived`: packets that have arrived so far, whatever became of them.
+    /// Returns true if `to` is answered. `arrived`: packets that have arrived so far, whatever
+    /// became of them.
     pub fn allow(&mut self, now: Instant, to: IpAddr, arrived: u64) -> bool {
         if now >= self.ends {
             self.begin(now, arrived);

@@ -9,7 +9,7 @@ use crate::engine::NO_PREFIX;
 use crate::engine::ip::IpLayer;
 use crate::error::Error;
 
-/// What changes of the routes are refused with where they are another's.
+/// The error for a change of routes that belong to another's table.
 const SHARED: Error =
     Error::Invalid("the engine goes by a route table that another owns: change that one");
 
@@ -49,12 +49,13 @@ pub(crate) struct Routing {
     routes: Routes,
     /// Times that a link came, went, or changed what it can do.
     link_changes: u32,
-    /// Of the hashes of flows: nobody else tells which way a flow goes.
+    /// The key of flow hashes: nobody else can tell which way a flow goes.
     key: u64,
 }
 
 impl Routing {
-    /// Those of another's table, or none yet, in one of at most the default number.
+    /// Goes by another's table, `shared`, or by an empty one of its own, for at most the default
+    /// number of routes.
     pub fn new(key: u64, shared: Option<Routes>) -> Self {
         match shared {
             Some(mut routes) => {
@@ -65,12 +66,12 @@ impl Routing {
         }
     }
 
-    /// Those of a table, which is the engine's own.
+    /// Looks routes up in `table`, which is the engine's own.
     pub fn over(table: RouteTable) -> Self {
         Self { routes: table.reader(), own: Some(table), link_changes: 0, key: 0 }
     }
 
-    /// Whether the table is the engine's own.
+    /// Returns true if the table is the engine's own.
     pub fn is_own(&self) -> bool {
         self.own.is_some()
     }
@@ -103,7 +104,7 @@ impl Routing {
         self.routes.lookup_flow(ip.dst, || self.flow_hash(ip, packet)).copied()
     }
 
-    /// What chooses among several routes for such a packet.
+    /// Returns the hash that chooses among several routes for such a packet.
     #[cold]
     pub fn flow_hash(&self, ip: &IpHeader, packet: &[u8]) -> u32 {
         let mut flow = [0; 2];
@@ -116,7 +117,7 @@ impl Routing {
         hash(self.key, &[words(ip.src), words(ip.dst), flow])
     }
 
-    /// What look-ups go by, for many at a time.
+    /// Returns the reader of the table, for look-ups of many at a time.
     #[inline]
     pub fn routes(&self) -> &Routes {
         &self.routes

@@ -28,14 +28,15 @@ pub use reverse_path::ReversePath;
 /// Slots whose memory is kept though no link is in them.
 const SPARE_SLOTS: usize = 8;
 
-/// What sockets remember a link by: no other ever has it, whoever gets its number.
+/// The name by which sockets remember a link: no other ever has it, whoever gets its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serial(NonZeroU32);
 
 /// A link that an engine has given back ([`LinksHandle::remove`](crate::LinksHandle::remove)).
 pub struct RemovedLink {
-    /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what
-    /// that was and counted: nothing is received from it, and it takes nothing.
+    /// The link itself, with its counters; an engine of the same pool may have it. In place of a
+    /// failed one this is a stub with its properties and counters: nothing is received from it, and
+    /// it takes nothing.
     pub link: Box<dyn Link>,
     /// Why the engine did not use it any more, if it has failed ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub error: Option<Arc<LinkError>>,
@@ -48,7 +49,7 @@ impl fmt::Debug for RemovedLink {
     }
 }
 
-/// What has become of a link.
+/// The state of a link.
 enum State {
     InUse,
     /// It is broken: it is not used again.
@@ -57,7 +58,7 @@ enum State {
     Removed,
 }
 
-/// A link with what waits for it.
+/// A link with the packets that wait for it.
 pub(crate) struct LinkSlot {
     pub link: Box<dyn Link>,
     pub capabilities: Capabilities,
@@ -87,15 +88,15 @@ pub(crate) struct Links {
     sole: Option<LinkId>,
     /// Numbers of links that were removed, where others behind them were not.
     gaps: BTreeSet<u16>,
-    /// Those that have failed of late, and in which turn: what was under way then may still put packets into their
-    /// queues before the next one.
+    /// Links that have failed of late, each with the turn: work that was under way then may still
+    /// put packets into their queues before the next turn.
     late: Vec<(LinkId, u64)>,
     last_serial: u32,
     has_lost: bool,
 }
 
 impl Links {
-    /// A link's serial number, for tests of what remembers one.
+    /// Returns a link's serial number, for tests of code that remembers one.
     #[cfg(test)]
     pub fn a_serial() -> Serial {
         Serial(NonZeroU32::MIN)
@@ -163,7 +164,7 @@ impl Links {
         (dropped, self.late.is_empty())
     }
 
-    /// Whether packets may still be put into the queues of links that have failed.
+    /// Returns true if packets may still be put into the queues of links that have failed.
     pub fn has_late(&self) -> bool {
         !self.late.is_empty()
     }
@@ -181,13 +182,13 @@ impl Links {
         self.sole
     }
 
-    /// Those in use, lowest number first.
+    /// Returns the links in use, lowest number first.
     #[inline]
     pub fn used(&self) -> impl Iterator<Item = LinkId> {
         self.in_use.iter().copied()
     }
 
-    /// Those in use.
+    /// Returns the slots of links in use.
     #[inline]
     pub fn used_slots(&self) -> impl Iterator<Item = &LinkSlot> {
         self.in_use.iter().map(|link| &self.slots[link.index()])
@@ -223,18 +224,18 @@ impl Links {
         self.slots.len()
     }
 
-    /// How many are in use.
+    /// Returns the number of links in use.
     pub fn used_count(&self) -> usize {
         self.in_use.len()
     }
 
-    /// Whether any has failed or was removed, ever.
+    /// Returns true if any link has failed or was removed, ever.
     #[inline]
     pub fn has_lost(&self) -> bool {
         self.has_lost
     }
 
-    /// Whether one of them, failed or not, is a queue of a device that several engines share.
+    /// Returns true if a link, failed or not, is a queue of a device that several engines share.
     pub fn has_shared(&self) -> bool {
         self.all().any(|(_, slot)| slot.link.share() != Share::ALL)
     }
@@ -298,7 +299,7 @@ impl LinkSlot {
         }
     }
 
-    /// Whether the link is in use.
+    /// Returns true if the link is in use.
     #[inline(always)]
     pub fn is_used(&self) -> bool {
         matches!(self.state, State::InUse)
@@ -358,7 +359,8 @@ impl LinkSlot {
     }
 }
 
-/// What a link is and can do. An interface may carry more than a packet of IP can be: that of `lo` is 65,536.
+/// Returns the capabilities of a link. An interface may carry more than an IP packet can have: that
+/// of `lo` is 65,536.
 pub(super) fn capabilities_of(link: &dyn Link) -> Capabilities {
     let capabilities = link.capabilities();
     Capabilities { mtu: capabilities.mtu.min(MTU_MAX_BYTES), ..capabilities.clone() }

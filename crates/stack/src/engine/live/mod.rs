@@ -1,4 +1,4 @@
-//! What an engine publishes of itself while it runs, for other processes (docs/live.md).
+//! The counters and states that a running engine publishes for other processes (docs/live.md).
 //!
 //! Every 10 ms of work, at the begin of a turn, the counters are written into a segment by one system call. An engine
 //! that has nothing to do is woken once more to publish what it did last, and then sleeps. Nothing is taken from the
@@ -44,11 +44,11 @@ pub(super) struct Live {
     /// When to look here next, to publish or to answer; `None`: never.
     due: Option<Instant>,
     publisher: Option<Box<Publisher>>,
-    /// What could not be begun, to be tried again.
+    /// The configuration of a publication that could not begin, to be tried again.
     wanted: Option<Box<LiveConfig>>,
     /// Why nothing is published, or was not at last.
     error: Option<LiveError>,
-    /// What became of those who asked.
+    /// Counts of clients that asked.
     clients: ClientStats,
 }
 

@@ -41,7 +41,7 @@ pub(in crate::engine) struct FlowCache {
     candidate: Option<([u8; HEADERS_BYTES], Place)>,
 }
 
-/// What the flow cache knows of a packet.
+/// The answer of the flow cache for a packet.
 pub(in crate::engine) enum Look {
     /// It is a segment of a known flow, if its checksum holds.
     Hit(Hit),
@@ -79,8 +79,9 @@ impl Hit {
     }
 }
 
-/// What is remembered was checked when it was learned: link address, IP header, addresses, ports and options are in
-/// order, and the connection is the one that the four-tuple names, if it is still there.
+/// The known flow of a segment. It was checked when it was learned: link address, IP header,
+/// addresses, ports and options are in order, and the connection is the one that the four-tuple
+/// names, if it is still there.
 #[derive(Clone)]
 pub(in crate::engine) struct Flow {
     bytes: [u8; HEADERS_BYTES],
@@ -130,7 +131,7 @@ impl FlowCache {
         Look::Miss
     }
 
-    /// Whether the segment's checksum holds, or somebody trusted has said so.
+    /// Returns true if the segment's checksum holds, or somebody trusted has said so.
     #[inline]
     pub fn verifies(&self, packet: &Packet, hit: &Hit) -> bool {
         is_trusted(packet) || {
@@ -196,8 +197,8 @@ impl Flow {
         })
     }
 
-    /// What a packet of `packet_len` bytes that begins with `head` says, if it is of this flow, at `place`, and has the same headers but for
-    /// what must differ.
+    /// Reads a packet of `packet_len` bytes that begins with `head`. Returns the segment if it is
+    /// of this flow, at `place`, and has the same headers but for fields that must differ.
     #[inline(always)]
     fn read(&self, head: &[u8], place: usize, packet_len: usize, link: LinkId) -> Option<Hit> {
         let layout = self.layout?;
@@ -251,7 +252,8 @@ impl Flow {
         Segment { tuple, header, placed, payload: None, ecn: self.ecn, link: self.link, socket }
     }
 
-    /// Whether the checksum holds of a segment with that `sum` from its TCP header to its end.
+    /// Returns true if the checksum holds of a segment with that `sum` from its TCP header to its
+    /// end.
     #[inline(always)]
     fn is_sound(&self, hit: &Hit, sum: u32) -> bool {
         checksum::is_valid(sum + self.pseudo + length_sum(hit.end - hit.l4))

@@ -41,7 +41,7 @@ use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS}
 #[derive(Clone, Copy)]
 struct Bulk {
     slot: u32,
-    /// Small segments more until it is none.
+    /// Small segments tolerated before bulk mode ends.
     patience: u8,
 }
 
@@ -51,7 +51,7 @@ impl Bulk {
     }
 }
 
-/// What the walk keeps from packet to packet and from batch to batch.
+/// State of the walk from packet to packet and from batch to batch.
 pub(super) struct Ingress {
     /// The batch that a link fills; empty between links.
     batch: PacketBatch,
@@ -66,7 +66,7 @@ impl Ingress {
         Self { batch: PacketBatch::new(), flows: FlowCache::new(), bulk: None }
     }
 
-    /// What is known of flows' headers may not hold any more.
+    /// Forgets the headers of known flows, which may not hold any more.
     pub fn forget_flows(&mut self) {
         self.flows.forget();
     }
@@ -95,8 +95,8 @@ impl Ingress {
 }
 
 impl Engine {
-    /// Takes one batch from every link and carries it up; where a read waits, its data into its buffer. How many packets
-    /// there were.
+    /// Takes one batch from every link and carries it up; where a read waits, a link puts its data
+    /// into its buffer. Returns the number of packets.
     pub(super) fn receive(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) -> usize {
         let (mut received, mut place) = (0, 0);
         while let Some(link) = self.ip.links.at(place) {
@@ -135,14 +135,14 @@ impl Engine {
         placed.unwrap_or(0) + count
     }
 
-    /// Takes a batch from a link; how many packets that were.
+    /// Takes a batch from a link; returns the number of packets.
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
         let slot = &mut self.ip.links[link.index()];
         let count = match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
             Ok(count) => count,
-            // Links that are broken are not to move any packet then; one that has all the same, before it broke, is not
-            // asked for it again.
+            // The link failed. Returns how many packets it delivered before it failed; nobody asks
+            // it again.
             Err(error) => {
                 self.ip.fail(&mut self.cx, link, error);
                 return self.rx.batch.len();

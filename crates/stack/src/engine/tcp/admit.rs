@@ -174,7 +174,8 @@ impl TcpLayer {
         }
     }
 
-    /// Whether a handshake of `peer` that is done may become a connection; else the peer repeats its last step.
+    /// Returns true if a finished handshake of `peer` may become a connection; if not, the peer
+    /// repeats its last step.
     fn may_open(&mut self, cx: &mut Context, listener_slot: u32, peer: IpAddr) -> bool {
         let reason = if self.accept_queue_is_full(cx, listener_slot, peer) {
             if let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) {

@@ -1,4 +1,4 @@
-//! What a connection knows about its way: headers built ahead, and what the link does for it.
+//! The cached way of a connection: headers built ahead, and what the link does for it.
 
 use millstream_packet::BATCH_LIMIT;
 use millstream_route::{Generations, HeaderTemplate, LinkId, TransportChecksum};
@@ -26,7 +26,7 @@ struct Known {
     hop: NextHop,
     ready: Ready,
     generations: Generations,
-    /// Who computes transport checksums.
+    /// The side that computes transport checksums.
     checksum: TransportChecksum,
     /// The headers say that no router is to fragment.
     dont_fragment: bool,
@@ -50,7 +50,7 @@ impl Ready {
     }
 }
 
-/// What the application chose for the IP header, and whether routers may fragment the packet.
+/// Fields of the IP header that the application chose, and whether routers may fragment the packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     dscp: u8,
@@ -116,8 +116,8 @@ impl CachedRoute {
         first
     }
 
-    /// What is put before segments that go now, as they were looked up last: the headers, whether the link header is
-    /// among them, and who computes the transport checksum.
+    /// Returns what is put before segments that go now, as it was looked up last: the headers,
+    /// whether the link header is among them, and who computes the transport checksum.
     #[inline]
     pub fn template(&self) -> Option<(&HeaderTemplate, bool, TransportChecksum)> {
         let known = self.known.as_ref()?;
@@ -170,7 +170,7 @@ impl TcpSocket {
     }
 }
 
-/// What the link of `hop` lets a connection do.
+/// Returns what the link of `hop` lets a connection do.
 fn transmit_limits(ip: &IpLayer, hop: NextHop, is_v4: bool) -> TransmitLimits {
     let capabilities = &ip.links[hop.link.index()].capabilities;
     let sums = match is_v4 {

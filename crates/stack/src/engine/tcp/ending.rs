@@ -1,4 +1,4 @@
-//! How long connections are seen through when nobody will use the engine any more.
+//! The time for which connections are still served when nobody will use the engine any more.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::engine::tcp::TcpLayer;
 use crate::stats::Undelivered;
 use crate::tuning::{LINGER_LOOK, LINGER_STALL};
 
-/// How long it is worth waiting for what was written to be delivered.
+/// Decides how long it is worth waiting for written data to be delivered.
 pub(crate) struct Lingering {
     begun: Instant,
-    /// What is left, as it was when it had last become less, and when that was.
+    /// The least that was left to deliver, and when it became so little.
     least: u64,
     moved: Instant,
 }
@@ -22,8 +22,9 @@ impl Lingering {
         Self { begun: now, least: u64::MAX, moved: now }
     }
 
-    /// Whether to go on waiting while `left` is to be delivered: for `linger` in all; without that for as long as
-    /// something arrives every [`LINGER_STALL`]. How long at most until the next look; `None`: no more.
+    /// Returns the longest time until the next look while `left` is to be delivered; `None` to wait
+    /// no more. It waits for `linger` in all; without that for as long as something arrives every
+    /// [`LINGER_STALL`].
     pub fn wait(
         &mut self,
         now: Instant,
@@ -48,8 +49,8 @@ impl TcpLayer {
         self.table.by_id(id)?.1.conn.undelivered_bytes()
     }
 
-    /// What open connections have still to deliver, and what those had that have ended and are not gone. Looks at each
-    /// of them.
+    /// Returns the data that open connections have still to deliver, and that of ended ones whose
+    /// sockets are still there. Looks at each connection.
     pub(in crate::engine) fn to_deliver(&self) -> (Undelivered, Undelivered) {
         let (mut left, mut cut_off) = <(Undelivered, Undelivered)>::default();
         for (_, socket) in self.table.sockets.iter() {

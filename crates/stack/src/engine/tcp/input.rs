@@ -96,8 +96,8 @@ impl TcpLayer {
         Some((segment, ip_len, header_len))
     }
 
-    /// Hands a segment to its connection or listener, or answers it. How many bytes of what the reader's memory has of it
-    /// are the stream's next.
+    /// Hands a segment to its connection or listener, or answers it. Returns how many bytes in the
+    /// reader's buffer were accepted in order.
     pub(in crate::engine) fn input(
         &mut self,
         cx: &mut Context,

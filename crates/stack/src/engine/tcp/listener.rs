@@ -38,18 +38,19 @@ pub(crate) struct Listener {
     pub local: SocketAddr,
     pub config: millstream_tcp::Config,
     pub backlog: usize,
-    /// Of the backlog, places that are not of this queue.
+    /// Places of the backlog that are not of this queue.
     pub elsewhere: usize,
     /// Handshakes that are not finished.
     pub half_open: usize,
-    /// Until then a cookie that it has sent may come back.
+    /// The time until which a cookie that it has sent may come back.
     pub cookies_until: Option<Instant>,
     pub stats: ListenerStats,
     /// Finished ones, in order of their finishing. Ones that gave way to others may still be named.
     pub ready: VecDeque<SocketId>,
-    /// How many of them are there.
+    /// Number of connections in `ready` that are still there.
     pub waiting: usize,
-    /// Until then segments may come of peers whose handshakes, done by cookie, found the accept queue full.
+    /// The time until which segments may come of peers whose handshakes, done by cookie, found the
+    /// accept queue full.
     pub turned_away_until: Option<Instant>,
     pub pending: Readiness,
     /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
@@ -92,8 +93,9 @@ impl Listener {
         }
     }
 
-    /// Whether the accept queue has no place for one more of a source of which so many wait, here or elsewhere. Some
-    /// places beyond the backlog are for those of whom few wait ([`Tuning::backlog_reserve_percent`](crate::tuning::Tuning)).
+    /// Returns true if the accept queue has no place for one more of a source that has
+    /// `source_waiting` in queues, here or elsewhere. Some places beyond the backlog are for
+    /// sources that have few ([`Tuning::backlog_reserve_percent`](crate::tuning::Tuning)).
     pub fn is_full_for(&self, source_waiting: usize, reserve_percent: usize) -> bool {
         let room = self.backlog.saturating_sub(self.elsewhere).max(1);
         let reserve = (room * reserve_percent).div_ceil(100);
@@ -156,14 +158,14 @@ impl Listeners {
         Self { slots: Slab::new(limit), by_port: BTreeMap::new(), intercepting: Vec::new() }
     }
 
-    /// Whether a listener on `local` would share its address with one that exists.
+    /// Returns true if a listener on `local` would share its address with one that exists.
     pub fn conflicts(&self, local: SocketAddr) -> bool {
         let same =
             |&slot: &u32| self.slots.get(slot).is_some_and(|other| overlaps(other.local, local));
         self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same))
     }
 
-    /// Whether any listener has this port.
+    /// Returns true if any listener has this port.
     pub fn uses_port(&self, port: u16) -> bool {
         self.by_port.contains_key(&port)
     }
@@ -201,7 +203,7 @@ impl Listeners {
         Some(listener)
     }
 
-    /// Whether the listener in `slot` grants timestamps to those who offer them.
+    /// Returns true if the listener in `slot` grants timestamps to peers that offer them.
     pub fn grants_timestamps(&self, slot: u32) -> bool {
         self.slots.get(slot).is_some_and(|listener| listener.config.timestamps)
     }

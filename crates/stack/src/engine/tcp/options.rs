@@ -1,4 +1,4 @@
-//! What can be set on an open connection, and urgent data.
+//! Options of an open connection, and urgent data.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ pub struct TcpSocketOptions {
     pub nodelay: bool,
     /// Probes for an idle connection.
     pub keepalive: Option<Keepalive>,
-    /// How long data may go unacknowledged before the connection ends (RFC 5482); to the millisecond.
+    /// Time for which data may go unacknowledged before the connection ends (RFC 5482); to the
+    /// millisecond.
     pub user_timeout: Option<Duration>,
-    /// How long a closed connection may go on sending what was written before it is reset; whole seconds, up to
-    /// 65,535; zero resets when it is closed.
+    /// Time for which a closed connection may go on sending written data before it is reset; whole
+    /// seconds, up to 65,535; zero resets when it is closed.
     pub linger: Option<Duration>,
     /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every segment is acknowledged.
     pub delayed_ack: Duration,

@@ -58,7 +58,7 @@ pub(in crate::engine) struct TcpSocket {
     pub transmit: TransmitShare,
     /// Its share of what is written between two turns.
     pub write: WriteShare,
-    /// What its queues were last found to hold: so much is in the engine's account.
+    /// Bytes that its queues were last found to hold: so much is in the engine's account.
     charged: u32,
 }
 
@@ -102,7 +102,8 @@ impl TcpSocket {
         self.conn.set_memory_limit(most);
     }
 
-    /// What its queues hold may have changed. True when it is less, and a write waits for that.
+    /// Brings the engine's account up to date with what its queues hold. Returns true when that is
+    /// less, and a write waits for memory.
     #[inline(always)]
     pub fn settle_memory(&mut self, account: &mut Account) -> bool {
         let held = self.conn.held_bytes();
@@ -129,14 +130,14 @@ impl TcpSocket {
         account.share(held, moving.acked).saturating_sub(held)
     }
 
-    /// Whether a write that found too little memory had better be tried again: a quarter of what the send queue may hold
-    /// is free.
+    /// Returns true if a write that found too little memory had better be tried again: a quarter of
+    /// what the send queue may hold is free.
     pub fn has_room_again(&self, account: &mut Account, now: Instant) -> bool {
         let room = self.room_to_write(account, now);
         room != 0 && room >= self.conn.send_held_bytes() / 3
     }
 
-    /// What its queues hold, and what of that was passed on.
+    /// Returns the bytes that its queues hold, and those that they have passed on.
     pub fn passed(&self) -> Passed {
         let (acked, read) = self.conn.memory_passed();
         let (sends, receives) = (self.conn.send_held_bytes(), self.conn.receive_held_bytes());
@@ -145,10 +146,10 @@ impl TcpSocket {
     }
 }
 
-/// What an idle connection takes, all tables included: the socket, its place among the slots, the flows (as many
-/// places as can be for one, the table's size being rounded up), the timers and the lists of slots. Nothing of
-/// it is elsewhere on the heap once it is quiet, but its congestion control (CUBIC: 64 bytes), its share of a
-/// configuration, and counters of trouble.
+/// Memory of an idle connection, all tables included: the socket, its place among the slots, the
+/// flows (as many places as can be for one, the table's size being rounded up), the timers and the
+/// lists of slots. Nothing of it is elsewhere on the heap once it is quiet, but its congestion
+/// control (CUBIC: 64 bytes), its share of a configuration, and counters of trouble.
 pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
     + SLOT_OVERHEAD_BYTES
     + FlowTable::ENTRY_BYTES
@@ -165,7 +166,7 @@ pub(in crate::engine) struct TcpTable {
     pub listeners: Listeners,
     /// Handshakes that are not finished.
     pub half_open: MiniTable<Request>,
-    /// How much of these tables each source has.
+    /// The share of these tables that each source has.
     pub sources: Sources,
     pub orphans: Orphans,
     /// State of [`Self::draw`].
@@ -179,17 +180,17 @@ pub(in crate::engine) struct TcpTable {
     pub dirty: VecDeque<u32>,
     pub wheel: Wheel,
     pub isn: IsnGenerator,
-    /// What is left of connections in TIME-WAIT that the application has let go of.
+    /// The remains of connections in TIME-WAIT that the application has let go of.
     pub time_wait: MiniTable<TimeWait>,
     /// Connections in TIME-WAIT that the application still holds.
     held_in_time_wait: usize,
     pub fast_open: FastOpen,
-    /// What connections that are gone had not delivered.
+    /// The data that ended connections had not delivered.
     cut_off: Undelivered,
-    /// Those that moved of late.
+    /// Connections that moved of late.
     pub busy: Busy,
     pub configs: Configs,
-    /// What sockets that are gone held: it is still in the engine's account.
+    /// Memory of sockets that are gone, in bytes: it is still in the engine's account.
     freed: usize,
     /// The flow found last: segments come in runs.
     last: Option<(FourTuple, u32)>,
@@ -248,7 +249,7 @@ impl TcpTable {
         self.time_wait.len() + self.held_in_time_wait
     }
 
-    /// What connections that are gone had not delivered.
+    /// Returns the data that ended connections had not delivered.
     pub fn cut_off(&self) -> Undelivered {
         self.cut_off
     }
@@ -258,7 +259,7 @@ impl TcpTable {
         self.no_room_until = Some(until);
     }
 
-    /// Whether there is no room for a new connection, and nobody gave way of late.
+    /// Returns true if there is no room for a new connection, and nobody gave way of late.
     pub fn is_known_full(&self, now: Instant) -> bool {
         self.no_room_until.is_some_and(|until| now < until) && self.is_full()
     }
@@ -326,7 +327,7 @@ impl TcpTable {
         Some(slot)
     }
 
-    /// Whether there is no room for a further connection, unless one gives way.
+    /// Returns true if there is no room for a further connection, unless one gives way.
     pub fn is_full(&self) -> bool {
         self.flows.len() >= self.limit || self.sockets.is_full()
     }

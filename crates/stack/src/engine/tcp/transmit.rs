@@ -1,11 +1,13 @@
 //! TCP segments on their way out, from the schedule to the link.
 //!
-//! 1. **Schedule** ([`Engine::transmit`]). Connections that may have something to send stand in a list. One turn serves a
-//!    bounded number of them, each with a budget of bytes; who has more goes to the end of the list. Who was cut short by
-//!    the end of the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar and
-//!    Varghese 1996). A segment that was begun leaves whole, and what it took beyond the budget is missing from the next
-//!    ones (surplus round robin, Adiseshu, Parulkar and Varghese 1996): a super-segment may be as much as several have. A
-//!    write is served at once, out of turn, as far as the turn's bytes go ([`Engine::push_written`]).
+//! 1. **Schedule** ([`Engine::transmit`]). Connections that may have something to send stand in a
+//!    list. One turn serves a bounded number of them, each with a budget of bytes. A connection
+//!    with more to send goes to the end of the list; one cut short by the end of the turn goes
+//!    first in the next, with the rest of its budget (deficit round robin, Shreedhar and Varghese
+//!    1996). A segment that was begun leaves whole, and what it took beyond the budget is missing
+//!    from the next ones (surplus round robin, Adiseshu, Parulkar and Varghese 1996): a
+//!    super-segment may be as much as several have. A write is served at once, out of turn, as far
+//!    as the turn's bytes go ([`Engine::push_written`]).
 //! 2. **Poll** (`serve`). The connection is asked for the segments of one decision at a time; their payload goes to a
 //!    batch: views of the send queue, frames of a segment each, or nothing where it is borrowed from the writer.
 //! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
@@ -32,10 +34,10 @@ use crate::stages::Stage;
 use crate::stats::DropReason;
 use crate::tuning::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 
-/// What counts as a full segment on a link without segmentation offload.
+/// Bytes of a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: u32 = 1460;
 
-/// What a connection's turn is counted in.
+/// The unit in which a connection's turn is counted.
 const DEFICIT_UNIT_BYTES: usize = 16 * 1024;
 
 /// Bytes in units of a turn, rounded up.
@@ -43,8 +45,8 @@ fn units(bytes: usize) -> i16 {
     i16::try_from(bytes.div_ceil(DEFICIT_UNIT_BYTES)).unwrap_or(i16::MAX)
 }
 
-/// What is left of a turn of `deficit` when `sent` bytes of it are used, or how much that was beyond it: to the nearest
-/// unit, so that nobody gains by it from turn to turn.
+/// Returns the rest of a turn of `deficit` when `sent` bytes of it are used, or, below 0, the
+/// excess over it: to the nearest unit, so that nobody gains by it from turn to turn.
 fn left_of(deficit: i16, sent: usize) -> i16 {
     match deficit.saturating_sub(units(sent)) {
         left @ 0.. => left,
@@ -52,14 +54,15 @@ fn left_of(deficit: i16, sent: usize) -> i16 {
     }
 }
 
-/// What a connection has of the turns.
+/// A connection's share of the turns.
 #[repr(Rust, packed(2))]
 pub(in crate::engine) struct TransmitShare {
     /// Written and not yet offered to the link.
     unflushed: u32,
-    /// What of it is worth a segment of its own.
+    /// Bytes that are worth a segment of their own.
     whole: u32,
-    /// What is left of its present turn in the round robin, in units of 16 KiB; below 0 what the last one took too much.
+    /// The rest of its present turn in the round robin, in units of 16 KiB; below 0 the excess of
+    /// the last one.
     deficit: i16,
 }
 
@@ -74,7 +77,7 @@ impl TransmitShare {
         self.whole as usize
     }
 
-    /// What is written next goes at once, as if it filled a segment.
+    /// Has data that is written next go at once, as if it filled a segment.
     pub fn fill_whole(&mut self) {
         self.unflushed = self.unflushed.max(self.whole);
     }
@@ -92,7 +95,7 @@ pub(in crate::engine) enum Served {
     Full(LinkId),
 }
 
-/// What a writer lends for the time of its call, to be sent from where it lies.
+/// Data that a writer lends for the time of its call, to be sent from where it lies.
 pub(in crate::engine) struct Borrowed<'a> {
     /// Not yet sent; the connection has places for all of it.
     pub rest: &'a [u8],
@@ -103,7 +106,8 @@ pub(in crate::engine) struct Borrowed<'a> {
 }
 
 impl Borrowed<'_> {
-    /// Whether more of it may be sent: the connection's segments still go to the link, past which nothing waits.
+    /// Returns true if more of it may be sent: the connection's segments still go to the link,
+    /// whose queue is empty.
     fn may_go(&self, ip: &IpLayer, socket: &TcpSocket) -> bool {
         let ready = socket.route.ready(ip.generations(), &socket.conn);
         !self.rest.is_empty()
@@ -112,7 +116,7 @@ impl Borrowed<'_> {
     }
 }
 
-/// What serving keeps between two connections and between two turns.
+/// State of serving, between two connections and between two turns.
 #[derive(Default)]
 pub(in crate::engine) struct TransmitScheduler {
     /// Payload of the segments of one decision; empty between them.
@@ -137,12 +141,12 @@ impl TransmitScheduler {
         self.paused = false;
     }
 
-    /// Whether a link or the pool keeps connections from being served.
+    /// Returns true if a link or the pool keeps connections from being served.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Whether it was the pool, in this turn.
+    /// Returns true if it was the pool, in this turn.
     pub fn is_starved(&self) -> bool {
         self.starved
     }
@@ -157,7 +161,7 @@ impl TransmitScheduler {
         self.push_left = self.push_left.max(bytes);
     }
 
-    /// Whether a write may send anything before the next turn.
+    /// Returns true if a write may send anything before the next turn.
     pub fn may_push(&self) -> bool {
         self.push_left != 0
     }
@@ -222,8 +226,8 @@ impl TcpLayer {
         count > 0
     }
 
-    /// Serves one with its share of the turn, of which so many bytes are `left`; a `sole` one need not share it.
-    /// Whether anything was sent, and how it ended.
+    /// Serves one with its share of the turn, of which so many bytes are `left`; a `sole` one need
+    /// not share it. Returns whether anything was sent, and how it ended.
     fn serve_turn(
         &mut self,
         cx: &mut Context,
@@ -259,7 +263,7 @@ impl TcpLayer {
         (any, served)
     }
 
-    /// Whether nobody else can be served either.
+    /// Returns true if no other connection can be served either.
     #[inline(always)]
     pub(in crate::engine) fn stops_all(&self, ip: &mut IpLayer, served: &Served) -> bool {
         match served {
@@ -322,13 +326,13 @@ impl TcpLayer {
         ip.flush(cx);
     }
 
-    /// Whether connections are waiting to be served and nothing keeps them from it.
+    /// Returns true if connections are waiting to be served and nothing keeps them from it.
     pub(in crate::engine) fn has_output(&self) -> bool {
         !self.table.dirty.is_empty() && !self.tx.is_paused()
     }
 
-    /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the
-    /// first where it `is_next`.
+    /// Does what follows from having served a connection: its timer, its events, and its place in
+    /// the list, the first where it `is_next`.
     fn finish_service(
         &mut self,
         cx: &mut Context,
@@ -474,7 +478,7 @@ fn serve(
     (sent, any, served)
 }
 
-/// Of `most` segments of `size` bytes those that a budget of `bytes` is worth, one at least.
+/// Returns how many of `most` segments of `size` bytes a budget of `bytes` is worth, one at least.
 fn within(most: usize, bytes: usize, size: usize) -> usize {
     // Mostly it is worth more than all; a division takes longer than the rest.
     if most * size <= bytes { most } else { bytes.div_ceil(size).clamp(1, most) }

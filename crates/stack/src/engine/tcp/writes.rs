@@ -1,16 +1,17 @@
-//! How much the applications may write between two turns, and who comes next.
+//! Bounds on what applications write between two turns, and the order of those that wait.
 //!
-//! What is written is sent at once as far as the peer and the path take it, while it is still in the
-//! processor's cache. What cannot be sent only grows cold in a queue. So writes are bounded twice: a
-//! connection holds at most [`Tuning::unsent_bytes`](crate::tuning::Tuning) that it has not sent yet, and all of
-//! them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning), or one share, between two turns, however
-//! many there are.
+//! Data is sent as it is written, as far as the peer and the path take it, while it is still in the
+//! processor's cache. The rest only grows cold in a queue. So writes are bounded twice: a
+//! connection holds at most [`Tuning::unsent_bytes`](crate::tuning::Tuning) that it has not sent
+//! yet, and all of them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning),
+//! or one share, between two turns, however many there are.
 //!
-//! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
-//! robin with shares of equal size, the larger the fewer stand there ([`Tuning::write_share_bytes`](crate::tuning::Tuning)). As
-//! long as nobody stands in line, the first to write may have all of the turn. A grant that is not used stays good, and
-//! gives way to that once nobody stands in line. A small write on a connection that has nothing unsent is refused only
-//! while it stands in line itself.
+//! A writer that is refused stands in line and is granted a share in one of the next turns, told by
+//! a writable event: a round robin with shares of equal size, the larger the fewer stand there
+//! ([`Tuning::write_share_bytes`](crate::tuning::Tuning)). As long as nobody stands in line, the
+//! first to write may have all of the turn. A grant that is not used stays good, and is replaced by
+//! that once nobody stands in line. A small write on a connection that has nothing unsent is
+//! refused only while it stands in line itself.
 
 use std::collections::VecDeque;
 
@@ -25,7 +26,7 @@ use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
 use crate::tuning::{SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
 
-/// What a connection may write, and whether it waits for more.
+/// A connection's grant of bytes to write, and its wait for more.
 #[derive(Default)]
 #[repr(Rust, packed(2))]
 pub(in crate::engine) struct WriteShare {
@@ -40,7 +41,7 @@ pub(in crate::engine) struct WriteShare {
 /// In place of a grant: the connection stands in line for one.
 const IN_LINE: u32 = u32::MAX;
 
-/// Whether a connection's write was refused for want of a frame, or of memory that it may have.
+/// Tells if a connection's write was refused for want of a frame, or of memory that it may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Starved {
     #[default]
@@ -52,25 +53,25 @@ enum Starved {
 }
 
 impl WriteShare {
-    /// Whether it has a grant, or stands in line for one.
+    /// Returns true if it has a grant, or stands in line for one.
     pub fn has_grant(&self) -> bool {
         self.grant != 0
     }
 
-    /// Whether a write was refused for too much unsent.
+    /// Returns true if a write was refused for too much unsent data.
     #[inline]
     pub fn wants_room(&self) -> bool {
         self.wants_room
     }
 
-    /// Whether a write waits for a frame, or for memory.
+    /// Returns true if a write waits for a frame, or for memory.
     #[inline]
     pub fn waits_for_memory(&self) -> bool {
         self.starved == Starved::Waits
     }
 }
 
-/// What says how much memory a write may take, and where it is counted that it waits.
+/// The account that says how much memory a write may take, and the counters of writes that wait.
 pub(in crate::engine) struct Room<'a> {
     pub account: &'a mut Account,
     pub stats: &'a mut EngineStats,
@@ -81,13 +82,13 @@ pub(in crate::engine) struct Room<'a> {
 pub(in crate::engine) struct WriteScheduler {
     /// Bytes that whoever comes first may still write before the next turn.
     left: usize,
-    /// What is granted at least.
+    /// The least grant, in bytes.
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
-    /// Who was granted a share last.
+    /// The connection that was granted a share last.
     last: Option<SocketId>,
-    /// How fast what is granted is written.
+    /// The speed at which grants are written.
     pace: Pace,
     /// Refused for want of a frame, or of memory that they may have, likewise; they are told when there is some.
     starved: VecDeque<SocketId>,
@@ -131,7 +132,8 @@ fn grant_of(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(IN_LINE).min(IN_LINE - 1)
 }
 
-/// What one connection that stands in line by itself is granted: what it holds unsent would be used again too late.
+/// Returns the grant of a connection that stands in line alone: as much as it may hold unsent. With
+/// more, its memory would be used again too late.
 fn lone_share(limits: &Limits) -> usize {
     limits.tuning.unsent_bytes.clamp(1, limits.tuning.write_turn_bytes.max(1))
 }
@@ -145,24 +147,25 @@ impl WriteScheduler {
         Self { left, least_share, line, last: None, pace: Pace::default(), starved, unseen: 0 }
     }
 
-    /// Whether nobody stands in line.
+    /// Returns true if nobody stands in line.
     pub fn is_idle(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// Whether somebody was refused for want of a frame, and has not been told since.
+    /// Returns true if a writer was refused for want of a frame, and has not been told since.
     #[inline]
     pub fn has_starved(&self) -> bool {
         !self.starved.is_empty()
     }
 
-    /// What each of those in line is granted. Who stands there by itself, but behind somebody else, is one of two.
+    /// Returns the grant of each writer in line. One that stands alone, but behind another that was
+    /// served, is one of two.
     fn next_share(&self, limits: &Limits) -> usize {
         let is_lone = self.line.len() == 1 && self.last.is_none_or(|last| self.line[0] == last);
         if is_lone { lone_share(limits) } else { self.share(limits, self.line.len().max(2)) }
     }
 
-    /// What each of so many is granted.
+    /// Returns the grant of each of `waiting` writers.
     fn share(&self, limits: &Limits, waiting: usize) -> usize {
         let most = limits.tuning.write_share_bytes.max(self.least_share);
         (self.pace.round() / waiting).clamp(self.least_share, most)
@@ -223,8 +226,8 @@ impl WriteScheduler {
         taken
     }
 
-    /// Of the last bytes of a share those that end a super-segment; all where the link takes none, and where no share
-    /// holds one.
+    /// Returns how many of the last `bytes` of a share end with a whole super-segment; all where
+    /// the link takes none, and where no share holds one.
     fn ending_whole(&self, socket: &TcpSocket, unsent: usize, bytes: usize) -> usize {
         let piece = socket.conn.bulk_bytes();
         let sizes = [(socket.transmit.whole_bytes()).max(piece), piece];
@@ -342,7 +345,8 @@ impl TcpLayer {
         true
     }
 
-    /// Whether somebody was refused for want of a frame, or of memory, and there may be some for him.
+    /// Returns true if a writer was refused for want of a frame, or of memory, and there may be
+    /// some for it.
     #[inline]
     pub(in crate::engine) fn may_tell_starved(&mut self, cx: &mut Context) -> bool {
         self.writes.has_starved() && self.may_have_room(cx)
@@ -394,8 +398,8 @@ impl TcpLayer {
         }
     }
 
-    /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
-    /// granted, when others stand in line.
+    /// Grants as much as between two turns, after arrived data was taken without a turn. Returns
+    /// false, and grants nothing, when others stand in line.
     pub(in crate::engine) fn renew_writes(&mut self, cx: &mut Context) -> bool {
         let alone = self.writes.is_idle();
         if alone {
@@ -427,7 +431,8 @@ mod tests {
     use super::*;
     use crate::socket::SocketKind;
 
-    /// What each of so many in line is granted in the end where a byte takes so long.
+    /// Returns the grant that each of `waiting` writers settles at, where a byte takes `byte_ps`
+    /// picoseconds.
     fn settled(limits: &Limits, waiting: usize, byte_ps: u64) -> usize {
         let mut writes = WriteScheduler::new(limits);
         let mut now = Instant::ZERO;

@@ -59,7 +59,7 @@ impl Terms {
         })
     }
 
-    /// Of `bytes` those that end a whole segment.
+    /// Returns how many of `bytes` are whole segments.
     fn whole(&self, bytes: usize) -> usize {
         bytes / self.whole * self.whole
     }
@@ -179,7 +179,7 @@ impl<'a> BorrowedWrite<'a> {
         cx.sink.written(socket.observed(), given);
     }
 
-    /// Whether what is not acknowledged had better be copied.
+    /// Returns true if so little is unacknowledged that it had better be copied.
     fn is_nearly_acknowledged(&self, tcp: &mut TcpLayer) -> bool {
         let socket = tcp.table.by_id(self.id);
         socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= ZERO_COPY_COPY_BYTES)

@@ -242,7 +242,8 @@ fn transport_len(packet: &Packet, ip: &IpHeader, kind: SegmentationKind) -> usiz
     }
 }
 
-/// What the link said of the packet counts from its own header on: now it begins with IP's.
+/// Adapts the link's notes on a packet, which count from the link header: the packet now begins
+/// with the IP header.
 #[inline]
 fn carry_meta(packet: &mut Packet, ip: &IpHeader) {
     let segmentation = packet.meta().segmentation.map(|parts| parts.kind);

@@ -1,8 +1,8 @@
-//! What the control socket answers, a page at a time.
+//! Answers of the control socket, a page at a time.
 //!
-//! A page is bounded in work, not only in length ([`Page`]): it looks at so many slots of tables and pieces of queues, it has
-//! so many bytes, and it goes on there when it is asked for the next one. What changes between two pages is shown as it is
-//! when its turn comes.
+//! A page is bounded in work, not only in length ([`Page`]): it looks at so many slots of tables
+//! and pieces of queues, and has so many bytes. The next page goes on where it ended. What changes
+//! between two pages is shown as it is when its turn comes.
 
 mod backlog;
 mod network;
@@ -32,7 +32,7 @@ const SLOT_STEPS: usize = 4;
 /// Bytes of a page, beyond which it gets no other line.
 pub(super) const PAGE_BYTES: usize = 8 << 10;
 
-/// What is told who asks for something else.
+/// The answer to an unknown question.
 const QUESTIONS: &str = "ask ss [-a], queue ID [-v], census, links, neigh, route [PREFIX | get ADDRESS], \
                          groups, timers [-v], stages ID [N], traces FROM [N], events ID FROM or pool";
 
@@ -54,7 +54,7 @@ trait Pages: Send {
 
 type Written = Result<Done, &'static str>;
 
-/// Whether a page was the last one.
+/// Tells if a page was the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     Last,
@@ -74,7 +74,7 @@ struct Work {
 }
 
 impl Work {
-    /// How many it may still take.
+    /// Returns how many steps it may still take.
     fn left(&self) -> usize {
         STEPS.saturating_sub(self.spent)
     }
@@ -85,7 +85,7 @@ impl Work {
 }
 
 impl Page {
-    /// Whether it may get another line, and something may be looked at for it.
+    /// Returns true if it may get another line, and something may be looked at for it.
     fn is_left(&self) -> bool {
         self.work.left() != 0 && self.text.len() < PAGE_BYTES
     }
@@ -110,7 +110,7 @@ impl Pages for Refused {
 }
 
 impl Answer {
-    /// That to a line.
+    /// Returns the answer to a line.
     pub fn to(question: &str) -> Self {
         let words: Vec<&str> = question.split_ascii_whitespace().take(4).collect();
         let pages: Option<Box<dyn Pages>> = match words[..] {
@@ -144,12 +144,12 @@ impl Answer {
         }
     }
 
-    /// Whether its last page is made.
+    /// Returns true once its last page is made.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether it said why there is none.
+    /// Returns true if it said why there is no answer.
     pub fn is_refused(&self) -> bool {
         self.is_refused
     }
@@ -221,7 +221,7 @@ impl Pages for Traces {
 
 const NO_SUCH_SOCKET: &str = "no such socket";
 
-/// What a socket is called here: its kind, its slot, and how often that was used before.
+/// The name of a socket here: its kind, its slot, and how often that slot was used before.
 pub(super) struct Id(pub SocketId);
 
 impl Display for Id {

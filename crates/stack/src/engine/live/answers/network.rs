@@ -119,7 +119,7 @@ fn neighbor(engine: &Engine, slot: usize, page: &mut Page) -> Option<()> {
 pub(super) struct Routes {
     /// The route that comes next: its prefix, and its place among those of the prefix.
     next: (Prefix, usize),
-    /// Those inside are shown.
+    /// Only routes inside it are shown.
     within: Option<Prefix>,
 }
 

@@ -131,7 +131,7 @@ pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<(
     Some(())
 }
 
-/// What is known of a connection.
+/// Writes the fields of a connection.
 fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
     let (ends, info) = (socket.conn.ends(), socket.conn.info());
     line.put("state", info.state.name()).put("local", ends.local).put("remote", ends.remote);

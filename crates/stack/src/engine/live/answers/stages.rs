@@ -79,7 +79,8 @@ impl Pages for FlowStages {
     }
 }
 
-/// How many packets were so long in each stage, by powers of two: the point that the stage ends at, the power, and how many.
+/// Returns how many packets spent so long in each stage, by powers of two: the point that the stage
+/// ends at, the power of two, and the number.
 fn buckets(flow: &Flow) -> impl Iterator<Item = (TracePoint, usize, u64)> {
     flow.residence.stages().flat_map(|(point, times)| {
         let counts = times.buckets().iter().enumerate();
@@ -87,7 +88,7 @@ fn buckets(flow: &Flow) -> impl Iterator<Item = (TracePoint, usize, u64)> {
     })
 }
 
-/// Whether packets of it can be followed now.
+/// Returns true if packets of the socket can be followed now.
 fn is_open(engine: &Engine, id: SocketId) -> bool {
     match id.kind() {
         SocketKind::Tcp => engine.tcp.table.sockets.get(id.slot()).is_some_and(|one| one.id == id),

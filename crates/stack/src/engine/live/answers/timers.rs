@@ -23,7 +23,7 @@ fn name(kind: usize) -> &'static str {
     }
 }
 
-/// What the timer of an unfinished handshake is called.
+/// The name of an unfinished handshake's timer.
 pub(in crate::engine::live) const SYN_ACK_TIMER: &str = "syn_ack";
 
 /// Timers of one kind.
@@ -129,7 +129,7 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
     }
 }
 
-/// What the engine itself waits for, of which only the first of each kind is known.
+/// Writes the timers of the engine itself; only the first of each kind is known.
 fn of_the_engine(engine: &Engine, page: &mut Page) {
     let addresses = &engine.ip.addresses;
     let of_links = engine.ip.links.used_slots().filter_map(|slot| slot.link.next_deadline());

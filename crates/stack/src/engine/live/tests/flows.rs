@@ -1,4 +1,4 @@
-//! What is told of the sampled packets of single flows.
+//! Tests of the answers about sampled packets of single flows.
 
 use millstream_live::Record;
 
@@ -15,7 +15,7 @@ struct Told {
 }
 
 impl Told {
-    /// How many packets were counted in a stage of the way in.
+    /// Returns how many packets were counted in a stage of the way in.
     fn counted(&self, stage: &str) -> u64 {
         let is_of =
             |line: &&Record| line.get("way") == Some("in") && line.get("stage") == Some(stage);
@@ -23,7 +23,7 @@ impl Told {
     }
 }
 
-/// What is told of a flow; `None` where the question is refused.
+/// Returns the answer about a flow; `None` where the question is refused.
 fn ask(talking: &mut Talking, id: SocketId, sample: &str) -> Option<Told> {
     let all = pages(&mut talking.engine, &format!("stages {} {sample}", Id(id)));
     let flow = lines(&all, "flow").next()?;

@@ -14,7 +14,7 @@ use crate::headers::{
 /// Headers that are remembered: Ethernet with a tag, IPv6 and TCP with timestamps are 90 bytes.
 pub(super) const HEADERS_BYTES: usize = 96;
 
-/// What is compared of most.
+/// Bytes that are compared of most packets.
 const SHORT_BYTES: usize = 64;
 
 /// The options of nearly every segment: NOP, NOP, timestamps (RFC 7323 appendix A).
@@ -75,7 +75,8 @@ impl Layout {
         Self { l3, l4, len, is_v6, has_timestamps, mask, compared: values_at }
     }
 
-    /// Whether a packet that begins with `head` has the headers `known`, but for what may differ.
+    /// Returns true if a packet that begins with `head` has the headers `known`, but for fields
+    /// that may differ.
     #[inline(always)]
     pub fn is_same(&self, known: &[u8; HEADERS_BYTES], head: &[u8]) -> bool {
         // Mostly so: Ethernet, IPv4, TCP with timestamps, whose values are left out.
@@ -87,7 +88,7 @@ impl Layout {
         }
     }
 
-    /// That of headers that begin with `bytes`, if it is one of these.
+    /// Returns the layout of headers that begin with `bytes`, if it is one of these.
     pub fn of(
         bytes: &[u8; HEADERS_BYTES],
         l3: usize,
