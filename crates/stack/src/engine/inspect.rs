@@ -229,7 +229,9 @@ impl<'a> Inspect<'a> {
     /// sent in the seconds before. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP
     /// connections know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(self, destination: IpAddr) -> Result<usize, Error> {
-        self.engine.ip.path_mtu(&self.engine.cx, destination)
+        let (ip, to) = (&self.engine.ip, destination.to_canonical());
+        let hop = ip.datagram_next_hop(self.engine.cx.now, to, None);
+        Ok(hop.ok_or_else(|| ip.why_no_hop(to))?.mtu)
     }
 
     /// Memory that fragments of datagrams that are not whole hold, in bytes
@@ -292,7 +294,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns true if packets wait in a link's queue, or for a neighbour.
     pub(crate) fn has_waiting(self) -> bool {
-        self.engine.ip.has_waiting() || self.engine.ip.neighbors.stats().pending_packets != 0
+        self.engine.ip.waiting || self.engine.ip.neighbors.stats().pending_packets != 0
     }
 
     /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.

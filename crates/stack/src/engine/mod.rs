@@ -491,7 +491,7 @@ impl Engine {
     pub fn close(&mut self, id: SocketId) {
         match id.kind() {
             SocketKind::Tcp => self.tcp.close(&mut self.cx, &mut self.ip, id),
-            SocketKind::Listener => self.tcp.close_listener(&mut self.cx, id),
+            SocketKind::Listener => self.tcp.table.close_listener(&mut self.cx.account, id),
             SocketKind::Udp => {
                 self.udp.remove(id, &mut self.cx.account);
                 self.ip.addresses.groups.forget(self.cx.now, id);

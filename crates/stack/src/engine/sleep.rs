@@ -229,10 +229,10 @@ impl Engine {
         let due = self.cx.events.told() != told
             || !self.tcp.table.dirty.is_empty()
             || !self.tcp.writes.is_idle()
-            || self.tcp.may_tell_starved(&mut self.cx)
+            || self.tcp.writes.may_tell_starved(&mut self.cx)
             || self.udp.refused.links != 0
             || self.tcp.parked_have_room(&mut self.cx, &mut self.ip)
-            || self.ip.has_waiting();
+            || self.ip.waiting;
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.cx.now) {
             return None;
@@ -273,7 +273,7 @@ impl Engine {
         let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
         let is_dry = self.cx.pool.is_dry();
-        if self.tcp.may_tell_starved(&mut self.cx) {
+        if self.tcp.writes.may_tell_starved(&mut self.cx) {
             return Ok(());
         }
         let dry = self.tcp.tx.is_starved() || is_dry;
@@ -373,7 +373,7 @@ mod tests {
         // As while a large write waits for ACKs.
 
         near.ip.flush(&mut near.cx);
-        assert!(!near.ip.has_waiting() && !near.tcp.parked.is_empty());
+        assert!(!near.ip.waiting && !near.tcp.parked.is_empty());
         (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
         while near.next_event().is_some() {}
         assert_eq!(near.sleeps_before_turn(), None);

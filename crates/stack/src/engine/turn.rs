@@ -77,7 +77,7 @@ impl Engine {
         self.ip.routing.refresh();
         self.tcp.tx.begin_turn(&self.cx.limits);
         self.memory.lend_reserve(&self.cx.pool);
-        self.tcp.look_at_memory(&mut self.cx);
+        self.tcp.reclaim.look_in_turn(&mut self.cx, &mut self.tcp.table);
         let mut progress = self.ip.flush(&mut self.cx);
         let received = self.receive(now, read);
         if received != 0 {
@@ -91,7 +91,8 @@ impl Engine {
         self.follow_addresses();
         progress |= self.tcp.transmit(&mut self.cx, &mut self.ip);
         self.memory.fill_reserve(&self.cx.pool);
-        progress |= self.tcp.grant_writes(&mut self.cx);
+        let tcp = &mut self.tcp;
+        progress |= tcp.writes.grant(&mut self.cx, &mut tcp.table, &mut tcp.tx);
         progress |= self.ip.flush(&mut self.cx);
         progress |= self.udp.tell_of_room(&mut self.cx, &mut self.ip);
         self.cx.stats.stages.mark(Stage::Egress, 0);

@@ -90,7 +90,7 @@ impl<'a> Intercept<'a> {
     /// # Errors
     /// [`Error::Limit`] for more than 64; [`Error::Invalid`] for what is no prefix, and for a link that is not in use.
     pub fn add_prefix(&mut self, link: LinkId, prefix: LocalPrefix) -> Result<(), Error> {
-        self.engine.ip.check_link(link)?;
+        self.engine.ip.links.check(link)?;
         self.engine.ip.addresses.prefixes.add(link, prefix)?;
         self.follow();
         Ok(())

@@ -6,7 +6,7 @@ use millstream_link::Loopback;
 use millstream_route::LinkId;
 use millstream_wire::ethernet::MacAddr;
 
-use crate::engine::ip::NO_SUCH_LINK;
+use crate::engine::links::NO_SUCH_LINK;
 use crate::engine::{AddressUse, Engine, RemovedLink, ReversePath};
 use crate::error::Error;
 
@@ -68,7 +68,9 @@ impl LinksHandle<'_> {
     /// # Errors
     /// [`Error::Invalid`] for a link that is not in use.
     pub fn set_reverse_path(&mut self, link: LinkId, filter: ReversePath) -> Result<(), Error> {
-        self.engine.ip.set_reverse_path(link, filter)
+        self.engine.ip.links.check(link)?;
+        self.engine.ip.links[link.index()].reverse_path = Some(filter);
+        Ok(())
     }
 
     /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is

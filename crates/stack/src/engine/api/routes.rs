@@ -30,7 +30,8 @@ impl<'a> RoutesHandle<'a> {
     /// # Errors
     /// As [`RoutesHandle::add`](crate::RoutesHandle::add).
     pub fn add_gateway(&mut self, link: LinkId, gateway: IpAddr) -> Result<(), Error> {
-        self.engine.ip.add_gateway(link, gateway)
+        let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
+        self.add(all, Route::via(link, gateway))
     }
 
     /// The engine's route table, for changes beyond [`RoutesHandle::add`](crate::RoutesHandle::add). They hold from the next turn on.
@@ -38,7 +39,7 @@ impl<'a> RoutesHandle<'a> {
     /// # Errors
     /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
     pub fn table(self) -> Result<&'a mut RouteTable, Error> {
-        self.engine.ip.routes()
+        self.engine.ip.routing.table()
     }
 
     /// Turns forwarding of packets for others between the engine's links, by its routes, on or off;

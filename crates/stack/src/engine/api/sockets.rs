@@ -17,7 +17,8 @@ pub struct SocketsHandle<'a> {
 impl SocketsHandle<'_> {
     /// Listens on `addr` with the engine's TCP configuration. See [`SocketsHandle::tcp_listen_with`](crate::SocketsHandle::tcp_listen_with).
     pub fn tcp_listen(&mut self, addr: SocketAddr, backlog: usize) -> Result<SocketId, Error> {
-        self.engine.tcp.listen(&mut self.engine.cx, &mut self.engine.ip, addr, backlog)
+        let config = self.engine.tcp.config.clone();
+        self.tcp_listen_with(addr, backlog, &config)
     }
 
     /// Listens on `addr` with `config` for its connections: an own address, or an unspecified one for all (the IPv6 one
@@ -36,7 +37,8 @@ impl SocketsHandle<'_> {
     /// begins in the next turn. `remote` is another host, unless the engine has a loopback link
     /// ([`LinksHandle::add_loopback`](crate::LinksHandle::add_loopback)): without one 127.0.0.1 and ::1 are [`Error::NetworkUnreachable`].
     pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
-        self.engine.tcp.connect(&mut self.engine.cx, &mut self.engine.ip, remote)
+        let config = self.engine.tcp.config.clone();
+        self.tcp_connect_with(remote, None, &config)
     }
 
     /// Opens a connection to `remote`, from `local` when given (its port may be 0). With `Config::fast_open`, where

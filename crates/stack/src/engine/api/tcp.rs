@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 
 use millstream_packet::Packet;
-use millstream_tcp::{FourTuple, State, TcpInfo};
+use millstream_tcp::{Connection, FourTuple, State, TcpInfo};
 
+use crate::engine::tcp::api::{conn_error, read_error, write_error};
+use crate::engine::tcp::listener::Listener;
+use crate::engine::tcp::table::TcpSocket;
 use crate::engine::tcp::zero_copy::BorrowedWrite;
 use crate::engine::{Engine, TcpSocketOptions};
 use crate::error::Error;
@@ -27,6 +30,17 @@ pub struct ListenerHandle<'a> {
 }
 
 impl TcpHandle<'_> {
+    /// Returns the connection, for a look at it.
+    fn socket(&mut self) -> Result<&mut TcpSocket, Error> {
+        let found = self.engine.tcp.table.by_id(self.id);
+        found.map(|(_, socket)| socket).ok_or(Error::NoSuchSocket)
+    }
+
+    /// Makes a call that may change what the connection holds, or has to send.
+    fn call<T>(&mut self, call: impl FnOnce(&mut TcpSocket) -> T) -> Result<T, Error> {
+        self.engine.tcp.with_conn(&mut self.engine.cx, self.id, |socket, _| call(socket))
+    }
+
     /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it otherwise is told once,
     /// by the first call that meets it, as the kernel does: after that reads come to the end, and writes fail with
     /// [`Error::BrokenPipe`].
@@ -37,7 +51,7 @@ impl TcpHandle<'_> {
 
     /// As [`TcpHandle::read`](crate::TcpHandle::read), and the bytes stay to be read.
     pub fn peek(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.engine.tcp.peek(self.id, buffer)
+        self.socket()?.conn.peek(buffer).map_err(read_error)
     }
 
     /// Takes up to `max` received bytes as they lie in their frames; `None` is the orderly end.
@@ -64,12 +78,12 @@ impl TcpHandle<'_> {
     /// Bytes that a block of a packet for [`TcpHandle::write_packet`](crate::TcpHandle::write_packet) holds best, as the link takes
     /// that many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the connection has sent.
     pub fn bulk_bytes(&mut self) -> Result<usize, Error> {
-        self.engine.tcp.bulk_bytes(self.id)
+        Ok(self.socket()?.conn.bulk_bytes())
     }
 
     /// Ends the writing side: a FIN follows what was written.
     pub fn shutdown_write(&mut self) -> Result<(), Error> {
-        self.engine.tcp.shutdown_write(&mut self.engine.cx, self.id)
+        self.call(|socket| socket.conn.shutdown_write())
     }
 
     /// Lets go of the connection: it ends in order by itself, or with a reset when there is unread data.
@@ -79,7 +93,7 @@ impl TcpHandle<'_> {
 
     /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).
     pub(crate) fn orphan(&mut self) {
-        self.engine.tcp.orphan(&mut self.engine.cx, self.id)
+        let _ = self.call(|socket| socket.conn.orphan());
     }
 
     /// Lets go of the connection with a reset.
@@ -89,79 +103,91 @@ impl TcpHandle<'_> {
 
     /// Turns Nagle's rule off, so that small segments are sent at once, or on again.
     pub fn set_nodelay(&mut self, nodelay: bool) -> Result<(), Error> {
-        self.engine.tcp.set_nodelay(&mut self.engine.cx, self.id, nodelay)
+        self.call(|socket| socket.conn.set_nodelay(nodelay))
     }
 
     /// Says whether its data may go into the buffer of who waits for many ([`crate::local::Stack::wait_read`]).
     pub(crate) fn set_wait_read(&mut self, on: bool) -> Result<(), Error> {
-        self.engine.tcp.set_wait_read(self.id, on)
+        self.socket()?.wait_read = on;
+        Ok(())
     }
 
     /// The state of a connection.
     pub fn state(&mut self) -> Result<State, Error> {
-        self.engine.tcp.state(self.id)
+        Ok(self.socket()?.conn.state())
     }
 
     /// Returns true if a connect is done; a failed one is an error. One that waits for data to go
     /// with its SYN counts as done.
     pub fn connected(&mut self) -> Result<bool, Error> {
-        self.engine.tcp.connected(self.id)
+        let conn = &self.socket()?.conn;
+        match (conn.error(), conn.state()) {
+            (Some(error), _) => Err(conn_error(error)),
+            (None, State::SynSent) => Ok(conn.is_deferred()),
+            (None, State::SynReceived) => Ok(conn.is_early()),
+            (None, _) => Ok(true),
+        }
     }
 
     /// Why the connection ended, if not in order and no call has told yet ([`millstream_tcp::Connection::take_error`]).
     pub fn take_error(&mut self) -> Result<Option<Error>, Error> {
-        self.engine.tcp.take_error(self.id)
+        Ok(self.socket()?.conn.take_error().map(write_error))
     }
 
     /// Returns whether the peer has ended its side in order, and all that it sent has come.
     pub(crate) fn has_peer_ended(&mut self) -> bool {
-        self.engine.tcp.has_peer_ended(self.id)
+        self.socket().is_ok_and(|socket| socket.conn.has_peer_ended())
     }
 
     /// Both ends of a connection.
     pub fn addresses(&mut self) -> Result<FourTuple, Error> {
-        self.engine.tcp.addresses(self.id)
+        Ok(self.socket()?.conn.tuple())
     }
 
     /// The connection's counters and estimates.
     pub fn info(&mut self) -> Result<TcpInfo, Error> {
-        self.engine.tcp.info(self.id)
+        Ok(self.socket()?.conn.info())
     }
 
     /// Returns the bytes that a connection has still to deliver, or had when it ended.
     pub(crate) fn undelivered(&mut self) -> Option<u64> {
-        self.engine.tcp.undelivered(self.id)
+        self.socket().ok()?.conn.undelivered_bytes()
     }
 
     /// A connection's options as they are.
     pub fn options(&mut self) -> Result<TcpSocketOptions, Error> {
-        self.engine.tcp.options(self.id)
+        Ok(TcpSocketOptions::of(&self.socket()?.conn))
     }
 
     /// Sets a connection's options, as far as they differ from what they are; all or, with an error, none.
     pub fn set_options(&mut self, options: &TcpSocketOptions) -> Result<(), Error> {
-        self.engine.tcp.set_options(&mut self.engine.cx, self.id, options)
+        options.check()?;
+        self.call(|socket| options.apply(socket))?;
+        // An idle connection has nothing to send, and from now on may have something to wait for.
+        self.engine.tcp.table.arm(self.id.slot());
+        Ok(())
     }
 
     /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.
     pub fn quick_ack(&mut self) -> Result<(), Error> {
-        self.engine.tcp.quick_ack(&mut self.engine.cx, self.id)
+        self.call(|socket| socket.conn.quick_ack())
     }
 
     /// As [`TcpHandle::write`](crate::TcpHandle::write); what was taken is announced as urgent (RFC 6093). Not for new applications.
     pub fn write_urgent(&mut self, data: &[u8]) -> Result<usize, Error> {
-        self.engine.tcp.write_urgent(&mut self.engine.cx, self.id, data)
+        self.engine.tcp.write_by(&mut self.engine.cx, self.id, data, Connection::write_urgent)
     }
 
     /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it was read.
     pub(crate) fn urgent_end(&mut self) -> Result<Option<u64>, Error> {
-        self.engine.tcp.urgent_end(self.id)
+        Ok(self.socket()?.conn.urgent_end())
     }
 
     /// Bytes to read up to the end of the peer's urgent data; none where none was announced or it was read. A new
     /// mark makes the socket readable.
     pub fn urgent(&mut self) -> Result<Option<u64>, Error> {
-        self.engine.tcp.urgent(self.id)
+        let conn = &self.socket()?.conn;
+        Ok(conn.urgent_mark().map(|mark| mark - conn.read_offset()))
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
@@ -238,28 +264,39 @@ impl Drop for Sending<'_, '_> {
 }
 
 impl ListenerHandle<'_> {
+    fn listener(&mut self) -> Result<&mut Listener, Error> {
+        self.engine.tcp.table.listeners.by_id(self.id)
+    }
+
     /// The address of a listener.
     pub fn addr(&mut self) -> Result<SocketAddr, Error> {
-        self.engine.tcp.listener_addr(self.id)
+        Ok(self.listener()?.local)
     }
 
     /// The state of a listener's queues, and what it counted.
     pub fn stats(&mut self) -> Result<ListenerStats, Error> {
-        self.engine.tcp.listener_stats(self.id)
+        let listener = self.listener()?;
+        Ok(ListenerStats {
+            half_open: listener.half_open,
+            ready: listener.waiting,
+            backlog: listener.backlog,
+            ..listener.stats
+        })
     }
 
     /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked for.
     pub(crate) fn shares(&mut self, elsewhere: usize) -> Result<(), Error> {
-        self.engine.tcp.listener_shares(self.id, elsewhere)
+        self.listener()?.elsewhere = elsewhere;
+        Ok(())
     }
 
     /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.
     pub fn accept(&mut self) -> Result<(SocketId, SocketAddr), Error> {
-        self.engine.tcp.accept(&mut self.engine.cx, self.id)
+        self.engine.tcp.table.accept(&mut self.engine.cx.events, self.id)
     }
 
     /// Stops listening. Connections that nobody accepted are reset.
     pub fn close(&mut self) {
-        self.engine.tcp.close_listener(&mut self.engine.cx, self.id)
+        self.engine.tcp.table.close_listener(&mut self.engine.cx.account, self.id)
     }
 }

@@ -95,7 +95,7 @@ impl UdpLayer {
         link: Option<LinkId>,
     ) -> Result<(), Error> {
         if let Some(link) = link {
-            ip.check_link(link)?;
+            ip.links.check(link)?;
         }
         let serial = link.map(|link| ip.links[link.index()].serial);
         self.by_id(id)?.group_link = serial;

@@ -1,18 +1,11 @@
 //! Information about a received datagram beside its data, and options of a sent one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use millstream_packet::Packet;
 use millstream_route::LinkId;
 use millstream_wire::ip::IpHeader;
 
-use super::udp_table::{Datagram, Marks};
-use crate::engine::Serial;
-use crate::engine::context::Context;
-use crate::engine::datagram::udp_table::UdpLayer;
-use crate::engine::ip::IpLayer;
-use crate::error::Error;
-use crate::socket::SocketId;
+use crate::engine::ip::addresses::is_link_local;
 
 /// Information about a received datagram, from its IP header and its link (`IP_PKTINFO`,
 /// `IP_RECVTTL` and `IP_RECVTOS` of Linux; RFC 1122, 4.1.3.5 and 4.1.4; RFC 3542, 6).
@@ -61,91 +54,30 @@ impl SendOptions {
     }
 }
 
-impl IpLayer {
-    /// The link that options name.
-    pub(in crate::engine) fn serial_of(&self, options: &SendOptions) -> Option<Serial> {
-        let slot = options.link.and_then(|link| self.links.used_slot(link));
-        slot.map(|slot| slot.serial)
+/// The fields that the application chose for the IP header of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks {
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+}
+
+impl Marks {
+    /// Returns true if the ECN field is 0.
+    pub fn is_plain(self) -> bool {
+        self.traffic_class & 3 == 0
+    }
+
+    pub fn write(self, ip: &mut IpHeader) {
+        (ip.hop_limit, ip.traffic_class) = (self.hop_limit, self.traffic_class);
     }
 }
 
-impl UdpLayer {
-    /// See [`UdpHandle::send_with`](crate::UdpHandle::send_with).
-    pub(in crate::engine) fn send_with(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
-        id: SocketId,
-        data: &[u8],
-        to: Option<SocketAddr>,
-        options: &SendOptions,
-    ) -> Result<(), Error> {
-        if *options == SendOptions::default() {
-            return self.send(cx, ip, id, data, to);
+/// A peer's address as the application has it: a link-local one names the link that the peer is on.
+pub(in crate::engine) fn on_link(peer: SocketAddr, link: LinkId) -> SocketAddr {
+    match peer {
+        SocketAddr::V6(peer) if is_link_local((*peer.ip()).into()) => {
+            SocketAddrV6::new(*peer.ip(), peer.port(), 0, u32::from(link.0) + 1).into()
         }
-        let packet = Packet::from_slice(&cx.pool, crate::tuning::HEADROOM_BYTES, data);
-        let packet = packet.map_err(|_| Error::Exhausted)?;
-        self.send_packet_with(cx, ip, id, packet, to, options)
-    }
-
-    /// See [`UdpHandle::send_packet_with`](crate::UdpHandle::send_packet_with).
-    pub(in crate::engine) fn send_packet_with(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
-        id: SocketId,
-        packet: Packet,
-        to: Option<SocketAddr>,
-        options: &SendOptions,
-    ) -> Result<(), Error> {
-        self.check_options(ip, id, options)?;
-        let len = packet.len();
-        let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
-            udp.send_owned(cx, ip, id, packet, to, options)
-        };
-        let sent = self.send_watched(cx, ip, id, (len, to), send);
-        self.heed(ip, id, sent)
-    }
-
-    fn check_options(
-        &mut self,
-        ip: &mut IpLayer,
-        id: SocketId,
-        options: &SendOptions,
-    ) -> Result<(), Error> {
-        if options.hop_limit == Some(0) {
-            return Err(Error::Invalid("a hop limit of 0"));
-        }
-        if let Some(link) = options.link {
-            ip.check_link(link)?;
-        }
-        if let Some(from) = options.from {
-            ip.check_local(from)?;
-            if from.is_unspecified() || !self.by_id(id)?.reaches(from) {
-                return Err(Error::Invalid("not a source that fits the socket"));
-            }
-        }
-        Ok(())
-    }
-
-    /// See [`UdpHandle::recv_with_info`](crate::UdpHandle::recv_with_info).
-    pub(in crate::engine) fn recv_with_info(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-        buffer: &mut [u8],
-    ) -> Result<(usize, SocketAddr, DatagramInfo), Error> {
-        let (packet, from, info) = self.recv_packet_with_info(cx, id)?;
-        Ok((packet.copy_to(0, buffer), from, info))
-    }
-
-    /// See [`UdpHandle::recv_packet_with_info`](crate::UdpHandle::recv_packet_with_info).
-    pub(in crate::engine) fn recv_packet_with_info(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-    ) -> Result<(Packet, SocketAddr, DatagramInfo), Error> {
-        let Datagram { from, info, packet } = self.next(cx, id)?;
-        Ok((packet, from, info))
+        _ => peer,
     }
 }

@@ -15,6 +15,7 @@ pub(in crate::engine) mod udp_flows;
 mod udp_ports;
 mod udp_rules;
 pub(in crate::engine) mod udp_table;
+mod with_info;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,14 +31,15 @@ use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::DatagramRoute;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::ip::addresses::TO_ITSELF;
+use crate::engine::ip::fragments::fragment_count;
 use crate::engine::ip::{IpLayer, NextHop, is_scoped};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LONGEST_PACKET};
 pub use echo::EchoRequest;
+pub(super) use info::on_link;
 pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
-pub(super) use receive::on_link;
 
 /// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP have room for (RFC 768,
 /// RFC 791, RFC 8200). Both headers are eight bytes.
@@ -87,7 +89,7 @@ impl UdpLayer {
         shared: bool,
     ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
-        ip.check_local(local.ip())?;
+        ip.addresses.check_local(local.ip())?;
         if local.port() == 0 {
             local.set_port(self.free_udp_port(cx)?);
         }
@@ -110,7 +112,7 @@ impl UdpLayer {
         id: SocketId,
         remote: SocketAddr,
     ) -> Result<(), Error> {
-        let named = ip.named_link(remote)?;
+        let named = ip.links.named(remote)?;
         let remote = plain(remote);
         let socket = self.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
@@ -123,7 +125,9 @@ impl UdpLayer {
         }
         let scope = named.or_else(|| ip.datagram_scope(local, remote.ip(), last));
         let hop = ip.next_hop(remote.ip(), scope);
-        if !may_broadcast && hop.is_some_and(|hop| ip.is_broadcast_by(hop, remote.ip())) {
+        if !may_broadcast
+            && hop.is_some_and(|hop| ip.addresses.is_broadcast_by(hop.link, remote.ip()))
+        {
             return Err(Error::Broadcast);
         }
         if local.is_unspecified() {
@@ -246,7 +250,7 @@ impl UdpLayer {
             return Err(error);
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
-        let named = to.map_or(Ok(None), |to| ip.named_link(to))?;
+        let named = to.map_or(Ok(None), |to| ip.links.named(to))?;
         let is_as_usual = *options == SendOptions::default();
         let generations = ip.datagram_generations();
         let packet = match &mut socket.route {
@@ -267,7 +271,7 @@ impl UdpLayer {
             }
             _ => packet,
         };
-        let named = ip.serial_of(options).or(named);
+        let named = options.link.and_then(|link| ip.links.serial_of(link)).or(named);
         self.send_slowly(cx, ip, Sending { id, packet, remote, named, options: *options })
     }
 
@@ -315,7 +319,7 @@ impl UdpLayer {
         if options.link.is_some_and(|link| link != hop.link) {
             return Err(Error::NetworkUnreachable);
         }
-        if !may_broadcast && ip.is_broadcast_by(hop, remote) {
+        if !may_broadcast && ip.addresses.is_broadcast_by(hop.link, remote) {
             return Err(Error::Broadcast);
         }
         let source = match local {
@@ -379,7 +383,7 @@ impl UdpLayer {
             let id = ip.identifications.next(src, remote.ip(), Protocol::UDP);
             ip_header.identification = id as u16;
         }
-        let count = if is_long { IpLayer::fragment_count(&ip_header, hop.mtu) } else { 1 };
+        let count = if is_long { fragment_count(&ip_header, hop.mtu) } else { 1 };
         if !ip.has_room_for(cx, hop.link, count) {
             return Err(Error::WouldBlock);
         }

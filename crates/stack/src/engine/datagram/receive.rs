@@ -1,6 +1,6 @@
 //! Datagrams received: up to their socket, and from there to the application.
 
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
 use millstream_packet::{BATCH_LIMIT, Checksum, Packet, PacketBatch};
 use millstream_route::LinkId;
@@ -10,28 +10,18 @@ use millstream_wire::ip::{self, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::context::Context;
-use crate::engine::datagram::DatagramInfo;
+use crate::engine::datagram::info::{DatagramInfo, on_link};
 use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::datagram::udp_table::{Datagram, UdpLayer};
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::{Destination, is_link_local};
+use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::reader::{ReceivedDatagram, copy_many, copy_out};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
-
-/// A peer's address as the application has it: a link-local one names the link that the peer is on.
-pub(in crate::engine) fn on_link(peer: SocketAddr, link: LinkId) -> SocketAddr {
-    match peer {
-        SocketAddr::V6(peer) if is_link_local((*peer.ip()).into()) => {
-            SocketAddrV6::new(*peer.ip(), peer.port(), 0, u32::from(link.0) + 1).into()
-        }
-        _ => peer,
-    }
-}
 
 impl UdpLayer {
     /// Queues a datagram of a known flow, and those of it that follow in the batch: its socket is looked for and told

@@ -26,7 +26,7 @@ impl UdpLayer {
     fn wants_room(&mut self, ip: &mut IpLayer, id: SocketId) {
         let UdpLayer { sockets, refused, .. } = self;
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        if let (Some(socket), Some(link)) = (socket, ip.last_full()) {
+        if let (Some(socket), Some(link)) = (socket, ip.full) {
             refused.add(socket, link);
             let waits = |id: &SocketId| {
                 let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);

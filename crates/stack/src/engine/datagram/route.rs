@@ -8,7 +8,8 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::DatagramToSend;
-use super::udp_table::{DatagramRoute, Marks};
+use super::info::Marks;
+use super::udp_table::DatagramRoute;
 use crate::engine::context::Context;
 use crate::engine::ip::output::with_header;
 use crate::engine::ip::{IpLayer, NextHop};

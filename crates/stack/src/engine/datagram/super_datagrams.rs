@@ -10,10 +10,10 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::Serial;
 use crate::engine::context::Context;
+use crate::engine::datagram::info::{DatagramInfo, Marks, SendOptions, on_link};
 use crate::engine::datagram::route::with_udp_header;
+use crate::engine::datagram::udp_table::Datagram;
 use crate::engine::datagram::udp_table::UdpLayer;
-use crate::engine::datagram::udp_table::{Datagram, Marks};
-use crate::engine::datagram::{DatagramInfo, SendOptions, on_link};
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::NextHop;
 use crate::error::Error;

@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Instant, Packet};
 use millstream_route::{Generations, HeaderTemplate, LinkId};
-use millstream_wire::ip::IpHeader;
 
-use super::info::DatagramInfo;
+use super::info::{DatagramInfo, Marks};
 use super::udp_flows::Flows;
 use super::udp_ports::{Members, Ports};
 use super::udp_rules::{UdpFlow, UdpRules};
@@ -61,24 +60,6 @@ impl Fragmentation {
     /// Returns whether what routers say of the path counts.
     pub(crate) fn heeds_path(self) -> bool {
         !matches!(self, Self::Probe | Self::Omit)
-    }
-}
-
-/// The fields of a datagram's IP header that the application chose.
-#[derive(Clone, Copy)]
-pub(crate) struct Marks {
-    pub hop_limit: u8,
-    pub traffic_class: u8,
-}
-
-impl Marks {
-    /// Returns true if the ECN field is 0.
-    pub fn is_plain(self) -> bool {
-        self.traffic_class & 3 == 0
-    }
-
-    pub fn write(self, ip: &mut IpHeader) {
-        (ip.hop_limit, ip.traffic_class) = (self.hop_limit, self.traffic_class);
     }
 }
 

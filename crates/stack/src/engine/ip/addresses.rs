@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_route::{LinkId, Prefix, Route};
 
-use super::Membership;
 use super::claims::Claims;
 use super::local_prefixes::LocalPrefixes;
 pub(crate) use super::reserved::is_link_local;
 use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
 use super::source::{AddressUse, Candidate, choose};
+use super::{Membership, is_broadcast};
 use crate::engine::NO_PREFIX;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
@@ -63,7 +63,7 @@ impl IpLayer {
         if is_no_host(prefix.addr) {
             return Err(Error::Invalid("not an address that a host has on a link"));
         }
-        self.check_link(link)?;
+        self.links.check(link)?;
         let addresses = &self.addresses;
         if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
             return Err(Error::AddrInUse);
@@ -94,7 +94,7 @@ impl IpLayer {
         link: LinkId,
         ip: IpAddr,
     ) -> Result<(), Error> {
-        self.check_link(link)?;
+        self.links.check(link)?;
         let claims = &self.addresses.claims;
         let own = self.addresses.of_link(link).find(|own| own.addr == ip);
         let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
@@ -141,6 +141,20 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
+    /// Refuses what is no own address, none that sockets may send from as if it were, or an unspecified one.
+    pub fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
+        let may_send = |ip| self.is_here(ip) || self.prefixes.may_send_from(ip);
+        match ip.is_unspecified() || may_send(ip) {
+            true => Ok(()),
+            false => Err(Error::AddrNotAvailable),
+        }
+    }
+
+    /// Returns whether what goes to `remote` by this link is for all of a network.
+    pub fn is_broadcast_by(&self, link: LinkId, remote: IpAddr) -> bool {
+        is_broadcast(remote) || self.is_broadcast_of(link, remote)
+    }
+
     pub fn new(claims: Claims, groups: Membership) -> Self {
         Self { claims, groups, ..Self::default() }
     }

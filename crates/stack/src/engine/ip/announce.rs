@@ -9,7 +9,7 @@ use millstream_wire::icmp;
 use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation};
 
-use super::claims::{AddressState, Dispute, Due};
+use super::claims::{Dispute, Due};
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::arrival::{Arrival, checksum_holds};
@@ -31,7 +31,7 @@ impl IpLayer {
     /// checked among them (RFC 4861, 7.2.1; RFC 4862, 5.4.2), where there may be any.
     fn join_own_groups(&mut self, cx: &mut Context, link: LinkId) {
         let slot = &self.links[link.index()];
-        if !slot.capabilities.multi_access || !self.speaks_for(link) {
+        if !slot.capabilities.multi_access || !self.links.speaks_for(link) {
             return;
         }
         let addresses = &mut self.addresses;
@@ -69,19 +69,7 @@ impl IpLayer {
         }
     }
 
-    /// Returns true if the sender of an ARP packet claims an address of ours on the link, or probes
-    /// for one that we are checking (RFC 5227, 2.1.1 and 2.4). Our own packets that come back do
-    /// not count.
-    pub(in crate::engine) fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
-        let claims = &self.addresses.claims;
-        let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
-        let probed = sender_ip.is_unspecified() && operation == ArpOperation::Request;
-        claims.is_ours(link, sender_ip.into())
-            || (probed && claims.state(link, target_ip.into()) == Some(AddressState::Tentative))
-    }
-
-    /// Handles a packet that came from one of our own addresses; by neighbour discovery its sender
-    /// claims the address.
+    /// A packet from one of our own addresses has come: by neighbour discovery somebody else says so that it is his.
     #[cold]
     pub(in crate::engine) fn claimed_by_source(&mut self, cx: &mut Context, arrival: &Arrival) {
         let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
@@ -145,15 +133,9 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// Returns true if this engine speaks for the addresses of the link: of engines that share a
-    /// device the first one does.
-    fn speaks_for(&self, link: LinkId) -> bool {
-        self.links.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
-    }
-
     /// Asks whether somebody has the address, without claiming it (RFC 5227, 2.1.1; RFC 4862, 5.4.2).
     fn probe(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr, nonce: [u8; 6]) {
-        if !self.speaks_for(link) {
+        if !self.links.speaks_for(link) {
             return;
         }
         match ip {
@@ -169,7 +151,7 @@ impl IpLayer {
 
     /// Tells everybody which station has the address (RFC 5227, 2.3; RFC 4861, 7.2.6; RFC 9131).
     fn announce(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr) {
-        if !self.speaks_for(link) {
+        if !self.links.speaks_for(link) {
             return;
         }
         cx.stats.address_announcements += 1;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 use millstream_route::{LinkId, Prefix};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::tuning::{
@@ -141,6 +142,15 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
+    /// Returns true if the sender of an ARP packet claims an address of ours on the link, or asks for one that is being checked (RFC
+    /// 5227, 2.1.1 and 2.4). What comes back from ourselves does not.
+    pub fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
+        let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
+        let probed = sender_ip.is_unspecified() && operation == ArpOperation::Request;
+        self.is_ours(link, sender_ip.into())
+            || (probed && self.state(link, target_ip.into()) == Some(AddressState::Tentative))
+    }
+
     pub fn new(config: AddressConfig, random: u64) -> Self {
         Self { config, random, ..Self::default() }
     }

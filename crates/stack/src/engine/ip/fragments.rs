@@ -128,12 +128,6 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// Returns how many packets of `mtu` bytes at most a packet with this header is cut into.
-    pub fn fragment_count(header: &IpHeader, mtu: usize) -> usize {
-        let each = data_of_each(header, mtu);
-        if each == 0 { usize::MAX } else { header.payload_len.div_ceil(each) }
-    }
-
     /// Sends `packet`, which starts behind the IP header and is summed, in fragments of `hop.mtu` bytes at most
     /// (RFC 791, 3.2; RFC 8200, 4.5). What cannot be sent is dropped and counted.
     pub fn send_fragments(
@@ -168,7 +162,7 @@ impl IpLayer {
         cx.stats.datagrams_fragmented += 1;
         for at in (0..packet.len()).step_by(each) {
             let len = each.min(packet.len() - at);
-            let Ok(part) = self.part_of(cx, packet, at, len) else {
+            let Ok(part) = part_of(cx, packet, at, len) else {
                 return cx.stats.drop(DropReason::PoolExhausted);
             };
             let more = more || at + len < packet.len();
@@ -187,24 +181,29 @@ impl IpLayer {
             cx.stats.fragments_sent += 1;
         }
     }
+}
 
-    /// A copy of some bytes in a frame of their own; a view where they do not fit one.
-    pub(super) fn part_of(
-        &self,
-        cx: &mut Context,
-        packet: &Packet,
-        at: usize,
-        len: usize,
-    ) -> Result<Packet, Exhausted> {
-        let mut part = cx.pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
-        if let Some(room) = part.append(len) {
-            packet.copy_to(at, room);
-            return Ok(part);
-        }
-        let mut view = packet.view(&cx.pool, at, len)?;
-        *view.meta_mut() = Default::default();
-        Ok(view)
+/// A copy of some bytes in a frame of their own; a view where they do not fit one.
+pub(super) fn part_of(
+    cx: &mut Context,
+    packet: &Packet,
+    at: usize,
+    len: usize,
+) -> Result<Packet, Exhausted> {
+    let mut part = cx.pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
+    if let Some(room) = part.append(len) {
+        packet.copy_to(at, room);
+        return Ok(part);
     }
+    let mut view = packet.view(&cx.pool, at, len)?;
+    *view.meta_mut() = Default::default();
+    Ok(view)
+}
+
+/// Returns the number of packets of at most `mtu` bytes that a packet with this header is cut into.
+pub(in crate::engine) fn fragment_count(header: &IpHeader, mtu: usize) -> usize {
+    let each = data_of_each(header, mtu);
+    if each == 0 { usize::MAX } else { header.payload_len.div_ceil(each) }
 }
 
 /// Bytes of data in each fragment but the last: a multiple of eight.

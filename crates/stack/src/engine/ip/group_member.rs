@@ -8,9 +8,12 @@ use millstream_route::{ALL_NODES, LinkId};
 use millstream_wire::groups::{Generation, Query, Record, RecordKind};
 
 use super::group_filter::GroupFilter;
-use super::membership::ANSWER_LEAST;
 use crate::engine::ip::claims::between;
 use crate::socket::SocketId;
+
+/// Answers have so much time at least, whatever a router says, and are so far apart: who asks again and again gets no
+/// more.
+pub(super) const ANSWER_LEAST: Duration = Duration::from_millis(100);
 
 /// Sources that a socket may name of a group, that all sockets together may want of it, and that are remembered of a
 /// query: a report of them fits the least MTU.

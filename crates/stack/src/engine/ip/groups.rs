@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use millstream_packet::Packet;
+use millstream_packet::{Packet, Pool};
 use millstream_route::LinkId;
 use millstream_wire::groups::{self, Generation, GroupMessage};
 use millstream_wire::ip::{self, IpHeader, Protocol, Version};
@@ -10,6 +10,7 @@ use millstream_wire::{checksum, icmp};
 
 use super::group_member::Say;
 use crate::engine::context::Context;
+use crate::engine::ip::addresses::Addresses;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::{IpLayer, NextHop, output::with_header};
 use crate::error::Error;
@@ -100,7 +101,7 @@ impl IpLayer {
     /// The link that a call about groups means.
     pub(in crate::engine) fn group_link(&self, link: Option<LinkId>) -> Result<LinkId, Error> {
         match link {
-            Some(link) => self.check_link(link).map(|()| link),
+            Some(link) => self.links.check(link).map(|()| link),
             None => self.first_link().ok_or(Error::NetworkUnreachable),
         }
     }
@@ -137,74 +138,74 @@ impl IpLayer {
             }
         };
         let packet = match dst.is_ipv4() {
-            true => self.with_alert_v4(cx, link, dst, packet, len),
-            false => self.with_alert_v6(cx, link, dst, packet, len),
+            true => with_alert_v4(&self.addresses, &cx.pool, link, dst, packet, len),
+            false => with_alert_v6(&self.addresses, &cx.pool, link, dst, packet, len),
         };
         let Some(packet) = packet else { return cx.stats.drop(DropReason::PoolExhausted) };
         let mtu = self.links[link.index()].capabilities.mtu;
         self.send_to_neighbor(cx, NextHop { link, address: dst, mtu }, packet);
     }
+}
 
-    /// RFC 3376, 4: from the link's address, or none where it has none yet (4.2.13).
-    fn with_alert_v4(
-        &self,
-        cx: &mut Context,
-        link: LinkId,
-        dst: IpAddr,
-        packet: Packet,
-        len: usize,
-    ) -> Option<Packet> {
-        let own = self.addresses.of_link(link).map(|own| own.addr).find(IpAddr::is_ipv4);
-        let src = own.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-        let payload_len = V4_ALERT_LEN - ip::V4_HEADER_LEN + len;
-        let header = IpHeader {
-            hop_limit: 1,
-            traffic_class: TRAFFIC_CLASS,
-            ..IpHeader::new(src, dst, Protocol::IGMP, payload_len)
-        };
-        let write = |room: &mut [u8]| {
-            header.emit(room);
-            let room = &mut room[..V4_ALERT_LEN];
-            room[0] = 0x40 | (V4_ALERT_LEN / 4) as u8;
-            room[ip::V4_HEADER_LEN..].copy_from_slice(&V4_ALERT);
-            room[10..12].fill(0);
-            let field = checksum::finish(checksum::sum(room));
-            room[10..12].copy_from_slice(&field);
-            V4_ALERT_LEN
-        };
-        with_header(&cx.pool, packet, V4_ALERT_LEN, write).ok()
-    }
+/// RFC 3376, 4: from the link's address, or none where it has none yet (4.2.13).
+fn with_alert_v4(
+    addresses: &Addresses,
+    pool: &Pool,
+    link: LinkId,
+    dst: IpAddr,
+    packet: Packet,
+    len: usize,
+) -> Option<Packet> {
+    let own = addresses.of_link(link).map(|own| own.addr).find(IpAddr::is_ipv4);
+    let src = own.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let payload_len = V4_ALERT_LEN - ip::V4_HEADER_LEN + len;
+    let header = IpHeader {
+        hop_limit: 1,
+        traffic_class: TRAFFIC_CLASS,
+        ..IpHeader::new(src, dst, Protocol::IGMP, payload_len)
+    };
+    let write = |room: &mut [u8]| {
+        header.emit(room);
+        let room = &mut room[..V4_ALERT_LEN];
+        room[0] = 0x40 | (V4_ALERT_LEN / 4) as u8;
+        room[ip::V4_HEADER_LEN..].copy_from_slice(&V4_ALERT);
+        room[10..12].fill(0);
+        let field = checksum::finish(checksum::sum(room));
+        room[10..12].copy_from_slice(&field);
+        V4_ALERT_LEN
+    };
+    with_header(pool, packet, V4_ALERT_LEN, write).ok()
+}
 
-    /// RFC 3810, 5 and 5.2.13: from the link's link-local address, or none where it has none yet.
-    fn with_alert_v6(
-        &self,
-        cx: &mut Context,
-        link: LinkId,
-        dst: IpAddr,
-        mut packet: Packet,
-        len: usize,
-    ) -> Option<Packet> {
-        let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        let own = self.addresses.of_link(link).map(|own| own.addr).find(is_local);
-        let src = own.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
-        let at = icmp::CHECKSUM_OFFSET;
-        let head = packet.head_mut()?;
-        let pseudo = icmp::pseudo_sum(src, dst, len);
-        let mut sum = checksum::Accumulator::new(pseudo);
-        sum.add(head);
-        head[at..at + 2].copy_from_slice(&sum.finish());
-        let header = IpHeader {
-            hop_limit: 1,
-            ..IpHeader::new(src, dst, Protocol::HOP_BY_HOP, V6_ALERT.len() + len)
-        };
-        let header_len = ip::V6_HEADER_LEN + V6_ALERT.len();
-        let write = |room: &mut [u8]| {
-            header.emit(room);
-            room[ip::V6_HEADER_LEN..header_len].copy_from_slice(&V6_ALERT);
-            header_len
-        };
-        with_header(&cx.pool, packet, header_len, write).ok()
-    }
+/// RFC 3810, 5 and 5.2.13: from the link's link-local address, or none where it has none yet.
+fn with_alert_v6(
+    addresses: &Addresses,
+    pool: &Pool,
+    link: LinkId,
+    dst: IpAddr,
+    mut packet: Packet,
+    len: usize,
+) -> Option<Packet> {
+    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let own = addresses.of_link(link).map(|own| own.addr).find(is_local);
+    let src = own.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+    let at = icmp::CHECKSUM_OFFSET;
+    let head = packet.head_mut()?;
+    let pseudo = icmp::pseudo_sum(src, dst, len);
+    let mut sum = checksum::Accumulator::new(pseudo);
+    sum.add(head);
+    head[at..at + 2].copy_from_slice(&sum.finish());
+    let header = IpHeader {
+        hop_limit: 1,
+        ..IpHeader::new(src, dst, Protocol::HOP_BY_HOP, V6_ALERT.len() + len)
+    };
+    let header_len = ip::V6_HEADER_LEN + V6_ALERT.len();
+    let write = |room: &mut [u8]| {
+        header.emit(room);
+        room[ip::V6_HEADER_LEN..header_len].copy_from_slice(&V6_ALERT);
+        header_len
+    };
+    with_header(pool, packet, header_len, write).ok()
 }
 
 /// Returns true if a valid IPv6 header is followed by a hop-by-hop header with Router Alert (RFC

@@ -222,7 +222,7 @@ impl IpLayer {
         if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {
             return;
         }
-        if !self.may_tell(cx, ip.src) {
+        if !self.icmp_errors.admits(cx, ip.src, DropReason::IcmpRateLimit) {
             return;
         }
         let scope = self.links[link.index()].serial;

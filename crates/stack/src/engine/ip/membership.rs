@@ -12,7 +12,9 @@ use millstream_route::{ALL_NODES, LinkId};
 use millstream_wire::groups::{Generation, Query, Record, RecordKind};
 
 use super::group_filter::GroupFilter;
-use super::group_member::{Member, SOURCES, Say, UNSOLICITED_INTERVAL, is_everybodys, is_told};
+use super::group_member::{
+    ANSWER_LEAST, Member, SOURCES, Say, UNSOLICITED_INTERVAL, is_everybodys, is_told,
+};
 use crate::engine::ip::claims::between;
 use crate::socket::SocketId;
 
@@ -28,10 +30,6 @@ const ROBUSTNESS: u8 = 2;
 
 /// RFC 3376, 8.2; RFC 3810, 9.2.
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
-
-/// Answers have so much time at least, whatever a router says, and are so far apart: who asks again and again gets no
-/// more.
-pub(super) const ANSWER_LEAST: Duration = Duration::from_millis(100);
 
 /// Routers of one version of IP on one link.
 struct Way {

@@ -6,7 +6,7 @@ pub(in crate::engine) mod arrival;
 pub(in crate::engine) mod claims;
 pub(in crate::engine) mod follow;
 mod forward;
-mod fragments;
+pub(in crate::engine) mod fragments;
 mod group_filter;
 mod group_member;
 mod groups;
@@ -26,14 +26,13 @@ pub(in crate::engine) mod routing;
 pub(in crate::engine) mod sent_lately;
 pub(in crate::engine) mod source;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use millstream_link::Medium;
 use millstream_packet::Instant;
 use millstream_route::{Generations, LinkId, NeighborConfig, NeighborTable, Reject, Route, Routes};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 
-use crate::engine::context::Context;
 use crate::engine::ip::addresses::{Addresses, is_link_local};
 use crate::engine::ip::claims::{AddressConfig, Claims};
 use crate::engine::ip::follow::Follow;
@@ -50,7 +49,6 @@ use crate::engine::links::{Links, Serial};
 use crate::engine::words;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::stats::DropReason;
 use crate::tuning::Tuning;
 
 pub use group_filter::GroupFilter;
@@ -96,11 +94,12 @@ pub(in crate::engine) struct IpLayer {
     /// Changes that the layers above have not followed yet.
     pub changes: Changes,
     /// Packets may wait for a link.
-    waiting: bool,
+    pub waiting: bool,
     /// The link whose queue was last found to have no room.
-    full: Option<LinkId>,
-    icmp_errors: AnswerLimit,
-    resets: AnswerLimit,
+    pub full: Option<LinkId>,
+    pub icmp_errors: AnswerLimit,
+    /// The limit on resets for segments without a connection.
+    pub resets: AnswerLimit,
 }
 
 /// Changes of addresses and links, for those who go by them.
@@ -111,9 +110,6 @@ pub(in crate::engine) struct Changes {
     /// Addresses that are ours no more: connections from them are reset (RFC 5227, 2.4).
     pub lost: Vec<IpAddr>,
 }
-
-/// The error for the number of no link.
-pub(in crate::engine) const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl IpLayer {
     /// Without links, and by another's `routes` or none yet; by secrets that come from the engine's seed.
@@ -159,36 +155,6 @@ impl IpLayer {
             ),
             resets: AnswerLimit::new(resets_per_s, resets_per_address_s, (answers[2], answers[3])),
         }
-    }
-
-    /// Returns true if packets may wait for a link.
-    #[inline]
-    pub fn has_waiting(&self) -> bool {
-        self.waiting
-    }
-
-    /// The link whose queue was last found to have no room.
-    pub fn last_full(&self) -> Option<LinkId> {
-        self.full
-    }
-
-    /// Returns true if `to` may be sent one more ICMP error; counts a drop if not.
-    pub fn may_tell(&mut self, cx: &mut Context, to: IpAddr) -> bool {
-        let allowed = self.icmp_errors.allow(cx.now, to, cx.stats.rx_packets);
-        if !allowed {
-            cx.stats.drop(DropReason::IcmpRateLimit);
-        }
-        allowed
-    }
-
-    /// Returns true if `to` may be sent one more segment for which there is no connection; counts a
-    /// drop if not.
-    pub fn may_reset(&mut self, cx: &mut Context, to: IpAddr) -> bool {
-        let allowed = self.resets.allow(cx.now, to, cx.stats.rx_packets);
-        if !allowed {
-            cx.stats.drop(DropReason::ResetRateLimit);
-        }
-        allowed
     }
 
     /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
@@ -240,15 +206,6 @@ impl IpLayer {
         Some(hop.within(self.path_mtus.get(now, destination)))
     }
 
-    /// Refuses a link that there is not, or not any more.
-    pub fn check_link(&self, link: LinkId) -> Result<(), Error> {
-        match self.links.get(link) {
-            None => Err(NO_SUCH_LINK),
-            Some(slot) if slot.is_used() => Ok(()),
-            Some(_) => Err(Error::Invalid("the link has failed and is not used any more")),
-        }
-    }
-
     /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
@@ -281,11 +238,6 @@ impl IpLayer {
         Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 
-    /// Returns true if packets to `remote` by this hop are for all of a network.
-    pub fn is_broadcast_by(&self, hop: NextHop, remote: IpAddr) -> bool {
-        is_broadcast(remote) || self.addresses.is_broadcast_of(hop.link, remote)
-    }
-
     /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
     /// sent from, or the one that its socket's `last` datagram came from.
     pub fn datagram_scope(
@@ -300,38 +252,6 @@ impl IpLayer {
         let own = self.addresses.iter().find(|(_, own)| own.addr == local);
         let link = own.and_then(|(link, _)| link).and_then(|link| self.links.used_slot(link));
         link.map(|slot| slot.serial).or(last)
-    }
-
-    /// See [`Inspect::path_mtu`](crate::Inspect::path_mtu).
-    pub fn path_mtu(&self, cx: &Context, destination: IpAddr) -> Result<usize, Error> {
-        let to = destination.to_canonical();
-        let hop = self.datagram_next_hop(cx.now, to, None);
-        Ok(hop.ok_or_else(|| self.why_no_hop(to))?.mtu)
-    }
-
-    /// An own address, one that sockets may send from as if it were, or an unspecified one.
-    pub(in crate::engine) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
-        let may_send = |ip| self.addresses.is_here(ip) || self.addresses.prefixes.may_send_from(ip);
-        match ip.is_unspecified() || may_send(ip) {
-            true => Ok(()),
-            false => Err(Error::AddrNotAvailable),
-        }
-    }
-
-    /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
-    ///
-    /// # Errors
-    /// [`Error::NetworkUnreachable`] where it names a link that there is not.
-    pub fn named_link(&self, addr: SocketAddr) -> Result<Option<Serial>, Error> {
-        match addr {
-            // Of other addresses it means nothing.
-            SocketAddr::V6(addr) if addr.scope_id() != 0 && is_link_local((*addr.ip()).into()) => {
-                let number = u16::try_from(addr.scope_id() - 1).ok();
-                let slot = number.and_then(|number| self.links.used_slot(LinkId(number)));
-                Ok(Some(slot.ok_or(Error::NetworkUnreachable)?.serial))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,

@@ -167,7 +167,7 @@ impl IpLayer {
 
 impl IpLayer {
     fn check_neighbor(&self, link: LinkId, ip: IpAddr, mac: MacAddr) -> Result<(), Error> {
-        self.check_link(link)?;
+        self.links.check(link)?;
         let is_station = !(is_no_host(ip)
             || self.addresses.is_here(ip)
             || self.addresses.is_broadcast_of(link, ip));
@@ -216,7 +216,7 @@ impl IpLayer {
             // It came back.
             return cx.stats.drop(DropReason::NeighborIgnored);
         }
-        if self.is_arp_claim(link, &message) {
+        if self.addresses.claims.is_arp_claim(link, &message) {
             // Somebody else claims our address (RFC 5227, 2.4): nothing is learnt from it.
             let claimed = if sender_ip.is_unspecified() { target_ip } else { sender_ip };
             return self.address_claimed(cx, link, claimed.into(), Some(sender_mac));

@@ -30,7 +30,9 @@ use std::time::Duration;
 use millstream_packet::Instant;
 use siphasher::sip::SipHasher13;
 
+use crate::engine::context::Context;
 use crate::engine::random::Random;
+use crate::stats::DropReason;
 
 /// A window lasts so long at least, and up to half a second more.
 const WINDOW_LEAST: Duration = Duration::from_millis(750);
@@ -79,9 +81,18 @@ impl AnswerLimit {
         }
     }
 
+    /// Returns whether `to` is answered now; else that is counted.
+    pub fn admits(&mut self, cx: &mut Context, to: IpAddr, refused: DropReason) -> bool {
+        let allowed = self.allow(cx.now, to, cx.stats.rx_packets);
+        if !allowed {
+            cx.stats.drop(refused);
+        }
+        allowed
+    }
+
     /// Returns true if `to` is answered. `arrived`: packets that have arrived so far, whatever
     /// became of them.
-    pub fn allow(&mut self, now: Instant, to: IpAddr, arrived: u64) -> bool {
+    pub(super) fn allow(&mut self, now: Instant, to: IpAddr, arrived: u64) -> bool {
         if now >= self.ends {
             self.begin(now, arrived);
         }

@@ -9,7 +9,6 @@ use super::addresses::is_link_local;
 use super::routing::Routing;
 use crate::engine::ip::IpLayer;
 use crate::engine::links::ReversePath;
-use crate::error::Error;
 
 impl ReversePath {
     /// Returns whether a packet that came by `link` may be taken when `back` is the route to its source.
@@ -46,18 +45,5 @@ impl IpLayer {
         filter == ReversePath::Off
             || self.addresses.is_loopback(link)
             || filter.takes(&self.routing, link, src)
-    }
-}
-
-impl IpLayer {
-    /// See [`LinksHandle::set_reverse_path`](crate::LinksHandle::set_reverse_path).
-    pub(in crate::engine) fn set_reverse_path(
-        &mut self,
-        link: LinkId,
-        filter: ReversePath,
-    ) -> Result<(), Error> {
-        self.check_link(link)?;
-        self.links[link.index()].reverse_path = Some(filter);
-        Ok(())
     }
 }

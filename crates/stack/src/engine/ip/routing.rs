@@ -21,24 +21,9 @@ impl IpLayer {
         route: Route,
     ) -> Result<(), Error> {
         if route.reject.is_none() {
-            self.check_link(route.link)?;
+            self.links.check(route.link)?;
         }
         self.routing.insert(prefix, route)
-    }
-
-    /// See [`RoutesHandle::add_gateway`](crate::RoutesHandle::add_gateway).
-    pub(in crate::engine) fn add_gateway(
-        &mut self,
-        link: LinkId,
-        gateway: IpAddr,
-    ) -> Result<(), Error> {
-        let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
-        self.add_route(all, Route::via(link, gateway))
-    }
-
-    /// See [`Engine::routes`](crate::Engine::routes).
-    pub(in crate::engine) fn routes(&mut self) -> Result<&mut RouteTable, Error> {
-        self.routing.table()
     }
 }
 

@@ -10,6 +10,7 @@ use millstream_wire::ip::{IpHeader, Protocol};
 use super::arrival::Delivery;
 use super::*;
 use crate::clock::Clock;
+use crate::engine::context::Context;
 use crate::engine::waker::{Bell, Waker};
 use crate::stats::{DropReason, EngineStats};
 use crate::tuning::HEADROOM_BYTES;
@@ -104,7 +105,10 @@ fn hands_on_what_is_for_others_and_names_the_address_that_was_lost() {
     let mut alone = Alone::new();
     alone.ip.set_forwarding(&alone.cx, true);
     let gateway = "10.0.0.9".parse().unwrap();
-    alone.ip.add_gateway(alone.link, gateway).unwrap();
+    alone
+        .ip
+        .add_route(millstream_route::Prefix::DEFAULT_V4, Route::via(alone.link, gateway))
+        .unwrap();
     assert!(matches!(alone.input("10.9.9.9", Protocol::UDP, &[0; 8]), Delivery::Taken));
     assert_eq!((alone.sent().len(), alone.cx.stats.forwarded), (1, 1));
     let own = "10.0.0.1".parse().unwrap();

@@ -10,6 +10,7 @@ mod reverse_path;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use millstream_route::LinkId;
 
 use super::waker::Waker;
 use crate::engine::links::ended::Ended;
+use crate::error::Error;
 use crate::stages::Stage;
 use crate::stats::EngineStats;
 pub use reverse_path::ReversePath;
@@ -94,6 +96,9 @@ pub(crate) struct Links {
     last_serial: u32,
     has_lost: bool,
 }
+
+/// The error for the number of no link.
+pub(in crate::engine) const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl Links {
     /// Returns a link's serial number, for tests of code that remembers one.
@@ -192,6 +197,41 @@ impl Links {
     #[inline]
     pub fn used_slots(&self) -> impl Iterator<Item = &LinkSlot> {
         self.in_use.iter().map(|link| &self.slots[link.index()])
+    }
+
+    /// Refuses a link that there is not, or not any more.
+    pub fn check(&self, link: LinkId) -> Result<(), Error> {
+        match self.get(link) {
+            None => Err(NO_SUCH_LINK),
+            Some(slot) if slot.is_used() => Ok(()),
+            Some(_) => Err(Error::Invalid("the link has failed and is not used any more")),
+        }
+    }
+
+    /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
+    ///
+    /// # Errors
+    /// [`Error::NetworkUnreachable`] where it names a link that there is not.
+    pub fn named(&self, addr: SocketAddr) -> Result<Option<Serial>, Error> {
+        match addr {
+            // Of other addresses it means nothing.
+            SocketAddr::V6(addr) if addr.scope_id() != 0 && addr.ip().is_unicast_link_local() => {
+                let number = u16::try_from(addr.scope_id() - 1).ok();
+                let slot = number.and_then(|number| self.used_slot(LinkId(number)));
+                Ok(Some(slot.ok_or(Error::NetworkUnreachable)?.serial))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns whether this engine speaks for the addresses of the link: of those that share a device the first one does.
+    pub fn speaks_for(&self, link: LinkId) -> bool {
+        self.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
+    }
+
+    /// Returns the serial number of a link in use.
+    pub fn serial_of(&self, link: LinkId) -> Option<Serial> {
+        self.used_slot(link).map(|slot| slot.serial)
     }
 
     /// Returns how many packets a link has taken; of one that is not in use all.

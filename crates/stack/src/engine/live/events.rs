@@ -3,7 +3,7 @@
 
 use millstream_live::Fields;
 
-use super::answers::{Id, parse_id};
+use super::id::{Id, parse_id};
 use crate::engine::Engine;
 use crate::engine::events::connections::{Event, What};
 use crate::socket::{SocketId, SocketKind};

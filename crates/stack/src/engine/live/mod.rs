@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod declared;
 mod events;
+mod id;
 mod states;
 pub(in crate::engine) mod traces;
 mod values;

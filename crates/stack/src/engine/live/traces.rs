@@ -5,7 +5,7 @@
 
 use millstream_live::Fields;
 
-use super::answers::Id;
+use super::id::Id;
 use crate::engine::Engine;
 use crate::engine::events::packet_trace::{PacketTrace, Way};
 use crate::socket::SocketKind;

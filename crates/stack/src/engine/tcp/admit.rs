@@ -204,7 +204,7 @@ impl TcpLayer {
         let (tuple, mut none) = (conn.tuple(), PacketBatch::new());
         while let Some(segment) = conn.poll(cx.now, &cx.pool, &TransmitLimits::ONE, &mut none) {
             none.clear();
-            if !ip.may_reset(cx, tuple.remote.ip()) {
+            if !ip.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
                 return;
             }
             send_bare(cx, ip, hop, &tuple, &segment.header);

@@ -3,35 +3,23 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Packet, Pool};
-use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
+use millstream_tcp::{Config, ConnError, Connection, FourTuple};
 
 use super::segment::with_mss;
 use super::writes::Room;
 use crate::demux::plain;
+use crate::engine::Account;
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::ip::addresses::{Destination, TO_ITSELF};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot};
-use crate::engine::tcp::table::TcpSocket;
+use crate::engine::tcp::table::{TcpSocket, TcpTable};
 use crate::error::Error;
-use crate::socket::{Readiness, SocketId};
+use crate::socket::{EventQueue, Readiness, SocketId};
 use crate::stages::Stage;
-use crate::stats::ListenerStats;
 
 impl TcpLayer {
-    /// See [`SocketsHandle::tcp_listen`](crate::SocketsHandle::tcp_listen).
-    pub(in crate::engine) fn listen(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
-        addr: SocketAddr,
-        backlog: usize,
-    ) -> Result<SocketId, Error> {
-        let config = self.config.clone();
-        self.listen_with(cx, ip, addr, backlog, &config)
-    }
-
     /// See [`SocketsHandle::tcp_listen_with`](crate::SocketsHandle::tcp_listen_with).
     pub(in crate::engine) fn listen_with(
         &mut self,
@@ -58,106 +46,6 @@ impl TcpLayer {
         self.table.listeners.insert(Listener::new(local, config.clone(), backlog))
     }
 
-    fn listener(&mut self, id: SocketId) -> Result<&mut Listener, Error> {
-        let listener = self.table.listeners.slots.get_mut(id.slot());
-        listener.filter(|listener| listener.id == id).ok_or(Error::NoSuchSocket)
-    }
-
-    /// See [`ListenerHandle::addr`](crate::ListenerHandle::addr).
-    pub(in crate::engine) fn listener_addr(&mut self, id: SocketId) -> Result<SocketAddr, Error> {
-        self.listener(id).map(|listener| listener.local)
-    }
-
-    /// See [`ListenerHandle::stats`](crate::ListenerHandle::stats).
-    pub(in crate::engine) fn listener_stats(
-        &mut self,
-        id: SocketId,
-    ) -> Result<ListenerStats, Error> {
-        self.listener(id).map(|listener| ListenerStats {
-            half_open: listener.half_open,
-            ready: listener.waiting,
-            backlog: listener.backlog,
-            ..listener.stats
-        })
-    }
-
-    /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked for.
-    pub(in crate::engine) fn listener_shares(
-        &mut self,
-        id: SocketId,
-        elsewhere: usize,
-    ) -> Result<(), Error> {
-        self.listener(id).map(|listener| listener.elsewhere = elsewhere)
-    }
-
-    /// See [`ListenerHandle::accept`](crate::ListenerHandle::accept).
-    pub(in crate::engine) fn accept(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-    ) -> Result<(SocketId, SocketAddr), Error> {
-        let slot = loop {
-            let next = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
-            // One that gave way to another meanwhile is gone.
-            if let Some((slot, _)) = self.table.by_id(next) {
-                break slot;
-            }
-        };
-        self.table.end_waiting(slot);
-        let socket = self.table.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
-        let (id, conn) = (socket.id, &socket.conn);
-        let remote = conn.ends().remote;
-        // What came before was nobody's to hear.
-        let state = Readiness {
-            readable: conn.is_readable(),
-            writable: conn.is_writable(),
-            closed: conn.is_closed(),
-        };
-        cx.events.push(id, &mut socket.pending, state);
-        Ok((id, remote))
-    }
-
-    /// See [`ListenerHandle::close`](crate::ListenerHandle::close).
-    pub(in crate::engine) fn close_listener(&mut self, cx: &mut Context, id: SocketId) {
-        if self.listener(id).is_err() {
-            return;
-        }
-        let unfinished = self.table.half_open.iter();
-        let unfinished = unfinished.filter(|(_, request)| request.value.listener == id.slot());
-        let unfinished: Vec<u32> = unfinished.map(|(entry, _)| entry).collect();
-        unfinished.into_iter().for_each(|entry| self.table.remove_half_open(entry));
-        let orphans: Vec<u32> = self
-            .table
-            .sockets
-            .iter()
-            .filter(|(_, socket)| socket.listener == Some(ListenerSlot::new(id.slot())))
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in orphans {
-            self.table.end_waiting(slot);
-            if let Some(socket) = self.table.sockets.get_mut(slot) {
-                socket.listener = None;
-                socket.half_open = false;
-                socket.detached = true;
-                socket.conn.abort();
-                socket.settle_memory(&mut cx.account);
-            }
-            self.table.mark_dirty(slot);
-        }
-        self.table.listeners.remove(id.slot());
-    }
-
-    /// See [`SocketsHandle::tcp_connect`](crate::SocketsHandle::tcp_connect).
-    pub(in crate::engine) fn connect(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
-        remote: SocketAddr,
-    ) -> Result<SocketId, Error> {
-        let config = self.config.clone();
-        self.connect_with(cx, ip, remote, None, &config)
-    }
-
     /// See [`SocketsHandle::tcp_connect_with`](crate::SocketsHandle::tcp_connect_with).
     pub(in crate::engine) fn connect_with(
         &mut self,
@@ -167,7 +55,7 @@ impl TcpLayer {
         local: Option<SocketAddr>,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        let scope = ip.named_link(remote)?;
+        let scope = ip.links.named(remote)?;
         let remote = plain(remote);
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
@@ -188,7 +76,7 @@ impl TcpLayer {
             Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
-        ip.check_local(local.ip())?;
+        ip.addresses.check_local(local.ip())?;
         ip.addresses.check_way(local.ip(), hop.link)?;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
@@ -276,16 +164,6 @@ impl TcpLayer {
         result.map_err(read_error)
     }
 
-    /// See [`TcpHandle::peek`](crate::TcpHandle::peek).
-    pub(in crate::engine) fn peek(
-        &mut self,
-        id: SocketId,
-        buffer: &mut [u8],
-    ) -> Result<usize, Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        socket.conn.peek(buffer).map_err(read_error)
-    }
-
     /// See [`TcpHandle::read_packet`](crate::TcpHandle::read_packet).
     #[inline]
     pub(in crate::engine) fn read_packet(
@@ -351,12 +229,13 @@ impl TcpLayer {
         packet: Packet,
     ) -> Result<(), (Packet, Error)> {
         let len = packet.len();
-        if self.admit_write(cx, id, len) == 0 && len != 0 {
-            return Err((packet, Error::WouldBlock));
-        }
         let Some((slot, socket)) = self.table.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };
+        let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
+        if self.writes.admit(socket, len, cx.limits.tuning.unsent_bytes, room) == 0 && len != 0 {
+            return Err((packet, Error::WouldBlock));
+        }
         let result = socket.conn.write_packet(packet);
         socket.settle_memory(&mut cx.account);
         match &result {
@@ -373,20 +252,6 @@ impl TcpLayer {
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 
-    /// See [`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes).
-    pub(in crate::engine) fn bulk_bytes(&mut self, id: SocketId) -> Result<usize, Error> {
-        self.table.by_id(id).map(|(_, socket)| socket.conn.bulk_bytes()).ok_or(Error::NoSuchSocket)
-    }
-
-    /// See [`TcpHandle::shutdown_write`](crate::TcpHandle::shutdown_write).
-    pub(in crate::engine) fn shutdown_write(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-    ) -> Result<(), Error> {
-        self.with_conn(cx, id, |socket, _| socket.conn.shutdown_write())
-    }
-
     /// See [`TcpHandle::close`](crate::TcpHandle::close).
     pub(in crate::engine) fn close(&mut self, cx: &mut Context, ip: &mut IpLayer, id: SocketId) {
         let _ = self.with_conn(cx, id, |socket, _| {
@@ -396,11 +261,6 @@ impl TcpLayer {
         self.note_orphan(cx, ip, id);
     }
 
-    /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).
-    pub(in crate::engine) fn orphan(&mut self, cx: &mut Context, id: SocketId) {
-        let _ = self.with_conn(cx, id, |socket, _| socket.conn.orphan());
-    }
-
     /// See [`TcpHandle::abort`](crate::TcpHandle::abort).
     pub(in crate::engine) fn abort(&mut self, cx: &mut Context, id: SocketId) {
         let _ = self.with_conn(cx, id, |socket, _| {
@@ -408,61 +268,63 @@ impl TcpLayer {
             socket.conn.abort();
         });
     }
+}
 
-    /// See [`TcpHandle::set_nodelay`](crate::TcpHandle::set_nodelay).
-    pub(in crate::engine) fn set_nodelay(
+impl TcpTable {
+    /// See [`ListenerHandle::accept`](crate::ListenerHandle::accept).
+    pub fn accept(
         &mut self,
-        cx: &mut Context,
+        events: &mut EventQueue,
         id: SocketId,
-        nodelay: bool,
-    ) -> Result<(), Error> {
-        self.with_conn(cx, id, |socket, _| socket.conn.set_nodelay(nodelay))
+    ) -> Result<(SocketId, SocketAddr), Error> {
+        let slot = loop {
+            let next = self.listeners.by_id(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
+            // One that gave way to another meanwhile is gone.
+            if let Some((slot, _)) = self.by_id(next) {
+                break slot;
+            }
+        };
+        self.end_waiting(slot);
+        let socket = self.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
+        let (id, conn) = (socket.id, &socket.conn);
+        let remote = conn.ends().remote;
+        // What came before was nobody's to hear.
+        let state = Readiness {
+            readable: conn.is_readable(),
+            writable: conn.is_writable(),
+            closed: conn.is_closed(),
+        };
+        events.push(id, &mut socket.pending, state);
+        Ok((id, remote))
     }
 
-    /// Says whether its data may go into the buffer of who waits for many ([`crate::local::Stack::wait_read`]).
-    pub(in crate::engine) fn set_wait_read(&mut self, id: SocketId, on: bool) -> Result<(), Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        socket.wait_read = on;
-        Ok(())
-    }
-
-    /// See [`TcpHandle::state`](crate::TcpHandle::state).
-    pub(in crate::engine) fn state(&mut self, id: SocketId) -> Result<State, Error> {
-        self.table.by_id(id).map(|(_, socket)| socket.conn.state()).ok_or(Error::NoSuchSocket)
-    }
-
-    /// See [`TcpHandle::connected`](crate::TcpHandle::connected).
-    pub(in crate::engine) fn connected(&mut self, id: SocketId) -> Result<bool, Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        if let Some(error) = socket.conn.error() {
-            return Err(conn_error(error));
+    /// See [`ListenerHandle::close`](crate::ListenerHandle::close).
+    pub fn close_listener(&mut self, account: &mut Account, id: SocketId) {
+        if self.listeners.by_id(id).is_err() {
+            return;
         }
-        match socket.conn.state() {
-            State::SynSent => Ok(socket.conn.is_deferred()),
-            State::SynReceived => Ok(socket.conn.is_early()),
-            _ => Ok(true),
+        let unfinished = self.half_open.iter();
+        let unfinished = unfinished.filter(|(_, request)| request.value.listener == id.slot());
+        let unfinished: Vec<u32> = unfinished.map(|(entry, _)| entry).collect();
+        unfinished.into_iter().for_each(|entry| self.remove_half_open(entry));
+        let orphans: Vec<u32> = self
+            .sockets
+            .iter()
+            .filter(|(_, socket)| socket.listener == Some(ListenerSlot::new(id.slot())))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in orphans {
+            self.end_waiting(slot);
+            if let Some(socket) = self.sockets.get_mut(slot) {
+                socket.listener = None;
+                socket.half_open = false;
+                socket.detached = true;
+                socket.conn.abort();
+                socket.settle_memory(account);
+            }
+            self.mark_dirty(slot);
         }
-    }
-
-    /// See [`TcpHandle::take_error`](crate::TcpHandle::take_error).
-    pub(in crate::engine) fn take_error(&mut self, id: SocketId) -> Result<Option<Error>, Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        Ok(socket.conn.take_error().map(write_error))
-    }
-
-    /// Returns whether the peer has ended its side in order, and all that it sent has come.
-    pub(in crate::engine) fn has_peer_ended(&mut self, id: SocketId) -> bool {
-        self.table.by_id(id).is_some_and(|(_, socket)| socket.conn.has_peer_ended())
-    }
-
-    /// See [`TcpHandle::addresses`](crate::TcpHandle::addresses).
-    pub(in crate::engine) fn addresses(&mut self, id: SocketId) -> Result<FourTuple, Error> {
-        self.table.by_id(id).map(|(_, socket)| socket.conn.tuple()).ok_or(Error::NoSuchSocket)
-    }
-
-    /// See [`TcpHandle::info`](crate::TcpHandle::info).
-    pub(in crate::engine) fn info(&mut self, id: SocketId) -> Result<TcpInfo, Error> {
-        self.table.by_id(id).map(|(_, socket)| socket.conn.info()).ok_or(Error::NoSuchSocket)
+        self.listeners.remove(id.slot());
     }
 }
 
@@ -485,7 +347,7 @@ pub(in crate::engine) fn conn_error(error: ConnError) -> Error {
 }
 
 /// Before the handshake is done a read waits.
-fn read_error(error: ConnError) -> Error {
+pub(in crate::engine) fn read_error(error: ConnError) -> Error {
     match error {
         ConnError::NotConnected => Error::WouldBlock,
         error => conn_error(error),

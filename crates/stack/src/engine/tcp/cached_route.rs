@@ -10,7 +10,6 @@ use millstream_wire::tcp::MAX_HEADER_LEN;
 use crate::engine::Serial;
 use crate::engine::context::Context;
 use crate::engine::ip::{IpLayer, NextHop};
-use crate::engine::tcp::table::TcpSocket;
 use crate::tuning::HEADROOM_BYTES;
 
 /// A connection's next hop, as it was when last looked up.
@@ -159,18 +158,7 @@ impl CachedRoute {
     }
 }
 
-impl TcpSocket {
-    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
-    /// there.
-    pub fn doubt_next_hop(&mut self, cx: &Context, ip: &mut IpLayer) {
-        if let Some(hop) = ip.next_hop(self.conn.ends().remote.ip(), Some(self.scope)) {
-            ip.neighbors.doubt(cx.now, hop.link, hop.address);
-        }
-        self.route.forget();
-    }
-}
-
-/// Returns what the link of `hop` lets a connection do.
+/// Returns the limits that the link of `hop` sets to what a connection sends.
 fn transmit_limits(ip: &IpLayer, hop: NextHop, is_v4: bool) -> TransmitLimits {
     let capabilities = &ip.links[hop.link.index()].capabilities;
     let sums = match is_v4 {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::SocketId;
 use crate::engine::tcp::TcpLayer;
 use crate::stats::Undelivered;
 use crate::tuning::{LINGER_LOOK, LINGER_STALL};
@@ -44,13 +43,8 @@ impl Lingering {
 }
 
 impl TcpLayer {
-    /// Returns the bytes that a connection has still to deliver, or had when it ended.
-    pub(in crate::engine) fn undelivered(&mut self, id: SocketId) -> Option<u64> {
-        self.table.by_id(id)?.1.conn.undelivered_bytes()
-    }
-
-    /// Returns the data that open connections have still to deliver, and that of ended ones whose
-    /// sockets are still there. Looks at each connection.
+    /// Returns the data that open connections have still to deliver, and the data that ended ones
+    /// had which are not gone. Looks at each connection.
     pub(in crate::engine) fn to_deliver(&self) -> (Undelivered, Undelivered) {
         let (mut left, mut cut_off) = <(Undelivered, Undelivered)>::default();
         for (_, socket) in self.table.sockets.iter() {

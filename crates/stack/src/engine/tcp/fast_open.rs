@@ -4,24 +4,17 @@
 use std::collections::HashMap;
 use std::hash::Hasher;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use millstream_packet::{Instant, Packet};
+use millstream_packet::Instant;
 use millstream_tcp::{
-    Config, ConnError, Connection, FastOpenCache, FastOpenHint, FastOpenKeys, FastOpenValidity,
-    FourTuple, HalfOpen,
+    Config, Connection, FastOpenCache, FastOpenHint, FastOpenKeys, FourTuple, HalfOpen,
 };
-use millstream_wire::tcp::{SeqNumber, TcpHeader};
+use millstream_wire::tcp::TcpHeader;
 use siphasher::sip::SipHasher24;
 
-use crate::engine::context::Context;
 use crate::engine::random::Random;
-use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::Listener;
-use crate::engine::tcp::table::TcpTable;
-use crate::tuning::{
-    FAST_OPEN_DESTINATIONS, FAST_OPEN_KEY_PERIOD, FAST_OPEN_RESET_MEMORY, FAST_OPEN_RESETS,
-};
+use crate::tuning::{FAST_OPEN_DESTINATIONS, FAST_OPEN_KEY_PERIOD, FAST_OPEN_RESET_MEMORY};
 
 /// An engine's part of Fast Open, for all listeners and connections.
 pub(crate) struct FastOpen {
@@ -30,7 +23,7 @@ pub(crate) struct FastOpen {
     period: u64,
     cache: FastOpenCache,
     /// Connections that are open early, with their listener: slot and generation.
-    early: HashMap<u32, (u32, u32)>,
+    pub early: HashMap<u32, (u32, u32)>,
 }
 
 impl FastOpen {
@@ -45,7 +38,7 @@ impl FastOpen {
     }
 
     /// The keys of the period that `now` lies in: a cookie is good for one to two of them.
-    fn keys(&mut self, now: Instant) -> &FastOpenKeys {
+    pub fn keys(&mut self, now: Instant) -> &FastOpenKeys {
         let period = now.as_nanos() / FAST_OPEN_KEY_PERIOD.as_nanos() as u64;
         if period > self.period {
             if period > self.period + 1 {
@@ -106,87 +99,11 @@ impl Listener {
     /// Returns whether another connection may be open early, from half of the limit on by chance: the last place would
     /// tell who asks for it whether somebody else has one. Those that were reset while they were open count for a while:
     /// a reset with a false source would else free the place at once (RFC 7413 section 5.1).
-    fn takes_early(&mut self, now: Instant, limit: usize, random: &mut Random) -> bool {
+    pub fn takes_early(&mut self, now: Instant, limit: usize, random: &mut Random) -> bool {
         let past = |at: &Instant| now.saturating_duration_since(*at) > FAST_OPEN_RESET_MEMORY;
         while self.early_resets.front().is_some_and(past) {
             self.early_resets.pop_front();
         }
         random.has_room(self.early + self.early_resets.len(), limit)
-    }
-}
-
-impl TcpTable {
-    /// The connection in `slot`, if it found one, is open early.
-    pub fn begin_early(&mut self, slot: Option<u32>, listener: u32) {
-        let generation = self.listeners.slots.generation(listener);
-        if let (Some(slot), Some(entry)) = (slot, self.listeners.slots.get_mut(listener)) {
-            entry.early += 1;
-            self.fast_open.early.insert(slot, (listener, generation));
-        }
-    }
-
-    /// The connection in `slot` is open early no more.
-    pub fn end_early(&mut self, slot: u32) {
-        let Some((listener, generation)) = self.fast_open.early.remove(&slot) else { return };
-        if self.listeners.slots.generation(listener) != generation {
-            return;
-        }
-        let Some(listener) = self.listeners.slots.get_mut(listener) else { return };
-        listener.early -= 1;
-        let reset = |conn: &Connection| conn.error() == Some(ConnError::Reset);
-        if let Some(socket) = self.sockets.get(slot)
-            && reset(&socket.conn)
-            && listener.early_resets.len() < FAST_OPEN_RESETS
-        {
-            listener.early_resets.push_back(socket.conn.last_time());
-        }
-    }
-
-    /// Handshake or connection are over: what Fast Open has to know of it.
-    pub fn note_opened(&mut self, slot: u32) {
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
-        let now = socket.conn.last_time();
-        self.fast_open.learn(now, &mut socket.conn);
-        if !socket.conn.is_early() && !self.fast_open.early.is_empty() {
-            self.end_early(slot);
-        }
-    }
-}
-
-impl TcpLayer {
-    /// The connection that a SYN with a good cookie opens at once, `payload` received; `ends` with the
-    /// sequence number and timestamp offset to use. None: it goes through the
-    /// handshake first.
-    pub(in crate::engine) fn fast_open_admit(
-        &mut self,
-        cx: &mut Context,
-        listener_slot: u32,
-        config: &Arc<Config>,
-        ends: (&FourTuple, SeqNumber, u32),
-        syn: &TcpHeader,
-        payload: Option<Packet>,
-    ) -> Option<Connection> {
-        let option = syn.options.fast_open.filter(|_| config.fast_open)?;
-        let listener = self.table.listeners.slots.get_mut(listener_slot)?;
-        let (tuple, isn, ts_offset) = ends;
-        let client = tuple.remote.ip();
-        let keys = self.table.fast_open.keys(cx.now);
-        let validity = keys.check(client, &option);
-        if validity == FastOpenValidity::Invalid {
-            return None;
-        }
-        if !listener.takes_early(cx.now, cx.limits.tuning.fast_open_pending, &mut cx.random) {
-            // RFC 7413, 5.1: for cx.now as if the option were unknown.
-            cx.stats.tcp_fast_open_refused += 1;
-            return None;
-        }
-        let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, cx.now);
-        if validity == FastOpenValidity::Previous {
-            conn.give_cookie(keys.cookie(client));
-        }
-        conn.set_memory_limit(cx.account.limit_of_new());
-        conn.open_early(cx.now, payload, &cx.pool);
-        cx.stats.tcp_fast_opens += 1;
-        Some(conn)
     }
 }

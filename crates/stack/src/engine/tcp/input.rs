@@ -30,7 +30,7 @@ impl TcpLayer {
         if socket.conn.take_refused() {
             cx.stats.drop(DropReason::MemoryPressure);
         }
-        self.note_memory(cx, slot);
+        self.table.note_memory(cx, slot);
     }
 
     /// Tells what happened to a connection.
@@ -252,7 +252,7 @@ impl TcpLayer {
         let Segment { header, link, .. } = segment;
         cx.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
-        if !ip.may_reset(cx, tuple.remote.ip()) {
+        if !ip.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
             return;
         }
         let scope = ip.links[link.index()].serial;

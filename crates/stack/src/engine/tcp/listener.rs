@@ -203,7 +203,13 @@ impl Listeners {
         Some(listener)
     }
 
-    /// Returns true if the listener in `slot` grants timestamps to peers that offer them.
+    /// Returns the listener that `id` names, if it is still that one.
+    pub fn by_id(&mut self, id: SocketId) -> Result<&mut Listener, Error> {
+        let listener = self.slots.get_mut(id.slot());
+        listener.filter(|listener| listener.id == id).ok_or(Error::NoSuchSocket)
+    }
+
+    /// Returns true if the listener in `slot` grants timestamps to those who offer them.
     pub fn grants_timestamps(&self, slot: u32) -> bool {
         self.slots.get(slot).is_some_and(|listener| listener.config.timestamps)
     }

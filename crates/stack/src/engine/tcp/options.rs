@@ -1,13 +1,11 @@
-//! Options of an open connection, and urgent data.
+//! Options of an open connection.
 
 use std::time::Duration;
 
 use millstream_tcp::{Connection, Keepalive};
 
-use crate::engine::context::Context;
-use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::table::TcpSocket;
 use crate::error::Error;
-use crate::socket::SocketId;
 
 /// Options of one TCP connection. What is not named here follows from its [`millstream_tcp::Config`] for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +33,7 @@ pub struct TcpSocketOptions {
 }
 
 impl TcpSocketOptions {
-    fn of(conn: &Connection) -> Self {
+    pub(in crate::engine) fn of(conn: &Connection) -> Self {
         let config = conn.config();
         Self {
             nodelay: conn.is_nodelay(),
@@ -50,7 +48,8 @@ impl TcpSocketOptions {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Refuses what no connection can have.
+    pub(in crate::engine) fn check(&self) -> Result<(), Error> {
         let fits = |time: Option<Duration>, most: u64| time.is_none_or(|t| t.as_secs() <= most);
         match self {
             _ if self.dscp > 63 => Err(Error::Invalid("a DiffServ code point above 63")),
@@ -67,82 +66,33 @@ impl TcpSocketOptions {
             _ => Ok(()),
         }
     }
-}
 
-impl TcpLayer {
-    /// See [`TcpHandle::options`](crate::TcpHandle::options).
-    pub(in crate::engine) fn options(&mut self, id: SocketId) -> Result<TcpSocketOptions, Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        Ok(TcpSocketOptions::of(&socket.conn))
-    }
-
-    /// See [`TcpHandle::set_options`](crate::TcpHandle::set_options).
-    pub(in crate::engine) fn set_options(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-        options: &TcpSocketOptions,
-    ) -> Result<(), Error> {
-        options.check()?;
-        self.with_conn(cx, id, |socket, _| {
-            let (conn, new) = (&mut socket.conn, options);
-            let old = TcpSocketOptions::of(conn);
-            conn.set_nodelay(new.nodelay);
-            if new.keepalive != old.keepalive {
-                conn.set_keepalive(new.keepalive);
-            }
-            // what changes is no longer shared with other connections
-            if new.user_timeout != old.user_timeout {
-                conn.set_user_timeout(new.user_timeout.map(|time| time.as_millis() as u32));
-            }
-            if new.linger != old.linger {
-                conn.set_linger(new.linger.map(|time| time.as_secs() as u16));
-            }
-            if new.delayed_ack != old.delayed_ack {
-                conn.set_delayed_ack(new.delayed_ack.as_millis() as u16);
-            }
-            let changed = |new: usize, old: usize| (new != old).then_some(new);
-            conn.set_buffers(
-                changed(new.recv_buffer_bytes, old.recv_buffer_bytes),
-                changed(new.send_buffer_bytes, old.send_buffer_bytes),
-            );
-            if (new.dscp, new.hop_limit) != (old.dscp, old.hop_limit) {
-                conn.set_ip(new.dscp, new.hop_limit);
-                socket.route.forget();
-            }
-        })?;
-        // An idle connection has nothing to send, and from now on may have something to wait for.
-        self.table.arm(id.slot());
-        Ok(())
-    }
-
-    /// See [`TcpHandle::quick_ack`](crate::TcpHandle::quick_ack).
-    pub(in crate::engine) fn quick_ack(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-    ) -> Result<(), Error> {
-        self.with_conn(cx, id, |socket, _| socket.conn.quick_ack())
-    }
-
-    /// See [`TcpHandle::write_urgent`](crate::TcpHandle::write_urgent).
-    pub(in crate::engine) fn write_urgent(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-        data: &[u8],
-    ) -> Result<usize, Error> {
-        self.write_by(cx, id, data, Connection::write_urgent)
-    }
-
-    /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it was read.
-    pub(in crate::engine) fn urgent_end(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
-        self.table.by_id(id).map(|(_, socket)| socket.conn.urgent_end()).ok_or(Error::NoSuchSocket)
-    }
-
-    /// See [`TcpHandle::urgent`](crate::TcpHandle::urgent).
-    pub(in crate::engine) fn urgent(&mut self, id: SocketId) -> Result<Option<u64>, Error> {
-        let (_, socket) = self.table.by_id(id).ok_or(Error::NoSuchSocket)?;
-        Ok(socket.conn.urgent_mark().map(|mark| mark - socket.conn.read_offset()))
+    /// Sets those of a connection that differ from what they are.
+    pub(in crate::engine) fn apply(&self, socket: &mut TcpSocket) {
+        let (conn, new) = (&mut socket.conn, self);
+        let old = TcpSocketOptions::of(conn);
+        conn.set_nodelay(new.nodelay);
+        if new.keepalive != old.keepalive {
+            conn.set_keepalive(new.keepalive);
+        }
+        // What changes is no longer shared with other connections
+        if new.user_timeout != old.user_timeout {
+            conn.set_user_timeout(new.user_timeout.map(|time| time.as_millis() as u32));
+        }
+        if new.linger != old.linger {
+            conn.set_linger(new.linger.map(|time| time.as_secs() as u16));
+        }
+        if new.delayed_ack != old.delayed_ack {
+            conn.set_delayed_ack(new.delayed_ack.as_millis() as u16);
+        }
+        let changed = |new: usize, old: usize| (new != old).then_some(new);
+        conn.set_buffers(
+            changed(new.recv_buffer_bytes, old.recv_buffer_bytes),
+            changed(new.send_buffer_bytes, old.send_buffer_bytes),
+        );
+        if (new.dscp, new.hop_limit) != (old.dscp, old.hop_limit) {
+            conn.set_ip(new.dscp, new.hop_limit);
+            socket.route.forget();
+        }
     }
 }

@@ -11,7 +11,7 @@ use millstream_packet::Instant;
 
 use crate::engine::Held;
 use crate::engine::context::Context;
-use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::table::TcpTable;
 use crate::stats::MemoryPressure;
 use crate::tuning::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
 
@@ -50,46 +50,46 @@ impl Reclaim {
     }
 }
 
-impl TcpLayer {
+impl Reclaim {
     /// A turn begins: how full the pool is, and if memory is short, some connections are looked at.
     #[inline]
-    pub(in crate::engine) fn look_at_memory(&mut self, cx: &mut Context) {
-        let freed = self.table.take_freed();
+    pub fn look_in_turn(&mut self, cx: &mut Context, table: &mut TcpTable) {
+        let freed = table.take_freed();
         if freed != 0 {
             cx.account.sub(Held::Tcp, freed);
         }
         cx.account.look_in_turn(&cx.pool);
         if cx.account.is_pressed() {
-            self.reclaim_some(cx);
-        } else if self.reclaim.due.is_some() {
-            self.reclaim = Reclaim::default();
+            self.reclaim_some(cx, table);
+        } else if self.due.is_some() {
+            *self = Reclaim::default();
         }
     }
 
     #[cold]
-    fn reclaim_some(&mut self, cx: &mut Context) {
-        if self.reclaim.due.is_some_and(|due| due > cx.now) {
+    fn reclaim_some(&mut self, cx: &mut Context, table: &mut TcpTable) {
+        if self.due.is_some_and(|due| due > cx.now) {
             return;
         }
-        self.reclaim.due = Some(cx.now);
+        self.due = Some(cx.now);
         cx.account.tune_paces(cx.now);
         let (mut looks, mut passes) = (RECLAIM_CONNECTIONS, RECLAIM_CONNECTIONS * EMPTY_SLOTS);
         while looks != 0 && passes != 0 {
-            let slot = self.reclaim.hand;
-            if slot as usize >= self.table.sockets.slots() {
-                self.reclaim.end_round(cx.now);
+            let slot = self.hand;
+            if slot as usize >= table.sockets.slots() {
+                self.end_round(cx.now);
                 return;
             }
-            self.reclaim.hand += 1;
+            self.hand += 1;
             passes -= 1;
-            looks -= usize::from(self.reclaim_from(cx, slot));
+            looks -= usize::from(self.reclaim_from(cx, table, slot));
         }
     }
 
     /// Takes from one connection what it can do without; whether there is one.
-    fn reclaim_from(&mut self, cx: &mut Context, slot: u32) -> bool {
-        let (reclaim, account) = (&mut self.reclaim, &mut cx.account);
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return false };
+    fn reclaim_from(&mut self, cx: &mut Context, table: &mut TcpTable, slot: u32) -> bool {
+        let account = &mut cx.account;
+        let Some(socket) = table.sockets.get_mut(slot) else { return false };
         let held = socket.conn.held_bytes();
         if held == 0 {
             socket.conn.prune_early(0);
@@ -108,7 +108,7 @@ impl TcpLayer {
             };
             let pruned = socket.conn.prune_early(keep);
             cx.stats.tcp_pruned_bytes += pruned as u64;
-            reclaim.any |= pruned != 0;
+            self.any |= pruned != 0;
         }
         let patience = if account.is_scarce() { EVICT_SCARCE_AFTER } else { EVICT_AFTER };
         let mut is_evicted = false;
@@ -117,21 +117,21 @@ impl TcpLayer {
             && moving.excess_for >= patience
             && !socket.conn.is_closed()
         {
-            match reclaim.at_least {
+            match self.at_least {
                 Some(least) if moving.excess >= least => is_evicted = true,
-                _ => reclaim.most = reclaim.most.max(moving.excess),
+                _ => self.most = self.most.max(moving.excess),
             }
         }
         if is_evicted {
             socket.conn.evict();
             cx.stats.tcp_evicted += 1;
-            reclaim.any = true;
+            self.any = true;
         }
         socket.settle_memory(account);
         if is_evicted {
             account.look(&cx.pool);
-            self.table.collect_events(slot, &mut cx.events);
-            self.table.mark_dirty(slot);
+            table.collect_events(slot, &mut cx.events);
+            table.mark_dirty(slot);
         }
         true
     }

@@ -54,10 +54,14 @@ fn connects_and_carries_bytes_over_the_ip_layer_alone() {
     let (near, far) = pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).unwrap();
     let (mut near, mut far) = (Host::new(near, "10.0.0.1/24"), Host::new(far, "10.0.0.2/24"));
     let address = "10.0.0.2:7".parse().unwrap();
-    let listener = far.tcp.listen(&mut far.cx, &mut far.ip, address, 1).unwrap();
-    let client = near.tcp.connect(&mut near.cx, &mut near.ip, address).unwrap();
+    let listener =
+        far.tcp.listen_with(&mut far.cx, &mut far.ip, address, 1, &Config::default()).unwrap();
+    let client = near
+        .tcp
+        .connect_with(&mut near.cx, &mut near.ip, address, None, &Config::default())
+        .unwrap();
     settle(&mut near, &mut far);
-    let (server, _) = far.tcp.accept(&mut far.cx, listener).unwrap();
+    let (server, _) = far.tcp.table.accept(&mut far.cx.events, listener).unwrap();
     assert_eq!(near.tcp.write(&mut near.cx, client, b"by itself"), Ok(9));
     settle(&mut near, &mut far);
     let mut buffer = [0; 16];

@@ -3,6 +3,7 @@
 use crate::engine::context::Context;
 use crate::engine::ip::IpLayer;
 use crate::engine::tcp::TcpLayer;
+use crate::engine::tcp::table::TcpSocket;
 use crate::timer::MOVES;
 
 impl TcpLayer {
@@ -43,5 +44,16 @@ impl TcpLayer {
             self.table.mark_dirty(slot);
         }
         self.table.arm(slot);
+    }
+}
+
+impl TcpSocket {
+    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
+    /// there.
+    pub fn doubt_next_hop(&mut self, cx: &Context, ip: &mut IpLayer) {
+        if let Some(hop) = ip.next_hop(self.conn.ends().remote.ip(), Some(self.scope)) {
+            ip.neighbors.doubt(cx.now, hop.link, hop.address);
+        }
+        self.route.forget();
     }
 }

@@ -54,35 +54,6 @@ fn left_of(deficit: i16, sent: usize) -> i16 {
     }
 }
 
-/// A connection's share of the turns.
-#[repr(Rust, packed(2))]
-pub(in crate::engine) struct TransmitShare {
-    /// Written and not yet offered to the link.
-    unflushed: u32,
-    /// Bytes that are worth a segment of their own.
-    whole: u32,
-    /// The rest of its present turn in the round robin, in units of 16 KiB; below 0 the excess of
-    /// the last one.
-    deficit: i16,
-}
-
-impl TransmitShare {
-    /// Nothing is written.
-    pub fn new() -> Self {
-        Self { unflushed: 0, whole: 1, deficit: 0 }
-    }
-
-    /// Bytes that are worth a segment of their own.
-    pub fn whole_bytes(&self) -> usize {
-        self.whole as usize
-    }
-
-    /// Has data that is written next go at once, as if it filled a segment.
-    pub fn fill_whole(&mut self) {
-        self.unflushed = self.unflushed.max(self.whole);
-    }
-}
-
 /// How serving a connection ended.
 pub(in crate::engine) enum Served {
     /// It has nothing more to send now.
@@ -321,7 +292,7 @@ impl TcpLayer {
                 self.table.collect_events(slot, &mut cx.events);
             }
             self.table.arm(slot);
-            self.note_room(cx, slot);
+            self.table.note_room(cx, slot);
         }
         ip.flush(cx);
     }
@@ -362,7 +333,7 @@ impl TcpLayer {
             }
         }
         if wants_room {
-            self.note_room(cx, slot);
+            self.table.note_room(cx, slot);
         }
     }
 

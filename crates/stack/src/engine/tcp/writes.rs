@@ -19,57 +19,13 @@ use millstream_packet::Instant;
 
 use crate::engine::Account;
 use crate::engine::context::Context;
-use crate::engine::tcp::TcpLayer;
-use crate::engine::tcp::table::TcpSocket;
+use crate::engine::tcp::share::{IN_LINE, Starved};
+use crate::engine::tcp::table::{TcpSocket, TcpTable};
+use crate::engine::tcp::transmit::TransmitScheduler;
 use crate::limits::Limits;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
 use crate::tuning::{SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
-
-/// A connection's grant of bytes to write, and its wait for more.
-#[derive(Default)]
-#[repr(Rust, packed(2))]
-pub(in crate::engine) struct WriteShare {
-    /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
-    grant: u32,
-    /// Was refused for too much unsent.
-    wants_room: bool,
-    /// A write was refused for want of a frame, or of memory that it may have.
-    starved: Starved,
-}
-
-/// In place of a grant: the connection stands in line for one.
-const IN_LINE: u32 = u32::MAX;
-
-/// Tells if a connection's write was refused for want of a frame, or of memory that it may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Starved {
-    #[default]
-    No,
-    /// It was told since, and still stands in the list of those who wait.
-    Told,
-    /// It waits, and stands in the list.
-    Waits,
-}
-
-impl WriteShare {
-    /// Returns true if it has a grant, or stands in line for one.
-    pub fn has_grant(&self) -> bool {
-        self.grant != 0
-    }
-
-    /// Returns true if a write was refused for too much unsent data.
-    #[inline]
-    pub fn wants_room(&self) -> bool {
-        self.wants_room
-    }
-
-    /// Returns true if a write waits for a frame, or for memory.
-    #[inline]
-    pub fn waits_for_memory(&self) -> bool {
-        self.starved == Starved::Waits
-    }
-}
 
 /// The account that says how much memory a write may take, and the counters of writes that wait.
 pub(in crate::engine) struct Room<'a> {
@@ -282,64 +238,52 @@ impl WriteScheduler {
     }
 }
 
-impl TcpLayer {
-    /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
-    #[inline]
-    pub(in crate::engine) fn admit_write(
-        &mut self,
-        cx: &mut Context,
-        id: SocketId,
-        wanted: usize,
-    ) -> usize {
-        let limit = cx.limits.tuning.unsent_bytes;
-        let room = Room { account: &mut cx.account, stats: &mut cx.stats, now: cx.now };
-        match self.table.by_id(id) {
-            Some((_, socket)) => self.writes.admit(socket, wanted, limit, room),
-            // The call has its error to tell.
-            None => wanted,
-        }
-    }
-
+impl WriteScheduler {
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
     /// told of frames.
-    pub(in crate::engine) fn grant_writes(&mut self, cx: &mut Context) -> bool {
-        self.writes.left = cx.limits.tuning.write_turn_bytes;
-        let told = self.may_tell_starved(cx) && self.tell_starved(cx);
-        if self.writes.is_idle() {
-            self.writes.pace.last = None;
+    pub fn grant(
+        &mut self,
+        cx: &mut Context,
+        table: &mut TcpTable,
+        tx: &mut TransmitScheduler,
+    ) -> bool {
+        self.left = cx.limits.tuning.write_turn_bytes;
+        let told = self.may_tell_starved(cx) && self.tell_starved(cx, table);
+        if self.is_idle() {
+            self.pace.last = None;
             return told;
         }
-        let share = self.writes.next_share(&cx.limits);
+        let share = self.next_share(&cx.limits);
         let mut granted = 0;
         // Also of those that have gone meanwhile a turn looks at so many.
         for _ in 0..cx.limits.tuning.transmit_connections {
-            if granted != 0 && self.writes.left < share {
+            if granted != 0 && self.left < share {
                 break;
             }
-            let Some(id) = self.writes.line.pop_front() else { break };
-            let Some((slot, socket)) = self.table.by_id(id) else { continue };
+            let Some(id) = self.line.pop_front() else { break };
+            let Some((slot, socket)) = table.by_id(id) else { continue };
             if socket.detached {
                 // Nothing follows, and nobody is told.
                 socket.write.grant = 0;
                 socket.conn.set_more_follows(false);
-                self.table.touch(slot);
+                table.touch(slot);
                 continue;
             }
-            self.writes.last = Some(id);
+            self.last = Some(id);
             // A share that ended between two calls would leave the begun one to go alone, after others' turns.
-            let bytes = self.writes.ending_whole(socket, socket.conn.unsent_bytes(), share);
+            let bytes = self.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.write.grant = grant_of(bytes);
-            self.writes.left = self.writes.left.saturating_sub(bytes);
+            self.left = self.left.saturating_sub(bytes);
             cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
-            self.table.touch(slot);
+            table.touch(slot);
             granted += bytes;
         }
         if granted != 0 {
-            self.writes.pace.granted(cx.now, granted);
+            self.pace.granted(cx.now, granted);
             // It may all be sent before the next turn.
-            self.tx.grant(share);
+            tx.grant(share);
         }
         cx.stats.write_grants += u64::from(granted != 0);
         true
@@ -348,32 +292,31 @@ impl TcpLayer {
     /// Returns true if a writer was refused for want of a frame, or of memory, and there may be
     /// some for it.
     #[inline]
-    pub(in crate::engine) fn may_tell_starved(&mut self, cx: &mut Context) -> bool {
-        self.writes.has_starved() && self.may_have_room(cx)
+    pub fn may_tell_starved(&mut self, cx: &mut Context) -> bool {
+        self.has_starved() && self.may_have_room(cx)
     }
 
     #[cold]
     fn may_have_room(&mut self, cx: &mut Context) -> bool {
         if cx.account.take_released() || !cx.account.is_pressed() {
-            self.writes.unseen = self.writes.starved.len();
+            self.unseen = self.starved.len();
         }
-        self.writes.unseen != 0 && !cx.pool.is_dry()
+        self.unseen != 0 && !cx.pool.is_dry()
     }
 
     /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
     #[cold]
-    fn tell_starved(&mut self, cx: &mut Context) -> bool {
+    fn tell_starved(&mut self, cx: &mut Context, table: &mut TcpTable) -> bool {
         let most = cx.limits.tuning.transmit_connections;
-        let writes = &mut self.writes;
-        let count = writes.unseen.min(writes.starved.len()).min(most);
-        writes.unseen -= count;
+        let count = self.unseen.min(self.starved.len()).min(most);
+        self.unseen -= count;
         let mut told = false;
         for _ in 0..count {
-            let Some(id) = self.writes.starved.pop_front() else { break };
-            let Some((_, socket)) = self.table.by_id(id) else { continue };
+            let Some(id) = self.starved.pop_front() else { break };
+            let Some((_, socket)) = table.by_id(id) else { continue };
             let waits = socket.write.waits_for_memory() && !socket.detached;
             if waits && !socket.has_room_again(&mut cx.account, cx.now) {
-                self.writes.starved.push_back(id);
+                self.starved.push_back(id);
                 continue;
             }
             socket.write.starved = Starved::No;
@@ -385,10 +328,22 @@ impl TcpLayer {
         told
     }
 
+    /// Grants as much as between two turns, after arrived data was taken without a turn. Returns
+    /// false, and grants nothing, when others stand in line.
+    pub fn renew(&mut self, limits: &Limits) -> bool {
+        let alone = self.is_idle();
+        if alone {
+            self.left = limits.tuning.write_turn_bytes;
+        }
+        alone
+    }
+}
+
+impl TcpTable {
     /// The queues of the connection in `slot` hold less than before: who was refused for want of memory may have some.
     #[cold]
-    pub(in crate::engine) fn note_memory(&mut self, cx: &mut Context, slot: u32) {
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
+    pub fn note_memory(&mut self, cx: &mut Context, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
         let has_room = socket.write.waits_for_memory()
             && !cx.pool.is_dry()
             && socket.has_room_again(&mut cx.account, cx.now);
@@ -398,20 +353,10 @@ impl TcpLayer {
         }
     }
 
-    /// Grants as much as between two turns, after arrived data was taken without a turn. Returns
-    /// false, and grants nothing, when others stand in line.
-    pub(in crate::engine) fn renew_writes(&mut self, cx: &mut Context) -> bool {
-        let alone = self.writes.is_idle();
-        if alone {
-            self.writes.left = cx.limits.tuning.write_turn_bytes;
-        }
-        alone
-    }
-
     /// Data was sent: who was refused for too much unsent may have room again.
     #[inline]
-    pub(in crate::engine) fn note_room(&mut self, cx: &mut Context, slot: u32) {
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
+    pub fn note_room(&mut self, cx: &mut Context, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
         if socket.write.wants_room
             && socket.conn.unsent_bytes() * 2 <= cx.limits.tuning.unsent_bytes
         {

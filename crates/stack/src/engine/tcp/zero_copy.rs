@@ -209,7 +209,7 @@ impl<'a> BorrowedWrite<'a> {
     pub fn goes_on(&self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
         let others = tcp.table.dirty.iter().any(|&slot| slot != self.id.slot());
         let is_told = news_of_others(cx, tcp, self.id) > self.news || tcp.parked_have_room(cx, ip);
-        if others || is_told || !tcp.renew_writes(cx) {
+        if others || is_told || !tcp.writes.renew(&cx.limits) {
             return false;
         }
         tcp.tx.grant_turn(&cx.limits);
@@ -231,7 +231,7 @@ impl<'a> BorrowedWrite<'a> {
         tcp.table.collect_events(slot, &mut cx.events);
         tcp.table.touch(slot);
         tcp.table.arm(slot);
-        tcp.note_room(cx, slot);
+        tcp.table.note_room(cx, slot);
     }
 }
 

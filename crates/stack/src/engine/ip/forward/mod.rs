@@ -24,6 +24,7 @@ use crate::engine::ip::IpLayer;
 use crate::engine::ip::NextHop;
 use crate::engine::ip::addresses::{Destination, is_link_local};
 use crate::engine::ip::arrival::Arrival;
+use crate::engine::ip::fragments::part_of;
 use crate::engine::ip::reserved::is_no_destination;
 use crate::stats::DropReason;
 
@@ -203,7 +204,7 @@ impl IpLayer {
             return false;
         }
         let Some(back) = self.next_hop(ip.src, None) else { return true };
-        if let Ok(copy) = self.part_of(cx, packet, 0, packet.len().min(1500)) {
+        if let Ok(copy) = part_of(cx, packet, 0, packet.len().min(1500)) {
             let error = Icmp::Unreachable(Unreachable::Host);
             self.forward_error(cx, back.link, copy, ip, error);
         }

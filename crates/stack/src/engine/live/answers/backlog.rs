@@ -2,8 +2,9 @@
 //! with `-v` each of them.
 
 use super::sockets::half_open;
-use super::{Done, Id, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Written};
+use super::{Done, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Written};
 use crate::engine::Engine;
+use crate::engine::live::id::Id;
 use crate::engine::tcp::listener::Listener;
 use crate::socket::SocketId;
 

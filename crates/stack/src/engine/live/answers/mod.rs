@@ -12,7 +12,6 @@ mod sockets;
 mod stages;
 mod timers;
 
-use std::fmt::{self, Display};
 use std::time::Duration;
 
 use millstream_live::Fields;
@@ -20,9 +19,10 @@ use millstream_packet::Instant;
 use millstream_route::LinkId;
 
 use super::events::ConnectionAnswer;
+use super::id::parse_id;
 use super::traces::Traces;
 use crate::engine::Engine;
-use crate::socket::{SocketId, SocketKind};
+use crate::socket::SocketKind;
 pub(super) use timers::SYN_ACK_TIMER;
 
 /// Steps of a page. A piece of a queue that is looked at takes one, a slot of a table [`SLOT_STEPS`].
@@ -220,31 +220,6 @@ impl Pages for Traces {
 }
 
 const NO_SUCH_SOCKET: &str = "no such socket";
-
-/// The name of a socket here: its kind, its slot, and how often that slot was used before.
-pub(super) struct Id(pub SocketId);
-
-impl Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}.{}", kind_name(self.0.kind()), self.0.slot(), self.0.generation())
-    }
-}
-
-fn kind_name(kind: SocketKind) -> &'static str {
-    match kind {
-        SocketKind::Tcp => "tcp",
-        SocketKind::Listener => "listen",
-        SocketKind::Udp => "udp",
-        SocketKind::Icmp => "icmp",
-    }
-}
-
-pub(super) fn parse_id(text: &str) -> Option<SocketId> {
-    let kinds = [SocketKind::Tcp, SocketKind::Listener, SocketKind::Udp, SocketKind::Icmp];
-    let kind = kinds.into_iter().find(|&kind| text.starts_with(kind_name(kind)))?;
-    let (slot, generation) = text[kind_name(kind).len()..].split_once('.')?;
-    Some(SocketId::new(kind, slot.parse().ok()?, generation.parse().ok()?))
-}
 
 /// A table of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use millstream_live::Fields;
 use millstream_route::{LinkId, Prefix, Reject, Route};
 
-use super::{Done, Id, Page, Pages, SLOT_STEPS, Table, Walk, Written, put_link, us};
+use super::{Done, Page, Pages, SLOT_STEPS, Table, Walk, Written, put_link, us};
 use crate::engine::Engine;
 use crate::engine::ip::GroupFilter;
+use crate::engine::live::id::Id;
 use crate::socket::SocketId;
 
 /// The links, those that have failed too, until they are removed.

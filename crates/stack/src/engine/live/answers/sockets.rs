@@ -3,8 +3,9 @@
 use millstream_live::Fields;
 use millstream_tcp::State;
 
-use super::{Id, Page, Pages, Table, Walk, Written, put_link, us};
+use super::{Page, Pages, Table, Walk, Written, put_link, us};
 use crate::engine::Engine;
+use crate::engine::live::id::Id;
 use crate::engine::tcp::table::TcpSocket;
 
 const ALL: &[Table] =

@@ -3,9 +3,10 @@
 
 use millstream_live::bucket_least;
 
-use super::{Done, Id, NO_SUCH_SOCKET, Page, Pages, Refused, Written, parse_id, us};
+use super::{Done, NO_SUCH_SOCKET, Page, Pages, Refused, Written, us};
 use crate::engine::Engine;
 use crate::engine::events::packet_trace::{Flow, TracePoint};
+use crate::engine::live::id::{Id, parse_id};
 use crate::engine::live::traces::{end_closed, sample};
 use crate::socket::{SocketId, SocketKind};
 

@@ -6,8 +6,9 @@ use millstream_live::bucket_least;
 use millstream_packet::Instant;
 use millstream_tcp::TimerKind;
 
-use super::{Done, Id, Page, Pages, Table, Walk, Written, us};
+use super::{Done, Page, Pages, Table, Walk, Written, us};
 use crate::engine::Engine;
+use crate::engine::live::id::Id;
 use crate::stages::Histogram;
 
 /// Kinds beside those of connections, behind which they are numbered.

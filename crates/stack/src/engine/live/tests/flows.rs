@@ -6,7 +6,7 @@ use super::talking::{Talking, address};
 use super::*;
 use crate::SocketId;
 use crate::engine::events::packet_trace::FLOWS;
-use crate::engine::live::answers::Id;
+use crate::engine::live::id::Id;
 
 /// The answer about a flow.
 struct Told {
