@@ -120,10 +120,6 @@ impl Link for Rough {
         }
     }
 
-    fn has_more(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     fn prepare_sleep(&mut self) -> bool {
         self.waiting.is_empty() && self.end.prepare_sleep()
     }

@@ -169,7 +169,7 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
 impl<L: Link, W: Write + Send> Link for Trace<L, W> {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, places, wait_fd, wants_write, next_deadline, share, is_down, details, stats, name
+        capabilities, places, wait_fd, wants_write, next_deadline, share, is_down, details, stats, name
     );
 
     fn prepare_sleep(&mut self) -> bool {

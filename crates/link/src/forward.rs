@@ -39,11 +39,6 @@ macro_rules! forward_link {
             $inner.receive(now, pool, batch)
         }
     };
-    (@ has_more, $self:ident, $inner:expr) => {
-        fn has_more(&$self) -> bool {
-            $inner.has_more()
-        }
-    };
     (@ places, $self:ident, $inner:expr) => {
         fn places(&$self) -> bool {
             $inner.places()

@@ -160,12 +160,6 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// Returns whether the last [`receive`](Self::receive) ended because its batch was full, in
-    /// packets or in bytes, while there probably was more. False also from links that do not know.
-    fn has_more(&self) -> bool {
-        false
-    }
-
     /// Returns whether [`receive_into`](Self::receive_into) can be used.
     fn places(&self) -> bool {
         false
@@ -311,7 +305,7 @@ pub trait Link: Send {
 impl<L: Link + ?Sized> Link for Box<L> {
     forward_link!(
         self => (**self);
-        capabilities, receive, has_more, places, receive_into, show, transmit,
+        capabilities, receive, places, receive_into, show, transmit,
         borrows, transmit_from, wait_fd, wants_write, next_deadline,
         prepare_sleep, share, is_down, refresh, notes, details, stats, name
     );

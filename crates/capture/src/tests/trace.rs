@@ -100,9 +100,8 @@ fn what_is_read_to_its_place_is_captured_as_what_is_received() {
             let mut next = |b: &mut Trace<_, _>| b.receive_into(now, &pool, head_len, &mut memory);
             match places {
                 true => {
-                    for left in (0..4).rev() {
+                    for _ in 0..4 {
                         assert!(next(&mut b).unwrap().is_some());
-                        assert_eq!(b.has_more(), left > 0);
                     }
                     assert!(next(&mut b).unwrap().is_none());
                 }

@@ -76,10 +76,6 @@ impl Link for Loopback {
         Ok(batch.len() - before)
     }
 
-    fn has_more(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
     fn transmit(
         &mut self,
         _now: Instant,

@@ -37,10 +37,6 @@ impl Link for Placing {
         Ok(count + self.end.receive(now, pool, batch)?)
     }
 
-    fn has_more(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     fn places(&self) -> bool {
         true
     }

@@ -48,7 +48,7 @@ impl Bad {
 impl Link for Bad {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, transmit, borrows, wait_fd, prepare_sleep, stats, name
+        capabilities, transmit, borrows, wait_fd, prepare_sleep, stats, name
     );
 
     fn receive(
@@ -332,7 +332,7 @@ struct Flooded {
 impl Link for Flooded {
     forward_link!(
         self => self.inner;
-        capabilities, transmit, borrows, transmit_from, has_more, wait_fd, prepare_sleep, stats, name
+        capabilities, transmit, borrows, transmit_from, wait_fd, prepare_sleep, stats, name
     );
 
     fn receive(
@@ -496,7 +496,7 @@ impl Recorded {
 impl Link for Recorded {
     forward_link!(
         self => self.inner;
-        capabilities, receive, has_more, borrows, wait_fd, prepare_sleep, stats, name
+        capabilities, receive, borrows, wait_fd, prepare_sleep, stats, name
     );
 
     fn transmit(

@@ -52,7 +52,7 @@ struct Watched<L> {
 impl<L: Link> Link for Watched<L> {
     forward_link!(
         self => self.link;
-        capabilities, receive, has_more, places, receive_into, borrows, wait_fd, wants_write, prepare_sleep, refresh,
+        capabilities, receive, places, receive_into, borrows, wait_fd, wants_write, prepare_sleep, refresh,
         stats, name, notes
     );
 

@@ -252,7 +252,7 @@ mod tests {
     impl Link for Breaking {
         forward_link!(
             self => self.0;
-            capabilities, has_more, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats, name
+            capabilities, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats, name
         );
 
         fn receive(

@@ -74,8 +74,6 @@ pub struct RawLink {
     trust: Trust,
     follow: Follow,
     blocked: bool,
-    /// The last batch was full, and there was more.
-    more: bool,
     overruns: Cell<u64>,
     stats: LinkStats,
 }
@@ -201,7 +199,6 @@ impl RawLink {
             trust: Trust::in_this_kernel(),
             follow: Follow::new(netdev::index(name)?, mtu, usize::MAX, followed),
             blocked: false,
-            more: false,
             overruns: Cell::new(0),
             stats: LinkStats::default(),
         })
@@ -296,7 +293,6 @@ impl Link for RawLink {
         let expected = if has_ring { usize::MAX } else { self.expected.limit() };
         let limit = batch.room().min(expected);
         let (count, more) = kernel_receive::receive(self, now, pool, batch, limit)?;
-        self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         if count == 0 {
             if has_ring {
@@ -330,7 +326,6 @@ impl Link for RawLink {
             self.stats.count_received(len, false);
             count += 1;
         }
-        self.more = count == limit;
         count
     }
 
@@ -368,10 +363,6 @@ impl Link for RawLink {
 
     fn wait_fd(&self) -> Option<RawFd> {
         Some(self.fd.as_raw_fd())
-    }
-
-    fn has_more(&self) -> bool {
-        self.more || self.long.is_cutting()
     }
 
     fn wants_write(&self) -> bool {

@@ -96,8 +96,6 @@ pub struct Tap {
     gone: Option<io::Error>,
     expected: Expectation,
     blocked: bool,
-    /// The last batch was full, and there was more.
-    more: bool,
     notes: Vec<String>,
     stats: LinkStats,
 }
@@ -395,7 +393,6 @@ impl Tap {
             rps: None,
             expected: Expectation::new(),
             blocked: false,
-            more: false,
             notes: device.notes.clone(),
             stats: LinkStats::default(),
         }
@@ -472,7 +469,6 @@ impl Link for Tap {
         }
         let limit = batch.room().min(self.expected.limit());
         let (count, more) = self.read(now, pool, batch, limit)?;
-        self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         self.looked(if more { Look::More } else { Look::Vain }, count != 0);
         if count != 0 {
@@ -481,10 +477,6 @@ impl Link for Tap {
             return Err(self.broken(error));
         }
         Ok(count)
-    }
-
-    fn has_more(&self) -> bool {
-        self.more || self.long.is_cutting()
     }
 
     fn places(&self) -> bool {

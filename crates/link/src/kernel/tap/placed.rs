@@ -23,7 +23,6 @@ impl Tap {
         head_len: usize,
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
-        self.more = false;
         if self.long.is_cutting() {
             return Ok(self.lay_out_piece(now, pool, head_len, memory));
         }

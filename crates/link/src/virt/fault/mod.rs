@@ -359,10 +359,6 @@ impl<L: Link> Link for Fault<L> {
         self.inner.prepare_sleep() || self.takes_nothing()
     }
 
-    fn has_more(&self) -> bool {
-        self.receive.is_none() && self.inner.has_more()
-    }
-
     fn places(&self) -> bool {
         self.receive.is_none() && self.inner.places()
     }

@@ -270,7 +270,7 @@ impl Outbox {
 impl<L: Link> Link for Shared<L> {
     forward_link!(
         self => self.inner;
-        capabilities, transmit, borrows, transmit_from, has_more, places, next_deadline, is_down, refresh, notes, details,
+        capabilities, transmit, borrows, transmit_from, places, next_deadline, is_down, refresh, notes, details,
         name
     );
 

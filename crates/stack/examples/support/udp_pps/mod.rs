@@ -81,7 +81,7 @@ impl Shared {
 impl Link for Shared {
     forward_link!(
         self => self.get();
-        receive, show, has_more, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats
+        receive, show, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats
     );
 
     fn capabilities(&self) -> &Capabilities {

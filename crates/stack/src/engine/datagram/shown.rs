@@ -58,7 +58,6 @@ impl UdpLayer {
             return 0;
         }
         socket.scope = Some(from.serial);
-        from.more = from.link.has_more();
         let stats = &mut cx.stats;
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;

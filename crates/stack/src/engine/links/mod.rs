@@ -68,8 +68,6 @@ pub(crate) struct LinkSlot {
     /// Packets that the link has taken out of it.
     pub taken: u64,
     pub serial: Serial,
-    /// Its last batch was full, and there was more.
-    pub more: bool,
     /// Its interface was down when it was last looked at.
     pub was_down: bool,
     /// The filter that was set; `None` goes by whether the engine hands packets on.
@@ -331,7 +329,6 @@ impl LinkSlot {
             queue,
             taken: 0,
             serial,
-            more: false,
             was_down,
             reverse_path: None,
             state,
@@ -361,7 +358,6 @@ impl LinkSlot {
     fn fail(&mut self, error: LinkError) -> usize {
         self.state = State::Failed(Arc::new(error));
         self.link = Box::new(Ended::of(&*self.link));
-        self.more = false;
         self.waker.wake();
         self.clear()
     }
@@ -372,7 +368,6 @@ impl LinkSlot {
             State::InUse | State::Removed => None,
         };
         let link = std::mem::replace(&mut self.link, Box::new(Ended::nothing()));
-        self.more = false;
         (RemovedLink { link, error }, self.clear())
     }
 

@@ -139,17 +139,15 @@ impl Engine {
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
         let slot = &mut self.ip.links[link.index()];
-        let count = match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
+        match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
             Ok(count) => count,
             // The link failed. Returns how many packets it delivered before it failed; nobody asks
             // it again.
             Err(error) => {
                 self.ip.fail(&mut self.cx, link, error);
-                return self.rx.batch.len();
+                self.rx.batch.len()
             }
-        };
-        slot.more = slot.link.has_more();
-        count
+        }
     }
 
     /// Carries a batch of `count` packets up.
@@ -353,9 +351,7 @@ impl Engine {
         let head_len = expected_head_len(&self.tcp, &self.ip, (slot, link), reader)?;
         let least = reader.least_room(&self.cx.limits);
         reader.next_start(least)?;
-        // Whether a reader of one has more is not looked at: it reads all.
-        let is_for_many = reader.is_for_many();
-        let (mut packets, mut more) = (0, is_for_many);
+        let mut packets = 0;
         while self.rx.bulk.is_some() {
             let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
             let Some(start) = start.filter(|_| packets < BATCH_LIMIT) else { break };
@@ -363,13 +359,9 @@ impl Engine {
             let memory = reader.memory_from(start);
             let placed = match target.link.receive_into(now, &self.cx.pool, head_len, memory) {
                 Ok(Some(placed)) => placed,
-                Ok(None) => {
-                    more = false;
-                    break;
-                }
+                Ok(None) => break,
                 Err(error) => {
                     self.ip.fail(&mut self.cx, link, error);
-                    more = false;
                     break;
                 }
             };
@@ -385,8 +377,6 @@ impl Engine {
         if packets != 0 {
             self.cx.stats.batches.receive_packets.add(packets);
         }
-        let slot = &mut self.ip.links[link.index()];
-        slot.more = more || slot.link.has_more();
         Some(packets)
     }
 

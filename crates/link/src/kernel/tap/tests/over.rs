@@ -203,7 +203,7 @@ fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(!heard.is_empty() && heard.len() < LEN && tap.has_more(), "{}", heard.len());
+    assert!(!heard.is_empty() && heard.len() < LEN, "{}", heard.len());
     let mut memory = vec![0; LEN];
     while heard.len() < LEN {
         let placed = tap.receive_into(Instant::ZERO, &pool, header_len, &mut memory).unwrap();
