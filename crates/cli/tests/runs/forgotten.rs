@@ -19,7 +19,7 @@ fn keep(place: &Place, name: &str, second: u64) -> String {
     let experiment = ExperimentRecord::new(name, second, started_at);
     let mut run = RunRecord::new(experiment.run_id(0));
     run.experiment_id.clone_from(&experiment.id);
-    run.notes.push("x".repeat(1_000_000));
+    run.environment.set("near.cmdline", "x".repeat(1_000_000));
     let mut store = Store::open(&place.database()).unwrap();
     store.save_experiment(&experiment).unwrap();
     store.save_run(&run).unwrap();
