@@ -34,9 +34,9 @@ struct Carried {
 /// In each direction the interface must have carried at least the payload, and
 /// at most the payload, headers for every packet, what the sender says it has
 /// sent again, and a share for what it does not say
-/// ([`limits::REPEATED_PAYLOAD_SHARE`]). Every other interface of either
+/// (`limits::REPEATED_PAYLOAD_SHARE`). Every other interface of either
 /// host may have carried neighbour discovery and its like
-/// ([`limits::CHATTER_BYTES`]); the near end of a veth pair is the same link as
+/// (`limits::CHATTER_BYTES`); the near end of a veth pair is the same link as
 /// its far end and does not count as another.
 pub fn check(
     claim: Claim,
