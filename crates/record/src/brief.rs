@@ -17,10 +17,10 @@ use super::{
 /// the run does not name.
 const TOLD: [&str; 2] = ["idle_latency.", "setting."];
 
-/// The version of what [`brief`] keeps of a run: one more whenever tables tell of more.
+/// The version of what `brief` keeps of a run: one more whenever tables tell of more.
 pub const BRIEF_VERSION: u32 = 1;
 
-/// Reads the JSON of a run, or its [`brief`]. All of it has to be JSON, but what no table tells
+/// Reads the JSON of a run, or its `brief`. All of it has to be JSON, but what no table tells
 /// of is not looked at and stays empty.
 ///
 /// Text shows nearly all of a soak, and of a profiled run with a number of threads: those are

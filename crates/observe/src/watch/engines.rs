@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub struct Engines {
     /// Each of them.
     pub all: Vec<EngineRates>,
-    /// Sockets of all of them, [`limits::SOCKETS_SHOWN`] at most.
+    /// Sockets of all of them, `limits::SOCKETS_SHOWN` at most.
     pub sockets: Vec<EngineSocket>,
     /// Engines of which not all sockets are there, and why.
     pub cut_short: Vec<(String, String)>,

@@ -20,7 +20,7 @@ pub struct Sockets {
     pub receive_queue_bytes: u64,
     /// Bytes that are not acknowledged or not sent, of all.
     pub send_queue_bytes: u64,
-    /// The sockets with the most in their queues and the most moved, [`limits::SOCKETS_SHOWN`] at
+    /// The sockets with the most in their queues and the most moved, `limits::SOCKETS_SHOWN` at
     /// most.
     pub first: Vec<SocketRates>,
     /// Sockets that are counted and not in `first`.
