@@ -42,8 +42,8 @@ impl Made {
         let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty());
         let missing: Vec<_> = missing.take_while(|one| !one.exists()).collect();
         for one in missing.into_iter().rev() {
-            // Only what is made here goes again: another name of what is there, or what another
-            // process makes, stays.
+            // The command removes only what it made here. It keeps a file that was there under
+            // another name, and one that another process makes.
             if fs::create_dir(one).is_ok() {
                 self.0.push(one.to_owned());
             }

@@ -53,8 +53,8 @@ pub fn flame_graph_within(title: &str, profile: &[StackRecord], bytes: usize) ->
     draw_within(title, &tree(profile, &[]), None, bytes)
 }
 
-/// The flame graph of `profile`, coloured by what has more of the time than in `base` (red) or less
-/// (blue).
+/// Draws the flame graph of `profile`: a function with more of the time than in `base` is red, one
+/// with less is blue.
 pub fn flame_difference(title: &str, base: &[StackRecord], profile: &[StackRecord]) -> String {
     flame_difference_within(title, base, profile, usize::MAX)
 }

@@ -248,8 +248,8 @@ mod tests {
         let window = cause("window", "a.median", "proof = \"counted\"");
         let quota = cause("quota", "0.7", "proof = \"counted\"\nexplains = [\"window\"]");
         assert_eq!(names(&[window.clone(), quota]), of(&[("quota", 0.7), ("window", 0.1)]));
-        // One that does not fit explains nothing, and nothing is left of what is explained more
-        // than once.
+        // A cause that does not fit explains nothing. A cause that two others explain keeps
+        // nothing.
         let absent = Cause {
             when: "a.median > 0.9".into(),
             ..cause("absent", "1", "explains = [\"window\"]")

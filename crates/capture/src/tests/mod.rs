@@ -75,7 +75,7 @@ fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
     batch.drain().collect()
 }
 
-/// All that is due at any time.
+/// A replay in which every packet is due at once.
 const FAST: ReplayConfig = ReplayConfig {
     pace: Pace::Fast,
     direction: Some(Direction::In),

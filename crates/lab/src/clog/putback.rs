@@ -2,7 +2,7 @@
 //!
 //! One host sends messages of two bytes at a steady rate, each in a segment of its own; the
 //! other reads them one by one. After a while the reader stands still for a moment, as if for a
-//! disk. What is queued then makes each read slower.
+//! disk. Each queued message then makes each read slower.
 
 use std::io;
 use std::time::{Duration, Instant};

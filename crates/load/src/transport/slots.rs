@@ -12,10 +12,10 @@ use super::{ConnId, Ready};
 /// The connections of a network.
 pub(super) struct Slots<S> {
     slots: Vec<Option<Slot<S>>>,
-    /// All that are ready for what is wanted of them, each once, in the order in which they became
-    /// so; and some that are not any more.
+    /// The connections that became ready for what the workload wants of them, each once, in that
+    /// order. Some are not ready any more.
     listed: Vec<ConnId>,
-    /// Numbers that nothing is listed under any more.
+    /// The numbers under which no connection is listed any more.
     free: Vec<ConnId>,
 }
 

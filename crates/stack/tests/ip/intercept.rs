@@ -139,7 +139,7 @@ fn a_flow_without_movement_ends(mode: Mode) {
     let rule = world.far.intercept().udp(ALL[0], 0, IDLE).expect("a socket");
     let (client, flow) = world.flow(rule, SOMEWHERE[0]);
     World::read(&mut world.far, flow).expect("the first");
-    // What comes keeps it, and what is sent.
+    // Packets that come keep the flow, and so do packets that are sent.
     for n in 0..6 {
         world.pass(IDLE - Duration::from_millis(1));
         match n % 2 {
@@ -156,7 +156,7 @@ fn a_flow_without_movement_ends(mode: Mode) {
     assert_eq!(World::read(&mut world.far, flow), Err(Error::TimedOut));
     assert_eq!(World::read(&mut world.far, flow), Err(Error::WouldBlock));
     assert_eq!(world.far.stats().udp_flows_expired, 1);
-    // What comes now is another flow, whether or not the first was closed.
+    // The next datagram opens another flow, whether or not the first was closed.
     world.ask(client, SOMEWHERE[0], b"again");
     let again = world.far.intercept().next_flow(rule).expect("a flow");
     assert_eq!(World::read(&mut world.far, again).expect("the first").0, b"again");
@@ -188,7 +188,7 @@ fn flows_are_bounded_and_those_never_answered_give_way(mode: Mode) {
         world.ask(client, SOMEWHERE[0], b"question");
         client
     };
-    // Of one source no more than half.
+    // One source has no more than half of the flows.
     let answered: Vec<_> = (1..=12).map(|port| open(&mut world, 1, port)).collect();
     assert_eq!(world.far.stats().dropped(DropReason::SourceLimit), 4);
     let flows: Vec<_> = std::iter::from_fn(|| world.far.intercept().next_flow(rule).ok()).collect();
@@ -365,7 +365,7 @@ fn pings_are_answered_where_that_was_asked_for(mode: Mode) {
         world.near.echo(client).send(own, 4, b"hello").expect("sent");
         world.settle();
         assert_eq!(world.near.echo(client).recv().map(|(from, ..)| from), Ok(own));
-        // What is not taken is bounded.
+        // The number of pings that nobody takes is bounded.
         for seq in 0..5000 {
             world.near.echo(client).send(to, seq, &[0; 1000]).expect("sent");
             world.settle();
@@ -401,7 +401,7 @@ fn neighbors_ask_for_addresses_of_a_prefix_where_that_was_asked_for(mode: Mode) 
         world.far.intercept().add_prefix(world.link, local).expect("a prefix");
         world.pass(Duration::from_secs(10));
         assert!(send(&mut world).is_ok());
-        // Who is to have an address that it checks finds it free, in this prefix as well.
+        // A host that checks its address finds it free, in this prefix as well.
         let mine = Prefix { addr: to, len: [24, 64][family] };
         world.near.add_address(LinkId(0), mine).expect("an address");
         for _ in 0..100 {

@@ -83,7 +83,7 @@ fn a_request_waits_for_its_verdict_and_has_the_address_that_was_asked_for(mode: 
         let server = far.intercept().accept(&request).expect("accepted");
         assert_eq!(far.tcp(server).state(), Ok(State::SynReceived));
         assert_eq!(far.intercept().accept(&request), Err(Error::NoSuchSocket));
-        // What is written before the handshake is done waits.
+        // Data that is written before the handshake is done waits.
         assert_eq!(far.tcp(server).write(b"welcome"), Ok(7));
         settle(&mut near, &mut far);
         assert_eq!(far.tcp(server).addresses(), Ok(request));
@@ -250,7 +250,7 @@ fn connections_end_with_their_prefix(mode: Mode) {
     assert_eq!(far.stats().tcp_requests_withdrawn, 1);
     settle(&mut near, &mut far);
     assert_eq!(near.tcp(ids[0].0).state(), Ok(State::Closed));
-    // That from the engine's own address goes on.
+    // The connection from the engine's own address goes on.
     assert_eq!(near.tcp(ids[1].0).state(), Ok(State::Established));
     connect(&mut near, "192.0.2.1:443");
     settle(&mut near, &mut far);

@@ -252,7 +252,7 @@ impl Receiver {
         self.fin != NO_FIN
     }
 
-    /// All that came lies in order and is for a reader, and nothing else is to be told of.
+    /// Returns true where all data lies in order, is for a reader, and nothing else is to be told.
     pub(crate) fn has_only_data(&self) -> bool {
         self.is_in_order() && !self.has_dsack() && !self.has_seen_fin() && !self.is_shut
     }

@@ -212,7 +212,7 @@ impl Links {
     /// [`Error::NetworkUnreachable`] where it names a link that there is not.
     pub fn named(&self, addr: SocketAddr) -> Result<Option<Serial>, Error> {
         match addr {
-            // Of other addresses it means nothing.
+            // For other addresses the scope means nothing.
             SocketAddr::V6(addr) if addr.scope_id() != 0 && addr.ip().is_unicast_link_local() => {
                 let number = u16::try_from(addr.scope_id() - 1).ok();
                 let slot = number.and_then(|number| self.used_slot(LinkId(number)));

@@ -90,7 +90,7 @@ impl TcpLayer {
         id: SocketId,
         (sent, rest): (usize, &[u8]),
     ) -> Result<usize, Error> {
-        // What has ended the connection meanwhile is for a call that can tell it.
+        // A later call, which can return the error, tells what ended the connection.
         let has_ended = |tcp: &mut Self| {
             tcp.table.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
         };
