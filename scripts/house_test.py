@@ -85,6 +85,10 @@ class Found(unittest.TestCase):
         part = "impl Wide {\n    fn f() {}\n}\n"
         self.one({"crates/top/src/a.rs": part, "crates/top/src/b.rs": part}, "top::Wide: 2 methods in 2 files")
 
+    def test_a_type_with_a_home_of_many_methods(self):
+        two = "impl Engine {\n    fn f() {}\n    fn g() {}\n}\n"
+        self.one({"crates/top/src/engine.rs": two}, "top::Engine: 2 methods in 1 files")
+
     def test_lengths(self):
         body = "fn long() {\n" + "    step();\n" * 6 + "}\n"
         self.one({"crates/top/src/a.rs": body}, "top/a.rs long: 8 lines, at most 6")
