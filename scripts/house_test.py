@@ -98,6 +98,10 @@ class Found(unittest.TestCase):
     def test_a_comment_without_a_subject(self):
         self.one({"crates/top/src/a.rs": "/// How many there are.\nfn f() {}\n"}, "top: 1 doc comments without a subject")
 
+    def test_a_comment_past_column_100(self):
+        words = "// " + "many words " * 9
+        self.one({"crates/top/src/a.rs": f"{words}\nfn f() {{}}\n"}, "top: 1 comments past column 100, at most 0: wrap them")
+
     def test_an_exception_that_nothing_needs(self):
         self.one({}, "nothing needs the exception", circles=["base: cellar roof"])
         self.one({}, "nothing needs the exception", methods={"top/gone.rs": 1})

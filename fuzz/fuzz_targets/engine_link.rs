@@ -1,11 +1,10 @@
-//! An engine under any frames on its link, any calls of its application and the
-//! passing of time. Frames are any bytes, or headers that fit the engine's
-//! addresses and connections with any bytes behind, or what the engine sent itself,
-//! turned round and damaged. They come one by one, or (`WIDE`) in batches, in several pieces, over links of
-//! any MTU and with whatever a device may say of checksums and super-segments, some of which take and give as
-//! much at once as they please, or break. Beyond not panicking: whatever the engine sends is well formed and its
-//! checksums verify, it comes to rest, no frame is lost, and what is read of a stream is what was sent, in its
-//! order.
+//! An engine under any frames on its link, any calls of its application and the passing of time.
+//! Frames are any bytes, or headers that fit the engine's addresses and connections with any bytes
+//! behind, or what the engine sent itself, turned round and damaged. They come one by one, or
+//! (`WIDE`) in batches, in several pieces, over links of any MTU and with whatever a device may say
+//! of checksums and super-segments, some of which take and give as much at once as they please, or
+//! break. Beyond not panicking: whatever the engine sends is well formed and its checksums verify,
+//! it comes to rest, no frame is lost, and what is read of a stream is what was sent, in its order.
 #![no_main]
 
 use std::collections::HashMap;
@@ -167,7 +166,8 @@ struct Lab {
     segment: Option<(IpHeader, TcpHeader, usize)>,
     /// Sequence numbers used in its flow since.
     ahead: usize,
-    /// What was read last of each stream. A byte is the end of its sequence number, unless something was forged.
+    /// What was read last of each stream. A byte is the end of its sequence number, unless
+    /// something was forged.
     read: HashMap<SocketId, u8>,
     is_forged: bool,
 }

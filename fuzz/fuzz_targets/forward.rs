@@ -1,6 +1,7 @@
-//! Packets for others, with any bytes behind headers that may be right, through an engine between two links, one of whose
-//! prefixes has two gateways. What comes out is well formed, has a hop less than some packet that went in, goes by the
-//! routes, and no frame is lost; what is not handed on is counted.
+//! Packets for others, with any bytes behind headers that may be right, through an engine between
+//! two links, one of whose prefixes has two gateways. What comes out is well formed, has a hop less
+//! than some packet that went in, goes by the routes, and no frame is lost; what is not handed on
+//! is counted.
 #![no_main]
 
 use std::net::IpAddr;

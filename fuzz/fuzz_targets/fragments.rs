@@ -1,6 +1,6 @@
-//! Fragments of datagrams in any order, cut and overlapping as they please, to an engine that also forwards. Beyond not
-//! panicking: what it holds of them is bounded and given back in time, no frame is lost, and no more datagrams are
-//! delivered than were begun.
+//! Fragments of datagrams in any order, cut and overlapping as they please, to an engine that also
+//! forwards. Beyond not panicking: what it holds of them is bounded and given back in time, no
+//! frame is lost, and no more datagrams are delivered than were begun.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

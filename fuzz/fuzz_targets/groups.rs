@@ -1,7 +1,8 @@
-//! Any bytes as messages of IGMP and of MLD. As one message: what is read of another host's report is read again the same
-//! from what is written; a query asks for what is a group, and for an answer within two hours and a half. As messages that
-//! reach an engine whose sockets have joined groups, while time passes: it comes to rest, what it says is well formed and
-//! goes to whom it should, and no frame is lost.
+//! Any bytes as messages of IGMP and of MLD. As one message: what is read of another host's report
+//! is read again the same from what is written; a query asks for what is a group, and for an answer
+//! within two hours and a half. As messages that reach an engine whose sockets have joined groups,
+//! while time passes: it comes to rest, what it says is well formed and goes to whom it should, and
+//! no frame is lost.
 #![no_main]
 
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! A capture of any bytes, replayed at any pace, so many times over or without end. Beyond not panicking: each
-//! call ends, gives what it says, and no frame is lost.
+//! A capture of any bytes, replayed at any pace, so many times over or without end. Beyond not
+//! panicking: each call ends, gives what it says, and no frame is lost.
 #![no_main]
 
 use std::io::Cursor;

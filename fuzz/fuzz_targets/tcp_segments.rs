@@ -1,4 +1,5 @@
-//! A connection, begun in any state, under any sequence of segments, calls of its application and time-outs:
+//! A connection, begun in any state, under any sequence of segments, calls of its application and
+//! time-outs:
 //! [`millstream_fuzz::conversation`].
 #![no_main]
 

@@ -180,8 +180,8 @@ impl<'a> Peer<'a> {
     }
 
     fn segment(&mut self, header: TcpHeader, payload: &[u8]) {
-        // Whatever lies in the window is data of the stream, which begins behind the SYN that opens the connection: an
-        // earlier one without an ACK may have been a stranger's.
+        // Whatever lies in the window is data of the stream, which begins behind the SYN that opens
+        // the connection: an earlier one without an ACK may have been a stranger's.
         let before = self.connection.state();
         let flags = header.flags;
         let is_syn_ack = flags.syn() && flags.ack() && !flags.rst();

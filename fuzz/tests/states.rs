@@ -26,8 +26,8 @@ fn the_corpus_reaches_every_state() {
     }
 }
 
-/// Inputs made by chance, of connections that come from the SYN queue or open by Fast Open, which the corpus has few
-/// of: they hold what `run` asserts, and get beyond the handshake.
+/// Inputs made by chance, of connections that come from the SYN queue or open by Fast Open, which
+/// the corpus has few of: they hold what `run` asserts, and get beyond the handshake.
 #[test]
 fn the_syn_queue_and_fast_open_stand_chance() {
     let mut state = 1u64;

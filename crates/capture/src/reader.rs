@@ -3,8 +3,8 @@
 //!
 //! A block is read whole, once its length is known to be no more than a packet needs; the library
 //! parses it then. Its own reader does neither bound a block nor pass over one that is longer than
-//! its buffer, and keeps no error of the input. Options take at most 16 MiB while a block of them is
-//! parsed.
+//! its buffer, and keeps no error of the input. Options take at most 16 MiB while a block of them
+//! is parsed.
 
 use std::io::{self, Read};
 use std::ops::Range;

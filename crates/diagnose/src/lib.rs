@@ -10,8 +10,9 @@
 //!   resource.
 //! - [`scaling`] answers which functions cost more the more threads there are.
 //! - [`suspects`](mod@suspects) orders those that fit by how much each explains.
-//! - [`mod@features`] reads features of runs from their records, [`groups`](mod@groups) puts those runs together that count and are
-//!   of one configuration, [`join`] reads several experiments as one, [`sets`] says what changed between two sets.
+//! - [`mod@features`] reads features of runs from their records, [`groups`](mod@groups) puts those
+//!   runs together that count and are of one configuration, [`join`] reads several experiments as
+//!   one, [`sets`] says what changed between two sets.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
 //!

@@ -1,5 +1,5 @@
-//! The distance between two CPUs, by what matters to two threads that hand packets to each other: the
-//! time that a cache line takes there and back.
+//! The distance between two CPUs, by what matters to two threads that hand packets to each other:
+//! the time that a cache line takes there and back.
 
 mod watch;
 

@@ -1,10 +1,11 @@
 //! The one place where bytes that others chose become text.
 //!
-//! A program, an interface, a function, a control group and a label are named by whoever makes them, with almost any bytes
-//! (proc_pid_comm(5), dev_valid_name of the kernel). Nothing that has such a name is left out because of it, and none says
-//! anything to a terminal, a page or a reader of metrics. A byte that is no UTF-8 becomes `\xff`, so that two names stay two;
-//! control characters, those that turn the direction of writing and those that XML 1.0 (2.2) has none of become `\u001b`,
-//! as JSON has it: a JSON document stays one.
+//! A program, an interface, a function, a control group and a label are named by whoever makes
+//! them, with almost any bytes (proc_pid_comm(5), dev_valid_name of the kernel). Nothing that has
+//! such a name is left out because of it, and none says anything to a terminal, a page or a reader
+//! of metrics. A byte that is no UTF-8 becomes `\xff`, so that two names stay two; control
+//! characters, those that turn the direction of writing and those that XML 1.0 (2.2) has none of
+//! become `\u001b`, as JSON has it: a JSON document stays one.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,8 @@ pub fn lines(bytes: &[u8]) -> Cow<'_, str> {
     cleaned(bytes, |letter| is_unsafe(letter) && !matches!(letter, '\n' | '\t'))
 }
 
-/// Returns what a program wrote as a text to look for something in, as JSON. The caller shows what it finds there by [`shown`].
+/// Returns what a program wrote as a text to look for something in, as JSON. The caller shows what
+/// it finds there by [`shown`].
 pub fn to_parse(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

@@ -1,4 +1,5 @@
-//! Sections of lines, which text and page show alike: a further one is a file that answers lines, and an entry here.
+//! Sections of lines, which text and page show alike: a further one is a file that answers lines,
+//! and an entry here.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! Measures the stack alone over an in-memory pair, both ends in one thread, and over a TAP device with
-//! the kernel's sockets at the other end.
+//! Measures the stack alone over an in-memory pair, both ends in one thread, and over a TAP device
+//! with the kernel's sockets at the other end.
 //!
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--queued] [--seconds N] [--mtu N]
@@ -9,21 +9,21 @@
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive [--drain]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
-//! ([`millstream::tuning::Tuning::transmit_turn_bytes`], [`millstream::tuning::Tuning::write_turn_bytes`]);
-//! `--direct-bytes N` is [`millstream::tuning::Tuning::direct_read_bytes`] (a huge number: never);
-//! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
-//! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as
-//! bytes are taken;
-//! `--connected N` has `pair-udp` send to N sockets (64,000 at most) of one port in turn, each connected to a peer of its own;
-//! `--control NAME` is the congestion control of the kernel's sockets (cubic).
-//! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
-//! `--live NAME` publishes the engines under this name (docs/live.md).
-//! `--drain` leaves the floods out of what is received, and the kernel's sockets.
-//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by
-//! time: what callgrind counts for N and for 2 N differs by N rounds.
+//! ([`millstream::tuning::Tuning::transmit_turn_bytes`],
+//! [`millstream::tuning::Tuning::write_turn_bytes`]); `--direct-bytes N` is
+//! [`millstream::tuning::Tuning::direct_read_bytes`] (a huge number: never); `--queued` has a
+//! pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
+//! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of
+//! writing as long as bytes are taken; `--connected N` has `pair-udp` send to N sockets (64,000 at
+//! most) of one port in turn, each connected to a peer of its own; `--control NAME` is the
+//! congestion control of the kernel's sockets (cubic). `--stages N` times the stages of one turn in
+//! N and shows where the time goes (N defaults to 16). `--live NAME` publishes the engines under
+//! this name (docs/live.md). `--drain` leaves the floods out of what is received, and the kernel's
+//! sockets. `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or
+//! 1,024 datagrams instead of by time: what callgrind counts for N and for 2 N differs by N rounds.
 //!
-//! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
-//! their own (`unshare -n`).
+//! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network
+//! namespace of their own (`unshare -n`).
 
 #[macro_use]
 #[path = "support/line.rs"]
@@ -113,8 +113,8 @@ fn connected(o: &Options) -> (Engine, SocketId, Engine, SocketId) {
     (a, client, b, server)
 }
 
-/// The time of the next turn. Rounds that are counted go by a clock of their own, 10 µs a turn: an emulator's
-/// slowness is none of theirs.
+/// The time of the next turn. Rounds that are counted go by a clock of their own, 10 µs a turn: an
+/// emulator's slowness is none of theirs.
 fn time(engine: &mut Engine, o: &Options) -> millstream::packet::Instant {
     match o.rounds {
         u64::MAX => engine.refresh_time(),
@@ -345,7 +345,8 @@ fn tap(o: &Options, what: &str) {
     tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let kernel = std::net::TcpListener::bind("10.0.0.1:0").expect("bind");
     let addr = kernel.local_addr().expect("an address");
-    // Before there is a connection: one that began with BBR, the system's default perhaps, would go on pacing.
+    // Before there is a connection: one that began with BBR, the system's default perhaps, would go
+    // on pacing.
     let control = OsString::from(&o.control);
     setsockopt(&kernel, sockopt::TcpCongestion, &control)
         .unwrap_or_else(|error| fail(&words::refused_control(&o.control, error)));

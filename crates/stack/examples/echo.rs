@@ -4,10 +4,11 @@
 //! cargo run --release --example echo -- --tap ms0 --address 10.70.0.2/24 --host-address 10.70.0.1/24
 //! nc 10.70.0.2 7007
 //! ```
-//! One thread serves all connections: the application runs in the engine's thread. Received packets are
-//! sent back without copying their bytes. With `--engines 2` two engines in two threads share the device,
-//! each with its own part of the connections; `--packet eth0` or `--xdp eth0` takes the place of `--tap`.
-//! A connection over which nothing goes for ten minutes is closed, and datagrams from ports of services are not answered.
+//! One thread serves all connections: the application runs in the engine's thread. Received packets
+//! are sent back without copying their bytes. With `--engines 2` two engines in two threads share
+//! the device, each with its own part of the connections; `--packet eth0` or `--xdp eth0` takes the
+//! place of `--tap`. A connection over which nothing goes for ten minutes is closed, and datagrams
+//! from ports of services are not answered.
 
 mod support;
 

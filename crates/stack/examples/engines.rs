@@ -1,18 +1,17 @@
-//! How the rate of a device grows with engines: bulk between the kernel's sockets and N engines, each on its
-//! queue of one TAP device and in a thread of its own.
+//! How the rate of a device grows with engines: bulk between the kernel's sockets and N engines,
+//! each on its queue of one TAP device and in a thread of its own.
 //!
 //! ```text
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send]
 //!     [--no-offload] [--napi-us N] [--no-rps] [--control NAME] [--stats] [--events]
 //! ```
 //! Data is read while it is waited for ([`Stack::wait_read`]); `--events` has it read after events
-//! only.
-//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
-//! CPUs that are left, or anywhere if none is.
-//! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
-//! ([`millstream::link::Napi`]); `--no-rps` never has other CPUs receive it
-//! ([`TapConfig::rps`]). `--control` names the congestion control of the kernel's sockets; without it they have
-//! the machine's. `--stats` shows what each link counted. Run it in a network namespace of its own (`unshare -n`).
+//! only. Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many
+//! threads, on the CPUs that are left, or anywhere if none is. `--napi-us N` has a thread of the
+//! kernel's take what engines send, after N microseconds at most ([`millstream::link::Napi`]);
+//! `--no-rps` never has other CPUs receive it ([`TapConfig::rps`]). `--control` names the
+//! congestion control of the kernel's sockets; without it they have the machine's. `--stats` shows
+//! what each link counted. Run it in a network namespace of its own (`unshare -n`).
 
 #[path = "support/words.rs"]
 mod words;
@@ -256,8 +255,8 @@ fn exchange(stream: &mut (impl Read + Write), send: bool, data: &mut [u8]) -> (u
     (total, true)
 }
 
-/// A connection of the kernel's to us. Its congestion control is chosen before there is one: what began with BBR, the
-/// system's default perhaps, would go on pacing.
+/// A connection of the kernel's to us. Its congestion control is chosen before there is one: what
+/// began with BBR, the system's default perhaps, would go on pacing.
 fn kernel_stream(control: Option<&OsString>) -> io::Result<std::net::TcpStream> {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     if let Some(control) = control {
@@ -269,8 +268,8 @@ fn kernel_stream(control: Option<&OsString>) -> io::Result<std::net::TcpStream> 
     Ok(socket.into())
 }
 
-/// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no engine has if there is
-/// one.
+/// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no
+/// engine has if there is one.
 fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
     let (engines, cpus) = (run.options.engines, available_parallelism().map_or(1, usize::from));
     if engines < cpus {

@@ -1,6 +1,7 @@
-//! A router between two links: two TAP devices, or two links in memory, between which it measures how fast it hands on
-//! frames of 64 bytes, with one route or so many, of IPv4 or IPv6. Or several engines, each in a thread of its own and
-//! between two links of its own, by one route table, of which its owner changes a route every millisecond.
+//! A router between two links: two TAP devices, or two links in memory, between which it measures
+//! how fast it hands on frames of 64 bytes, with one route or so many, of IPv4 or IPv6. Or several
+//! engines, each in a thread of its own and between two links of its own, by one route table, of
+//! which its owner changes a route every millisecond.
 //!
 //! ```text
 //! cargo run --release --example forward
@@ -95,7 +96,8 @@ fn route_to(number: u32, moves: u32, v6: bool) -> Route {
     Route::via(LINKS[1], on_link(1, 2 + (number + moves) % GATEWAYS, v6))
 }
 
-/// A table with this number of routes, and the routes to the links' own networks: the owner of the table inserts these, too.
+/// A table with this number of routes, and the routes to the links' own networks: the owner of the
+/// table inserts these, too.
 fn table(routes: u32, v6: bool) -> Result<RouteTable> {
     let mut table = RouteTable::new();
     table.change(|table| {
@@ -110,7 +112,8 @@ fn table(routes: u32, v6: bool) -> Result<RouteTable> {
     Ok(table)
 }
 
-/// A router between two links in memory that goes by another's table, and the far ends of its links.
+/// A router between two links in memory that goes by another's table, and the far ends of its
+/// links.
 fn router(pool: Pool, routes: Routes, v6: bool) -> Result<(Engine, [PairEnd; 2])> {
     let mut config = EngineConfig::new(pool).routes(routes);
     config.tcp.fast_path = std::env::var_os("MILLSTREAM_SLOW_PATH").is_none();
@@ -132,7 +135,8 @@ fn router(pool: Pool, routes: Routes, v6: bool) -> Result<(Engine, [PairEnd; 2])
     Ok((engine, ends))
 }
 
-/// Has so many engines hand on by one table; where they are several, its owner changes it meanwhile.
+/// Has so many engines hand on by one table; where they are several, its owner changes it
+/// meanwhile.
 fn measure(routes: u32, v6: bool, engines: usize) -> Result<()> {
     if !(1..=MOST_ROUTES).contains(&routes) {
         return Err(format!("1 to {MOST_ROUTES} routes").into());
@@ -166,8 +170,8 @@ fn measure(routes: u32, v6: bool, engines: usize) -> Result<()> {
     })
 }
 
-/// Hands on between links in memory, both ends of which are this thread's; each packet goes to one of the networks, taken
-/// at random.
+/// Hands on between links in memory, both ends of which are this thread's; each packet goes to one
+/// of the networks, taken at random.
 fn hand_on(pool: Pool, reader: Routes, routes: u32, v6: bool) -> Result<()> {
     let (mut engine, mut ends) = router(pool, reader, v6)?;
     let pool = engine.pool().clone();

@@ -5,8 +5,8 @@
 //!     --host-address 10.70.0.1/24 --root .
 //! curl http://10.70.0.2:8070/
 //! ```
-//! One thread serves all connections; each is a small state machine that never blocks. Who does not send a whole request
-//! within 30 s, or takes nothing of an answer for as long, is closed.
+//! One thread serves all connections; each is a small state machine that never blocks. Who does not
+//! send a whole request within 30 s, or takes nothing of an answer for as long, is closed.
 
 mod support;
 
@@ -29,7 +29,8 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Open connections; further ones are closed at once.
 const CLIENTS: usize = 4096;
 
-/// A request, from its beginning or the end of the response before, and each part of a response may take so long.
+/// A request, from its beginning or the end of the response before, and each part of a response may
+/// take so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The part of a response that is still to send.
@@ -367,7 +368,8 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
-                    // The end of a response is not to wait for the ACK of what is before it (Nagle).
+                    // The end of a response is not to wait for the ACK of what is before it
+                    // (Nagle).
                     stream.set_nodelay(true)?;
                     let mut client = Client::new(stream);
                     if clients.len() < CLIENTS && client.serve(root) {

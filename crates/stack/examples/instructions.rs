@@ -1,5 +1,5 @@
-//! Does a fixed amount of one kind of work in memory, by a clock of its own: what an emulator counts for N rounds and for
-//! 2 N differs by N rounds. `scripts/count-instructions` counts them.
+//! Does a fixed amount of one kind of work in memory, by a clock of its own: what an emulator
+//! counts for N rounds and for 2 N differs by N rounds. `scripts/count-instructions` counts them.
 //!
 //! ```text
 //! cargo run --release -p millstream --example instructions -- CASE ROUNDS
@@ -111,7 +111,8 @@ impl World {
         Ok(rounds)
     }
 
-    /// Sends on all connections by writes of `size` bytes, and returns the number of packets received.
+    /// Sends on all connections by writes of `size` bytes, and returns the number of packets
+    /// received.
     fn streams(&mut self, rounds: u64, size: usize, writes: usize) -> u64 {
         let (data, mut sink) = (vec![7; size], vec![0; 1 << 20]);
         for _ in 0..rounds * STREAM_TURNS as u64 {

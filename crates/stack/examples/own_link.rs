@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --example own_link
 //! ```
-//! IP packets pass through a pair of Unix sockets, one in each datagram. Two engines, each in a thread, exchange a
-//! message over them.
+//! IP packets pass through a pair of Unix sockets, one in each datagram. Two engines, each in a
+//! thread, exchange a message over them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};

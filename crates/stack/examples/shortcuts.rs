@@ -4,15 +4,16 @@
 //! ```text
 //! cargo run --release -p millstream --example shortcuts -- [--pairs N] [--window MS] [--only NAME]
 //! ```
-//! It wants root (for namespaces and TAP devices), two CPUs and a machine with nothing else to do: the stack runs on CPU
-//! 0, the kernel's sockets on CPU 1. With 9 pairs (`--pairs`) of windows of 100 ms (`--window`) it takes 5 minutes;
-//! `--only "flow cache"` measures that one alone.
+//! It wants root (for namespaces and TAP devices), two CPUs and a machine with nothing else to do:
+//! the stack runs on CPU 0, the kernel's sockets on CPU 1. With 9 pairs (`--pairs`) of windows of
+//! 100 ms (`--window`) it takes 5 minutes; `--only "flow cache"` measures that one alone.
 //!
-//! A line for each load that a shortcut is for: how many times as long the same work takes without it, and how many times
-//! the processor time of this process, both ends, as the median of the pairs with its 95 % interval in brackets. A
-//! shortcut *pays* where either interval lies above 1.03 whole, is *under 3 %* where both lie below, and *open* where
-//! one holds 1.03. Several streams are eight. *Plain* links have no offloads, and an MTU of 1,500; *super* ones have
-//! super-segments of 64 KiB.
+//! A line for each load that a shortcut is for: how many times as long the same work takes without
+//! it, and how many times the processor time of this process, both ends, as the median of the pairs
+//! with its 95 % interval in brackets. A shortcut *pays* where either interval lies above 1.03
+//! whole, is *under 3 %* where both lie below, and *open* where one holds 1.03. Several streams are
+//! eight. *Plain* links have no offloads, and an MTU of 1,500; *super* ones have super-segments of
+//! 64 KiB.
 
 #[macro_use]
 #[path = "support/line.rs"]
@@ -47,7 +48,8 @@ const OURS: &str = "10.71.0.2/24";
 const CALL: usize = 512 * 1024;
 /// The ratio from which on a shortcut pays.
 const WORTH: f64 = 1.03;
-/// Longer than a delayed ACK waits: none is left to wait in an engine that is not asked for a while.
+/// Longer than a delayed ACK waits: none is left to wait in an engine that is not asked for a
+/// while.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The work of the two ends during a window.
@@ -86,8 +88,8 @@ impl Load {
     }
 }
 
-/// A shortcut: what both sides of a pair have beside it, what takes it away, and the loads that it is for, over a link
-/// with super-segments or a plain one.
+/// A shortcut: what both sides of a pair have beside it, what takes it away, and the loads that it
+/// is for, over a link with super-segments or a plain one.
 struct Shortcut {
     name: &'static str,
     both: fn(&mut EngineConfig),
@@ -150,7 +152,8 @@ const SHORTCUTS: &[Shortcut] = &[
     },
 ];
 
-/// One side of a pair: a stack of its own over a device of its own, with connections to the kernel's sockets.
+/// One side of a pair: a stack of its own over a device of its own, with connections to the
+/// kernel's sockets.
 struct Side {
     load: Load,
     stack: Stack,
@@ -197,7 +200,8 @@ impl Side {
         Ok(Self { load, stack, streams, peers, buffer: vec![3; CALL], _host: host })
     }
 
-    /// Does so much of the load: how long it took, and how much processor time. Nothing is under way before and after.
+    /// Does so much of the load: how long it took, and how much processor time. Nothing is under
+    /// way before and after.
     fn work(&mut self, count: u64) -> io::Result<[f64; 2]> {
         self.stack.sleep(PAUSE)?;
         let (start, cpu) = (Instant::now(), processor::own_seconds());
@@ -327,8 +331,8 @@ enum Verdict {
 }
 
 impl Ratio {
-    /// The interval by rank, whatever the distribution: as narrow as its chance to miss the median is below 7 %; that of
-    /// five pairs is their range.
+    /// The interval by rank, whatever the distribution: as narrow as its chance to miss the median
+    /// is below 7 %; that of five pairs is their range.
     fn of(mut ratios: Vec<f64>) -> Self {
         ratios.sort_by(f64::total_cmp);
         let n = ratios.len();
@@ -386,9 +390,10 @@ fn window(side: &mut Side, options: &Options) -> io::Result<u64> {
     Ok(count)
 }
 
-/// One pair of sides with fresh connections, of which one may be faster than another for as long as it lives. Each does
-/// the work twice, in the order with, without, without, with: how many times the time and the processor time of the one
-/// the other takes. `count` is how much work it is, told by the first pair.
+/// One pair of sides with fresh connections, of which one may be faster than another for as long as
+/// it lives. Each does the work twice, in the order with, without, without, with: how many times
+/// the time and the processor time of the one the other takes. `count` is how much work it is, told
+/// by the first pair.
 fn pair(
     shortcut: &Shortcut,
     (load, is_super): (Load, bool),
@@ -498,7 +503,8 @@ mod tests {
     #[test]
     fn the_interval_of_a_median_is_told_by_rank() {
         let of = |n: usize| Ratio::of((1..=n).rev().map(|value| value as f64).collect());
-        // 2 · C(n, k) / 2^n, added up: five pairs miss the median by 6 %, nine without the ends by 4 %.
+        // 2 · C(n, k) / 2^n, added up: five pairs miss the median by 6 %, nine without the ends by
+        // 4 %.
         assert_eq!(of(5), Ratio { median: 3.0, low: 1.0, high: 5.0 });
         assert_eq!(of(9), Ratio { median: 5.0, low: 2.0, high: 8.0 });
         assert_eq!(of(17), Ratio { median: 9.0, low: 5.0, high: 13.0 });

@@ -1,11 +1,13 @@
-//! CLOGS. Historical faults, on purpose, for the laboratory (`millstream clog`). Compiled under the feature `clogs` alone.
+//! CLOGS. Historical faults, on purpose, for the laboratory (`millstream clog`). Compiled under the
+//! feature `clogs` alone.
 //!
 //! An engine is clogged by what it is given, and has no code of its own for it:
 //!
-//! - a pool made with [`Pool::clogged`](crate::packet::Pool::clogged) has the faults of receiving, of queues and of
-//!   memory ([`Clogs`]);
-//! - a [`SharedLock`] given to several engines' tables ([`RoutesHandle::clog`](crate::RoutesHandle::clog)) has each look-up of a route wait for
-//!   those of the others;
+//! - a pool made with [`Pool::clogged`](crate::packet::Pool::clogged) has the faults of receiving,
+//!   of queues and of memory ([`Clogs`]);
+//! - a [`SharedLock`] given to several engines' tables
+//!   ([`RoutesHandle::clog`](crate::RoutesHandle::clog)) has each look-up of a route wait for those
+//!   of the others;
 //! - that application and engine are on one CPU is where they are placed
 //!   ([`net::Placement::cpu`](crate::net::Placement)), and needs no code at all.
 

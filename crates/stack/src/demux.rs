@@ -1,8 +1,8 @@
 //! From the addresses of a segment to the socket that owns it.
 //!
-//! A table of fixed capacity: nothing is ever moved to a larger one, so no packet pays for growth. The
-//! memory is taken from the system as zero pages and becomes real only where entries are. A stranger
-//! chooses remote addresses and ports, so the hash is keyed (SipHash-1-3).
+//! A table of fixed capacity: nothing is ever moved to a larger one, so no packet pays for growth.
+//! The memory is taken from the system as zero pages and becomes real only where entries are. A
+//! stranger chooses remote addresses and ports, so the hash is keyed (SipHash-1-3).
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -112,9 +112,9 @@ fn octets16(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Robin-Hood open addressing over (hash, slot number) pairs; the keys live in the slots themselves and
-/// are compared through the `is` argument. An entry lies at most [`tuning::DEMUX_PROBES`] places from
-/// home: a look-up, hit or miss, never reads more.
+/// Robin-Hood open addressing over (hash, slot number) pairs; the keys live in the slots themselves
+/// and are compared through the `is` argument. An entry lies at most [`tuning::DEMUX_PROBES`]
+/// places from home: a look-up, hit or miss, never reads more.
 pub struct FlowTable {
     /// `hash << 32 | slot + 1`; 0 is a free place.
     entries: Vec<u64>,
@@ -177,8 +177,8 @@ impl FlowTable {
         None
     }
 
-    /// Adds a flow that is not in the table. Refused when the table is half full, or when the flow (or
-    /// one that it would move) finds no place near its home; nothing has moved then.
+    /// Adds a flow that is not in the table. Refused when the table is half full, or when the flow
+    /// (or one that it would move) finds no place near its home; nothing has moved then.
     pub fn insert(&mut self, hash: u32, slot: u32) -> Result<(), TableFull> {
         if self.len * 2 > self.mask || !self.fits(hash) {
             return Err(TableFull);

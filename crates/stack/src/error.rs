@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why a socket operation failed. Converts to [`io::Error`] with the kind that `std::net` would give.
+/// Why a socket operation failed. Converts to [`io::Error`] with the kind that `std::net` would
+/// give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +19,8 @@ pub enum Error {
     NotConnected,
     /// The peer reset the connection.
     ConnectionReset,
-    /// The peer refused the connection, or its host said that nobody is there (ICMP port or protocol unreachable).
+    /// The peer refused the connection, or its host said that nobody is there (ICMP port or
+    /// protocol unreachable).
     ConnectionRefused,
     /// The connection was given up here.
     ConnectionAborted,
@@ -32,7 +34,8 @@ pub enum Error {
     AddrNotAvailable,
     /// No route to the destination, here or at a router that said so.
     NetworkUnreachable,
-    /// No link leads there any more, as links have failed or were removed. A call that has to wait then is told, of
+    /// No link leads there any more, as links have failed or were removed. A call that has to wait
+    /// then is told, of
     /// [`net`](crate::net) once; the socket stays as it is.
     NetworkDown,
     /// A router or the neighbour look-up says that the host is not there.
@@ -43,7 +46,8 @@ pub enum Error {
     /// To all of a network, by a socket that may not
     /// ([`UdpHandle::set_broadcast`](crate::UdpHandle::set_broadcast)).
     Broadcast,
-    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
+    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter
+    /// problem).
     BadHeader,
     /// Longer than the protocol or the path can carry.
     MessageTooLong,
@@ -51,13 +55,14 @@ pub enum Error {
     Limit(&'static str),
     /// The pool has no frame left.
     Exhausted,
-    /// The connection was reset here: memory was short, and for long nothing of what the connection held went on, to
-    /// the peer or to the application.
+    /// The connection was reset here: memory was short, and for long nothing of what the connection
+    /// held went on, to the peer or to the application.
     Evicted,
     /// The engine has ended.
     EngineGone,
-    /// A call that an engine's thread runs ([`with_engine`](crate::net::Stack::with_engine)) would wait for an engine:
-    /// for its own for ever, and for another as long as that may wait for this one.
+    /// A call that an engine's thread runs ([`with_engine`](crate::net::Stack::with_engine)) would
+    /// wait for an engine: for its own for ever, and for another as long as that may wait for this
+    /// one.
     EngineThread,
 }
 

@@ -104,15 +104,15 @@ pub(crate) fn is_same<const N: usize, const OURS: usize>(
 /// Bits of a [`flow_hash`].
 pub(crate) const FLOW_HASH_BITS: u32 = 11;
 
-/// A plain hash of a flow by the last 32 bits of the sender's address and the ports: whoever wants to have
-/// two flows in one place can.
+/// A plain hash of a flow by the last 32 bits of the sender's address and the ports: whoever wants
+/// to have two flows in one place can.
 #[inline(always)]
 pub(crate) fn flow_hash(address: u32, ports: u32) -> usize {
     ((address ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1) >> (32 - FLOW_HASH_BITS)) as usize
 }
 
-/// The sum over the IPv4 header that `ip` begins with, without what differs from packet to packet of a flow: length,
-/// identification and checksum.
+/// The sum over the IPv4 header that `ip` begins with, without what differs from packet to packet
+/// of a flow: length, identification and checksum.
 pub(crate) fn steady_sum(ip: &[u8]) -> u32 {
     let differing = [v4::LENGTH_AT, v4::ID_AT, v4::CHECKSUM_AT];
     let same = (0..IPV4_BYTES).step_by(2).filter(|at| !differing.contains(at));
@@ -184,7 +184,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every bit counts that the mask has, and no other, in lengths that are whole words and in others.
+        /// Every bit counts that the mask has, and no other, in lengths that are whole words and in
+        /// others.
         #[test]
         fn what_is_compared_is_what_the_mask_says(
             ours in any::<[u8; 32]>(),
@@ -208,7 +209,8 @@ mod tests {
             }
         }
 
-        /// A header of any bytes verifies if its checksum is that of the rest, and not with another.
+        /// A header of any bytes verifies if its checksum is that of the rest, and not with
+        /// another.
         #[test]
         fn a_header_is_sound_with_its_own_checksum(mut header in any::<[u8; IPV4_BYTES]>(), other in 1..=u16::MAX) {
             header[v4::CHECKSUM_AT..][..2].fill(0);

@@ -1,8 +1,8 @@
 //! Millstream: a TCP/IP stack in user space.
 //!
-//! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the style of
-//! `std::net` stand before it: [`local`], where the application runs in the engine's thread, and [`net`],
-//! where the engine has a thread of its own.
+//! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the
+//! style of `std::net` stand before it: [`local`], where the application runs in the engine's
+//! thread, and [`net`], where the engine has a thread of its own.
 //!
 //! ```text
 //!  local::TcpStream ...                net::TcpStream ...
@@ -17,10 +17,12 @@
 //!  +------------------------------------------------------------------------------------+
 //! ```
 //!
-//! An engine talks to other hosts alone: it has no loopback. Two engines in one process are joined by
+//! An engine talks to other hosts alone: it has no loopback. Two engines in one process are joined
+//! by
 //! [`link::pair()`].
 //!
-//! With `tcp::Config::fast_open` a listener takes data with the SYN and a connect sends it (RFC 7413).
+//! With `tcp::Config::fast_open` a listener takes data with the SYN and a connect sends it (RFC
+//! 7413).
 //!
 //! [`Limits`] bound the work and memory of an engine; drops are counted by reason in
 //! [`EngineStats`]. With the feature `tracing`, TCP connections tell a `tracing` subscriber of

@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::tuning::Tuning;
 
-/// Limits of one engine. Each field says what gives way when it is reached. Changed by the methods of the same names:
+/// Limits of one engine. Each field says what gives way when it is reached. Changed by the methods
+/// of the same names:
 ///
 /// ```
 /// let limits = millstream::Limits::default().connections(1_000).memory_bytes(64 << 20);
@@ -38,9 +39,10 @@ pub struct Limits {
     pub listeners: usize,
     /// UDP sockets. A further `bind` is refused.
     pub udp_sockets: usize,
-    /// UDP flows of sockets that intercept ([`Intercept::udp`](crate::Intercept::udp)), beside the sockets above; half of
-    /// them of one source. A new one takes the place of one that was never answered, or of one of a source with more
-    /// flows; where none gives way its datagram is dropped and counted ([`crate::DropReason::UdpFlowLimit`]).
+    /// UDP flows of sockets that intercept ([`Intercept::udp`](crate::Intercept::udp)), beside the
+    /// sockets above; half of them of one source. A new one takes the place of one that was never
+    /// answered, or of one of a source with more flows; where none gives way its datagram is
+    /// dropped and counted ([`crate::DropReason::UdpFlowLimit`]).
     pub udp_flows: usize,
     /// ICMP echo sockets. A further one is refused.
     pub icmp_sockets: usize,
@@ -71,13 +73,13 @@ pub struct Limits {
     /// idle ones give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the default:
     /// as much as the pool has. Memory that others take of the pool counts in any case.
     pub memory_bytes: usize,
-    /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
-    /// oldest gives way, counted.
+    /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables
+    /// included. The oldest gives way, counted.
     pub time_wait: usize,
     /// Links of one engine, 64 at most, without those that have failed. A further one is refused.
     pub links: usize,
-    /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
-    /// removed, or is refused.
+    /// Addresses of one engine, over all links. A further one takes the place of one of a link that
+    /// has failed or was removed, or is refused.
     pub addresses: usize,
     /// Multicast groups that UDP sockets are in, all sockets, links and groups together
     /// ([`UdpHandle::join_group`](crate::UdpHandle::join_group)). A further join is refused.

@@ -2,8 +2,8 @@
 
 /// Values by slot number, with a generation per slot so that a number kept too long finds nothing.
 ///
-/// Grows by chunks of 64 up to its limit and never copies what it holds. Insert and remove take constant
-/// time; the slot freed last is used first.
+/// Grows by chunks of 64 up to its limit and never copies what it holds. Insert and remove take
+/// constant time; the slot freed last is used first.
 pub struct Slab<T> {
     chunks: Vec<Box<[Slot<T>; CHUNK]>>,
     free: Vec<u32>,

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// The name of a socket of one engine. A name outlives its socket and then finds nothing: it carries the
-/// slot's generation.
+/// The name of a socket of one engine. A name outlives its socket and then finds nothing: it
+/// carries the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(u64);
 
@@ -138,8 +138,8 @@ pub struct SocketInfo {
     pub remote: Option<SocketAddr>,
     /// The state of a connection as `ss` names it; `LISTEN` and `UNCONN` for others.
     pub state: &'static str,
-    /// Received and not yet read: bytes, or connections to accept, or datagrams; what lies in the rings of a `net`
-    /// socket is read already.
+    /// Received and not yet read: bytes, or connections to accept, or datagrams; what lies in the
+    /// rings of a `net` socket is read already.
     pub receive_queue: usize,
     /// Written and not yet acknowledged, in bytes; of a listener its backlog.
     pub send_queue: usize,

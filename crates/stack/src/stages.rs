@@ -1,8 +1,9 @@
 //! Where an engine's time goes: sampled stage times and batch sizes.
 //!
 //! One turn in n is timed (the time to the next turn included, which is the application's and the
-//! sleep's); between two marks of a timed turn everything is put down to the stage that ends there. The
-//! turns between cost one predictable branch a mark, and so does everything when sampling is off.
+//! sleep's); between two marks of a timed turn everything is put down to the stage that ends there.
+//! The turns between cost one predictable branch a mark, and so does everything when sampling is
+//! off.
 
 use millstream_packet::Instant;
 
@@ -53,8 +54,8 @@ stages! {
     Read = "read",
     /// Bytes copied into send queues. Units: calls.
     Write = "write",
-    /// Everything outside the engine: the application's own work, and the carrying between rings and
-    /// connections where it has a thread of its own.
+    /// Everything outside the engine: the application's own work, and the carrying between rings
+    /// and connections where it has a thread of its own.
     Application = "application",
     /// Asleep, the system calls around it included.
     Sleep = "sleep",

@@ -119,17 +119,19 @@ reasons! {
     }
 }
 
-/// How short the memory is that queues take: that of the engine ([`Limits::memory_bytes`](crate::Limits)), or that of
-/// the pool. It ends a step below where it began, so that it does not change with each packet.
+/// How short the memory is that queues take: that of the engine
+/// ([`Limits::memory_bytes`](crate::Limits)), or that of the pool. It ends a step below where it
+/// began, so that it does not change with each packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryPressure {
-    /// Less than half of it is in use (3/8 where it was more before): each queue has what its own limit says.
+    /// Less than half of it is in use (3/8 where it was more before): each queue has what its own
+    /// limit says.
     #[default]
     None,
     /// Queues have a share of what is left, and data out of order gives way.
     Pressure,
-    /// From three quarters on (until it is 5/8): a queue that is not emptied has its minimum, and connections that hold
-    /// memory and do nothing are reset.
+    /// From three quarters on (until it is 5/8): a queue that is not emptied has its minimum, and
+    /// connections that hold memory and do nothing are reset.
     Critical,
 }
 
@@ -399,8 +401,8 @@ counters! {
     }
 }
 
-/// How often one side of a pair of threads was told of news, was woken for it, and had gone to sleep.
-/// `wakes` (each a system call) is never more than `edges`, nor than `sleeps`.
+/// How often one side of a pair of threads was told of news, was woken for it, and had gone to
+/// sleep. `wakes` (each a system call) is never more than `edges`, nor than `sleeps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WakeStats {
     /// Times that news were announced where there had been none.
@@ -414,7 +416,8 @@ pub struct WakeStats {
 /// Written data that did not reach its peer, as far as the peer has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
-    /// TCP connections that ended before all that was written on them, and their end, was acknowledged.
+    /// TCP connections that ended before all that was written on them, and their end, was
+    /// acknowledged.
     pub connections: u64,
     /// Bytes written on them and not acknowledged.
     pub bytes: u64,

@@ -1,18 +1,18 @@
 //! A hierarchical timing wheel: arm, move and cancel in constant time, whatever is armed.
 //!
-//! Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7: nine levels of 64
-//! slots, a tick of 2^14 ns. A timer never fires early; it fires at most one tick (16.4 µs) late when the
-//! wheel is advanced in time. Timers are named by a small integer, the owner's slot number, so that the
-//! wheel holds no reference to what it times.
+//! Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7: nine levels of
+//! 64 slots, a tick of 2^14 ns. A timer never fires early; it fires at most one tick (16.4 µs) late
+//! when the wheel is advanced in time. Timers are named by a small integer, the owner's slot
+//! number, so that the wheel holds no reference to what it times.
 //!
 //! ```text
 //! level 0   64 slots of 1 tick      next 64 ticks after `elapsed`
 //! level 1   64 slots of 64 ticks    ...
 //! level 8   64 slots of 64^8 ticks  four are all of [`Instant`]: nothing lies beyond
 //! ```
-//! A timer sits at the level of the highest 6-bit digit in which its tick differs from `elapsed`; when
-//! `elapsed` reaches its slot it moves down or fires. However many lie in a slot, a call moves and fires so many, and
-//! the next goes on with that slot.
+//! A timer sits at the level of the highest 6-bit digit in which its tick differs from `elapsed`;
+//! when `elapsed` reaches its slot it moves down or fires. However many lie in a slot, a call moves
+//! and fires so many, and the next goes on with that slot.
 
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ impl Node {
 /// Timers that are taken from a wheel together at most.
 const DUE_LIMIT: usize = 64;
 
-/// Timers that move down at most in a turn, of each wheel: some 100 µs of them, were they in no cache.
+/// Timers that move down at most in a turn, of each wheel: some 100 µs of them, were they in no
+/// cache.
 pub(crate) const MOVES: usize = 2048;
 
 /// Timers that were due, and are armed no more.
@@ -90,7 +91,8 @@ pub struct Wheel {
     /// The answer of [`Wheel::next_deadline`], in ticks; `u64::MAX` when nothing is armed.
     next: u64,
     elapsed: u64,
-    /// Level and number of the slot that a budget has ended in: what is left there comes before all others.
+    /// Level and number of the slot that a budget has ended in: what is left there comes before all
+    /// others.
     begun: Option<(usize, usize)>,
     armed: usize,
 }
@@ -110,8 +112,8 @@ impl Wheel {
         Self::with_capacity(now, 0)
     }
 
-    /// An empty wheel standing at `now`, with room for timers numbered below `count`: address space, which
-    /// becomes memory only where timers are.
+    /// An empty wheel standing at `now`, with room for timers numbered below `count`: address
+    /// space, which becomes memory only where timers are.
     pub fn with_capacity(now: Instant, count: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(count),
@@ -125,8 +127,8 @@ impl Wheel {
         }
     }
 
-    /// Makes room for timers numbered below `count`. Arming a larger number makes room by itself; this
-    /// keeps the growth out of the data path.
+    /// Makes room for timers numbered below `count`. Arming a larger number makes room by itself;
+    /// this keeps the growth out of the data path.
     pub fn reserve(&mut self, count: usize) {
         if self.nodes.len() < count {
             self.nodes.resize(count, IDLE);
@@ -156,8 +158,8 @@ impl Wheel {
         Some(Instant::from_nanos(node.deadline() << TICK_SHIFT))
     }
 
-    /// Arms timer `id` for `deadline`, in place of whatever it was armed for. A deadline in the past
-    /// fires at the next [`Wheel::expire`].
+    /// Arms timer `id` for `deadline`, in place of whatever it was armed for. A deadline in the
+    /// past fires at the next [`Wheel::expire`].
     pub fn arm(&mut self, id: u32, deadline: Instant) {
         self.reserve(id as usize + 1);
         let ticks = ticks_up(deadline);
@@ -180,7 +182,8 @@ impl Wheel {
         }
     }
 
-    /// Timers armed for before `limit`, of those that come first: as many as `found` has room for, not always all.
+    /// Timers armed for before `limit`, of those that come first: as many as `found` has room for,
+    /// not always all.
     pub fn first_before(&self, limit: Instant, found: &mut [u32]) -> usize {
         let Some((level, slot, _)) = self.first_slot() else { return 0 };
         let limit = limit.as_nanos() >> TICK_SHIFT;
@@ -197,9 +200,10 @@ impl Wheel {
         count
     }
 
-    /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the number
-    /// only; it arms timers again after the call. At most `budget` timers fire, and at most so many `moves` are made of
-    /// others to where they are looked at again, which are counted down; true when more are due.
+    /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the
+    /// number only; it arms timers again after the call. At most `budget` timers fire, and at most
+    /// so many `moves` are made of others to where they are looked at again, which are counted
+    /// down; true when more are due.
     pub fn expire(
         &mut self,
         now: Instant,
@@ -233,7 +237,8 @@ impl Wheel {
         let now = now.as_nanos() >> TICK_SHIFT;
         let mut fired = 0;
         while let Some((level, slot)) = self.begin_slot(now) {
-            // The slot is emptied one timer at a time, so that a budget can end in the middle of it.
+            // The slot is emptied one timer at a time, so that a budget can end in the middle of
+            // it.
             while self.heads[level][slot] != NIL {
                 if fired == budget || *moves == 0 {
                     self.begun = Some((level, slot));
@@ -266,8 +271,8 @@ impl Wheel {
         Some((level, slot))
     }
 
-    /// A time at which the wheel has to be advanced: never later than the first deadline, and equal to
-    /// it unless that timer was cancelled meanwhile. `None` when nothing is armed.
+    /// A time at which the wheel has to be advanced: never later than the first deadline, and equal
+    /// to it unless that timer was cancelled meanwhile. `None` when nothing is armed.
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         (self.next != u64::MAX).then(|| Instant::from_nanos(self.next << TICK_SHIFT))
@@ -303,8 +308,8 @@ impl Wheel {
         ((position + ahead) as usize) % SLOTS
     }
 
-    /// The occupied slot that comes first, with the tick at which it starts. Lower levels lie before
-    /// higher ones by construction.
+    /// The occupied slot that comes first, with the tick at which it starts. Lower levels lie
+    /// before higher ones by construction.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
         let level = self.occupied.iter().position(|&bits| bits != 0)?;
         let slot = self.first_slot_of(level);
@@ -441,7 +446,8 @@ mod tests {
         assert_eq!(count, 100);
     }
 
-    /// Due at the first tick of a slot of level 1, in which others lie that come later and move down first.
+    /// Due at the first tick of a slot of level 1, in which others lie that come later and move
+    /// down first.
     #[test]
     fn a_budget_that_ends_in_a_slot_leaves_nobody_there_late() {
         let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);

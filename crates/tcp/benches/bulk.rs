@@ -1,5 +1,5 @@
-//! What the machine costs by itself: one connection sends to another, nothing between them. Prints the time per
-//! segment on the wire (both ends, data and ACKs together) and the rate that would be.
+//! What the machine costs by itself: one connection sends to another, nothing between them. Prints
+//! the time per segment on the wire (both ends, data and ACKs together) and the rate that would be.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,7 +9,8 @@ use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_tcp::{Config, Connection, FourTuple, Payload, PayloadSource, TransmitLimits};
 use millstream_wire::tcp::SeqNumber;
 
-/// Buffers of 1 MiB: what is in flight stays in the cache, so that the machine is measured and not the memory.
+/// Buffers of 1 MiB: what is in flight stays in the cache, so that the machine is measured and not
+/// the memory.
 fn config() -> Config {
     Config::default().recv_buffer_bytes(1 << 20).send_buffer_bytes(1 << 20)
 }

@@ -325,10 +325,10 @@ impl Scoreboard {
         self.exceptions.as_ref().and_then(|b| b.sacked.highest()).unwrap_or(0)
     }
 
-    /// Takes the ranges that an ACK reports of what lies below `nxt`, in segments of `mss` (RFC 2018
-    /// section 5, RFC 2883 section 5). Returns the bytes of a D-SACK. `own_ack` is the segment's own
-    /// acknowledgement, `ack` the highest until now: one that was overtaken names ranges that have
-    /// been acknowledged since, not duplicates.
+    /// Takes the ranges that an ACK reports of what lies below `nxt`, in segments of `mss` (RFC
+    /// 2018 section 5, RFC 2883 section 5). Returns the bytes of a D-SACK. `own_ack` is the
+    /// segment's own acknowledgement, `ack` the highest until now: one that was overtaken names
+    /// ranges that have been acknowledged since, not duplicates.
     pub(crate) fn take_sack(
         &mut self,
         ranges: &[(i64, i64)],

@@ -1,5 +1,5 @@
-//! How a conversation begins: as an active or a passive open, from the SYN queue or by a cookie, early or not, and in
-//! which state.
+//! How a conversation begins: as an active or a passive open, from the SYN queue or by a cookie,
+//! early or not, and in which state.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -106,8 +106,8 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Leads an open connection to another state: 1 FIN-WAIT-1, 2 FIN-WAIT-2, 3 CLOSE-WAIT, 4 CLOSING, 5 LAST-ACK,
-    /// 6 TIME-WAIT, 7 CLOSED.
+    /// Leads an open connection to another state: 1 FIN-WAIT-1, 2 FIN-WAIT-2, 3 CLOSE-WAIT, 4
+    /// CLOSING, 5 LAST-ACK, 6 TIME-WAIT, 7 CLOSED.
     fn lead(&mut self, begin: u8, syn: &TcpHeader) {
         let (ours, theirs) = match begin {
             1 => ("F", ""),

@@ -16,9 +16,9 @@ fn seconds(clock: ClockId) -> f64 {
     clock_gettime(clock).map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
 }
 
-/// Processor time of the whole machine since it was started that was not idle, in seconds: user, nice,
-/// system and interrupts. What a hypervisor took went to other guests and is left out, as in the laboratory. In steps
-/// of 10 ms.
+/// Processor time of the whole machine since it was started that was not idle, in seconds: user,
+/// nice, system and interrupts. What a hypervisor took went to other guests and is left out, as in
+/// the laboratory. In steps of 10 ms.
 pub fn busy_seconds() -> f64 {
     busy(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }

@@ -1,8 +1,9 @@
-//! What the contenders in Rust share: the command line of a near end, the clocks, and one line of JSON.
+//! What the contenders in Rust share: the command line of a near end, the clocks, and one line of
+//! JSON.
 //!
-//! A near end is a program that connects to the far end (always the kernel's sockets, `peer-kernel far`)
-//! and then sends, receives or echoes until the far end closes; the far end measures. In memory there is
-//! no far end: the contender holds both ends in one thread and measures itself.
+//! A near end is a program that connects to the far end (always the kernel's sockets, `peer-kernel
+//! far`) and then sends, receives or echoes until the far end closes; the far end measures. In
+//! memory there is no far end: the contender holds both ends in one thread and measures itself.
 #![forbid(unsafe_code)]
 
 mod awake;
@@ -30,10 +31,11 @@ impl Deadline {
     }
 }
 
-/// Measures a load in memory: `step` does some of it and returns how much, in bytes or transactions.
+/// Measures a load in memory: `step` does some of it and returns how much, in bytes or
+/// transactions.
 ///
-/// A fifth of `seconds` is warm-up. Counted is the process's own processor time, which is the machine's
-/// when one thread holds both ends. Prints the line of JSON that the orchestrator reads.
+/// A fifth of `seconds` is warm-up. Counted is the process's own processor time, which is the
+/// machine's when one thread holds both ends. Prints the line of JSON that the orchestrator reads.
 pub fn measure_in_memory(options: &Options, unit: &str, mut step: impl FnMut() -> u64) {
     let warm = Deadline::new(options.seconds * 0.2);
     while !warm.is_over() {

@@ -1,5 +1,5 @@
-//! The far end: drives the load, measures a window of it, and proves by the device's counters which way
-//! the bytes took.
+//! The far end: drives the load, measures a window of it, and proves by the device's counters which
+//! way the bytes took.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -114,8 +114,8 @@ impl Start {
         Self { counters, busy_s, from_s: monotonic_seconds(), at: Instant::now() }
     }
 
-    /// The fields every result has: length of the window and where it is on the monotonic clock, processor time, what
-    /// the device carried.
+    /// The fields every result has: length of the window and where it is on the monotonic clock,
+    /// processor time, what the device carried.
     fn finish(&self, device: &str) -> String {
         let (seconds, busy_s) = (self.at.elapsed().as_secs_f64(), busy_seconds() - self.busy_s);
         let Counters([rx_bytes, rx_packets, tx_bytes, tx_packets]) =
@@ -148,8 +148,9 @@ impl Counters {
     }
 }
 
-/// Calls `step` through warm-up and window, and counts the bytes of the window: of what is sent those that the near end
-/// has acknowledged, as the kernel's send buffer may grow by megabytes meanwhile.
+/// Calls `step` through warm-up and window, and counts the bytes of the window: of what is sent
+/// those that the near end has acknowledged, as the kernel's send buffer may grow by megabytes
+/// meanwhile.
 fn bulk(
     a: &Arguments,
     stream: &TcpStream,

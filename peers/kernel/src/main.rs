@@ -1,4 +1,5 @@
-//! The kernel's sockets: the far end of every contender, which measures, and the near end of the kernel.
+//! The kernel's sockets: the far end of every contender, which measures, and the near end of the
+//! kernel.
 //!
 //! ```text
 //! peer-kernel far send|receive|echo --listen A:P --device NAME [--warm S] [--window S] [--call BYTES] [--spin]

@@ -1,8 +1,9 @@
 //! smoltcp as a contender: on its own TAP device, on a TAP device with virtio-net headers and
 //! segmentation offload (its feature `segmentation-offload`, with a device of ours), and in memory.
 //!
-//! Everything runs in one thread; the loop polls the interface, then lets the socket work, and sleeps in
-//! `phy::wait` until the interface's next deadline when nothing happened (or polls again with `--spin`).
+//! Everything runs in one thread; the loop polls the interface, then lets the socket work, and
+//! sleeps in `phy::wait` until the interface's next deadline when nothing happened (or polls again
+//! with `--spin`).
 
 mod memory;
 mod near;
@@ -17,7 +18,8 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
 
-/// Send and receive buffer of a socket over TAP unless asked otherwise; the best of a sweep (docs/peers.md).
+/// Send and receive buffer of a socket over TAP unless asked otherwise; the best of a sweep
+/// (docs/peers.md).
 const BUFFER_BYTES: usize = 1 << 20;
 /// The same in memory, where it must stay in the cache.
 const MEMORY_BUFFER_BYTES: usize = 256 << 10;

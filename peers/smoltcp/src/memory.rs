@@ -11,8 +11,8 @@ use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 
-/// Frames under way in one direction; a sender that finds none free waits. Few, so that they stay in the
-/// cache.
+/// Frames under way in one direction; a sender that finds none free waits. Few, so that they stay
+/// in the cache.
 const FRAMES: usize = 64;
 const ETHERNET: usize = 14;
 const PORT: u16 = 9;

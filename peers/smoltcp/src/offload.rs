@@ -134,8 +134,8 @@ impl phy::TxToken for TxToken<'_> {
     }
 }
 
-/// The header for `frame`; if that is TCP, its checksum field gets the pseudo-header's sum, as whoever
-/// completes it expects.
+/// The header for `frame`; if that is TCP, its checksum field gets the pseudo-header's sum, as
+/// whoever completes it expects.
 fn leave_to_kernel(frame: &mut [u8], segment: Option<NonZeroU16>) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let is_tcp = frame.len() >= ETHERNET + 40

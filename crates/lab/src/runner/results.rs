@@ -35,8 +35,8 @@ fn resent(end: &EndReport) -> u64 {
     sum_of_senders(end, "bytes_retransmitted") as u64
 }
 
-/// Sum of a field of all connections on which an end sends: those whose state is kept stand for the others too. That
-/// of connections which only receive is zero.
+/// Sum of a field of all connections on which an end sends: those whose state is kept stand for the
+/// others too. That of connections which only receive is zero.
 fn sum_of_senders(end: &EndReport, field: &str) -> f64 {
     let known: f64 = end.tcp_info.iter().filter_map(|info| info.fields.get(field)).sum();
     let kept = end.tcp_info.len().min(end.sending);
@@ -237,9 +237,9 @@ fn counters(record: &mut RunRecord, ends: &[EndReport], origin_ns: u64) {
     }
 }
 
-/// Fills in a rate over time: what all of `lanes` together grew by in each interval, in units of which `scale` are one
-/// counted. An interval lies between two readings of the first lane and has the width that it really had, so that the
-/// sum of rate times width is the total.
+/// Fills in a rate over time: what all of `lanes` together grew by in each interval, in units of
+/// which `scale` are one counted. An interval lies between two readings of the first lane and has
+/// the width that it really had, so that the sum of rate times width is the total.
 fn intervals(record: &mut RunRecord, key: &str, lanes: &[&Growth], scale: f64, origin_ns: u64) {
     let Some(grid) = lanes.first().map(|lane| lane.samples).filter(|grid| grid.len() > 1) else {
         return;
@@ -277,8 +277,8 @@ pub(super) fn fill_from_probes(record: &mut RunRecord) {
     }
 }
 
-/// Takes out what divides the work of the whole machine by the payload of one pair: where a rival worked beside it,
-/// that is no cost of either.
+/// Takes out what divides the work of the whole machine by the payload of one pair: where a rival
+/// worked beside it, that is no cost of either.
 pub(super) fn forget_costs(record: &mut RunRecord) {
     for key in [keys::CPU_PER_GB, keys::XCAL_PER_GB] {
         record.results.remove(key);
@@ -348,7 +348,8 @@ fn request_response(
 
 /// Fills in the latencies, where an end has taken some.
 fn latencies(record: &mut RunRecord, ends: &[EndReport]) {
-    // One may have ended in the window that began before it, and none lie in it: that is no latency of zero.
+    // One may have ended in the window that began before it, and none lie in it: that is no latency
+    // of zero.
     let timed = ends.iter().filter_map(|end| end.latency).find(|latency| latency.count > 0);
     if let Some(latency) = timed {
         record.set(keys::LATENCY_P50, latency.p50_us);
@@ -459,8 +460,8 @@ pub(super) mod tests {
         assert_eq!(record.results["throughput_recv_bits_per_s"], 8_000.0);
     }
 
-    /// One end stands still over the end of the window and the other in the middle: no interval is called narrower than
-    /// it was, and none of the payload is lost or counted twice.
+    /// One end stands still over the end of the window and the other in the middle: no interval is
+    /// called narrower than it was, and none of the payload is lost or counted twice.
     #[test]
     fn rates_times_the_real_widths_are_the_total() {
         let task = plan("tcp_stream", &[("direction", "both")]);

@@ -59,7 +59,8 @@ fn places(ends: &[EndReport], origin_ns: u64) -> Vec<WrongBytes> {
     all
 }
 
-/// Blocks that a quarter of a soak is cut into: what happens within one counts once, however long it lasts.
+/// Blocks that a quarter of a soak is cut into: what happens within one counts once, however long
+/// it lasts.
 const QUARTER_BLOCKS: usize = 20;
 
 /// The rate in each block of a quarter of the window, of which the first has number 0.

@@ -67,8 +67,8 @@ impl DataThread {
                 },
             };
             let _ = teller.send(last);
-            // The link stays, with its counters, until the runner has read them; and the stack has its turns,
-            // for a path may have lost its last words.
+            // The link stays, with its counters, until the runner has read them; and the stack has
+            // its turns, for a path may have lost its last words.
             let wait = Duration::from_millis(limits::AFTERLIFE_TURN_MS);
             while let (Some(stack), Err(RecvTimeoutError::Timeout)) =
                 (&mut kept, inbox.recv_timeout(wait))
@@ -152,8 +152,8 @@ impl DataThread {
         }
     }
 
-    /// Waits for the end of the workload; `meanwhile` is called now and then. The stack stays open until this is
-    /// dropped.
+    /// Waits for the end of the workload; `meanwhile` is called now and then. The stack stays open
+    /// until this is dropped.
     pub(super) fn finished(
         &self,
         mut meanwhile: impl FnMut() -> Result<(), String>,

@@ -90,8 +90,8 @@ pub(super) struct LinkOptions {
     pub(super) ring_packets: Option<u32>,
 }
 
-/// Opens a device, and tells its notes: a TAP device that it makes in another host's namespace, or something on an
-/// interface of its own.
+/// Opens a device, and tells its notes: a TAP device that it makes in another host's namespace, or
+/// something on an interface of its own.
 pub(super) fn open(
     link: &MillstreamLink,
     wanted: &LinkOptions,

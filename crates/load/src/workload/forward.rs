@@ -1,9 +1,10 @@
-//! Datagrams through a router: the near host sends, a router on a third one hands on, the far host takes them and says
-//! how long each was on its way.
+//! Datagrams through a router: the near host sends, a router on a third one hands on, the far host
+//! takes them and says how long each was on its way.
 //!
-//! Each flow is a socket of the near host; all send to one of the far host. The first eight bytes of a datagram are when
-//! it was given to the near host's socket (CLOCK_MONOTONIC, nanoseconds, little endian). The far host looks at its clock
-//! once for all datagrams of a call: a latency ends where its application has the datagram.
+//! Each flow is a socket of the near host; all send to one of the far host. The first eight bytes
+//! of a datagram are when it was given to the near host's socket (CLOCK_MONOTONIC, nanoseconds,
+//! little endian). The far host looks at its clock once for all datagrams of a call: a latency ends
+//! where its application has the datagram.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use crate::transport::{DatagramId, Network};
 
 /// Bytes of each datagram that the far host reads.
 const SEEN_BYTES: usize = 64;
-/// A sender that may send again within this time looks at its clock until then: a sleep lasts longer.
+/// A sender that may send again within this time looks at its clock until then: a sleep lasts
+/// longer.
 const SPIN: Duration = Duration::from_micros(60);
 
 /// Works at one end until `progress` says stop, then ends what it has in order.
@@ -95,7 +97,8 @@ struct Sink {
 }
 
 impl Sink {
-    /// The datagrams of one call: how many. The latencies of those that were sent and received in the window are kept.
+    /// The datagrams of one call: how many. The latencies of those that were sent and received in
+    /// the window are kept.
     fn take(
         &mut self,
         network: &mut dyn Network,

@@ -191,8 +191,8 @@ struct Lane {
     sends: bool,
 }
 
-/// The part of a workload at one end: the connections or sockets that its [`Plan`](millstream_plan::Plan)
-/// asks for.
+/// The part of a workload at one end: the connections or sockets that its
+/// [`Plan`](millstream_plan::Plan) asks for.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     /// The workload with the levels of its factors.

@@ -99,8 +99,8 @@ impl Magazine {
     }
 
     /// Takes one as [`pop`](Self::pop) does, for a caller that takes many. Asks early for the one
-    /// that comes [`AHEAD`] places later: another core may have read it last, and its line is on the
-    /// way then before it is written.
+    /// that comes [`AHEAD`] places later: another core may have read it last, and its line is on
+    /// the way then before it is written.
     #[inline(always)]
     pub(crate) fn pop_ahead(&self) -> Option<Entry> {
         if let Some(ahead) = self.count().checked_sub(1 + AHEAD) {

@@ -1,4 +1,5 @@
-//! In place of `address` and `server`, in a build without the feature `postgres`: there is no server's database.
+//! In place of `address` and `server`, in a build without the feature `postgres`: there is no
+//! server's database.
 
 use std::ffi::OsString;
 

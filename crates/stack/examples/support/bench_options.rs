@@ -12,7 +12,8 @@ const MOST_BYTES: usize = 1 << 30;
 /// Most bytes of a datagram's data in one packet of the links' MTU, 1,500 bytes.
 const MOST_PAYLOAD: usize = 1472;
 
-/// The least MTU over which something passes: a bulk segment has 88 bytes at least, and a datagram here 64.
+/// The least MTU over which something passes: a bulk segment has 88 bytes at least, and a datagram
+/// here 64.
 fn least_mtu(what: &str) -> usize {
     match what {
         "pair-rr" | "tap-rr" => 68,
@@ -78,7 +79,8 @@ impl Options {
         }
     }
 
-    /// Reads the words of the command line: what to measure, and how. Ends the program when something is wrong.
+    /// Reads the words of the command line: what to measure, and how. Ends the program when
+    /// something is wrong.
     pub fn read(words: impl Iterator<Item = String>) -> (String, Self) {
         let mut words = words.peekable();
         let what = words.next().unwrap_or_default();

@@ -51,9 +51,10 @@ type AnyLink = Box<dyn Link>;
 pub const ECHO_PORT: u16 = 7007;
 pub const RESPONDER_PORT: u16 = 7008;
 
-/// Returns whether a server at the port `own` answers a datagram from `from` with its own bytes: not what may come from
-/// another that does so, or answers whatever it gets (RFC 862 to 865, and all services below 1024), as the two would
-/// go on for ever once somebody has sent the first in the name of one.
+/// Returns whether a server at the port `own` answers a datagram from `from` with its own bytes:
+/// not what may come from another that does so, or answers whatever it gets (RFC 862 to 865, and
+/// all services below 1024), as the two would go on for ever once somebody has sent the first in
+/// the name of one.
 pub fn may_echo(from: SocketAddr, own: u16) -> bool {
     from.port() >= 1024 && ![own, ECHO_PORT, RESPONDER_PORT].contains(&from.port())
 }
@@ -108,9 +109,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the command line. `own` is told every option it may know with a way to its value, and says
-    /// whether it did. Ends the program with one line on standard error when something is wrong, and for `--help`
-    /// after the head of the example's `source` and the lines of all options, its own ones first.
+    /// Reads the command line. `own` is told every option it may know with a way to its value, and
+    /// says whether it did. Ends the program with one line on standard error when something is
+    /// wrong, and for `--help` after the head of the example's `source` and the lines of all
+    /// options, its own ones first.
     pub fn parse(
         source: &str,
         own_options: &str,
@@ -250,7 +252,8 @@ impl Options {
             name: self.tap.clone(),
             vnet_hdr: !self.no_offload,
             offload: !self.no_offload,
-            // Who captures at the kernel's side is to see what was sent, not what the kernel made of it.
+            // Who captures at the kernel's side is to see what was sent, not what the kernel made
+            // of it.
             napi: NapiMode::Off,
             netns: self.netns.clone(),
             mtu: self.mtu.unwrap_or(1500),
@@ -315,8 +318,8 @@ impl Options {
         links.into_iter().map(each).collect()
     }
 
-    /// Calls `serve` once for each engine, with the application in the engine's thread; the first is this
-    /// one. Ends the program with one line when one fails.
+    /// Calls `serve` once for each engine, with the application in the engine's thread; the first
+    /// is this one. Ends the program with one line when one fails.
     pub fn serve(self, serve: impl Fn(&Stack, &mut StatsLine) -> std::io::Result<()> + Sync) {
         let (stats, serve) = (self.stats, &serve);
         std::thread::scope(|scope| {
@@ -408,7 +411,8 @@ impl Interrupted {
     }
 }
 
-/// Prints what the engine and its link counted, when the option asks for it and a second has passed.
+/// Prints what the engine and its link counted, when the option asks for it and a second has
+/// passed.
 pub struct StatsLine {
     on: bool,
     last: std::time::Instant,

@@ -17,7 +17,8 @@ pub fn busy_seconds() -> f64 {
     (fields.iter().take(8).sum::<f64>() - idle) / 100.0
 }
 
-/// Processor time of this process, in seconds: to the nanosecond, for a round may take less than a tick.
+/// Processor time of this process, in seconds: to the nanosecond, for a round may take less than a
+/// tick.
 pub fn own_seconds() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
     time.map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)

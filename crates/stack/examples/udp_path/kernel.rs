@@ -1,4 +1,5 @@
-//! The kernel's way, over a virtual pair: its other end, in the same namespace, drops what is for another station.
+//! The kernel's way, over a virtual pair: its other end, in the same namespace, drops what is for
+//! another station.
 //!
 //! | stage | a call that comes back right behind it |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! The way of a UDP datagram from the call to the wire, stage by stage, beside the kernel's: cumulative nanoseconds, with
-//! and without a connected peer, with one route and with many, on one thread and on two.
+//! The way of a UDP datagram from the call to the wire, stage by stage, beside the kernel's:
+//! cumulative nanoseconds, with and without a connected peer, with one route and with many, on one
+//! thread and on two.
 //!
 //! ```text
 //! cargo run --release -p millstream --example udp_path [ROUTES]     (900,000; the kernel's side needs root and `ip`)
@@ -23,7 +24,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes of each datagram's data.
 pub const PAYLOAD: [u8; 64] = [7; 64];
-/// Whom datagrams go to in turn, where they do not go to one peer: as many as make a look-up miss what is cached.
+/// Whom datagrams go to in turn, where they do not go to one peer: as many as make a look-up miss
+/// what is cached.
 const PEERS: usize = 4096;
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;

@@ -1,4 +1,5 @@
-//! The clock as an engine reads it: every turn and every call, several times in one exchange of a few bytes.
+//! The clock as an engine reads it: every turn and every call, several times in one exchange of a
+//! few bytes.
 
 use millstream_link::sys::Counter;
 use millstream_packet::Instant;
@@ -17,10 +18,11 @@ const LOOK_TICKS: u64 = 1000;
 /// Most by which two measured rates differ, as a part of them.
 const RATE_PART: u64 = 1000;
 
-/// A clock that looks at the system's once a millisecond and goes by the processor's counter between, where there is
-/// one.
+/// A clock that looks at the system's once a millisecond and goes by the processor's counter
+/// between, where there is one.
 ///
-/// It agrees with the [`Clock`] that it was made from within a microsecond. It may go back by as much when it looks.
+/// It agrees with the [`Clock`] that it was made from within a microsecond. It may go back by as
+/// much when it looks.
 #[derive(Debug)]
 pub(crate) struct CountedClock {
     clock: Clock,
@@ -91,8 +93,8 @@ impl CountedClock {
         self.good_ticks = (GOOD_NS << 32).checked_div(self.rate).unwrap_or(0);
     }
 
-    /// Takes a measured rate, unless it is another than before: then neither may be right, as one interval had a sleep
-    /// of the machine in it.
+    /// Takes a measured rate, unless it is another than before: then neither may be right, as one
+    /// interval had a sleep of the machine in it.
     fn take_rate(&mut self, rate: u64) {
         let is_other = self.rate != 0 && self.rate.abs_diff(rate) > self.rate / RATE_PART;
         self.rate = if is_other { 0 } else { rate };

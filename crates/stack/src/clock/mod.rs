@@ -10,9 +10,10 @@ pub(crate) use counted::CountedClock;
 
 /// A monotonic clock whose zero is a little before its own creation.
 ///
-/// Everything below this crate takes the time as an argument; engines ask a `Clock` once per turn, and at the begin of
-/// calls, through the processor's counter where the machine has a good one, and hand the answer down. Clones of a clock
-/// agree with each other. Zero is never returned, so that [`Instant::ZERO`] may stand for "never" in tables.
+/// Everything below this crate takes the time as an argument; engines ask a `Clock` once per turn,
+/// and at the begin of calls, through the processor's counter where the machine has a good one, and
+/// hand the answer down. Clones of a clock agree with each other. Zero is never returned, so that
+/// [`Instant::ZERO`] may stand for "never" in tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: StdInstant,

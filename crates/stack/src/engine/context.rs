@@ -13,7 +13,8 @@ use crate::limits::Limits;
 use crate::socket::EventQueue;
 use crate::stats::EngineStats;
 
-/// Handed down to every layer by the engine, which owns it: the time, and what all layers draw on and report to.
+/// Handed down to every layer by the engine, which owns it: the time, and what all layers draw on
+/// and report to.
 pub(in crate::engine) struct Context {
     /// The time of the turn or call under way.
     pub now: Instant,
@@ -58,14 +59,16 @@ impl Context {
         }
     }
 
-    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
+    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before
+    /// is forgotten.
     pub fn sample_packets(&mut self, every: u32) {
         let seed = (self.random.next(), self.random.next());
         self.sink.packets.set(every, self.stats.stages.clock(), seed);
     }
 
-    /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord. Where others have asked for
-    /// more packets, they go on to get them: to change how many are sampled is to forget those that were.
+    /// Samples one packet in `every` for [`LEASE`], unless the engine samples of its own accord.
+    /// Where others have asked for more packets, they go on to get them: to change how many are
+    /// sampled is to forget those that were.
     pub fn lease_packets(&mut self, every: u32) {
         let now = self.sink.packets.every();
         if now != 0 && self.sink.packets.until.is_none() {
@@ -77,7 +80,8 @@ impl Context {
         self.sink.packets.until = Some(self.now + LEASE);
     }
 
-    /// Ends sampling, and watching flows and connections, for those who have asked, once nobody asks any more.
+    /// Ends sampling, and watching flows and connections, for those who have asked, once nobody
+    /// asks any more.
     pub fn end_leases(&mut self, now: Instant) {
         if self.sink.packets.until.is_some_and(|until| until <= now) {
             self.sample_packets(0);

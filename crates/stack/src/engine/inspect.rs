@@ -1,4 +1,5 @@
-//! A look at an engine while it runs: counters, snapshots, queues and traces of all layers. It changes nothing.
+//! A look at an engine while it runs: counters, snapshots, queues and traces of all layers. It
+//! changes nothing.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -38,8 +39,8 @@ impl<'a> Inspect<'a> {
         self.engine.ip.neighbors.iter()
     }
 
-    /// Sampled packets whose traces have ended, from this number on; numbers begin with 1. Of more than 1,024 the oldest
-    /// are gone.
+    /// Sampled packets whose traces have ended, from this number on; numbers begin with 1. Of more
+    /// than 1,024 the oldest are gone.
     pub fn packet_traces(self, from: u64) -> impl Iterator<Item = &'a PacketTrace> {
         self.engine
             .cx
@@ -55,20 +56,22 @@ impl<'a> Inspect<'a> {
         self.engine.ip.links.get(link).map(|slot| slot.link.stats())
     }
 
-    /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so until
-    /// it is removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). When it comes to that the engine's [`Waker`](crate::Waker) is used, so
-    /// whoever waits is told.
+    /// Why a link is not used any more, if so: its interface was removed, or its file is at its
+    /// end. It stays so until it is removed ([`LinksHandle::remove`](crate::LinksHandle::remove)).
+    /// When it comes to that the engine's [`Waker`](crate::Waker) is used, so whoever waits is
+    /// told.
     ///
     /// Its routes go with it, as they do in an operating system, unless they are another's
-    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)): what went by them goes by those that are left, and
-    /// without any is refused, but for connections, which may wait until another link is added. Its addresses stay
-    /// the engine's, until another link gets them: connections go on with theirs by whatever link their peer can reach
-    /// them.
+    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)): what went by them goes by those
+    /// that are left, and without any is refused, but for connections, which may wait until another
+    /// link is added. Its addresses stay the engine's, until another link gets them: connections go
+    /// on with theirs by whatever link their peer can reach them.
     pub fn link_error(self, link: LinkId) -> Option<&'a LinkError> {
         self.engine.ip.links.get(link)?.error().map(|error| &**error)
     }
 
-    /// All links, for showing, in order of their ids; those that have failed are among them until they are removed.
+    /// All links, for showing, in order of their ids; those that have failed are among them until
+    /// they are removed.
     pub fn links(self) -> impl Iterator<Item = LinkInfo> {
         self.engine.ip.links.all().map(|(id, slot)| LinkInfo {
             id,
@@ -88,7 +91,8 @@ impl<'a> Inspect<'a> {
         self.engine.ip.addresses.iter()
     }
 
-    /// The addresses of links in use, whether they are used, and who has claimed them, beside those that
+    /// The addresses of links in use, whether they are used, and who has claimed them, beside those
+    /// that
     /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, once in
     /// ten seconds at most for an address that stays ours, so whoever waits is told.
     pub fn address_infos(self) -> impl Iterator<Item = AddressInfo> {
@@ -224,10 +228,11 @@ impl<'a> Inspect<'a> {
         self.engine.cx.pool.stats()
     }
 
-    /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be: the MTU of its link or
-    /// route, or less where a router has said so in the last ten minutes, of a packet that one of this engine's sockets
-    /// sent in the seconds before. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP
-    /// connections know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
+    /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be:
+    /// the MTU of its link or route, or less where a router has said so in the last ten minutes, of
+    /// a packet that one of this engine's sockets sent in the seconds before. As many destinations
+    /// as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP connections know their own:
+    /// [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(self, destination: IpAddr) -> Result<usize, Error> {
         let (ip, to) = (&self.engine.ip, destination.to_canonical());
         let hop = ip.datagram_next_hop(self.engine.cx.now, to, None);
@@ -297,7 +302,8 @@ impl<'a> Inspect<'a> {
         self.engine.ip.waiting || self.engine.ip.neighbors.stats().pending_packets != 0
     }
 
-    /// Why nothing is published of this engine though it was asked for, or was not when that was tried last.
+    /// Why nothing is published of this engine though it was asked for, or was not when that was
+    /// tried last.
     pub fn live_error(self) -> Option<&'a LiveError> {
         self.engine.live.error()
     }

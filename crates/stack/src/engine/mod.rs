@@ -75,8 +75,8 @@ pub struct EngineConfig {
     pub pool: Pool,
     /// Limits of what it holds.
     pub limits: Limits,
-    /// Secret for hashes, sequence numbers and ports; `None` takes one from the system. A fixed seed is
-    /// for tests.
+    /// Secret for hashes, sequence numbers and ports; `None` takes one from the system. A fixed
+    /// seed is for tests.
     pub seed: Option<[u8; 32]>,
     /// Settings of connections that are not configured otherwise. An `mss` at its default stands
     /// for what the link's MTU allows.
@@ -84,19 +84,19 @@ pub struct EngineConfig {
     /// The longest time that the engine looks for work before it sleeps; it learns by itself when
     /// that is in vain. Zero sleeps at once.
     pub busy_poll: Duration,
-    /// Asks the kernel, while the engine lives, for CPUs that wake up within this time ([`Engine::set_idle_latency`]);
-    /// `None` asks for nothing.
+    /// Asks the kernel, while the engine lives, for CPUs that wake up within this time
+    /// ([`Engine::set_idle_latency`]); `None` asks for nothing.
     pub idle_latency: Option<Duration>,
     /// How addresses are checked and announced.
     pub addresses: AddressConfig,
-    /// The routes of a table that somebody else owns ([`EngineConfig::routes`]); `None` gives the engine a table of its
-    /// own.
+    /// The routes of a table that somebody else owns ([`EngineConfig::routes`]); `None` gives the
+    /// engine a table of its own.
     pub routes: Option<Routes>,
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
-    /// One packet in how many has its times taken at each point of its way (docs/trace.md); 0 samples none and costs
-    /// nothing ([`Engine::set_packet_sample`]).
+    /// One packet in how many has its times taken at each point of its way (docs/trace.md); 0
+    /// samples none and costs nothing ([`Engine::set_packet_sample`]).
     pub packet_sample: u32,
     /// Publishes counters for other processes; `None` publishes nothing and costs nothing.
     pub live: Option<LiveConfig>,
@@ -169,27 +169,33 @@ setters! {
 
 impl EngineConfig {
     /// Goes by the routes of a table that somebody else owns, who gives a reader of it
-    /// ([`RouteTable::reader`](crate::route::RouteTable::reader)) to any number of engines in any threads, and changes it
-    /// in his own. An engine never waits for that, and looks by what was changed from its next turn on; one that sleeps
-    /// takes that turn when something comes, or is woken ([`Engine::waker`]).
+    /// ([`RouteTable::reader`](crate::route::RouteTable::reader)) to any number of engines in any
+    /// threads, and changes it in his own. An engine never waits for that, and looks by what was
+    /// changed from its next turn on; one that sleeps takes that turn when something comes, or is
+    /// woken ([`Engine::waker`]).
     ///
-    /// The engine itself changes nothing there: [`RoutesHandle::table`](crate::RoutesHandle::table), [`RoutesHandle::add`](crate::RoutesHandle::add) and [`RoutesHandle::add_gateway`](crate::RoutesHandle::add_gateway)
-    /// are refused, and an address comes and goes without the route to its prefix, as with `noprefixroute` of
-    /// ip-address(8). That route, too, is the owner's to insert.
+    /// The engine itself changes nothing there:
+    /// [`RoutesHandle::table`](crate::RoutesHandle::table),
+    /// [`RoutesHandle::add`](crate::RoutesHandle::add) and
+    /// [`RoutesHandle::add_gateway`](crate::RoutesHandle::add_gateway) are refused, and an address
+    /// comes and goes without the route to its prefix, as with `noprefixroute` of ip-address(8).
+    /// The owner inserts that route, too.
     ///
-    /// Routes name links by number, so one number is to be the same link in each engine: links that are added in the
-    /// same order get the same. What is handed on by a link that this engine does not have is dropped, counted
-    /// ([`DropReason::NoLink`](crate::DropReason)), and its sender is told that the network is unreachable. When a link
-    /// fails or is removed, its routes stay: the owner takes them out
-    /// ([`RouteTable::remove_link`](crate::route::RouteTable::remove_link)), before another link gets the number.
+    /// Routes name links by number, so one number is to be the same link in each engine: links that
+    /// are added in the same order get the same. What is handed on by a link that this engine does
+    /// not have is dropped, counted ([`DropReason::NoLink`](crate::DropReason)), and its sender is
+    /// told that the network is unreachable. When a link fails or is removed, its routes stay: the
+    /// owner takes them out ([`RouteTable::remove_link`](crate::route::RouteTable::remove_link)),
+    /// before another link gets the number.
     #[must_use]
     pub fn routes(mut self, routes: Routes) -> Self {
         self.routes = Some(routes);
         self
     }
 
-    /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be had, the engine runs
-    /// without, and [`Inspect::live_error`](crate::Inspect::live_error) says why.
+    /// Under this name other processes see the engine: see [`LiveConfig`]. Where that cannot be
+    /// had, the engine runs without, and [`Inspect::live_error`](crate::Inspect::live_error) says
+    /// why.
     #[must_use]
     pub fn live(mut self, config: impl Into<LiveConfig>) -> Self {
         self.live = Some(config.into());
@@ -251,7 +257,8 @@ impl Engine {
     /// An engine without links.
     ///
     /// # Errors
-    /// For [`Limits`] of zero that would have connections stand still; when the system gives no random numbers.
+    /// For [`Limits`] of zero that would have connections stand still; when the system gives no
+    /// random numbers.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
         let EngineConfig {
             pool,
@@ -294,22 +301,24 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Takes a link in, at any time. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address
-    /// (RFC 4291, 2.5.6).
+    /// Takes a link in, at any time. On an Ethernet link with an MTU that IPv6 can use it gets its
+    /// link-local address (RFC 4291, 2.5.6).
     ///
-    /// A link may be a queue of a device that several engines share
-    /// ([`millstream_link::Shared`]). Then the engine opens connections from its own part of the ephemeral
-    /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
-    /// same part, which stays its own when they are removed, until one with another is added.
+    /// A link may be a queue of a device that several engines share ([`millstream_link::Shared`]).
+    /// Then the engine opens connections from its own part of the ephemeral ports, and a socket on
+    /// another engine's is refused. All shared links of an engine must give it the same part, which
+    /// stays its own when they are removed, until one with another is added.
     ///
-    /// One that has failed ([`Inspect::link_error`](crate::Inspect::link_error)) does not come back: the interface that takes its place is another
-    /// link, which may get its addresses. It gets the lowest number that is free, which may have been that of a link
-    /// that was removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). Links that have failed keep theirs until then; they cost a turn
-    /// nothing.
+    /// One that has failed ([`Inspect::link_error`](crate::Inspect::link_error)) does not come
+    /// back: the interface that takes its place is another link, which may get its addresses. It
+    /// gets the lowest number that is free, which may have been that of a link that was removed
+    /// ([`LinksHandle::remove`](crate::LinksHandle::remove)). Links that have failed keep theirs
+    /// until then; they cost a turn nothing.
     ///
     /// # Errors
     /// [`Error::Limit`] when as many links are in use as may be ([`Limits::links`](crate::Limits)), or when all 65,535
-    /// numbers are taken, those of links that have failed among them; [`Error::Invalid`] for another part of the flows.
+    /// numbers are taken, those of links that have failed among them; [`Error::Invalid`] for
+    /// another part of the flows.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
         if self.ip.links.used_count() >= self.cx.limits.links.min(POLL_LIMIT - 1) {
@@ -336,18 +345,21 @@ impl Engine {
         Ok(id)
     }
 
-    /// Gives the link an address, with the route to its prefix where the route table is the engine's own
-    /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). The prefix keeps its host bits. An address of a link that
-    /// has failed or was removed goes over to this one, with the connections that have it.
+    /// Gives the link an address, with the route to its prefix where the route table is the
+    /// engine's own ([`EngineConfig::routes`](crate::EngineConfig::routes)). The prefix keeps its
+    /// host bits. An address of a link that has failed or was removed goes over to this one, with
+    /// the connections that have it.
     ///
     /// Where there may be other stations on the link it is announced, and checked, as
     /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
     ///
     /// # Errors
     /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
-    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
-    /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
-    /// use. Nothing has changed then. That somebody else has it shows later ([`Inspect::address_infos`](crate::Inspect::address_infos)).
+    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no
+    /// prefix, for an address that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in
+    /// the form of IPv6), and for a link that is not in use. Nothing has changed then. That
+    /// somebody else has it shows later
+    /// ([`Inspect::address_infos`](crate::Inspect::address_infos)).
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
         let changed = self.ip.add_address(&mut self.cx, link, prefix);
         self.follow_addresses();
@@ -427,19 +439,21 @@ impl Engine {
         &self.cx.stats
     }
 
-    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before is forgotten.
+    /// Samples one packet in `every` from now on, or with 0 none any more. What was sampled before
+    /// is forgotten.
     pub fn set_packet_sample(&mut self, every: u32) {
         self.cx.sample_packets(every);
     }
 
-    /// Publishes counters for other processes from now on, or, with `None`, no more ([`LiveConfig`]). It never fails:
-    /// where it cannot be had the engine runs without, and [`Inspect::live_error`](crate::Inspect::live_error) says why.
+    /// Publishes counters for other processes from now on, or, with `None`, no more
+    /// ([`LiveConfig`]). It never fails: where it cannot be had the engine runs without, and
+    /// [`Inspect::live_error`](crate::Inspect::live_error) says why.
     pub fn set_live(&mut self, config: Option<&LiveConfig>) {
         self.live.set(config, &mut self.cx);
     }
 
-    /// The next socket with news, and what they are. Each socket is named once, with everything that
-    /// happened since it was named last.
+    /// The next socket with news, and what they are. Each socket is named once, with everything
+    /// that happened since it was named last.
     #[inline]
     pub fn next_event(&mut self) -> Option<(SocketId, Readiness)> {
         while let Some(id) = self.cx.events.pop() {
@@ -471,8 +485,8 @@ impl Engine {
         !self.cx.events.is_empty()
     }
 
-    /// Forgets news of sockets that are gone, when they are many: an application that never asks for news has
-    /// at most twice as many waiting as it has sockets.
+    /// Forgets news of sockets that are gone, when they are many: an application that never asks
+    /// for news has at most twice as many waiting as it has sockets.
     fn trim_events(&mut self) {
         if self.cx.events.len() <= tuning::EVENTS_UNTRIMMED {
             return;

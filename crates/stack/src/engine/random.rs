@@ -4,8 +4,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// A keyed function (SipHash-2-4) of a counter: who has seen any number of its values cannot tell the others, unlike
-/// those of a generator whose state shows in its output.
+/// A keyed function (SipHash-2-4) of a counter: who has seen any number of its values cannot tell
+/// the others, unlike those of a generator whose state shows in its output.
 pub(crate) struct Random {
     key: (u64, u64),
     drawn: u64,
@@ -23,7 +23,8 @@ impl Random {
         hasher.finish()
     }
 
-    /// One of the numbers below `end`, which is not 0; for an `end` far below 2^64, all are as likely.
+    /// One of the numbers below `end`, which is not 0; for an `end` far below 2^64, all are as
+    /// likely.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

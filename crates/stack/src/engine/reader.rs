@@ -1,13 +1,14 @@
-//! The buffer of a read that waits: where the next data of its connection may be put before their segment has reached
-//! it.
+//! The buffer of a read that waits: where the next data of its connection may be put before their
+//! segment has reached it.
 //!
-//! A thread that waits inside a read has its buffer ready before the data come. A link reads from its device straight
-//! into it ([`millstream_link::Link::receive_into`]), for segments of known flows alone that the connection expects
-//! next. The connection decides whether they are so when they reach it ([`Payload::Placed`]); what is not is copied to
-//! where it belongs.
+//! A thread that waits inside a read has its buffer ready before the data come. A link reads from
+//! its device straight into it ([`millstream_link::Link::receive_into`]), for segments of known
+//! flows alone that the connection expects next. The connection decides whether they are so when
+//! they reach it ([`Payload::Placed`]); what is not is copied to where it belongs.
 //!
 //! A thread that waits for many connections gives one buffer for the data of any of them
-//! ([`Stack::wait_read`](crate::local::Stack::wait_read)); into that one links put what they read, as pieces.
+//! ([`Stack::wait_read`](crate::local::Stack::wait_read)); into that one links put what they read,
+//! as pieces.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -20,8 +21,8 @@ use crate::limits::Limits;
 use crate::socket::SocketId;
 use crate::tuning::DIRECT_ALIGNMENT_BYTES;
 
-/// Data of one connection in the memory given to [`Stack::wait_read`](crate::local::Stack::wait_read): the next ones of
-/// its stream.
+/// Data of one connection in the memory given to
+/// [`Stack::wait_read`](crate::local::Stack::wait_read): the next ones of its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The connection.
@@ -110,8 +111,8 @@ impl<'a> Reader<'a> {
         Some(DatagramRead { id: *id, buffer, filled, list })
     }
 
-    /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
-    /// comes after them.
+    /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the
+    /// connection has queued comes after them.
     pub fn filled(&self) -> usize {
         self.filled
     }
@@ -129,8 +130,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where a link may put the next packet's data, which must find `least` bytes: those of one connection without a
-    /// gap, those of many aligned.
+    /// Where a link may put the next packet's data, which must find `least` bytes: those of one
+    /// connection without a gap, those of many aligned.
     pub(in crate::engine) fn next_start(&self, least: usize) -> Option<usize> {
         let rest = self.buffer.get(self.filled..).unwrap_or_default();
         let gap = match self.whose {
@@ -146,8 +147,8 @@ impl<'a> Reader<'a> {
         self.buffer.get_mut(start..).unwrap_or_default()
     }
 
-    /// Least room for the next packet of a link. One whose end did not fit would keep its connection from being read
-    /// into.
+    /// Least room for the next packet of a link. One whose end did not fit would keep its
+    /// connection from being read into.
     pub(in crate::engine) fn least_room(&self, limits: &Limits) -> usize {
         let least = limits.tuning.direct_read_bytes.max(FRAME_SIZE_BYTES);
         match self.whose {
@@ -182,8 +183,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies what is placed of a segment that reaches no connection into frames, with its `rest` behind it; `None` where
-    /// there is none for it.
+    /// Copies what is placed of a segment that reaches no connection into frames, with its `rest`
+    /// behind it; `None` where there is none for it.
     #[cold]
     pub(in crate::engine) fn take_back(
         &self,
@@ -213,8 +214,9 @@ pub(in crate::engine) struct DatagramRead<'a> {
     pub list: &'a mut Vec<ReceivedDatagram>,
 }
 
-/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has
-/// one of at most so many bytes. The first may have any number, and is cut to `buffer`.
+/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as
+/// long as `next` has one of at most so many bytes. The first may have any number, and is cut to
+/// `buffer`.
 #[inline]
 pub(crate) fn copy_many(
     mut buffer: &mut [u8],

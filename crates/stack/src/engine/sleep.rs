@@ -14,8 +14,9 @@ use super::{Engine, Turn};
 use crate::engine::links::Links;
 use crate::stages::Stage;
 
-/// Short sleeps before one more attempt at polling, after polling has proved vain. Each attempt that is in
-/// vain, too, doubles it: where both ends share a core polling only keeps the other from its work.
+/// Short sleeps before one more attempt at polling, after polling has proved vain. Each attempt
+/// that is in vain, too, doubles it: where both ends share a core polling only keeps the other from
+/// its work.
 const RETRY_SLEEPS: u32 = 64;
 
 /// The most that it is doubled to.
@@ -24,9 +25,10 @@ const RETRY_SLEEPS_MAX: u32 = 8192;
 /// Times in a row that polling may be in vain before the engine sleeps at once.
 const ATTEMPTS: u32 = 4;
 
-/// A sleep of up to so many busy-poll times counts as one that polling might have spared. It is longer than
-/// what was waited for took: being woken takes some 5 µs where a CPU idles awake, and 40 to 60 µs in a
-/// virtual machine whose CPUs halt, and the peer that wakes pays as much before it goes on.
+/// A sleep of up to so many busy-poll times counts as one that polling might have spared. It is
+/// longer than what was waited for took: being woken takes some 5 µs where a CPU idles awake, and
+/// 40 to 60 µs in a virtual machine whose CPUs halt, and the peer that wakes pays as much before it
+/// goes on.
 const SHORT_SLEEP: u32 = 4;
 
 /// A sleep shorter than this found what it waited for when it began.
@@ -126,8 +128,8 @@ impl Sleeper {
         now.saturating_duration_since(since) < self.busy_poll
     }
 
-    /// Others had the core for this long, after polling in vain or without it. Where they are who answers, they do so
-    /// now: polling kept them from it.
+    /// Others had the core for this long, after polling in vain or without it. Where they are who
+    /// answers, they do so now: polling kept them from it.
     fn yielded(&mut self, polled: bool, length: Duration) {
         self.yielding.yielded(length);
         self.has_yielded = true;
@@ -193,13 +195,15 @@ impl Engine {
         self.sleeper.retry_sleeps = RETRY_SLEEPS;
     }
 
-    /// Asks the kernel that no CPU of the machine enters an idle state that takes longer to leave than `limit`, from
-    /// now until another limit is set or the engine is dropped; `None` takes the request back. Where a halted CPU takes
-    /// tens of microseconds to wake up, as on a virtual machine, that is most of a round trip between two hosts that
-    /// wait for each other: zero has the kernel poll instead of halting.
+    /// Asks the kernel that no CPU of the machine enters an idle state that takes longer to leave
+    /// than `limit`, from now until another limit is set or the engine is dropped; `None` takes the
+    /// request back. Where a halted CPU takes tens of microseconds to wake up, as on a virtual
+    /// machine, that is most of a round trip between two hosts that wait for each other: zero has
+    /// the kernel poll instead of halting.
     ///
-    /// It costs power, also of CPUs that have no part in this, and the time of their siblings and of other guests. It
-    /// never fails: without permission (`/dev/cpu_dma_latency`, usually root's alone) everything is as before, and
+    /// It costs power, also of CPUs that have no part in this, and the time of their siblings and
+    /// of other guests. It never fails: without permission (`/dev/cpu_dma_latency`, usually root's
+    /// alone) everything is as before, and
     /// [`Inspect::idle_latency`](crate::Inspect::idle_latency) says why.
     pub fn set_idle_latency(&mut self, limit: Option<Duration>) {
         self.sleeper.idle_latency = limit.map(IdleLatency::hold);
@@ -241,8 +245,8 @@ impl Engine {
         Some(Turn { progress: false, next_deadline })
     }
 
-    /// Nothing to do at the engine's time: polls on for a while, then sleeps. `busy` is asked after the engine has
-    /// announced that it sleeps, and keeps it from it.
+    /// Nothing to do at the engine's time: polls on for a while, then sleeps. `busy` is asked after
+    /// the engine has announced that it sleeps, and keeps it from it.
     pub(crate) fn idle_unless(
         &mut self,
         turn: Turn,
@@ -271,7 +275,8 @@ impl Engine {
             return Ok(());
         }
         let next = self.put_off_timers(turn.next_deadline, now);
-        // Without a free frame nothing can be received or sent, and nobody tells when one is released.
+        // Without a free frame nothing can be received or sent, and nobody tells when one is
+        // released.
         let is_dry = self.cx.pool.is_dry();
         if self.tcp.writes.may_tell_starved(&mut self.cx) {
             return Ok(());

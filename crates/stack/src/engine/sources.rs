@@ -1,8 +1,9 @@
 //! The share of an engine's tables that each source has.
 //!
-//! A source is an IPv4 address, or the first 64 bits of an IPv6 address: as much as one site gets at least (RFC 6177).
-//! Sources are counted by a keyed hash in [`SOURCE_PLACES`] places: the table has no limit that could be reached, and
-//! nobody can aim at another's place. Two sources in one place count as one.
+//! A source is an IPv4 address, or the first 64 bits of an IPv6 address: as much as one site gets
+//! at least (RFC 6177). Sources are counted by a keyed hash in [`SOURCE_PLACES`] places: the table
+//! has no limit that could be reached, and nobody can aim at another's place. Two sources in one
+//! place count as one.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -19,7 +20,8 @@ pub(crate) enum Counted {
     HalfOpen,
     /// Connections that wait in accept queues.
     Waiting,
-    /// Connections that the source has opened, until they are closed; those that wait are among them. Of UDP, flows.
+    /// Connections that the source has opened, until they are closed; those that wait are among
+    /// them. Of UDP, flows.
     Connections,
     /// Connections that the application has closed, whoever opened them.
     Orphans,

@@ -17,13 +17,14 @@ use crate::stats::Undelivered;
 pub struct Turn {
     /// Something was received, sent, or fired; the next turn may find more.
     pub progress: bool,
-    /// When the engine must be called at the latest, if nothing arrives before: at once after progress.
+    /// When the engine must be called at the latest, if nothing arrives before: at once after
+    /// progress.
     pub next_deadline: Option<Instant>,
 }
 
-/// A sleep that a deadline would end within this time has timers that moved later put off first. The kernel sets a
-/// CPU's timer anew for a time-out that comes before its next tick, and once more when the sleep ends sooner: some 3 µs
-/// each in a virtual machine. Ticks are up to 10 ms apart.
+/// A sleep that a deadline would end within this time has timers that moved later put off first.
+/// The kernel sets a CPU's timer anew for a time-out that comes before its next tick, and once more
+/// when the sleep ends sooner: some 3 µs each in a virtual machine. Ticks are up to 10 ms apart.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Timers looked at before such a sleep.
@@ -31,15 +32,16 @@ const PUT_OFF: usize = 8;
 
 impl Engine {
     /// One turn: a batch from every link carried up to the sockets, timers due, transmission for a
-    /// bounded number of connections, and everything handed to the links. Never blocks; makes no system
-    /// call besides the links' own.
+    /// bounded number of connections, and everything handed to the links. Never blocks; makes no
+    /// system call besides the links' own.
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.turn_for(now, None)
     }
 
-    /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in
-    /// order, where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by
-    /// the link. How many bytes those are; what [`TcpHandle::read`](crate::TcpHandle::read) has comes after them. Beyond them the buffer may
+    /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer`
+    /// ready: what arrives in order, where nothing before it waits to be read, is copied there in
+    /// one pass with its checksum, or put there by the link. How many bytes those are; what
+    /// [`TcpHandle::read`](crate::TcpHandle::read) has comes after them. Beyond them the buffer may
     /// be changed.
     pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
         let mut read = Reader::of_one(id, buffer);
@@ -47,11 +49,12 @@ impl Engine {
         (turn, read.filled())
     }
 
-    /// As [`Engine::turn`], for whoever would call [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) next and has its arguments ready: of links
-    /// that can show packets where they lie ([`Link::show`](millstream_link::Link::show)), datagrams of flows that are
-    /// known are copied from there, in one pass with their checksum, when none wait in the socket. `list` is cleared
-    /// before. Those that `recv_many` has come after these; they must be asked for, too, as all others come that
-    /// way.
+    /// As [`Engine::turn`], for whoever would call
+    /// [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) next and has its arguments ready: of
+    /// links that can show packets where they lie ([`Link::show`](millstream_link::Link::show)),
+    /// datagrams of flows that are known are copied from there, in one pass with their checksum,
+    /// when none wait in the socket. `list` is cleared before. Those that `recv_many` has come
+    /// after these; they must be asked for, too, as all others come that way.
     pub fn turn_receiving(
         &mut self,
         now: Instant,
@@ -174,8 +177,8 @@ impl Engine {
         fired | self.tcp.connection_timers(&mut self.cx, &mut self.ip)
     }
 
-    /// The earliest of all deadlines for a sleep that `next` would end soon: timers that only stand there because their
-    /// connections' deadlines have moved later since are put off first.
+    /// The earliest of all deadlines for a sleep that `next` would end soon: timers that only stand
+    /// there because their connections' deadlines have moved later since are put off first.
     pub(super) fn put_off_timers(
         &mut self,
         next: Option<Instant>,
@@ -219,9 +222,10 @@ impl Engine {
     }
 
     /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a
-    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit). Where
-    /// packets come one by one and polling is of no use it sleeps first, and then takes the turn. News
-    /// that nobody has taken do not keep it from sleeping: ask [`Engine::has_events`] before.
+    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit).
+    /// Where packets come one by one and polling is of no use it sleeps first, and then takes the
+    /// turn. News that nobody has taken do not keep it from sleeping: ask [`Engine::has_events`]
+    /// before.
     pub fn run_once(&mut self, max_sleep: Option<Duration>) -> io::Result<Turn> {
         self.run_once_for(max_sleep, None)
     }
@@ -247,9 +251,10 @@ impl Engine {
         Ok(turn)
     }
 
-    /// Takes turns until all that was written on TCP connections, and their ends as far as they were shut down or closed,
-    /// has been acknowledged: for `linger` at most; without that for as long as something is acknowledged every five
-    /// seconds. Answers what was not, with what connections that ended meanwhile had left. Nothing is closed by it.
+    /// Takes turns until all that was written on TCP connections, and their ends as far as they
+    /// were shut down or closed, has been acknowledged: for `linger` at most; without that for as
+    /// long as something is acknowledged every five seconds. Answers what was not, with what
+    /// connections that ended meanwhile had left. Nothing is closed by it.
     ///
     /// An engine that is dropped sends nothing more: what it has not delivered then is lost.
     pub fn deliver(&mut self, linger: Option<Duration>) -> io::Result<Undelivered> {

@@ -101,7 +101,8 @@ impl<E: Event> Bell<E> {
     /// false. Returns true if another thread has rung. The engine looks for announcements after
     /// this.
     pub fn end(&self, rung: bool) -> bool {
-        // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
+        // A ring may still be on its way when it is not seen here; it then ends the next sleep at
+        // once.
         let woken = !self.asleep.swap(false, Ordering::SeqCst) || rung;
         if woken {
             self.rung.store(false, Ordering::SeqCst);

@@ -1,12 +1,13 @@
 //! Letting others have the core before the engine sleeps.
 //!
-//! Where who answers shares the core, a packet that was sent does not always have the scheduler change over at once. To
-//! sleep then means to be woken, by a peer that is still in its call; to yield means to find the answer there.
+//! Where who answers shares the core, a packet that was sent does not always have the scheduler
+//! change over at once. To sleep then means to be woken, by a peer that is still in its call; to
+//! yield means to find the answer there.
 
 use std::time::Duration;
 
-/// Single packets in a row that were there without a sleep, before the engine yields for the next: so come those of a
-/// peer that runs when the engine does not.
+/// Single packets in a row that were there without a sleep, before the engine yields for the next:
+/// so come those of a peer that runs when the engine does not.
 const PROMPT: u32 = 4;
 
 /// A yield that took longer met other work on this core than the peer's.

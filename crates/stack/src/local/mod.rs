@@ -103,7 +103,8 @@ impl Stack {
         engine
     }
 
-    /// Closes a socket of which the handle is dropped: at once, or when the engine is asked for next.
+    /// Closes a socket of which the handle is dropped: at once, or when the engine is asked for
+    /// next.
     fn let_go(&self, id: SocketId) {
         self.shared.dropped.borrow_mut().push(id);
         if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
@@ -134,9 +135,9 @@ impl Stack {
         self.engine().run_once(max_sleep)
     }
 
-    /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all news to
-    /// `events`. Also returns, without any, when another thread used the engine's waker, or when a link has failed
-    /// ([`Inspect::link_error`](crate::Inspect::link_error)).
+    /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all
+    /// news to `events`. Also returns, without any, when another thread used the engine's waker, or
+    /// when a link has failed ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.wait_for(timeout, events, None)
     }
@@ -250,7 +251,8 @@ impl Stack {
         Ok(over)
     }
 
-    /// Reads, with turns between until there is something, which the link may put into `buffer` at once.
+    /// Reads, with turns between until there is something, which the link may put into `buffer` at
+    /// once.
     fn read(&self, mode: Mode, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
         self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(engine.tcp(id).read(buffer)),
@@ -262,7 +264,8 @@ impl Stack {
         })
     }
 
-    /// Receives datagrams, with turns between until there are some, which may come straight out of a link's memory.
+    /// Receives datagrams, with turns between until there are some, which may come straight out of
+    /// a link's memory.
     fn recv_many(
         &self,
         mode: Mode,
@@ -296,8 +299,8 @@ impl Stack {
         })
     }
 
-    /// Looks, and then takes turns and looks after each, until either has come to something, or the time is up, or no
-    /// link leads to the socket's peer any more: nobody can add one meanwhile.
+    /// Looks, and then takes turns and looks after each, until either has come to something, or the
+    /// time is up, or no link leads to the socket's peer any more: nobody can add one meanwhile.
     fn wait_by<T>(
         &self,
         mode: Mode,

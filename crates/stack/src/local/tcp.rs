@@ -107,8 +107,9 @@ impl Iterator for Incoming<'_> {
 
 impl FusedIterator for Incoming<'_> {}
 
-/// A TCP connection. Dropping it closes it: what was written is still sent in later turns. What ended it, if not in
-/// order, is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
+/// A TCP connection. Dropping it closes it: what was written is still sent in later turns. What
+/// ended it, if not in order, is told by the first call that meets it, and after that reads say the
+/// end and writes `BrokenPipe`.
 pub struct TcpStream {
     stack: Stack,
     id: SocketId,
@@ -175,7 +176,8 @@ impl TcpStream {
         })
     }
 
-    /// Has `call` read. Where the reading side was shut down, it does not wait, but comes to the end.
+    /// Has `call` read. Where the reading side was shut down, it does not wait, but comes to the
+    /// end.
     fn reading<T: Default>(&self, call: impl FnOnce(Mode) -> io::Result<T>) -> io::Result<T> {
         let mode = self.read_mode.get();
         if !self.read_shut.get() {
@@ -194,8 +196,8 @@ impl TcpStream {
         })
     }
 
-    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read
-    /// does while nothing has come, and says 0 at the orderly end.
+    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits.
+    /// It waits as a read does while nothing has come, and says 0 at the orderly end.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -205,8 +207,9 @@ impl TcpStream {
         })
     }
 
-    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
-    /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back.
+    /// Sends a packet's bytes without copying them; waits for room unless the stream is
+    /// non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it
+    /// back.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut waiting = Some(packet);
         self.stack.block(self.write_mode.get(), self.id, |engine| {
@@ -225,7 +228,8 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best: [`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes). 0 where frames are as good, and of
+    /// Bytes that a block of a packet holds best:
+    /// [`TcpHandle::bulk_bytes`](crate::TcpHandle::bulk_bytes). 0 where frames are as good, and of
     /// a connection that is gone.
     pub fn bulk_bytes(&self) -> usize {
         self.stack.engine().tcp(self.id).bulk_bytes().unwrap_or(0)
@@ -240,8 +244,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Ends one direction or both. Writes fail with `BrokenPipe` from then on; reads say the end once all that has come
-    /// is read. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both. Writes fail with `BrokenPipe` from then on; reads say the end
+    /// once all that has come is read. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut engine = self.stack.engine();
         engine.refresh_time();
@@ -275,7 +279,8 @@ impl TcpStream {
         Ok(self.stack.engine().tcp(self.id).quick_ack()?)
     }
 
-    /// Writes and announces what was taken as urgent (RFC 6093: not for new applications). Does not wait for room.
+    /// Writes and announces what was taken as urgent (RFC 6093: not for new applications). Does not
+    /// wait for room.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         let mut engine = self.stack.engine();
         engine.refresh_time();
@@ -284,8 +289,8 @@ impl TcpStream {
         Ok(written)
     }
 
-    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
-    /// none was announced, or it was read.
+    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all
+    /// others. None where none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         Ok(self.stack.engine().tcp(self.id).urgent()?)
     }

@@ -35,7 +35,8 @@ impl UdpSocket {
         Ok(Self::with_id(stack, id))
     }
 
-    /// The same on an address that it shares with others; see [`crate::SocketsHandle::udp_bind_shared`].
+    /// The same on an address that it shares with others; see
+    /// [`crate::SocketsHandle::udp_bind_shared`].
     pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         let id = stack.engine().sockets().udp_bind_shared(addr)?;
         Ok(Self::with_id(stack, id))
@@ -70,7 +71,8 @@ impl UdpSocket {
         self.transmit(data, None)
     }
 
-    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see
+    /// [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
@@ -80,7 +82,8 @@ impl UdpSocket {
         })
     }
 
-    /// Sends the datagrams of `list` in order, see [`UdpHandle::send_many`](crate::UdpHandle::send_many). How many were sent: one at least,
+    /// Sends the datagrams of `list` in order, see
+    /// [`UdpHandle::send_many`](crate::UdpHandle::send_many). How many were sent: one at least,
     /// unless there is none.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), self.id, |engine| {
@@ -91,7 +94,8 @@ impl UdpSocket {
         })
     }
 
-    /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something; see
+    /// Sends a datagram to `to`, or to the connected peer, by `options` where they say something;
+    /// see
     /// [`UdpHandle::send_with`](crate::UdpHandle::send_with).
     pub fn send_with(
         &self,
@@ -107,7 +111,8 @@ impl UdpSocket {
         })
     }
 
-    /// The next datagram, cut to `buffer`, who sent it, and what its headers and its link say of it.
+    /// The next datagram, cut to `buffer`, who sent it, and what its headers and its link say of
+    /// it.
     pub fn recv_with_info(
         &self,
         buffer: &mut [u8],
@@ -127,7 +132,8 @@ impl UdpSocket {
         self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp(self.id).recv(buffer))
     }
 
-    /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
+    /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`;
+    /// see
     /// [`UdpHandle::recv_many`](crate::UdpHandle::recv_many). How many there are: one at least.
     pub fn recv_many(
         &self,
@@ -147,18 +153,21 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).addresses()?.0)
     }
 
-    /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
+    /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without
+    /// one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.stack.engine().udp(self.id).addresses()?.1.ok_or(Error::NotConnected)?)
     }
 
-    /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
-    /// not 0 ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)).
+    /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first,
+    /// where that is given; not 0
+    /// ([`UdpHandle::set_hop_limits`](crate::UdpHandle::set_hop_limits)).
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_hop_limits(to_hosts, to_groups)?)
     }
 
-    /// The traffic class of what it sends; see [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class).
+    /// The traffic class of what it sends; see
+    /// [`UdpHandle::set_traffic_class`](crate::UdpHandle::set_traffic_class).
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_traffic_class(class)?)
     }
@@ -175,7 +184,8 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).set_fragmentation(fragmentation)?)
     }
 
-    /// Gets what is sent to a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
+    /// Gets what is sent to a group on a link; see
+    /// [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).join_group(group, link)?)
     }
@@ -196,7 +206,8 @@ impl UdpSocket {
         Ok(self.stack.engine().udp(self.id).set_group_filter(group, link, filter)?)
     }
 
-    /// By which link it sends to groups; see [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
+    /// By which link it sends to groups; see
+    /// [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
         Ok(self.stack.engine().udp(self.id).set_group_link(link)?)
     }

@@ -54,7 +54,8 @@ impl TcpStream {
             return Err(self.refusal().into());
         }
         let (id, data) = (self.inner.id, data.to_vec());
-        // The engine puts it behind what the ring has: what other threads write meanwhile comes before it or after.
+        // The engine puts it behind what the ring has: what other threads write meanwhile comes
+        // before it or after.
         Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
@@ -63,7 +64,8 @@ impl TcpStream {
     pub fn abort(self) {
         let id = self.inner.id;
         if let Err(Error::EngineThread) = self.door().ask(move |worker| worker.abort(id)) {
-            // When the engine is done with the call that this is part of; not closed before, as by a drop.
+            // When the engine is done with the call that this is part of; not closed before, as by
+            // a drop.
             let inner = Arc::clone(&self.inner);
             self.door().post(move |worker| {
                 worker.abort(id);

@@ -47,8 +47,8 @@ impl Datagrams {
         (Self { id, shared, reach, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
-    /// Sends a turn's share of what was written, `most` at most: who writes without end must not keep links, timers and
-    /// others waiting. How many it took.
+    /// Sends a turn's share of what was written, `most` at most: who writes without end must not
+    /// keep links, timers and others waiting. How many it took.
     fn carry_out(&mut self, engine: &mut Engine, most: usize) -> usize {
         self.note_error(engine);
         let mut count = 0;
@@ -215,7 +215,8 @@ impl Worker {
         }
     }
 
-    /// Sends a turn's share of what lies in the rings of all UDP sockets, as the engine ends; whether some is left.
+    /// Sends a turn's share of what lies in the rings of all UDP sockets, as the engine ends;
+    /// whether some is left.
     pub(super) fn send_last_datagrams(&mut self) -> bool {
         let Self { datagrams, engine, .. } = self;
         datagrams.iter_mut().flatten().fold(false, |left, socket| {

@@ -17,8 +17,8 @@ use super::timeouts::Timeouts;
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
-/// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the connections that nobody
-/// accepted.
+/// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
+/// connections that nobody accepted.
 pub struct TcpListener {
     inner: Arc<Inner>,
 }
@@ -43,8 +43,8 @@ struct Inner {
 }
 
 impl TcpListener {
-    /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`]. Up to `backlog` connections wait to be accepted, and
-    /// two where it is one.
+    /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`]. Up to `backlog`
+    /// connections wait to be accepted, and two where it is one.
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
         Self::open(stack, addr, backlog, None)
     }
@@ -82,8 +82,8 @@ impl TcpListener {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Another handle of the same listener, as a duplicated file descriptor is one: each connection is accepted by one
-    /// of them, and what either sets is set for both.
+    /// Another handle of the same listener, as a duplicated file descriptor is one: each connection
+    /// is accepted by one of them, and what either sets is set for both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
@@ -98,12 +98,14 @@ impl TcpListener {
         Incoming { listener: self }
     }
 
-    /// The error of an engine that is gone; a listener has no other that is not told by the call that meets it.
+    /// The error of an engine that is gone; a listener has no other that is not told by the call
+    /// that meets it.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.inner.shared.error().map(io::Error::from))
     }
 
-    /// The next connection, and its peer. Where all links of the engine have failed, or were removed, it fails with
+    /// The next connection, and its peer. Where all links of the engine have failed, or were
+    /// removed, it fails with
     /// [`NetworkDown`](io::ErrorKind::NetworkDown), once, also where it waits already.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Inner { shared, timeouts, accepted, handle, .. } = &*self.inner;

@@ -1,7 +1,8 @@
-//! A ring between two threads that is bounded in the memory that its content holds, not in items alone.
+//! A ring between two threads that is bounded in the memory that its content holds, not in items
+//! alone.
 //!
-//! Each end tells by a counter of its own what went through its hands, and compares it with the other's. An item may be
-//! larger than the room that is left: then the bound is passed by that one.
+//! Each end tells by a counter of its own what went through its hands, and compares it with the
+//! other's. An item may be larger than the room that is left: then the bound is passed by that one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,8 +28,8 @@ impl<T> Held for (Packet, T) {
     }
 }
 
-/// Memory that the content of a ring holds at most, or that of each of several. It may change at any time: what is
-/// inside stays.
+/// Memory that the content of a ring holds at most, or that of each of several. It may change at
+/// any time: what is inside stays.
 #[derive(Clone)]
 pub struct Limit(Arc<AtomicU64>);
 

@@ -5,7 +5,8 @@
 //! when an empty ring gets its first packet, or when a full one is half empty. Names and error
 //! kinds are those of `std::net`; all handles are `Send` and `Sync`.
 //!
-//! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
+//! Opening and closing go through one queue of calls that the engine's thread takes up between
+//! turns.
 
 mod calls;
 mod datagrams;
@@ -53,8 +54,8 @@ pub struct Placement {
     pub cpu: Option<usize>,
     /// The engine's longest busy-poll time, in place of the one it was made with.
     pub busy_poll: Option<Duration>,
-    /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was made with
-    /// ([`Engine::set_idle_latency`]).
+    /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was
+    /// made with ([`Engine::set_idle_latency`]).
     pub idle_latency: Option<Duration>,
     /// The longest time for which unsent data is still delivered to its peers when the engine ends
     /// ([`Stack::shutdown`]).
@@ -221,9 +222,10 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it. Fails as
-    /// `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind, and inside
-    /// of [`with_engine`](Self::with_engine), as it waits for the engine.
+    /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it.
+    /// Fails as `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144
+    /// sockets of a kind, and inside of [`with_engine`](Self::with_engine), as it waits for the
+    /// engine.
     pub fn spawn(
         placement: Placement,
         build: impl FnOnce() -> io::Result<Engine> + Send + 'static,

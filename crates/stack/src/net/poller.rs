@@ -13,8 +13,8 @@ use super::waiter::deadline;
 use super::{Stack, TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
 
-/// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it is
-/// dropped.
+/// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it
+/// is dropped.
 pub struct Poller {
     target: Arc<Target>,
     entries: Side<Entries>,
@@ -26,8 +26,9 @@ impl std::fmt::Debug for Poller {
     }
 }
 
-/// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
-/// there were sockets when that was done last: what an addition costs does not grow with their number.
+/// Sockets by index, each with its token. Those that are gone are looked for when there are twice
+/// as many entries as there were sockets when that was done last: what an addition costs does not
+/// grow with their number.
 #[derive(Default)]
 struct Entries {
     list: Vec<(usize, Arc<Shared>)>,
@@ -99,8 +100,8 @@ impl Poller {
         Self { target, entries: Side::new(Entries::default()) }
     }
 
-    /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
-    /// be so by now, and as writable from then on when there is room for who was refused.
+    /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything
+    /// that may be so by now, and as writable from then on when there is room for who was refused.
     pub fn add(&self, stream: &TcpStream, token: usize) -> io::Result<()> {
         self.register(stream.shared(), token)
     }
@@ -110,8 +111,8 @@ impl Poller {
         self.register(listener.shared(), token)
     }
 
-    /// Adds a UDP socket: readable when there is a datagram to receive or an error to hear of, writable when there is
-    /// room for one to send.
+    /// Adds a UDP socket: readable when there is a datagram to receive or an error to hear of,
+    /// writable when there is room for one to send.
     pub fn add_udp(&self, socket: &UdpSocket, token: usize) -> io::Result<()> {
         self.register(socket.shared(), token)
     }
@@ -136,8 +137,9 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits until a socket has news or `timeout` is over, and adds all news to `events`. They are edges
-    /// that may be stale: read or write until it would block. Of several threads that wait, one is told of each.
+    /// Waits until a socket has news or `timeout` is over, and adds all news to `events`. They are
+    /// edges that may be stale: read or write until it would block. Of several threads that wait,
+    /// one is told of each.
     pub fn wait(
         &self,
         timeout: Option<Duration>,

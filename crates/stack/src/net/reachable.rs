@@ -49,15 +49,17 @@ impl Reach {
 #[derive(Default)]
 pub struct Sweep {
     state: (u32, u32),
-    /// The slot that is looked at next. A change does not begin anew: where routes change often, each has its turn.
+    /// The slot that is looked at next. A change does not begin anew: where routes change often,
+    /// each has its turn.
     next: usize,
-    /// The slot before which a round is over that began after the last change; `None` when it is over.
+    /// The slot before which a round is over that began after the last change; `None` when it is
+    /// over.
     end: Option<usize>,
 }
 
 impl Worker {
-    /// Where links have ended, and routes or links have changed since, looks at some of the sockets that were not looked at yet;
-    /// whether there were any.
+    /// Where links have ended, and routes or links have changed since, looks at some of the sockets
+    /// that were not looked at yet; whether there were any.
     pub(super) fn look_at_ways(&mut self) -> bool {
         let state = self.engine.inspect().reachability();
         if state != self.sweep.state {
@@ -78,7 +80,8 @@ impl Worker {
         true
     }
 
-    /// A socket that is new, or has another peer, may be unreachable while all others have been looked at.
+    /// A socket that is new, or has another peer, may be unreachable while all others have been
+    /// looked at.
     pub(super) fn look_at_new(&mut self, id: SocketId) {
         if !self.engine.inspect().has_lost_links() {
             return;

@@ -5,9 +5,9 @@
 //! middle   64 words                   bit i: word i of `bottom` is not zero
 //! bottom   64 * 64 words              bit i: number i is in the set
 //! ```
-//! Adding sets the bit from the bottom up; emptying clears from the top down. A number added while the
-//! set is emptied is found now or next time: its upper bits are set after its lower ones, and cleared
-//! before them.
+//! Adding sets the bit from the bottom up; emptying clears from the top down. A number added while
+//! the set is emptied is found now or next time: its upper bits are set after its lower ones, and
+//! cleared before them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -26,24 +26,26 @@ use crate::Error;
 pub const CONNECTED: u32 = 1;
 /// Nothing will be put into the rx ring any more.
 pub const READ_END: u32 = 2;
-/// Nothing will be taken from the tx ring any more, or the application has ended its writing side, which it sets
-/// itself: calls that take the writer's lock from then on put nothing in.
+/// Nothing will be taken from the tx ring any more, or the application has ended its writing side,
+/// which it sets itself: calls that take the writer's lock from then on put nothing in.
 pub const WRITE_END: u32 = 4;
 /// There is an error to be told once.
 const PASSING_ERROR: u32 = 8;
 /// The application has ended its reading side: no read waits any more. It sets this itself.
 pub const READ_SHUT: u32 = 16;
 
-/// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a matter of reading.
+/// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a
+/// matter of reading.
 pub const ORDERLY_END: u32 = 32;
 
-/// No link leads to the peer any more: a call that reads and has to wait is told, once. Set behind all that came by
-/// one.
+/// No link leads to the peer any more: a call that reads and has to wait is told, once. Set behind
+/// all that came by one.
 pub const CUT_READ: u32 = 64;
 /// The same for one that writes.
 pub const CUT_WRITE: u32 = 128;
 
-/// A write has found no frame to copy into. The application sets this, with the wish for one; the engine clears it.
+/// A write has found no frame to copy into. The application sets this, with the wish for one; the
+/// engine clears it.
 pub const STARVED: u32 = 256;
 /// The application has it: it was accepted, or asked for.
 pub const TAKEN: u32 = 512;
@@ -117,7 +119,8 @@ impl Shared {
         self.error.get().copied()
     }
 
-    /// The engine's side: an error that is told once, to the next call that meets it. A newer one takes its place.
+    /// The engine's side: an error that is told once, to the next call that meets it. A newer one
+    /// takes its place.
     pub fn set_passing_error(&self, error: Error) {
         *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.set_state(PASSING_ERROR);
@@ -178,8 +181,8 @@ impl Shared {
         self.tell_poller(WRITABLE);
     }
 
-    /// The tx ring is half empty, as a sequentially consistent store has told: who waits is woken, and a poller is told
-    /// where somebody has found no room since.
+    /// The tx ring is half empty, as a sequentially consistent store has told: who waits is woken,
+    /// and a poller is told where somebody has found no room since.
     pub fn has_room(&self) {
         self.writer.ring();
         if self.tx_stalled.load(Ordering::SeqCst) && self.tx_stalled.swap(false, Ordering::SeqCst) {

@@ -1,7 +1,7 @@
 //! Writers that found no frame to copy into.
 //!
-//! The engine alone lets the pool grow, between turns, and it hears of frames that others give back only by looking. So
-//! a write that finds none asks it, and waits as it would for room in its ring.
+//! The engine alone lets the pool grow, between turns, and it hears of frames that others give back
+//! only by looking. So a write that finds none asks it, and waits as it would for room in its ring.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use super::worker::Worker;
 use crate::SocketId;
 use crate::tuning::EVENTS_UNTRIMMED;
 
-/// Told at once at most, and how long the next wait then: a frame that lies in the engine's own magazine is none for
-/// them, and they would ask again.
+/// Told at once at most, and how long the next wait then: a frame that lies in the engine's own
+/// magazine is none for them, and they would ask again.
 const TOLD_AT_ONCE: usize = 64;
 /// See [`TOLD_AT_ONCE`].
 const PAUSE: Duration = Duration::from_millis(1);

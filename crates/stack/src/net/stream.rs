@@ -28,8 +28,8 @@ pub const PACKET_BYTES: usize = 65_536;
 /// is under way go through it too.
 pub const TX_RING_BYTES: u64 = 512 << 10;
 
-/// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
-/// window.
+/// The same for the rx ring: the engine leaves the rest in the connection, where it counts against
+/// the receive window.
 pub const RX_RING_BYTES: u64 = 2 << 20;
 
 /// The limit of all tx rings together, as far as each has at least [`TX_RING_LEAST_BYTES`]: with
@@ -205,8 +205,8 @@ impl Worker {
         }
     }
 
-    /// A stream's place is free. What it could not hand to its connection counts as not delivered, with what that had
-    /// left.
+    /// A stream's place is free. What it could not hand to its connection counts as not delivered,
+    /// with what that had left.
     pub(super) fn let_go(&mut self, slot: u32) {
         let Some(mut stream) = self.streams.get_mut(slot as usize).and_then(Option::take) else {
             return;
@@ -338,7 +338,8 @@ impl Stream {
         self.tx.inside_bytes() + self.pending.as_ref().map_or(0, Packet::len) as u64
     }
 
-    /// The engine ends, which is told as what ends a connection is: once, unless the stream has ended before.
+    /// The engine ends, which is told as what ends a connection is: once, unless the stream has
+    /// ended before.
     pub(super) fn end_with_engine(&mut self) {
         if !self.has_failed && !self.shared.has(READ_END) {
             self.shared.set_passing_error(Error::EngineGone);

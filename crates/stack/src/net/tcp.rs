@@ -443,8 +443,8 @@ impl TcpStream {
             wishes |= LOOK_AGAIN;
         }
         if how != Shutdown::Read {
-            // Who is about to put something in has done so; the next to come finds that the side has ended. So the FIN
-            // follows all that was taken.
+            // Who is about to put something in has done so; the next to come finds that the side
+            // has ended. So the FIN follows all that was taken.
             self.inner.tx.with(|_| ());
             wishes |= SHUTDOWN_WRITE;
         }

@@ -80,7 +80,8 @@ impl UdpSocket {
         Self::bind_as(stack, addr, false)
     }
 
-    /// The same on an address that it shares with others; see [`crate::SocketsHandle::udp_bind_shared`].
+    /// The same on an address that it shares with others; see
+    /// [`crate::SocketsHandle::udp_bind_shared`].
     pub fn bind_shared(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         Self::bind_as(stack, addr, true)
     }
@@ -310,7 +311,8 @@ impl UdpSocket {
         self.transmit(data, None, None, SendOptions::default())
     }
 
-    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see
+    /// [`UdpHandle::send_segmented`](crate::UdpHandle::send_segmented).
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
         if size == 0 {
             return Err(Error::Invalid("datagrams of no bytes").into());

@@ -1,11 +1,13 @@
-//! A thread that waits for the engine, or an engine for a thread: woken once, and only when it sleeps.
+//! A thread that waits for the engine, or an engine for a thread: woken once, and only when it
+//! sleeps.
 //!
 //! ```text
 //!             waiting thread                      ringing thread
 //!   writes    armed: true; then asks              what is asked for; then armed: false (swap)
 //! ```
-//! Both have a sequentially consistent fence between their two steps, so either the one sees that it is
-//! there, or the other that it waits. The loom test at the end tries every order of events (`make loom`).
+//! Both have a sequentially consistent fence between their two steps, so either the one sees that
+//! it is there, or the other that it waits. The loom test at the end tries every order of events
+//! (`make loom`).
 
 #[cfg(all(loom, test))]
 use loom::{
@@ -64,8 +66,8 @@ impl Waiter {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         loop {
             add_one(&self.sleeps);
-            // An exchange, as `ring`'s is: they are in one order, whichever of them a load finds. It costs what a store
-            // with this ordering costs.
+            // An exchange, as `ring`'s is: they are in one order, whichever of them a load finds.
+            // It costs what a store with this ordering costs.
             self.armed.swap(true, Ordering::SeqCst);
             // Pairs with the fence in `ring`.
             fence(Ordering::SeqCst);
@@ -107,7 +109,8 @@ impl Waiter {
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             add_one(&self.wakes);
             WOKE.set(true);
-            // Not under the lock: who is woken may run before this thread goes on, and takes the lock to sleep again.
+            // Not under the lock: who is woken may run before this thread goes on, and takes the
+            // lock to sleep again.
             let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(thread) = thread {
                 thread.unpark();

@@ -1,6 +1,7 @@
-//! Attackers who know the four-tuple and cannot see the segments (RFC 5961), with luck up to the check that a row of
-//! docs/attacks.md names: what checks before it, or after it, look at is right, so that nothing but that check stands
-//! between them and the connection. Each row counts that its segments got there.
+//! Attackers who know the four-tuple and cannot see the segments (RFC 5961), with luck up to the
+//! check that a row of docs/attacks.md names: what checks before it, or after it, look at is right,
+//! so that nothing but that check stands between them and the connection. Each row counts that its
+//! segments got there.
 
 use millstream::tcp::TcpInfo;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
@@ -18,7 +19,8 @@ const NEAR: u32 = 1 << 20;
 enum Place {
     /// Far from the window, as nearly all guesses are.
     Guessed,
-    /// In the window, as one guess in some 50,000 is; not the very next number, which one in 2^32 is.
+    /// In the window, as one guess in some 50,000 is; not the very next number, which one in 2^32
+    /// is.
     InWindow,
     /// Before the window, and its end reaches in.
     OverLeftEdge,
@@ -42,7 +44,8 @@ enum Stamp {
     None,
     /// As the peer's last.
     Right,
-    /// Far ahead of it, as half of all guesses are: what is older than the one that was kept is dropped.
+    /// Far ahead of it, as half of all guesses are: what is older than the one that was kept is
+    /// dropped.
     Ahead,
 }
 
@@ -89,7 +92,8 @@ impl Forgery {
         }
     }
 
-    /// A segment to a host of a transfer, as if from its peer; none while the two have said too little.
+    /// A segment to a host of a transfer, as if from its peer; none while the two have said too
+    /// little.
     fn segment(self, net: &Net, guess: &mut Guess, index: usize, to_far: bool) -> Option<Vec<u8>> {
         let ends = net.transfers[index].ends;
         let next = net.acknowledged(ends, to_far)?;
@@ -129,8 +133,8 @@ impl Forgery {
     }
 }
 
-/// Sends such segments at both ends of both transfers, whichever of `stamps` they have. All of them get as far as the
-/// check that is meant, which has dropped as many as `reached` says.
+/// Sends such segments at both ends of both transfers, whichever of `stamps` they have. All of them
+/// get as far as the check that is meant, which has dropped as many as `reached` says.
 fn row(name: &str, stamps: &[Stamp], forgery: Forgery, reached: fn(&TcpInfo) -> u32) {
     for &stamp in stamps {
         let forgery = Forgery { stamp, ..forgery };
@@ -233,7 +237,8 @@ fn no_storm_between_the_hosts() {
         let mut net = Net::new();
         net.transfer(v6, true);
         net.run(std::time::Duration::from_millis(300), |_| {});
-        // both hear an ACK of what they never sent, from the right place and with the right timestamps
+        // both hear an ACK of what they never sent, from the right place and with the right
+        // timestamps
         let ends = net.transfers[0].ends;
         for (to_far, ends) in [(true, ends), (false, ends.back())] {
             let transfer = net.transfers[0].ends;

@@ -9,7 +9,8 @@ use super::net::Net;
 use super::peer::PLAYS;
 use super::puppet::Puppet;
 
-/// Plays `MILLSTREAM_PLAY` with `MILLSTREAM_SEGMENTS` segments, 32 before each turn; nobody else is there.
+/// Plays `MILLSTREAM_PLAY` with `MILLSTREAM_SEGMENTS` segments, 32 before each turn; nobody else is
+/// there.
 #[test]
 #[ignore = "run by scripts/attack-cost"]
 fn cost() {

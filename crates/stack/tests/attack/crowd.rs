@@ -1,4 +1,5 @@
-//! Many peers that open connections in earnest, with right numbers and timestamps, and then do what fills a table.
+//! Many peers that open connections in earnest, with right numbers and timestamps, and then do what
+//! fills a table.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

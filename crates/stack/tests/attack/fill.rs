@@ -1,6 +1,7 @@
-//! Strangers who fill a table: for each table one who does, with every check before it passed. While it is full and is
-//! being filled, the transfers beside go on, newcomers are accepted and pings answered; a second after the attackers have
-//! gone all is as it was. docs/attacks.md names the test of each limit.
+//! Strangers who fill a table: for each table one who does, with every check before it passed.
+//! While it is full and is being filled, the transfers beside go on, newcomers are accepted and
+//! pings answered; a second after the attackers have gone all is as it was. docs/attacks.md names
+//! the test of each limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,7 +46,8 @@ fn busy(v6: bool, limits: impl FnOnce(&mut Limits)) -> Net {
     net
 }
 
-/// Lets [`TIME`] pass beside an attack. Every 50 ms a newcomer comes with 2,000 bytes, and somebody pings.
+/// Lets [`TIME`] pass beside an attack. Every 50 ms a newcomer comes with 2,000 bytes, and somebody
+/// pings.
 fn watch(net: &mut Net, name: &str, v6: bool, mut attack: impl FnMut(&mut Net)) {
     let (before, first) = (net.moved(), net.transfers.len());
     let answered = net.far.engine.stats().icmp_echo_answered;
@@ -92,8 +94,8 @@ fn open(net: &Net) -> usize {
     net.far.engine.inspect().sockets().filter(|socket| is_open(socket.state)).count()
 }
 
-/// Has peers with a habit fill the table of connections, from so many sources, for a while before it is watched;
-/// `gave_way` tells how many did.
+/// Has peers with a habit fill the table of connections, from so many sources, for a while before
+/// it is watched; `gave_way` tells how many did.
 fn fill(
     name: &str,
     families: &[bool],
@@ -192,7 +194,8 @@ fn connections_in_time_wait() {
     fill("TIME-WAIT", &[false], (ANSWERS, Habit::Closes, 8), FULL, displaced);
 }
 
-/// A handshake done by cookie that finds the accept queue full is not answered by a reset, whatever its peer sends next.
+/// A handshake done by cookie that finds the accept queue full is not answered by a reset, whatever
+/// its peer sends next.
 #[test]
 fn a_cookie_that_finds_the_accept_queue_full() {
     for v6 in [false, true] {
@@ -205,7 +208,8 @@ fn a_cookie_that_finds_the_accept_queue_full() {
         first.send(&mut net, |_| {}, &[]);
         net.step();
         let resets = net.far.engine.stats().tcp_resets;
-        // the ACK finds it full, what follows the lost first segment, too, and what comes once there is room
+        // the ACK finds it full, what follows the lost first segment, too, and what comes once
+        // there is room
         second.send(&mut net, |_| {}, &[]);
         net.step();
         second.send(&mut net, |header| header.seq += 1400, &[0x66; 1400]);
@@ -222,8 +226,8 @@ fn a_cookie_that_finds_the_accept_queue_full() {
     }
 }
 
-/// One-byte datagrams, and echo replies, to sockets that nobody reads: each holds a frame. All of them together have a limit, and who reads
-/// gets what is sent to it.
+/// One-byte datagrams, and echo replies, to sockets that nobody reads: each holds a frame. All of
+/// them together have a limit, and who reads gets what is sent to it.
 #[test]
 fn queues_of_datagrams() {
     const LIMIT: usize = 1 << 20;
@@ -267,8 +271,8 @@ fn queues_of_datagrams() {
     }
 }
 
-/// SYNs from every address of a large network on the link, where nobody is: each answer waits for a neighbour. Those who
-/// are there are answered as ever.
+/// SYNs from every address of a large network on the link, where nobody is: each answer waits for a
+/// neighbour. Those who are there are answered as ever.
 #[test]
 fn neighbours_that_are_nowhere() {
     let pool = crate::common::pool();

@@ -8,7 +8,8 @@ use super::net::Net;
 use super::{Guess, beside};
 use crate::common::frames;
 
-/// About numbers far from what is outstanding, as nearly all guesses are: one in some 50,000 lies in a window of 80 kB.
+/// About numbers far from what is outstanding, as nearly all guesses are: one in some 50,000 lies
+/// in a window of 80 kB.
 fn spoof(error: fn(&mut Guess) -> Icmp) -> Box<dyn FnMut(&mut Net)> {
     let mut guess = Guess(4);
     let mut steps = 0;
@@ -73,8 +74,8 @@ fn all_are_about(net: &mut Net, outstanding: bool) {
     }
 }
 
-/// Tells both ends of every transfer of an error about the oldest segment that can be outstanding: the number that the
-/// peer acknowledged last.
+/// Tells both ends of every transfer of an error about the oldest segment that can be outstanding:
+/// the number that the peer acknowledged last.
 fn about_the_oldest(error: fn() -> Icmp) -> Box<dyn FnMut(&mut Net)> {
     Box::new(move |net: &mut Net| {
         for index in 0..net.transfers.len() {
@@ -88,7 +89,8 @@ fn about_the_oldest(error: fn() -> Icmp) -> Box<dyn FnMut(&mut Net)> {
     })
 }
 
-/// Even about a segment that is outstanding, an error does not end a connection that is open (RFC 5461).
+/// Even about a segment that is outstanding, an error does not end a connection that is open (RFC
+/// 5461).
 #[test]
 fn unreachable_about_something() {
     beside(
@@ -98,8 +100,8 @@ fn unreachable_about_something() {
     );
 }
 
-/// Even about a segment that is outstanding, nothing shrinks where full segments have arrived before and this one does
-/// too (RFC 5927 7.2).
+/// Even about a segment that is outstanding, nothing shrinks where full segments have arrived
+/// before and this one does too (RFC 5927 7.2).
 #[test]
 fn too_big_about_something() {
     beside(

@@ -1,6 +1,6 @@
-//! Under attack: what strangers and ill-meaning peers do to a host, beside transfers of good will. Those go on at no
-//! less than 0.9 of their rate, new ones are accepted, and what the attack costs is bounded. docs/attacks.md tells
-//! what each attack is and what was measured.
+//! Under attack: what strangers and ill-meaning peers do to a host, beside transfers of good will.
+//! Those go on at no less than 0.9 of their rate, new ones are accepted, and what the attack costs
+//! is bounded. docs/attacks.md tells what each attack is and what was measured.
 
 mod blind;
 #[path = "../common/mod.rs"]
@@ -29,8 +29,8 @@ use net::Net;
 const KEPT: f64 = 0.9;
 const TIME: Duration = Duration::from_millis(800);
 
-/// Segments that an attack sends in a step, of a quarter of a millisecond, to each end of each connection it knows:
-/// more with `MILLSTREAM_ATTACK`.
+/// Segments that an attack sends in a step, of a quarter of a millisecond, to each end of each
+/// connection it knows: more with `MILLSTREAM_ATTACK`.
 fn rate() -> u32 {
     std::env::var("MILLSTREAM_ATTACK").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }

@@ -1,5 +1,5 @@
-//! Two hosts, the path between them, an attacker who can put anything on the wire of either, and a clock that is
-//! counted, not read: every run is the same.
+//! Two hosts, the path between them, an attacker who can put anything on the wire of either, and a
+//! clock that is counted, not read: every run is the same.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -78,8 +78,8 @@ pub struct Net {
     pub heard: Vec<Vec<u8>>,
     /// Packets for addresses that somebody made up.
     pub answers: u64,
-    /// The highest number that each host acknowledged in each transfer, by its ends: what an attacker on the path
-    /// knows.
+    /// The highest number that each host acknowledged in each transfer, by its ends: what an
+    /// attacker on the path knows.
     acknowledged: HashMap<(Ends, bool), SeqNumber>,
     /// The last timestamps of each, by the same.
     timestamps: HashMap<(Ends, bool), Timestamps>,
@@ -103,7 +103,8 @@ impl Net {
         let mut host = |seed: u8, addresses: &[&str]| {
             let (end, wire) = pair(plain()).expect("a pair");
             let mut config = config(&pool, seed);
-            // a window that the path holds without loss: then the rate is steady, and what disturbs it shows
+            // a window that the path holds without loss: then the rate is steady, and what disturbs
+            // it shows
             config.tcp.recv_buffer_bytes = 96 * 1024;
             config.tcp.send_buffer_bytes = 256 * 1024;
             (config.tcp.recv_auto_tune, config.tcp.send_auto_tune) = (false, false);
@@ -342,7 +343,8 @@ impl Net {
         }
     }
 
-    /// The highest number that the far host, or the near one, acknowledged in the transfer between `ends`.
+    /// The highest number that the far host, or the near one, acknowledged in the transfer between
+    /// `ends`.
     pub fn acknowledged(&self, ends: Ends, far: bool) -> Option<SeqNumber> {
         self.acknowledged.get(&(ends, far)).copied()
     }

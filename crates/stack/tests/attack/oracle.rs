@@ -1,5 +1,6 @@
-//! Attackers who send in the name of a peer and see only what they are sent themselves: which port its socket or
-//! connection has, they learn from no limit that they share with it (CVE-2020-25705, CVE-2016-5696).
+//! Attackers who send in the name of a peer and see only what they are sent themselves: which port
+//! its socket or connection has, they learn from no limit that they share with it (CVE-2020-25705,
+//! CVE-2016-5696).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,19 +11,20 @@ use super::datagrams;
 use super::net::{DISCARD, Net};
 use crate::common::frames::{self, Ends};
 
-/// The ports that are tried, and how many at once: as many as the limit that was once there let through.
+/// The ports that are tried, and how many at once: as many as the limit that was once there let
+/// through.
 const FIRST: u16 = 40_000;
 const COUNT: u16 = 600;
 const GROUP: usize = 50;
 /// The two worlds that are to look the same.
 const USED: [u16; 2] = [FIRST + 123, FIRST + 456];
 
-/// Packets to `ports` of a host in the name of its peer, then one's own to a port where nobody is: whether that was
-/// answered.
+/// Packets to `ports` of a host in the name of its peer, then one's own to a port where nobody is:
+/// whether that was answered.
 type Ask = fn(&mut Net, v6: bool, ports: &[u16]) -> bool;
 
-/// The search: which group has one port without an answer, and which of that. Everything that the attacker saw, and the
-/// port that it came to.
+/// The search: which group has one port without an answer, and which of that. Everything that the
+/// attacker saw, and the port that it came to.
 fn scan(net: &mut Net, v6: bool, ask: Ask, others: &[u16]) -> (Vec<bool>, Option<u16>) {
     let mut seen = Vec::new();
     let mut answered = |ports: &[u16]| {

@@ -9,8 +9,8 @@ use super::{Guess, beside, rate};
 
 pub type Play = fn(&mut Puppet, &mut Net, &mut Guess);
 
-/// Runs `play` twice a step, or more (8,000 segments a second) on a connection to `port`; `check` sees what the far
-/// host says of that connection at every 40th step and at the end.
+/// Runs `play` twice a step, or more (8,000 segments a second) on a connection to `port`; `check`
+/// sees what the far host says of that connection at every 40th step and at the end.
 fn play(name: &str, port: u16, play: Play, check: fn(&TcpInfo)) {
     beside(
         name,

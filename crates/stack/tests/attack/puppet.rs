@@ -45,7 +45,8 @@ impl Puppet {
         Puppet { ends, seq, ack: begin, seen: begin, acked: seq, echo, sent: 0 }
     }
 
-    /// Sends a segment: an ACK of what it acknowledged so far, with right timestamps, unless `change` makes it another.
+    /// Sends a segment: an ACK of what it acknowledged so far, with right timestamps, unless
+    /// `change` makes it another.
     pub fn send(&mut self, net: &mut Net, change: impl FnOnce(&mut TcpHeader), payload: &[u8]) {
         let timestamps = Some(Timestamps { value: clock(net.now), echo: self.echo });
         let mut header = TcpHeader {
@@ -74,7 +75,8 @@ impl Puppet {
     }
 }
 
-/// The SYN of an attacker that offers SACK, a scaled window and, at this time of its clock, timestamps.
+/// The SYN of an attacker that offers SACK, a scaled window and, at this time of its clock,
+/// timestamps.
 pub fn syn(ends: Ends, isn: SeqNumber, value: u32) -> Vec<u8> {
     let options = TcpOptions {
         mss: Some(1400),

@@ -30,8 +30,9 @@ fn answer(net: &mut Net, ends: Ends, header: TcpHeader, payload: &[u8]) -> Optio
     net.take_heard(ends).map(|(answer, _)| answer)
 }
 
-/// RFC 9293 3.10.7.2: a listener ignores resets, answers whatever acknowledges something by a reset, takes SYNs, and
-/// ignores the rest; where nobody listens (3.10.7.1) all but resets is answered by one.
+/// RFC 9293 3.10.7.2: a listener ignores resets, answers whatever acknowledges something by a
+/// reset, takes SYNs, and ignores the rest; where nobody listens (3.10.7.1) all but resets is
+/// answered by one.
 #[test]
 fn a_listener_answers_what_the_rfc_says() {
     for v6 in [false, true] {
@@ -109,8 +110,8 @@ fn an_error_ends_a_handshake_only_by_its_number() {
     }
 }
 
-/// A cookie is good only where cookies were given of late: else who has once got one, or hits on one, opens
-/// connections that nobody answered.
+/// A cookie is good only where cookies were given of late: else who has once got one, or hits on
+/// one, opens connections that nobody answered.
 #[test]
 fn a_cookie_is_taken_only_where_cookies_were_given() {
     const PORT: u16 = 99;
@@ -172,8 +173,8 @@ fn a_source_that_is_our_own_address_is_dropped() {
     }
 }
 
-/// 500 bytes and a FIN are on their way when the peer resets: its user learns that they may be lost, whoever ended
-/// first (RFC 9293 MUST-12).
+/// 500 bytes and a FIN are on their way when the peer resets: its user learns that they may be
+/// lost, whoever ended first (RFC 9293 MUST-12).
 #[test]
 fn a_reset_of_what_was_written_before_the_end_is_told() {
     for v6 in [false, true] {

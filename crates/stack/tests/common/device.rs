@@ -1,9 +1,11 @@
-//! A link in memory that takes frames of its engine's pool for what it receives, as one of the kernel's does.
+//! A link in memory that takes frames of its engine's pool for what it receives, as one of the
+//! kernel's does.
 
 use millstream::link::{Link, LinkError, PairEnd, forward_link};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 
-/// As a device of the kernel's: what it receives takes frames of the engine's, and what it sends has left them.
+/// As a device of the kernel's: what it receives takes frames of the engine's, and what it sends
+/// has left them.
 pub struct Device {
     end: PairEnd,
     came: PacketBatch,

@@ -6,7 +6,8 @@ use millstream::wire::ip::{self, IpHeader, Version};
 
 pub type Bytes = Vec<u8>;
 
-/// An ICMP error (type, code, and the word behind the checksum) about `packet`, of which it quotes as much as it may.
+/// An ICMP error (type, code, and the word behind the checksum) about `packet`, of which it quotes
+/// as much as it may.
 pub fn about(packet: &[u8], (kind, code, word): (u8, u8, u32)) -> Bytes {
     let quoted = ip::parse_quoted(packet).expect("an IP packet");
     let version = quoted.version();

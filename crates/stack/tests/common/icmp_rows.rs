@@ -1,9 +1,10 @@
-//! ICMP errors: how they stand on the wire, and what they mean, with the errors of Linux (`icmp_err_convert` and
-//! `tab_unreach` there) by the names of `std::io`.
+//! ICMP errors: how they stand on the wire, and what they mean, with the errors of Linux
+//! (`icmp_err_convert` and `tab_unreach` there) by the names of `std::io`.
 
 use std::io::ErrorKind::{self, *};
 
-/// An error as it is on the wire (type, code and the word behind the checksum), what it means, and whether it is hard.
+/// An error as it is on the wire (type, code and the word behind the checksum), what it means, and
+/// whether it is hard.
 pub type Row = ((u8, u8, u32), Option<ErrorKind>, bool);
 
 pub const V4: &[Row] = &[

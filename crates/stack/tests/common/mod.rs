@@ -48,7 +48,8 @@ pub fn two(link: PairConfig) -> (Engine, Engine) {
     Mode::Fast.two(link)
 }
 
-/// The way in which engines take what they receive: by the fast path, or each segment by the long one.
+/// The way in which engines take what they receive: by the fast path, or each segment by the long
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     Fast,
@@ -70,8 +71,8 @@ impl Mode {
         (engine(self.config(&pool, 1), near, &NEAR), engine(self.config(&pool, 2), far, &FAR))
     }
 
-    /// Runs the two hosts, each with its own thread and engine. Both closures meet at the barrier once: the
-    /// far one when it listens, the near one before it connects.
+    /// Runs the two hosts, each with its own thread and engine. Both closures meet at the barrier
+    /// once: the far one when it listens, the near one before it connects.
     pub fn hosts(
         self,
         link: PairConfig,
@@ -95,7 +96,8 @@ impl Mode {
     }
 }
 
-/// Runs each of these functions as two tests, `name::fast` and `name::slow`: with the [`Mode`] by that name.
+/// Runs each of these functions as two tests, `name::fast` and `name::slow`: with the [`Mode`] by
+/// that name.
 macro_rules! both_modes {
     ($($test:ident),* $(,)?) => {
         $(mod $test {

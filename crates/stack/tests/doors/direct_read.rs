@@ -1,5 +1,5 @@
-//! Reads that wait: links that put payload straight into the application's buffer, and the same stream with and
-//! without.
+//! Reads that wait: links that put payload straight into the application's buffer, and the same
+//! stream with and without.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -22,9 +22,9 @@ fn addr(port: u16) -> SocketAddr {
     SocketAddr::new("10.9.0.2".parse().expect("an address"), port)
 }
 
-/// Sends `total` bytes on each of `streams` connections, writes taking turns, to a host that reads them one
-/// after the other, `chunk` bytes at most at once, and finds nothing of another stream behind them. What its engine
-/// counted.
+/// Sends `total` bytes on each of `streams` connections, writes taking turns, to a host that reads
+/// them one after the other, `chunk` bytes at most at once, and finds nothing of another stream
+/// behind them. What its engine counted.
 fn moved(
     link: PairConfig,
     streams: usize,
@@ -129,7 +129,8 @@ fn the_queue_of_a_device_that_engines_share_does_so_too() {
     moved_over(two_queues, PairConfig::default(), 3, 4 << 20, 10_000, 8192);
 }
 
-/// Another stream's data lie in the link before those of the read that begins: they are copied out, and both are whole.
+/// Another stream's data lie in the link before those of the read that begins: they are copied out,
+/// and both are whole.
 #[test]
 fn what_is_not_for_the_reader_takes_the_long_way() {
     // a window of which the last segments are bulk

@@ -1,5 +1,5 @@
-//! Writes that lend: sent from the writer's memory over a link that has done with it at once, acknowledged or copied,
-//! and over one that loses, refuses and delays.
+//! Writes that lend: sent from the writer's memory over a link that has done with it at once,
+//! acknowledged or copied, and over one that loses, refuses and delays.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -92,8 +92,8 @@ fn addr(end: usize) -> SocketAddr {
     SocketAddr::new(["10.9.0.2", "fd09::2"][end].parse().expect("an address"), PORT)
 }
 
-/// Writes `total` bytes in calls of `call`, out of one buffer that is overwritten between them, to a host that reads
-/// `chunk` at most at once. What the writer's engine counted.
+/// Writes `total` bytes in calls of `call`, out of one buffer that is overwritten between them, to
+/// a host that reads `chunk` at most at once. What the writer's engine counted.
 fn written(
     link: impl FnOnce(PairEnd) -> Box<dyn Link>,
     with: impl FnOnce(&mut EngineConfig),
@@ -155,7 +155,8 @@ fn a_large_write_is_sent_from_where_it_lies() {
     }
 }
 
-/// A link whose far end reads whenever the near one looks: ACKs of all that was sent are there then.
+/// A link whose far end reads whenever the near one looks: ACKs of all that was sent are there
+/// then.
 struct Prompt {
     inner: Placing,
     far: Engine,
@@ -169,7 +170,8 @@ struct Prompt {
     ends_at: usize,
     /// It sends a datagram when it has read so much.
     greets_at: usize,
-    /// The far end of another link, which has taken nothing, and takes all when this end has read so much.
+    /// The far end of another link, which has taken nothing, and takes all when this end has read
+    /// so much.
     full: Option<(usize, PairEnd)>,
 }
 
@@ -191,7 +193,8 @@ impl Prompt {
                 self.conn.or_else(|| Some(self.far.listener(self.listener).accept().ok()?.0));
             let Some(conn) = self.conn else { continue };
             while let Ok(len @ 1..) = self.far.tcp(conn).read(&mut buffer) {
-                // Not byte by byte: slow looks are round trips that let timers of the writer come due.
+                // Not byte by byte: slow looks are round trips that let timers of the writer come
+                // due.
                 assert!(buffer[..len] == DATA[self.read..self.read + len], "at {}", self.read);
                 self.read += len;
             }
@@ -342,7 +345,8 @@ impl Link for Flooded {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
-        // It ends some time, so that a write that waits for that fails the test and does not hang it.
+        // It ends some time, so that a write that waits for that fails the test and does not hang
+        // it.
         if !self.flood.load(Ordering::Relaxed) || looks > 1_000_000 {
             return self.inner.receive(now, pool, batch);
         }
@@ -441,8 +445,8 @@ fn small_writes_and_other_links_are_copied() {
     assert_eq!((stats.tcp_tx_zero_copy_bytes, stats.tcp_tx_zero_copy_copied_bytes), (0, 0));
 }
 
-/// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the bytes that were
-/// written, though the writer's memory holds others by then.
+/// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the
+/// bytes that were written, though the writer's memory holds others by then.
 #[test]
 fn what_was_lent_arrives_whatever_happens_to_it() {
     for seed in 0..12_u64 {
@@ -471,7 +475,8 @@ fn what_was_lent_arrives_whatever_happens_to_it() {
 /// Payload with its sequence number.
 type Numbered = Vec<(u32, Vec<u8>)>;
 
-/// Keeps the payload of each segment sent over IPv4, with its sequence number; the first is that of the SYN.
+/// Keeps the payload of each segment sent over IPv4, with its sequence number; the first is that of
+/// the SYN.
 struct Recorded {
     inner: Placing,
     sent: Arc<std::sync::Mutex<Numbered>>,
@@ -482,7 +487,8 @@ impl Recorded {
         let mut frame = vec![0; head.len()];
         head.copy_to(0, &mut frame);
         frame.extend_from_slice(payload);
-        // Ethernet, its type; IPv4, the header's length and the protocol; TCP, the number and the header's length.
+        // Ethernet, its type; IPv4, the header's length and the protocol; TCP, the number and the
+        // header's length.
         if frame[12..14] != [8, 0] || frame[23] != 6 {
             return;
         }
@@ -521,8 +527,8 @@ impl Link for Recorded {
     }
 }
 
-/// The stream as the segments of a writer carry it, with zero-copy send or without. The reader (`written`) has compared
-/// what its application saw.
+/// The stream as the segments of a writer carry it, with zero-copy send or without. The reader
+/// (`written`) has compared what its application saw.
 fn stream_sent(is_zero_copy: bool) -> Vec<u8> {
     let total = 3 << 20;
     let sent = Arc::default();

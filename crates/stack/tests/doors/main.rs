@@ -1,4 +1,5 @@
-//! The doors that applications come in by: sockets in the engine's thread (`local`) and in others (`net`).
+//! The doors that applications come in by: sockets in the engine's thread (`local`) and in others
+//! (`net`).
 
 #[path = "../common/mod.rs"]
 mod common;

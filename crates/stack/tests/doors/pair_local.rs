@@ -197,7 +197,8 @@ fn datagrams_both_ways(mode: Mode) {
                         got += list.iter().map(|one| one.len).sum::<usize>();
                     }
                     assert_eq!(&bytes[..got], b"thank you");
-                    // Whom it hears is not asked; how long it waits for that is no matter of sending.
+                    // Whom it hears is not asked; how long it waits for that is no matter of
+                    // sending.
                     socket.set_read_timeout(Some(Duration::from_millis(1))).expect("a time-out");
                     let none = socket.recv(&mut bytes).err().map(|e| e.kind());
                     assert_eq!(none, Some(ErrorKind::WouldBlock));

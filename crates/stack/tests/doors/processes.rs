@@ -1,4 +1,5 @@
-//! Programs started, and the process stopped, while engines run: docs/not-supported.md says what holds.
+//! Programs started, and the process stopped, while engines run: docs/not-supported.md says what
+//! holds.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -22,7 +23,8 @@ fn stacks() -> [Stack; 2] {
     })
 }
 
-/// Moves [`BYTES`] from one stack to the other, and back, while `meanwhile` is called after each part of it.
+/// Moves [`BYTES`] from one stack to the other, and back, while `meanwhile` is called after each
+/// part of it.
 fn transfer(mut meanwhile: impl FnMut()) {
     let [near, far] = stacks();
     let address: SocketAddr = "10.9.0.2:7".parse().expect("an address");

@@ -1,5 +1,5 @@
-//! Waiting for many streams with memory for their data: what links put straight there, the same streams with and
-//! without.
+//! Waiting for many streams with memory for their data: what links put straight there, the same
+//! streams with and without.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -36,7 +36,8 @@ struct Streams {
 
 /// The streams as they come in.
 struct Taken {
-    /// By socket: its number, from the first byte, and what has come. The number is of no stream before that.
+    /// By socket: its number, from the first byte, and what has come. The number is of no stream
+    /// before that.
     streams: HashMap<SocketId, (TcpStream, usize, usize)>,
     placed: usize,
     left: usize,
@@ -87,7 +88,8 @@ impl Taken {
     }
 }
 
-/// Serves the streams until all have ended; what the engine counted, and how many bytes came with the waiting.
+/// Serves the streams until all have ended; what the engine counted, and how many bytes came with
+/// the waiting.
 fn served(stack: &Stack, listener: &TcpListener, with: Streams) -> (EngineStats, usize) {
     let mut taken = Taken { streams: HashMap::new(), placed: 0, left: with.count };
     let mut buffer = vec![0; 30_000];

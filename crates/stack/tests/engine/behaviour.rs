@@ -356,14 +356,16 @@ fn idle_connections_make_no_work(mode: Mode) {
         settle(&mut near, &mut far);
         far.listener(listener).accept().expect("accepted");
     }
-    // Once the timers of the handshakes and of the neighbours' first use have passed, nothing is due.
+    // Once the timers of the handshakes and of the neighbours' first use have passed, nothing is
+    // due.
     let mut now = near.refresh_time();
     for _ in 0..700 {
         now += Duration::from_millis(20);
         near.turn(now);
         far.turn(now);
     }
-    // In the ten minutes after that, nothing wakes them; what was due then is done with the next work.
+    // In the ten minutes after that, nothing wakes them; what was due then is done with the next
+    // work.
     for engine in [&mut near, &mut far] {
         let turn = engine.turn(now);
         assert!(!turn.progress);
@@ -447,7 +449,8 @@ fn streams_share_a_link_fairly(mode: Mode) {
             (0..STREAMS).map(|_| far.listener(listener).accept().expect("accepted").0).collect();
         let (data, mut sink) = (vec![1; 200_000], vec![0; 200_000]);
         let mut received = [0; STREAMS];
-        // A time of its own: after a pause of the machine those whose timers fired would start slowly again.
+        // A time of its own: after a pause of the machine those whose timers fired would start
+        // slowly again.
         let mut now = near.refresh_time().max(far.refresh_time());
         while received.iter().sum::<usize>() < 60_000_000 {
             for &id in &clients {
@@ -467,7 +470,8 @@ fn streams_share_a_link_fairly(mode: Mode) {
     }
 }
 
-/// Over a link that passes super-segments as they are, too, whose packets are views of what the sender has given up.
+/// Over a link that passes super-segments as they are, too, whose packets are views of what the
+/// sender has given up.
 fn a_receive_buffer_of_fixed_size_bounds_what_nobody_reads(mode: Mode) {
     const BUFFER: usize = 64 * 1024;
     for offload in [false, true] {

@@ -1,5 +1,6 @@
-//! The kernel is asked for CPUs that wake up soon while an engine lives, and everything goes on without its consent.
-//! The requests here are as lax as they can be, so that the machine stays as it is.
+//! The kernel is asked for CPUs that wake up soon while an engine lives, and everything goes on
+//! without its consent. The requests here are as lax as they can be, so that the machine stays as
+//! it is.
 
 use std::time::Duration;
 

@@ -17,7 +17,8 @@ use crate::common::{config, pool};
 /// Rounds until all tables and queues are as large as they get, and those that are counted.
 const ROUNDS: usize = 64;
 
-/// A router with a link for what comes, and two gateways by links of their own that share all flows.
+/// A router with a link for what comes, and two gateways by links of their own that share all
+/// flows.
 struct Router {
     engine: Engine,
     ends: Vec<PairEnd>,
@@ -78,8 +79,8 @@ impl Router {
         left
     }
 
-    /// Bytes that the heap gives for as many rounds of these frames. Another thread of the process may have some, too,
-    /// when a test ends: the least of a few counts.
+    /// Bytes that the heap gives for as many rounds of these frames. Another thread of the process
+    /// may have some, too, when a test ends: the least of a few counts.
     fn takes(&mut self, frames: &[Vec<u8>]) -> usize {
         let mut batch = PacketBatch::new();
         let mut rounds = || {

@@ -1,5 +1,5 @@
-//! Datagrams of a known flow mean what they mean by the long way: the same data from the same senders in the same
-//! order, the same refused for the same reasons.
+//! Datagrams of a known flow mean what they mean by the long way: the same data from the same
+//! senders in the same order, the same refused for the same reasons.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -172,7 +172,8 @@ impl Host {
         packet
     }
 
-    /// Has these arrive, in one batch or one by one with everything forgotten before each, and reads them.
+    /// Has these arrive, in one batch or one by one with everything forgotten before each, and
+    /// reads them.
     fn take(&mut self, shapes: &[Shape], together: bool) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut got = Vec::new();
         for shapes in shapes.chunks(if together { shapes.len().max(1) } else { 1 }) {

@@ -1,5 +1,5 @@
-//! Which link a datagram leaves by, and what is not answered: addresses that mean something on one link only, and those
-//! of a whole network. What does not get out is counted, once.
+//! Which link a datagram leaves by, and what is not answered: addresses that mean something on one
+//! link only, and those of a whole network. What does not get out is counted, once.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -174,7 +174,8 @@ fn a_connected_datagram_socket_hears_of_it(mode: Mode) {
         assert_eq!(told, Err(meaning.unwrap_or(WouldBlock)));
         let again = world.near.udp(connected).recv(&mut [0; 9]).map(drop);
         assert_eq!(again, Err(Error::WouldBlock), "told once");
-        // RFC 1122, 4.1.3.3: who has sent to many is not told, as the error says not whom it is about.
+        // RFC 1122, 4.1.3.3: who has sent to many is not told, as the error says not whom it is
+        // about.
         assert_eq!(world.near.udp(other).recv(&mut [0; 9]).map(drop), Err(Error::WouldBlock));
     });
 }

@@ -44,7 +44,8 @@ fn packet(src: &str, dst: &str, first: u8, rest: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The code and the pointer of the answer to a packet from the peer to `dst`, which comes from this engine's address.
+/// The code and the pointer of the answer to a packet from the peer to `dst`, which comes from this
+/// engine's address.
 fn problem(dst: &str, first: u8, rest: &[u8]) -> Option<(u8, u32)> {
     let sent = packet(PEER, dst, first, rest);
     let (ip, message, quoted) = answer(&sent)?;

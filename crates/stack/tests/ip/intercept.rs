@@ -115,7 +115,8 @@ fn a_flow_has_both_ends_and_answers_from_where_it_was_asked(mode: Mode) {
             world.ask(client, SOMEWHERE[family], b"more");
             assert_eq!(World::read(&mut world.far, flow).expect("more").0, b"more");
         }
-        // Another port, another flow; the socket that intercepts has nothing itself and sends nothing.
+        // Another port, another flow; the socket that intercepts has nothing itself and sends
+        // nothing.
         let (_, other) = world.flow(rule, SOMEWHERE[family]);
         assert_ne!(other, flow);
         assert_eq!(world.far.intercept().next_flow(rule), Err(Error::WouldBlock));

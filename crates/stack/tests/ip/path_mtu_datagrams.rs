@@ -1,4 +1,5 @@
-//! The size of datagrams behind a path that carries less than the link, and the hop limit of what goes to groups.
+//! The size of datagrams behind a path that carries less than the link, and the hop limit of what
+//! goes to groups.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -58,7 +59,8 @@ impl World {
         while self.engine.turn(self.now).progress {}
     }
 
-    /// Datagrams by the long way, by that to find headers, by those, one of many and several as one; and an echo.
+    /// Datagrams by the long way, by that to find headers, by those, one of many and several as
+    /// one; and an echo.
     fn sent_in_every_way(&mut self, to: SocketAddr) -> Vec<Bytes> {
         let socket =
             self.engine.sockets().udp_bind("[::]:4000".parse().expect("any")).expect("bind");

@@ -1,4 +1,5 @@
-//! Addresses that never stand on a wire: what is sent to them is refused, and what comes from them is dropped.
+//! Addresses that never stand on a wire: what is sent to them is refused, and what comes from them
+//! is dropped.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -71,7 +72,8 @@ fn nothing_is_sent_to_them_though_there_is_a_default_route() {
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(sent(&mut engine, &mut wire), Vec::<Vec<u8>>::new());
-    // Of others the router's address is asked for; those of IPv4 in the form of IPv6 are those of IPv4.
+    // Of others the router's address is asked for; those of IPv4 in the form of IPv6 are those of
+    // IPv4.
     engine
         .echo(echo)
         .send("::ffff:192.0.2.1".parse().expect("an address"), 1, b"ping")
@@ -115,7 +117,8 @@ fn packet(
     bytes
 }
 
-/// A SYN to a port where nobody listens, a datagram to one that nobody has, and an echo request: each is answered.
+/// A SYN to a port where nobody listens, a datagram to one that nobody has, and an echo request:
+/// each is answered.
 fn asked(src: IpAddr, dst: IpAddr) -> [Vec<u8>; 3] {
     let syn = vec![0, 7, 0, 81, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 16, 0, 0, 0, 0, 0];
     let datagram = vec![0, 7, 0, 77, 0, 9, 0, 0, 1];

@@ -1,5 +1,5 @@
-//! A bridge of the kernel's, a peer of the kernel's on it, and an engine that has an address at one station and then at
-//! another, or has to tell the bridge of its groups to be found.
+//! A bridge of the kernel's, a peer of the kernel's on it, and an engine that has an address at one
+//! station and then at another, or has to tell the bridge of its groups to be found.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -61,13 +61,14 @@ fn wait(
 }
 
 judged! {
-    /// The peer's neighbour table holds the old station for an hour: without an announcement nothing would come.
+    /// The peer's neighbour table holds the old station for an hour: without an announcement
+    /// nothing would come.
     fn an_address_that_moves_to_another_port_of_a_bridge() -> Outcome {
         static FOUND: AtomicU64 = AtomicU64::new(0);
         watch(|| FOUND.load(Ordering::Relaxed), || "the peer does not find the station".into());
         ip("link add br0 type bridge")?;
-        // The peer is at a port of its own: of the bridge's interface, whose link address goes by its ports', the kernel
-        // would forget all neighbours.
+        // The peer is at a port of its own: of the bridge's interface, whose link address goes by
+        // its ports', the kernel would forget all neighbours.
         ip("link add port0 type veth peer name peer0")?;
         ip("link set port0 master br0 up")?;
         ip("link set br0 up")?;
@@ -105,14 +106,14 @@ judged! {
 const REMEMBERED: Duration = Duration::from_secs(4);
 
 judged! {
-    /// A question for a neighbour goes to a solicited-node group, which the bridge hands to those ports alone that have
-    /// told it of the group, and told it again when it asked.
+    /// A question for a neighbour goes to a solicited-node group, which the bridge hands to those
+    /// ports alone that have told it of the group, and told it again when it asked.
     fn an_engine_is_found_behind_a_bridge_that_snoops() -> Outcome {
         static FOUND: AtomicU64 = AtomicU64::new(0);
         watch(|| FOUND.load(Ordering::Relaxed), || "the peer does not find the station".into());
         ip("link add br0 type bridge mcast_snooping 1 mcast_mld_version 2")?;
-        // In hundredths of a second. A bridge that begins to ask hands everything to everybody for as long as an answer may
-        // take, so that time is set before.
+        // In hundredths of a second. A bridge that begins to ask hands everything to everybody for
+        // as long as an answer may take, so that time is set before.
         ip("link set br0 type bridge mcast_query_interval 100 mcast_query_response_interval 25")?;
         ip("link set br0 type bridge mcast_startup_query_interval 25")?;
         ip("link set br0 type bridge mcast_membership_interval 200")?;
@@ -128,7 +129,8 @@ judged! {
         peer.connect("[fd71::2]:7000")?;
         wait(&mut engine, socket, &peer)?;
         FOUND.fetch_add(1, Ordering::Relaxed);
-        // The bridge asks once its own address is checked; what it was told when the engine came it has forgotten by then.
+        // The bridge asks once its own address is checked; what it was told when the engine came it
+        // has forgotten by then.
         let begun = Instant::now();
         while begun.elapsed() < REMEMBERED {
             engine.run_once(Some(Duration::from_millis(20)))?;

@@ -1,5 +1,6 @@
-//! Fast Open with the kernel's own at the other end, and the kernel's word for it: `TCPI_OPT_SYN_DATA` in its
-//! `tcp_info` says that data in the SYN was sent and acknowledged, or received.
+//! Fast Open with the kernel's own at the other end, and the kernel's word for it:
+//! `TCPI_OPT_SYN_DATA` in its `tcp_info` says that data in the SYN was sent and acknowledged, or
+//! received.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -31,7 +32,8 @@ for _ in range(3):
     print(question.decode(), bool(with_syn), flush=True)
 ";
 
-/// Opens three connections, the question with the SYN where the kernel may, and says whether it did.
+/// Opens three connections, the question with the SYN where the kernel may, and says whether it
+/// did.
 const CLIENT: &str = "
 import socket, sys
 family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET

@@ -15,7 +15,8 @@ use crate::common::icmp_rows::{Row, V4, V6};
 use crate::host::Ip;
 use crate::namespace::{Stop, judged};
 
-/// The kind that Millstream has for an error of the kernel's; those that `std` has no kind for are told as the nearest.
+/// The kind that Millstream has for an error of the kernel's; those that `std` has no kind for are
+/// told as the nearest.
 fn kind_of(error: &io::Error) -> ErrorKind {
     match error.raw_os_error() {
         // ENONET, EOPNOTSUPP, EHOSTDOWN.

@@ -41,7 +41,8 @@ fn engines_thread() -> PathBuf {
     tasks.map(|task| task.path()).find(named).expect("the engine's thread")
 }
 
-/// Holds the quiet time to no wake-up at all: a count, which does not depend on how busy others are.
+/// Holds the quiet time to no wake-up at all: a count, which does not depend on how busy others
+/// are.
 fn judge(cost: Duration, wakes: u64) {
     say(&format!(
         "{CONNECTIONS} open connections idle: {wakes} wake-ups and {cost:?} of CPU time in {QUIET:?}"
@@ -54,8 +55,8 @@ fn clients(to: SocketAddr) -> thread::JoinHandle<Vec<TcpStream>> {
     thread::spawn(move || (0..CONNECTIONS).map(connect).collect())
 }
 
-/// A TAP device on which the kernel does not speak unasked: it solicits routers for ever, less and less often
-/// (RFC 7559), and each of these packets would wake the engine.
+/// A TAP device on which the kernel does not speak unasked: it solicits routers for ever, less and
+/// less often (RFC 7559), and each of these packets would wake the engine.
 fn silent_tap() -> Result<Box<dyn Link>, Stop> {
     for conf in ["default", "all"] {
         let file = format!("/proc/sys/net/ipv6/conf/{conf}/router_solicitations");

@@ -1,4 +1,5 @@
-//! Any destination: the kernel connects to, asks and pings all of a network behind a TUN device, where only Millstream is.
+//! Any destination: the kernel connects to, asks and pings all of a network behind a TUN device,
+//! where only Millstream is.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -57,7 +58,8 @@ fn connect(ip: Ip, share: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks some of the destinations by datagrams, from one socket: the answer comes from who was asked, a refusal by ICMP.
+/// Asks some of the destinations by datagrams, from one socket: the answer comes from who was
+/// asked, a refusal by ICMP.
 fn ask(ip: Ip, share: u32) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     for n in (share..DESTINATIONS).step_by(THREADS as usize) {

@@ -46,8 +46,8 @@ impl Talk {
         Self { stream, unsent, received: 0, ended: false }
     }
 
-    /// Writes what it can and reads what is there, handing the bytes read to `take`, whose answer is
-    /// written as well.
+    /// Writes what it can and reads what is there, handing the bytes read to `take`, whose answer
+    /// is written as well.
     fn go_on(&mut self, mut take: impl FnMut(usize, &[u8]) -> Vec<u8>) -> std::io::Result<()> {
         let mut buffer = [0; 16 << 10];
         loop {
@@ -272,7 +272,8 @@ fn millstream_connects(offload: bool, ip: Ip) -> Outcome {
     capture.judge(Whose::All)
 }
 
-/// More clients than the backlog holds: the queue never grows beyond it, and all are served in the end.
+/// More clients than the backlog holds: the queue never grows beyond it, and all are served in the
+/// end.
 fn backlog(ip: Ip) -> Outcome {
     const BACKLOG: usize = 8;
     const CLIENTS: usize = 40;
@@ -300,8 +301,8 @@ fn backlog(ip: Ip) -> Outcome {
             let of = engine.inspect().sockets().find(|s| s.kind == SocketKind::Listener);
             of.map_or(0, |listener| listener.receive_queue)
         };
-        // Nobody accepts until the queue is full and the other clients have tried again twice, however long that takes:
-        // who stops this process does not stop the clock.
+        // Nobody accepts until the queue is full and the other clients have tried again twice,
+        // however long that takes: who stops this process does not stop the clock.
         let mut full_turns = 0;
         let refused = || stack.engine().stats().dropped(DropReason::AcceptQueueFull);
         while full_turns == 0 || refused() < 3 * (CLIENTS - BACKLOG) as u64 {

@@ -25,7 +25,8 @@ struct Set {
     longest: usize,
 }
 
-/// Goes by what was set when it is asked to, and loses what is longer from the moment on that it was.
+/// Goes by what was set when it is asked to, and loses what is longer from the moment on that it
+/// was.
 struct Changing {
     end: PairEnd,
     capabilities: Capabilities,
@@ -113,7 +114,8 @@ fn pass(
 
 const SOON: Duration = Duration::from_millis(500);
 
-/// Whatever both ends' devices report, before or after they are used: what IP can say is carried, and nothing breaks.
+/// Whatever both ends' devices report, before or after they are used: what IP can say is carried,
+/// and nothing breaks.
 #[test]
 fn any_mtu_will_do() {
     let sizes = [0, 1, 20, 28, 40, 41, 68, 100, 128, 576, 65_535, 65_536, 100_000, usize::MAX];

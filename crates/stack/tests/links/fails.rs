@@ -1,4 +1,5 @@
-//! A link that breaks for good, as one whose interface is removed: who waits is told, and all can see why.
+//! A link that breaks for good, as one whose interface is removed: who waits is told, and all can
+//! see why.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

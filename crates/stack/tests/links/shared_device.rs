@@ -1,5 +1,5 @@
-//! Several engines on one device: every flow is served, by one of them, whatever queue it comes from.
-//! The kernel is the peer, in a network namespace of its own.
+//! Several engines on one device: every flow is served, by one of them, whatever queue it comes
+//! from. The kernel is the peer, in a network namespace of its own.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,8 @@ fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
     }
 }
 
-/// A virtual pair of two queues: `ms0` for us, `ms1` for the kernel, each in a namespace of its own.
+/// A virtual pair of two queues: `ms0` for us, `ms1` for the kernel, each in a namespace of its
+/// own.
 fn virtual_pair(transmit_checksum: bool) -> Option<(Namespace, Namespace)> {
     let near = permitted(Namespace::create())?;
     let far = permitted(Namespace::create())?;
@@ -75,8 +76,9 @@ fn engines<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool) -> Vec<Stack>
     queues.into_iter().enumerate().map(spawn).collect()
 }
 
-/// No engine has had a segment of a connection that it does not know. All are still open at one end: where both have
-/// closed, a peer that had to send again may well send what belongs to none any more.
+/// No engine has had a segment of a connection that it does not know. All are still open at one
+/// end: where both have closed, a peer that had to send again may well send what belongs to none
+/// any more.
 fn none_was_anothers(stacks: &[Stack]) {
     for (index, stack) in stacks.iter().enumerate() {
         let resets = stack.with_engine(|engine| engine.stats().tcp_resets).expect("the engine");
@@ -84,7 +86,8 @@ fn none_was_anothers(stacks: &[Stack]) {
     }
 }
 
-/// Each engine tells every client its number and echoes what it sends. Returns how many each served, and the clients.
+/// Each engine tells every client its number and echoes what it sends. Returns how many each
+/// served, and the clients.
 fn they_come(stacks: &[Stack], far: &Namespace) -> (Vec<usize>, Vec<std::net::TcpStream>) {
     for (index, stack) in stacks.iter().enumerate() {
         let listener = TcpListener::bind(stack, at("::", 7), 64).expect("bind");
@@ -124,7 +127,8 @@ fn they_come(stacks: &[Stack], far: &Namespace) -> (Vec<usize>, Vec<std::net::Tc
     (served, clients)
 }
 
-/// Each engine opens connections and sends datagrams, and hears the answers. Returns the connections.
+/// Each engine opens connections and sends datagrams, and hears the answers. Returns the
+/// connections.
 fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
     let (listener, socket) = far
         .run(|| {
@@ -190,7 +194,8 @@ fn whole<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool, far: &Namespace
     assert!(served.iter().all(|&count| count > 0), "{served:?}");
     let _streams = they_go(&stacks, far);
     none_was_anothers(&stacks);
-    // Of all before the first one ends: its socket leaves the group then, and the others get what was its own.
+    // Of all before the first one ends: its socket leaves the group then, and the others get what
+    // was its own.
     let handed_over: u64 = stacks.iter().map(handed_over).sum();
     for stack in &stacks {
         stack.shutdown();

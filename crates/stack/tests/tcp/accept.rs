@@ -58,7 +58,8 @@ fn listening(mode: Mode, queue: usize, backlog: usize, with: Config) -> (Engine,
     (near, far, listener)
 }
 
-/// `count` SYNs of `near` reach `far`; their answers are lost, so that the handshakes stay unfinished.
+/// `count` SYNs of `near` reach `far`; their answers are lost, so that the handshakes stay
+/// unfinished.
 fn flood(near: &mut Engine, far: &mut Engine, to: &str, count: usize) {
     for _ in 0..count {
         let id = connect(near, to);
@@ -288,7 +289,8 @@ fn two_listeners_do_not_share_their_limits(mode: Mode) {
     assert_eq!(stats(&mut far, two).accept_queue_full, 0);
 }
 
-/// Data, the end and room that came before somebody accepted are told then: no other packet may ever come.
+/// Data, the end and room that came before somebody accepted are told then: no other packet may
+/// ever come.
 fn what_came_before_it_is_told_after_an_accept(mode: Mode) {
     let (mut near, mut far, listener) = listening(mode, 8, 8, Config::default());
     let client = connect(&mut near, PORTS[0]);

@@ -1,5 +1,5 @@
-//! Super-segments beyond 64 KiB (“BIG TCP”): over a TAP device the kernel's sockets read what was written; over a packet
-//! socket and a macvtap device either side does.
+//! Super-segments beyond 64 KiB (“BIG TCP”): over a TAP device the kernel's sockets read what was
+//! written; over a packet socket and a macvtap device either side does.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -111,8 +111,9 @@ fn refused_by_ip(namespace: &Namespace) -> String {
         .collect()
 }
 
-/// Has the kernel of a namespace send as long segments, and take as much at once, on a busy machine as on one that is
-/// not: it goes by round trips and by how fast its reader was so far, unless it is told (tcp(7), ip-sysctl).
+/// Has the kernel of a namespace send as long segments, and take as much at once, on a busy machine
+/// as on one that is not: it goes by round trips and by how fast its reader was so far, unless it
+/// is told (tcp(7), ip-sysctl).
 fn steady(namespace: &Namespace) {
     let set = || {
         // the first is of Linux 5.18; without it the kernel does not go by round trips
@@ -162,8 +163,8 @@ fn write_to(stack: &Stack, to: IpAddr, call: usize, reader: std::thread::JoinHan
     assert_eq!(reader.join().expect("the reader"), TOTAL);
 }
 
-/// Writes in calls of so many bytes to the kernel, over IPv4 or IPv6; the longest packet, and what the device takes.
-/// `None` where devices are not permitted.
+/// Writes in calls of so many bytes to the kernel, over IPv4 or IPv6; the longest packet, and what
+/// the device takes. `None` where devices are not permitted.
 fn written(
     kind: TapKind,
     call: usize,
@@ -228,8 +229,8 @@ fn those_of_a_device_that_was_not_asked_are_ordinary() {
     }
 }
 
-/// A virtual pair whose end `ms1`, the kernel's, sends long super-segments, and whether this kernel knows them (Linux 6.3);
-/// each end in a namespace of its own.
+/// A virtual pair whose end `ms1`, the kernel's, sends long super-segments, and whether this kernel
+/// knows them (Linux 6.3); each end in a namespace of its own.
 fn long_pair() -> Option<(Namespace, Namespace, bool)> {
     let (near, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
     steady(&far);
@@ -354,8 +355,9 @@ fn received(name: &str) -> usize {
     packets.expect("a counter").parse().expect("a number")
 }
 
-/// Writes to the kernel over such a pair; the longest packet that left, and the longest that the link takes over this
-/// version of IP. The kernel was given no more packets than the link was: none was cut on the way.
+/// Writes to the kernel over such a pair; the longest packet that left, and the longest that the
+/// link takes over this version of IP. The kernel was given no more packets than the link was: none
+/// was cut on the way.
 fn written_by(by: By, is_v6: bool) -> Option<(usize, u32)> {
     let (near, far, _) = long_pair()?;
     let set = near.run(|| netdev::set_gso_max_sizes("ms0", MaxSizes::both(BIG)));
@@ -407,8 +409,9 @@ fn long_ones_leave_by_a_macvtap_device() {
     long_ones_leave(By::Macvtap(MacvtapMode::Bridge));
 }
 
-/// Behind the kernel that has the device is another, by an interface that sends ordinary ones. Whether long ones were
-/// sent, if the device takes them: what is lost on a busy machine can keep the congestion window below their size.
+/// Behind the kernel that has the device is another, by an interface that sends ordinary ones.
+/// Whether long ones were sent, if the device takes them: what is lost on a busy machine can keep
+/// the congestion window below their size.
 fn written_through_a_router(is_v6: bool) -> Option<bool> {
     let (router, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
     steady(&far);

@@ -1,5 +1,5 @@
-//! Whatever TCP throws away has a reason, and what is rare has a counter of the engine. Each row of a
-//! table provokes one thing, and exactly what it names moves.
+//! Whatever TCP throws away has a reason, and what is rare has a counter of the engine. Each row of
+//! a table provokes one thing, and exactly what it names moves.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -87,7 +87,8 @@ fn the_second_connection_brings_its_data_with_the_syn(mode: Mode) {
     }
 }
 
-/// Two hosts, a listener at `addr` that has one connection open early at most, and its cookie known.
+/// Two hosts, a listener at `addr` that has one connection open early at most, and its cookie
+/// known.
 fn with_room_for_one(mode: Mode, addr: &str) -> (Engine, Engine, SocketId) {
     with_room_for(mode, addr, 1, 8)
 }

@@ -1,4 +1,5 @@
-//! Any destination: connections to addresses that are not the engine's, and the application's verdict on them.
+//! Any destination: connections to addresses that are not the engine's, and the application's
+//! verdict on them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Segments that no frame holds: their bytes are copied when they are written and when they are read, and not between.
+//! Segments that no frame holds: their bytes are copied when they are written and when they are
+//! read, and not between.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A congestion control of an application's own: a type, its factory, and a line in the configuration.
+//! A congestion control of an application's own: a type, its factory, and a line in the
+//! configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

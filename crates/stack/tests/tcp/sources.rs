@@ -191,7 +191,8 @@ fn orphans_in_fin_wait_2_give_way_silently() {
     assert_eq!(clients.iter().filter(open).count(), 20, "nobody was reset");
 }
 
-/// A connection in the application's hands that gives way is told of as any that ends, and its name stays.
+/// A connection in the application's hands that gives way is told of as any that ends, and its name
+/// stays.
 #[test]
 fn who_has_a_connection_that_gives_way_is_told() {
     let limits = Limits::default().connections(8).connections_per_source(8);

@@ -116,9 +116,9 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns the most to send in one go: about a millisecond at the present rate and a fifth, in slow start
-    /// at twice the rate, so that one burst does not fill a short queue on the path (as Linux sizes
-    /// its super-segments).
+    /// Returns the most to send in one go: about a millisecond at the present rate and a fifth, in
+    /// slow start at twice the rate, so that one burst does not fill a short queue on the path (as
+    /// Linux sizes its super-segments).
     #[inline]
     pub(crate) fn burst(&self, srtt_ns: u64, mss: u64) -> u64 {
         let srtt_us = srtt_ns / 1000;

@@ -199,9 +199,9 @@ impl Sender {
         (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
 
-    /// Returns the last moment (RFC 8985 6.2 step 2) at which something was sent again that an ACK with this
-    /// echo can be the answer to. It came by then as long ago as a round trip takes at `least`, and
-    /// the timestamp echoed is not older.
+    /// Returns the last moment (RFC 8985 6.2 step 2) at which something was sent again that an ACK
+    /// with this echo can be the answer to. It came by then as long ago as a round trip takes at
+    /// `least`, and the timestamp echoed is not older.
     pub(crate) fn answers(&self, now: Instant, echo: Option<u32>, least: Option<u64>) -> Instant {
         let least = least.unwrap_or(0);
         // what the echo itself says of the round trip counts (step 1)

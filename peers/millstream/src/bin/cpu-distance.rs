@@ -1,5 +1,5 @@
-//! How many nanoseconds a cache line takes from one CPU to another and back: once, or ten times a second between CPUs
-//! at work, each with its time on the monotonic clock.
+//! How many nanoseconds a cache line takes from one CPU to another and back: once, or ten times a
+//! second between CPUs at work, each with its time on the monotonic clock.
 //!
 //! ```text
 //! cpu-distance 0 1
@@ -45,7 +45,8 @@ fn once(one: usize, other: usize) -> io::Result<()> {
     writeln!(io::stdout(), "{}", distance.as_nanos())
 }
 
-/// Until the time is over, or nobody reads any more. A look that found the two CPUs busy has no line.
+/// Until the time is over, or nobody reads any more. A look that found the two CPUs busy has no
+/// line.
 fn watch(one: usize, other: usize, seconds: f64) -> io::Result<()> {
     let mut watch = DistanceWatch::start(one, other)?;
     let deadline = Deadline::new(seconds);

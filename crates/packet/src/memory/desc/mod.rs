@@ -427,8 +427,8 @@ impl Entry {
         prefetch(base.wrapping_add(self.offset()));
     }
 
-    /// Asks the processor, where it can be asked, to bring the descriptor into this core's cache and
-    /// to take it out of those of others.
+    /// Asks the processor, where it can be asked, to bring the descriptor into this core's cache
+    /// and to take it out of those of others.
     #[inline(always)]
     pub(crate) fn prefetch_to_write(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,14 +1,15 @@
-//! Datagrams of 64 bytes: what a link carries alone, what the stack's UDP carries over the same link, and what
-//! the kernel's own sockets do over a veth pair, in turns within one invocation.
+//! Datagrams of 64 bytes: what a link carries alone, what the stack's UDP carries over the same
+//! link, and what the kernel's own sockets do over a veth pair, in turns within one invocation.
 //!
-//! Sending: the frames are for an address that nobody has, by way of the kernel, which drops them when it looks
-//! for a route. The link alone sends frames that lie ready, copied into packets.
+//! Sending: the frames are for an address that nobody has, by way of the kernel, which drops them
+//! when it looks for a route. The link alone sends frames that lie ready, copied into packets.
 //!
-//! Receiving, two ways. *Flood*: the kernel's socket on the other core sends as fast as it can; what arrives counts.
-//! *Drain*: as many datagrams as the link can hold wait before the clock starts; this shows the receiver's own
-//! cost, whoever is the limit in a flood. There the link alone has three turns: *unread* gives each frame back as it
-//! came, *read* looks at its headers and copies its data out, without which nobody has a use for a datagram, and
-//! *shown* does so where a link that can (`Link::show`) has it lie.
+//! Receiving, two ways. *Flood*: the kernel's socket on the other core sends as fast as it can;
+//! what arrives counts. *Drain*: as many datagrams as the link can hold wait before the clock
+//! starts; this shows the receiver's own cost, whoever is the limit in a flood. There the link
+//! alone has three turns: *unread* gives each frame back as it came, *read* looks at its headers
+//! and copies its data out, without which nobody has a use for a datagram, and *shown* does so
+//! where a link that can (`Link::show`) has it lie.
 
 mod kernel;
 
@@ -36,8 +37,8 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 const PORT: u16 = 7000;
 /// Datagrams that wait at the start of a drain; every link here holds as many.
 const WAITING: usize = 1000;
-/// A drain measures for a tenth of a turn, and takes no longer than so many turns for it: those of a ring take 40 µs,
-/// and 6 ms to be sent.
+/// A drain measures for a tenth of a turn, and takes no longer than so many turns for it: those of
+/// a ring take 40 µs, and 6 ms to be sent.
 const DRAIN_TURNS: u32 = 4;
 
 type Failure = Box<dyn std::error::Error>;
@@ -177,7 +178,8 @@ const DRAINS: [&str; 5] = [
     "kernel over veth",
 ];
 
-/// Prints medians and ranges in million datagrams a second, and the ratios of the stack to the link.
+/// Prints medians and ranges in million datagrams a second, and the ratios of the stack to the
+/// link.
 fn report(what: &str, names: &[&str], mut sides: Vec<Vec<f64>>) {
     let mut medians = Vec::new();
     for side in &mut sides {
@@ -346,8 +348,8 @@ impl Bench {
         count
     }
 
-    /// Datagrams a second that `take` takes of a flood. What has waited before the clock starts does not count: the
-    /// queue of a link can hold a tenth of what comes in a turn.
+    /// Datagrams a second that `take` takes of a flood. What has waited before the clock starts
+    /// does not count: the queue of a link can hold a tenth of what comes in a turn.
     fn flood(&mut self, turn: Duration, take: fn(&mut Self) -> usize) -> f64 {
         let until = Instant::now() + turn;
         while take(self) > 0 && Instant::now() < until {}

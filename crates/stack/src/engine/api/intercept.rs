@@ -1,4 +1,5 @@
-//! Calls for any destination: prefixes that are delivered as if they were the engine's own, and what goes there.
+//! Calls for any destination: prefixes that are delivered as if they were the engine's own, and
+//! what goes there.
 
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use crate::engine::{EchoRequest, Engine};
 use crate::error::Error;
 use crate::socket::SocketId;
 
-/// Any destination ([`Engine::intercept`]): what goes to addresses that are not the engine's, for tunnels, transparent
-/// proxies, the networks of containers and sandboxes.
+/// Any destination ([`Engine::intercept`]): what goes to addresses that are not the engine's, for
+/// tunnels, transparent proxies, the networks of containers and sandboxes.
 ///
-/// A local prefix has its addresses delivered as if they were the engine's own. Listeners and sockets that are bound to
-/// an unspecified address get what goes there as well, and a connection's own address is the one that its peer asked
-/// for. Listeners that intercept have the application decide of each connection before it is opened:
+/// A local prefix has its addresses delivered as if they were the engine's own. Listeners and
+/// sockets that are bound to an unspecified address get what goes there as well, and a connection's
+/// own address is the one that its peer asked for. Listeners that intercept have the application
+/// decide of each connection before it is opened:
 ///
 /// ```
 /// use millstream::link::{PairConfig, pair};
@@ -82,10 +84,11 @@ impl<'a> Intercept<'a> {
         UdpFlows { udp, cx }
     }
 
-    /// Has what comes by the link for addresses of a prefix delivered as if they were the engine's own, or changes what
-    /// the link has of this prefix. Forwarding comes after it. Never delivered are groups and broadcasts (unless they are
-    /// the engine's otherwise), loopback and reserved addresses and link-local ones of IPv6, and what says that it comes
-    /// from where it goes. The way back is the routes': an engine behind a TUN device needs one to its clients.
+    /// Has what comes by the link for addresses of a prefix delivered as if they were the engine's
+    /// own, or changes what the link has of this prefix. Forwarding comes after it. Never delivered
+    /// are groups and broadcasts (unless they are the engine's otherwise), loopback and reserved
+    /// addresses and link-local ones of IPv6, and what says that it comes from where it goes. The
+    /// way back is the routes': an engine behind a TUN device needs one to its clients.
     ///
     /// # Errors
     /// [`Error::Limit`] for more than 64; [`Error::Invalid`] for what is no prefix, and for a link that is not in use.
@@ -96,8 +99,8 @@ impl<'a> Intercept<'a> {
         Ok(())
     }
 
-    /// Takes a prefix from the link; those of a link that fails or is removed go with it. Requests for addresses that are
-    /// delivered no more are forgotten, and connections from them reset.
+    /// Takes a prefix from the link; those of a link that fails or is removed go with it. Requests
+    /// for addresses that are delivered no more are forgotten, and connections from them reset.
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when the link has no such prefix.
@@ -118,14 +121,16 @@ impl<'a> Intercept<'a> {
         self.engine.ip.addresses.prefixes.iter()
     }
 
-    /// Intercepts TCP connections to a port of the prefix's addresses, or with port 0 to any, those that no listener
-    /// takes: each SYN is a request ([`next_request`](Self::next_request)) that waits for the application's verdict, for
-    /// so long at most. Of several such listeners one with the port comes before one with any, and then the longest
-    /// prefix. [`Engine::close`] ends it, and forgets what waits.
+    /// Intercepts TCP connections to a port of the prefix's addresses, or with port 0 to any, those
+    /// that no listener takes: each SYN is a request ([`next_request`](Self::next_request)) that
+    /// waits for the application's verdict, for so long at most. Of several such listeners one with
+    /// the port comes before one with any, and then the longest prefix. [`Engine::close`] ends it,
+    /// and forgets what waits.
     ///
-    /// A request takes some 150 bytes of the queue of unfinished handshakes, and is subject to its bounds
-    /// ([`Limits::syn_queue`](crate::Limits::syn_queue)). There are no cookies before the verdict: where there is no room
-    /// the oldest request gives way, counted as `tcp_requests_displaced`, and a SYN of a source that has 512 is dropped
+    /// A request takes some 150 bytes of the queue of unfinished handshakes, and is subject to its
+    /// bounds ([`Limits::syn_queue`](crate::Limits::syn_queue)). There are no cookies before the
+    /// verdict: where there is no room the oldest request gives way, counted as
+    /// `tcp_requests_displaced`, and a SYN of a source that has 512 is dropped
     /// ([`DropReason::SourceLimit`](crate::DropReason)).
     ///
     /// # Errors
@@ -137,7 +142,8 @@ impl<'a> Intercept<'a> {
         self.tcp_with(to, port, within, &config)
     }
 
-    /// As [`tcp`](Self::tcp), with `config` for its connections. Data with a SYN (RFC 7413) are not taken.
+    /// As [`tcp`](Self::tcp), with `config` for its connections. Data with a SYN (RFC 7413) are not
+    /// taken.
     pub fn tcp_with(
         &mut self,
         to: Prefix,
@@ -148,20 +154,21 @@ impl<'a> Intercept<'a> {
         self.requests().intercept((to, port), within, config.clone())
     }
 
-    /// The oldest request that was not told yet: who wants to connect, and where to, which is `local`. The listener is
-    /// readable when there is one. [`Error::WouldBlock`] when there is none.
+    /// The oldest request that was not told yet: who wants to connect, and where to, which is
+    /// `local`. The listener is readable when there is one. [`Error::WouldBlock`] when there is
+    /// none.
     pub fn next_request(&mut self, listener: SocketId) -> Result<FourTuple, Error> {
         self.requests().next(listener)
     }
 
-    /// Accepts a request: its SYN-ACK goes with the next turn. The connection is writable when it is open, and closed
-    /// where its peer does not go on; what is written before waits.
+    /// Accepts a request: its SYN-ACK goes with the next turn. The connection is writable when it
+    /// is open, and closed where its peer does not go on; what is written before waits.
     ///
     /// # Errors
     /// [`Error::NoSuchSocket`] when no such request waits any more: it was late or gave way, its peer has taken it
-    /// back, or its prefix is gone; [`Error::Limit`] when there are as many connections as may be, in all
-    /// ([`Limits::connections`](crate::Limits)) or of this source; what a connect says when no route leads back. With
-    /// these two it waits on.
+    /// back, or its prefix is gone; [`Error::Limit`] when there are as many connections as may be,
+    /// in all ([`Limits::connections`](crate::Limits)) or of this source; what a connect says when
+    /// no route leads back. With these two it waits on.
     pub fn accept(&mut self, request: &FourTuple) -> Result<SocketId, Error> {
         self.requests().accept(request)
     }
@@ -169,17 +176,20 @@ impl<'a> Intercept<'a> {
     /// Refuses a request.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept) when there is none; [`Error::Exhausted`] when the pool has no frame, and what a
-    /// connect says when no route leads back: then nothing is sent, and it is over.
+    /// As [`accept`](Self::accept) when there is none; [`Error::Exhausted`] when the pool has no
+    /// frame, and what a connect says when no route leads back: then nothing is sent, and it is
+    /// over.
     pub fn refuse(&mut self, request: &FourTuple, refusal: Refusal) -> Result<(), Error> {
         self.requests().refuse(request, refusal)
     }
 
-    /// Intercepts datagrams to a port of the prefix's addresses, or with port 0 to any, those that no socket is bound for:
-    /// the first between two ends opens a flow ([`next_flow`](Self::next_flow)), a connected UDP socket that has what
-    /// comes, and sends from the address that was asked for. A flow in which nothing moves for `idle` ends, at the latest
-    /// after twice that. Of several such sockets one with the port comes before one with any, and then the longest
-    /// prefix. [`Engine::close`] ends it; flows that were told stay then, without a time-out.
+    /// Intercepts datagrams to a port of the prefix's addresses, or with port 0 to any, those that
+    /// no socket is bound for: the first between two ends opens a flow
+    /// ([`next_flow`](Self::next_flow)), a connected UDP socket that has what comes, and sends from
+    /// the address that was asked for. A flow in which nothing moves for `idle` ends, at the latest
+    /// after twice that. Of several such sockets one with the port comes before one with any, and
+    /// then the longest prefix. [`Engine::close`] ends it; flows that were told stay then, without
+    /// a time-out.
     ///
     /// There are as many flows as [`Limits::udp_flows`](crate::Limits::udp_flows) says.
     ///
@@ -189,10 +199,11 @@ impl<'a> Intercept<'a> {
         self.flows().intercept((to, port), idle)
     }
 
-    /// The oldest flow that was not told yet: a socket whose [`addresses`](crate::UdpHandle::addresses) are both ends, and
-    /// which has its first datagram. Its event says closed when it ends by itself, and calls tell once why
-    /// ([`Error::TimedOut`], or [`Error::ConnectionAborted`] where it gave way or its prefix went); the application closes
-    /// it, before or after.
+    /// The oldest flow that was not told yet: a socket whose
+    /// [`addresses`](crate::UdpHandle::addresses) are both ends, and which has its first datagram.
+    /// Its event says closed when it ends by itself, and calls tell once why ([`Error::TimedOut`],
+    /// or [`Error::ConnectionAborted`] where it gave way or its prefix went); the application
+    /// closes it, before or after.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] when there is none.
@@ -200,7 +211,8 @@ impl<'a> Intercept<'a> {
         self.flows().next(socket)
     }
 
-    /// Ends a flow with an ICMP error about its oldest datagram that was not read, within the limits on ICMP errors.
+    /// Ends a flow with an ICMP error about its oldest datagram that was not read, within the
+    /// limits on ICMP errors.
     ///
     /// # Errors
     /// [`Error::NoSuchSocket`] when it is closed; [`Error::Invalid`] for what is no flow, or not any more;
@@ -210,9 +222,10 @@ impl<'a> Intercept<'a> {
         UdpFlows { udp, cx }.refuse(ip, flow, why)
     }
 
-    /// Intercepts the echo requests to addresses of a prefix that are not the engine's own: who has the socket answers
-    /// them ([`next_echo`](Self::next_echo)), or does not. Of several the longest prefix counts. Memory and bounds are those
-    /// of any echo socket; [`Engine::close`] ends it.
+    /// Intercepts the echo requests to addresses of a prefix that are not the engine's own: who has
+    /// the socket answers them ([`next_echo`](Self::next_echo)), or does not. Of several the
+    /// longest prefix counts. Memory and bounds are those of any echo socket; [`Engine::close`]
+    /// ends it.
     ///
     /// # Errors
     /// [`Error::AddrInUse`] when one intercepts the same; [`Error::Limit`] beyond
@@ -221,7 +234,8 @@ impl<'a> Intercept<'a> {
         self.engine.echo.intercept(to)
     }
 
-    /// The oldest echo request of a socket that intercepts them. [`Error::WouldBlock`] when there is none.
+    /// The oldest echo request of a socket that intercepts them. [`Error::WouldBlock`] when there
+    /// is none.
     pub fn next_echo(&mut self, socket: SocketId) -> Result<EchoRequest, Error> {
         let Engine { echo, cx, .. } = &mut *self.engine;
         echo.next_request(cx, socket)
@@ -230,7 +244,8 @@ impl<'a> Intercept<'a> {
     /// Answers an echo request with `data`, its own as a rule, from the address that was asked for.
     ///
     /// # Errors
-    /// As [`EchoHandle::send`](crate::EchoHandle::send); [`Error::AddrNotAvailable`] when its prefix is gone.
+    /// As [`EchoHandle::send`](crate::EchoHandle::send); [`Error::AddrNotAvailable`] when its
+    /// prefix is gone.
     pub fn answer_echo(&mut self, request: &EchoRequest, data: &[u8]) -> Result<(), Error> {
         let Engine { cx, ip, .. } = &mut *self.engine;
         if !ip.addresses.is_local(request.to) {

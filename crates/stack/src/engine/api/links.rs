@@ -17,10 +17,11 @@ pub struct LinksHandle<'a> {
 }
 
 impl LinksHandle<'_> {
-    /// Adds a link by which the engine talks to itself: what its sockets send to own addresses, to 127.0.0.0/8 and to ::1
-    /// (which sockets may be bound to from then on) lies in its queue until the next turn, which takes a batch as from any
-    /// link. It is an ordinary link otherwise, and can be removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). What comes by others for or
-    /// from such addresses is dropped all the same.
+    /// Adds a link by which the engine talks to itself: what its sockets send to own addresses, to
+    /// 127.0.0.0/8 and to ::1 (which sockets may be bound to from then on) lies in its queue until
+    /// the next turn, which takes a batch as from any link. It is an ordinary link otherwise, and
+    /// can be removed ([`LinksHandle::remove`](crate::LinksHandle::remove)). What comes by others
+    /// for or from such addresses is dropped all the same.
     ///
     /// # Errors
     /// [`Error::AddrInUse`] when there is one; [`Error::Limit`] as for [`Engine::add_link`].
@@ -35,8 +36,9 @@ impl LinksHandle<'_> {
         Ok(link)
     }
 
-    /// Takes a link out, at any time, and gives it back: one in use, or one that has failed, of which nothing is left
-    /// then. By `net` it is reached through [`Stack::with_engine`](crate::net::Stack::with_engine).
+    /// Takes a link out, at any time, and gives it back: one in use, or one that has failed, of
+    /// which nothing is left then. By `net` it is reached through
+    /// [`Stack::with_engine`](crate::net::Stack::with_engine).
     ///
     /// Packets that wait for a link in use are offered to it once more; those that it does not take
     /// are dropped and counted ([`DropReason::LinkRemoved`](crate::DropReason)), as are packets
@@ -48,8 +50,8 @@ impl LinksHandle<'_> {
     /// leads to any more fails with [`Error::NetworkDown`]. A socket that talks to a link-local
     /// address of this link has no way any more, whatever link is added.
     ///
-    /// Its number is free: the next link that is added may get it, and an id that was kept names that one then. It
-    /// costs a look at every route, neighbour and address, once.
+    /// Its number is free: the next link that is added may get it, and an id that was kept names
+    /// that one then. It costs a look at every route, neighbour and address, once.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no such link, or not any more.
@@ -62,8 +64,9 @@ impl LinksHandle<'_> {
         Ok(removed)
     }
 
-    /// Filters what comes by the link by its source from now on; packets of flows that are known already are not
-    /// looked at again. What is dropped is counted ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
+    /// Filters what comes by the link by its source from now on; packets of flows that are known
+    /// already are not looked at again. What is dropped is counted
+    /// ([`DropReason::ReversePath`](crate::DropReason::ReversePath)).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a link that is not in use.
@@ -73,8 +76,9 @@ impl LinksHandle<'_> {
         Ok(())
     }
 
-    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section 5). At first none is
-    /// deprecated or temporary. Connections and bound sockets keep the address that they have.
+    /// Has an address of the link used as a source as `usage` says, beside others (RFC 6724 section
+    /// 5). At first none is deprecated or temporary. Connections and bound sockets keep the address
+    /// that they have.
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when the link has no such address.
@@ -87,9 +91,10 @@ impl LinksHandle<'_> {
         self.engine.ip.set_address_use(link, ip, usage)
     }
 
-    /// Takes an address from a link, be it used, checked yet, or found to be another's; its connections are reset, and the
-    /// route to its prefix that came with it goes unless the link has another address in it. Sockets that are bound to it stay, and can send
-    /// again when it comes back.
+    /// Takes an address from a link, be it used, checked yet, or found to be another's; its
+    /// connections are reset, and the route to its prefix that came with it goes unless the link
+    /// has another address in it. Sockets that are bound to it stay, and can send again when it
+    /// comes back.
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when the link has no such address; [`Error::Invalid`] for a link that is not in use.
@@ -109,9 +114,9 @@ impl LinksHandle<'_> {
         self.engine.ip.add_neighbor(&mut self.engine.cx, link, ip, mac)
     }
 
-    /// Tells the engine of a neighbour that somebody else has learnt, as the host's kernel: it is taken in as if it had
-    /// asked for an address of ours (RFC 826; RFC 4861, 7.2.3), and is asked itself soon after its first use. It changes
-    /// nothing of one that was set by hand.
+    /// Tells the engine of a neighbour that somebody else has learnt, as the host's kernel: it is
+    /// taken in as if it had asked for an address of ours (RFC 826; RFC 4861, 7.2.3), and is asked
+    /// itself soon after its first use. It changes nothing of one that was set by hand.
     ///
     /// # Errors
     /// As [`add_neighbor`](Self::add_neighbor), but where no other gives way it is not taken in.
@@ -124,8 +129,9 @@ impl LinksHandle<'_> {
         self.engine.ip.suggest_neighbor(&mut self.engine.cx, link, ip, mac)
     }
 
-    /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited for it is dropped and
-    /// counted ([`DropReason::NeighborUnreachable`](crate::DropReason::NeighborUnreachable)).
+    /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited
+    /// for it is dropped and counted
+    /// ([`DropReason::NeighborUnreachable`](crate::DropReason::NeighborUnreachable)).
     ///
     /// # Errors
     /// [`Error::AddrNotAvailable`] when it is not known.

@@ -14,8 +14,9 @@ pub struct RoutesHandle<'a> {
 }
 
 impl<'a> RoutesHandle<'a> {
-    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
-    /// goes, and the next one takes its place ([`Inspect::link_error`](crate::Inspect::link_error)).
+    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force;
+    /// when its link fails it goes, and the next one takes its place
+    /// ([`Inspect::link_error`](crate::Inspect::link_error)).
     ///
     /// # Errors
     /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix, a gateway or a weight
@@ -34,7 +35,8 @@ impl<'a> RoutesHandle<'a> {
         self.add(all, Route::via(link, gateway))
     }
 
-    /// The engine's route table, for changes beyond [`RoutesHandle::add`](crate::RoutesHandle::add). They hold from the next turn on.
+    /// The engine's route table, for changes beyond
+    /// [`RoutesHandle::add`](crate::RoutesHandle::add). They hold from the next turn on.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).

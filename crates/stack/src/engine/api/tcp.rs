@@ -15,7 +15,8 @@ use crate::socket::SocketId;
 use crate::stats::ListenerStats;
 use crate::tuning::ZERO_COPY_LOOKS;
 
-/// A TCP connection of an engine ([`Engine::tcp`](crate::Engine::tcp)): one that is gone answers [`Error::NoSuchSocket`].
+/// A TCP connection of an engine ([`Engine::tcp`](crate::Engine::tcp)): one that is gone answers
+/// [`Error::NoSuchSocket`].
 #[derive(Debug)]
 pub struct TcpHandle<'a> {
     pub(in crate::engine) engine: &'a mut Engine,
@@ -41,8 +42,9 @@ impl TcpHandle<'_> {
         self.engine.tcp.with_conn(&mut self.engine.cx, self.id, |socket, _| call(socket))
     }
 
-    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it otherwise is told once,
-    /// by the first call that meets it, as the kernel does: after that reads come to the end, and writes fail with
+    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it
+    /// otherwise is told once, by the first call that meets it, as the kernel does: after that
+    /// reads come to the end, and writes fail with
     /// [`Error::BrokenPipe`].
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
@@ -60,23 +62,26 @@ impl TcpHandle<'_> {
         self.engine.tcp.read_packet(&mut self.engine.cx, self.id, max)
     }
 
-    /// Copies bytes into the send queue, as many as it takes and as the connection may write before the
-    /// next turn (256 KiB, and as much of all connections together). A writable event
-    /// follows [`Error::WouldBlock`], and a call that took less than all.
+    /// Copies bytes into the send queue, as many as it takes and as the connection may write before
+    /// the next turn (256 KiB, and as much of all connections together). A writable event follows
+    /// [`Error::WouldBlock`], and a call that took less than all.
     #[inline]
     pub fn write(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.engine.tcp.write(&mut self.engine.cx, self.id, data)
     }
 
-    /// Appends a packet's bytes to the send queue without copying them, or gives it back; when it may
-    /// write is said at [`TcpHandle::write`](crate::TcpHandle::write), but the last packet may go beyond.
+    /// Appends a packet's bytes to the send queue without copying them, or gives it back; when it
+    /// may write is said at [`TcpHandle::write`](crate::TcpHandle::write), but the last packet may
+    /// go beyond.
     #[inline]
     pub fn write_packet(&mut self, packet: Packet) -> Result<(), (Packet, Error)> {
         self.engine.tcp.write_packet(&mut self.engine.cx, self.id, packet)
     }
 
-    /// Bytes that a block of a packet for [`TcpHandle::write_packet`](crate::TcpHandle::write_packet) holds best, as the link takes
-    /// that many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the connection has sent.
+    /// Bytes that a block of a packet for
+    /// [`TcpHandle::write_packet`](crate::TcpHandle::write_packet) holds best, as the link takes
+    /// that many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the
+    /// connection has sent.
     pub fn bulk_bytes(&mut self) -> Result<usize, Error> {
         Ok(self.socket()?.conn.bulk_bytes())
     }
@@ -86,12 +91,14 @@ impl TcpHandle<'_> {
         self.call(|socket| socket.conn.shutdown_write())
     }
 
-    /// Lets go of the connection: it ends in order by itself, or with a reset when there is unread data.
+    /// Lets go of the connection: it ends in order by itself, or with a reset when there is unread
+    /// data.
     pub fn close(&mut self) {
         self.engine.tcp.close(&mut self.engine.cx, &mut self.engine.ip, self.id)
     }
 
-    /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).
+    /// The connection is to be closed when what the application wrote has been handed over
+    /// ([`Connection::orphan`]).
     pub(crate) fn orphan(&mut self) {
         let _ = self.call(|socket| socket.conn.orphan());
     }
@@ -106,7 +113,8 @@ impl TcpHandle<'_> {
         self.call(|socket| socket.conn.set_nodelay(nodelay))
     }
 
-    /// Says whether its data may go into the buffer of who waits for many ([`crate::local::Stack::wait_read`]).
+    /// Says whether its data may go into the buffer of who waits for many
+    /// ([`crate::local::Stack::wait_read`]).
     pub(crate) fn set_wait_read(&mut self, on: bool) -> Result<(), Error> {
         self.socket()?.wait_read = on;
         Ok(())
@@ -129,7 +137,8 @@ impl TcpHandle<'_> {
         }
     }
 
-    /// Why the connection ended, if not in order and no call has told yet ([`millstream_tcp::Connection::take_error`]).
+    /// Why the connection ended, if not in order and no call has told yet
+    /// ([`millstream_tcp::Connection::take_error`]).
     pub fn take_error(&mut self) -> Result<Option<Error>, Error> {
         Ok(self.socket()?.conn.take_error().map(write_error))
     }
@@ -159,7 +168,8 @@ impl TcpHandle<'_> {
         Ok(TcpSocketOptions::of(&self.socket()?.conn))
     }
 
-    /// Sets a connection's options, as far as they differ from what they are; all or, with an error, none.
+    /// Sets a connection's options, as far as they differ from what they are; all or, with an
+    /// error, none.
     pub fn set_options(&mut self, options: &TcpSocketOptions) -> Result<(), Error> {
         options.check()?;
         self.call(|socket| options.apply(socket))?;
@@ -168,41 +178,45 @@ impl TcpHandle<'_> {
         Ok(())
     }
 
-    /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.
+    /// Acknowledges what waits at once, and the next segments as they come, until data goes the
+    /// other way.
     pub fn quick_ack(&mut self) -> Result<(), Error> {
         self.call(|socket| socket.conn.quick_ack())
     }
 
-    /// As [`TcpHandle::write`](crate::TcpHandle::write); what was taken is announced as urgent (RFC 6093). Not for new applications.
+    /// As [`TcpHandle::write`](crate::TcpHandle::write); what was taken is announced as urgent (RFC
+    /// 6093). Not for new applications.
     pub fn write_urgent(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.engine.tcp.write_by(&mut self.engine.cx, self.id, data, Connection::write_urgent)
     }
 
-    /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it was read.
+    /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it
+    /// was read.
     pub(crate) fn urgent_end(&mut self) -> Result<Option<u64>, Error> {
         Ok(self.socket()?.conn.urgent_end())
     }
 
-    /// Bytes to read up to the end of the peer's urgent data; none where none was announced or it was read. A new
-    /// mark makes the socket readable.
+    /// Bytes to read up to the end of the peer's urgent data; none where none was announced or it
+    /// was read. A new mark makes the socket readable.
     pub fn urgent(&mut self) -> Result<Option<u64>, Error> {
         let conn = &self.socket()?.conn;
         Ok(conn.urgent_mark().map(|mark| mark - conn.read_offset()))
     }
 
-    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
-    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
-    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
-    /// arrives from being taken.
+    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way,
+    /// else only what fills segments. The rest waits for the next write or turn, so that a stream
+    /// of large writes does not end each with a small segment; so does that of a connection which
+    /// was granted more. All writes between two turns together send as much as one turn does: who
+    /// writes on and on must not keep what arrives from being taken.
     pub(crate) fn push_written(&mut self, written: usize) {
         self.engine.tcp.push_written(&mut self.engine.cx, &mut self.engine.ip, self.id, written)
     }
 
-    /// As [`TcpHandle::write`](crate::TcpHandle::write), and sends what that made ready, as far as the peer, the path and the links take it:
-    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
-    /// may wait some microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a large write that
-    /// fills no segment, behind others, waits for the next write or turn.
+    /// As [`TcpHandle::write`](crate::TcpHandle::write), and sends what that made ready, as far as
+    /// the peer, the path and the links take it: who waits for an answer then needs neither
+    /// [`Engine::flush`] nor a turn. Much is sent from where it lies, and may wait some
+    /// microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a
+    /// large write that fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         let large = self.engine.cx.limits.tuning.zero_copy_bytes;
@@ -222,7 +236,8 @@ impl TcpHandle<'_> {
     }
 }
 
-/// A write from the writer's memory, during which the engine looks at its links alone; it comes to its end in any case.
+/// A write from the writer's memory, during which the engine looks at its links alone; it comes to
+/// its end in any case.
 struct Sending<'e, 'a> {
     engine: &'e mut Engine,
     write: BorrowedWrite<'a>,
@@ -234,8 +249,9 @@ impl Sending<'_, '_> {
         self.write.extend(cx, ip, tcp)
     }
 
-    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
-    /// was waited for too long, whatever came; until then this stands for a turn.
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of
+    /// others, or when it was waited for too long, whatever came; until then this stands for a
+    /// turn.
     fn look(&mut self) -> bool {
         let Self { engine, write } = self;
         let now = engine.refresh_time();
@@ -284,13 +300,15 @@ impl ListenerHandle<'_> {
         })
     }
 
-    /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked for.
+    /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked
+    /// for.
     pub(crate) fn shares(&mut self, elsewhere: usize) -> Result<(), Error> {
         self.listener()?.elsewhere = elsewhere;
         Ok(())
     }
 
-    /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.
+    /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is
+    /// none.
     pub fn accept(&mut self) -> Result<(SocketId, SocketAddr), Error> {
         self.engine.tcp.table.accept(&mut self.engine.cx.events, self.id)
     }

@@ -29,9 +29,9 @@ impl UdpHandle<'_> {
     /// Its headers are built anew each time.
     ///
     /// # Errors
-    /// Also [`Error::AddrNotAvailable`] for a source that is not the engine's, and [`Error::Invalid`] for one of the other
-    /// version of IP, for a hop limit of 0 and for a link that is not in use; [`Error::NetworkUnreachable`] where the routes
-    /// lead to another link.
+    /// Also [`Error::AddrNotAvailable`] for a source that is not the engine's, and
+    /// [`Error::Invalid`] for one of the other version of IP, for a hop limit of 0 and for a link
+    /// that is not in use; [`Error::NetworkUnreachable`] where the routes lead to another link.
     pub fn send_with(
         &mut self,
         data: &[u8],
@@ -144,8 +144,9 @@ impl UdpHandle<'_> {
         Ok(self.engine.udp.by_id(self.id)?.hop_limits)
     }
 
-    /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the MTU to their peer (link, route, or what a router said of the path,
+    /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the
+    /// end of the turn. Datagrams longer than the MTU to their peer (link, route, or what a router
+    /// said of the path,
     /// [`Inspect::path_mtu`](crate::Inspect::path_mtu)) are sent in fragments, unless the socket has
     /// [`Fragmentation::Never`](Self::set_fragmentation): then they are refused with [`Error::MessageTooLong`], as
     /// are those longer than 65,507 bytes over IPv4, 65,527 over IPv6. A writable event follows
@@ -198,12 +199,14 @@ impl UdpHandle<'_> {
         Ok(())
     }
 
-    /// Sends a copy of `data` as datagrams of `size` bytes each, of which the last may be shorter: as one packet over a
-    /// link that cuts it itself, else one by one. `None` sends to the connected peer. They leave at the end of the
-    /// turn; those that find no room on the link are dropped and counted.
+    /// Sends a copy of `data` as datagrams of `size` bytes each, of which the last may be shorter:
+    /// as one packet over a link that cuts it itself, else one by one. `None` sends to the
+    /// connected peer. They leave at the end of the turn; those that find no room on the link are
+    /// dropped and counted.
     ///
     /// # Errors
-    /// As [`UdpHandle::send`](crate::UdpHandle::send), and when `data` is more than 65,507 bytes, or `size` is 0; then none is sent.
+    /// As [`UdpHandle::send`](crate::UdpHandle::send), and when `data` is more than 65,507 bytes,
+    /// or `size` is 0; then none is sent.
     pub fn send_segmented(
         &mut self,
         data: &[u8],

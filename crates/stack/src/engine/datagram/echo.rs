@@ -20,7 +20,8 @@ use crate::socket::SocketId;
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
-/// An echo request to an address that is not the engine's ([`Intercept::next_echo`](crate::Intercept::next_echo)).
+/// An echo request to an address that is not the engine's
+/// ([`Intercept::next_echo`](crate::Intercept::next_echo)).
 #[derive(Debug)]
 pub struct EchoRequest {
     /// The sender.
@@ -54,8 +55,8 @@ impl EchoLayer {
         }
     }
 
-    /// An echo request to an address of a local prefix: for the socket that intercepts it, or answered where the prefix
-    /// says so.
+    /// An echo request to an address of a local prefix: for the socket that intercepts it, or
+    /// answered where the prefix says so.
     pub(in crate::engine) fn request(
         &mut self,
         cx: &mut Context,

@@ -1,5 +1,5 @@
-//! ICMP echo sockets: ping as a socket. An echo request goes out under the socket's identifier; replies
-//! with that identifier come in.
+//! ICMP echo sockets: ping as a socket. An echo request goes out under the socket's identifier;
+//! replies with that identifier come in.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

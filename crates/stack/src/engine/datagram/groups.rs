@@ -147,8 +147,8 @@ impl UdpLayer {
         Ok(())
     }
 
-    /// Gives a datagram's data, or those of `size` bytes each, to the sockets of its port that have joined the group, to
-    /// each a view.
+    /// Gives a datagram's data, or those of `size` bytes each, to the sockets of its port that have
+    /// joined the group, to each a view.
     pub(in crate::engine) fn deliver_to_group(
         &mut self,
         cx: &mut Context,

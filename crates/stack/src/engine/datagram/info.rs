@@ -17,8 +17,8 @@ pub struct DatagramInfo {
     pub link: LinkId,
     /// The TTL or hop limit that was left.
     pub hop_limit: u8,
-    /// Traffic class: differentiated services, and ECN in the lower two bits. Of a reassembled datagram those of its first
-    /// fragment.
+    /// Traffic class: differentiated services, and ECN in the lower two bits. Of a reassembled
+    /// datagram those of its first fragment.
     pub traffic_class: u8,
 }
 
@@ -29,14 +29,14 @@ impl DatagramInfo {
     }
 }
 
-/// How one datagram is sent, where that differs from what its socket says (`IP_PKTINFO`, `IP_TTL` and `IP_TOS` of
-/// `sendmsg`; RFC 1122, 4.1.4; RFC 3542, 6).
+/// How one datagram is sent, where that differs from what its socket says (`IP_PKTINFO`, `IP_TTL`
+/// and `IP_TOS` of `sendmsg`; RFC 1122, 4.1.4; RFC 3542, 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// The own address that it is sent from.
     pub from: Option<IpAddr>,
-    /// The link that it leaves by. It chooses the way to groups, broadcasts and link-local addresses; where the routes lead
-    /// to another link the datagram is refused.
+    /// The link that it leaves by. It chooses the way to groups, broadcasts and link-local
+    /// addresses; where the routes lead to another link the datagram is refused.
     pub link: Option<LinkId>,
     /// TTL or hop limit, not 0.
     pub hop_limit: Option<u8>,

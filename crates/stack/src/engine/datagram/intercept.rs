@@ -1,7 +1,8 @@
-//! UDP flows: datagrams to where no socket is bound open a connected socket of their own, with both ends that they have.
+//! UDP flows: datagrams to where no socket is bound open a connected socket of their own, with both
+//! ends that they have.
 //!
-//! A flow ends when nothing moves in it for a time, and gives way where there are too many: of a sample one that the
-//! application has never answered, and then one of the source that has most.
+//! A flow ends when nothing moves in it for a time, and gives way where there are too many: of a
+//! sample one that the application has never answered, and then one of the source that has most.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -54,7 +55,8 @@ impl UdpFlows<'_> {
         Ok(id)
     }
 
-    /// Returns the slot of a new flow for a datagram that no socket is bound for; none where nobody intercepts it.
+    /// Returns the slot of a new flow for a datagram that no socket is bound for; none where nobody
+    /// intercepts it.
     pub fn open(&mut self, local: SocketAddr, from: SocketAddr) -> Result<Option<u32>, DropReason> {
         let (limit, random) = (self.cx.limits.udp_flows, &mut self.cx.random);
         let rules = &mut self.udp.rules;
@@ -86,7 +88,8 @@ impl UdpFlows<'_> {
         Ok(Some(id.slot()))
     }
 
-    /// Has one of a sample of flows give way to a new one of a source with so many; false where none does.
+    /// Has one of a sample of flows give way to a new one of a source with so many; false where
+    /// none does.
     fn displace(&mut self, newcomers: usize) -> bool {
         let UdpLayer { sockets, rules, .. } = &*self.udp;
         let Some(sources) = &rules.sources else { return false };

@@ -41,8 +41,8 @@ impl UdpLayer {
         Ok(sent)
     }
 
-    /// Sends the datagrams at the start of the list that go to the peer whose headers are kept ready, as far as that is
-    /// plain; how many.
+    /// Sends the datagrams at the start of the list that go to the peer whose headers are kept
+    /// ready, as far as that is plain; how many.
     #[inline]
     fn send_run(
         &mut self,

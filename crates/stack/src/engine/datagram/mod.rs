@@ -41,8 +41,8 @@ pub(super) use info::on_link;
 pub use info::{DatagramInfo, SendOptions};
 pub use many::DatagramToSend;
 
-/// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP have room for (RFC 768,
-/// RFC 791, RFC 8200). Both headers are eight bytes.
+/// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP
+/// have room for (RFC 768, RFC 791, RFC 8200). Both headers are eight bytes.
 fn longest_payload(version: ip::Version) -> usize {
     match version {
         ip::Version::V4 => LONGEST_PACKET - ip::V4_HEADER_LEN - udp::HEADER_LEN,
@@ -242,7 +242,8 @@ impl UdpLayer {
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
-        // One that was received says what its sender left to be summed, and where in its own headers.
+        // One that was received says what its sender left to be summed, and where in its own
+        // headers.
         packet.meta_mut().checksum = Checksum::Unverified;
         let socket = self.by_id(id)?;
         socket.sends += 1;
@@ -334,7 +335,8 @@ impl UdpLayer {
         Ok((hop, source))
     }
 
-    /// Sends a datagram by a route that is looked up, and keeps that for the next one to the same peer.
+    /// Sends a datagram by a route that is looked up, and keeps that for the next one to the same
+    /// peer.
     pub(in crate::engine) fn send_uncached(
         &mut self,
         cx: &mut Context,

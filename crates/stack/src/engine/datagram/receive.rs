@@ -24,8 +24,8 @@ use crate::socket::SocketId;
 use crate::stats::DropReason;
 
 impl UdpLayer {
-    /// Queues a datagram of a known flow, and those of it that follow in the batch: its socket is looked for and told
-    /// once. Gives back what has to go the long way.
+    /// Queues a datagram of a known flow, and those of it that follow in the batch: its socket is
+    /// looked for and told once. Gives back what has to go the long way.
     #[inline(never)]
     pub(in crate::engine) fn known_datagrams(
         &mut self,
@@ -145,7 +145,8 @@ impl UdpLayer {
         }
     }
 
-    /// Returns the socket of a datagram of the last batch whose payload lies at this address, and its number there.
+    /// Returns the socket of a datagram of the last batch whose payload lies at this address, and
+    /// its number there.
     #[cold]
     pub(in crate::engine) fn find_datagram(
         &self,

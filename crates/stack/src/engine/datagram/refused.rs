@@ -36,7 +36,8 @@ impl UdpLayer {
         }
     }
 
-    /// Tells those who were refused for want of room on links that have some; whether there was anybody.
+    /// Tells those who were refused for want of room on links that have some; whether there was
+    /// anybody.
     #[inline]
     pub(in crate::engine) fn tell_of_room(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
         self.refused.links != 0 && self.tell_refused(cx, ip)

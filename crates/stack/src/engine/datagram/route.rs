@@ -37,7 +37,8 @@ impl DatagramRoute {
         Some(Self { remote, hop, generations, template, note_at: cx.now })
     }
 
-    /// Sends a copy of `data` by the headers kept ready for its peer. False when it does not fit one frame.
+    /// Sends a copy of `data` by the headers kept ready for its peer. False when it does not fit
+    /// one frame.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -53,8 +54,8 @@ impl DatagramRoute {
         Ok(true)
     }
 
-    /// A datagram with a copy of `data` behind the headers kept ready for its peer, for which its link's queue has
-    /// room. `None` when it does not fit one frame.
+    /// A datagram with a copy of `data` behind the headers kept ready for its peer, for which its
+    /// link's queue has room. `None` when it does not fit one frame.
     #[inline(always)]
     fn packet(
         &mut self,
@@ -89,8 +90,8 @@ impl DatagramRoute {
         Ok(Some(packet))
     }
 
-    /// Sends a datagram's data by the headers kept ready for its peer. Gives it back when they do not fit in
-    /// front of it.
+    /// Sends a datagram's data by the headers kept ready for its peer. Gives it back when they do
+    /// not fit in front of it.
     pub(super) fn send(
         &mut self,
         cx: &mut Context,
@@ -122,8 +123,8 @@ impl DatagramRoute {
         Ok(None)
     }
 
-    /// Sends copies by the headers kept ready for their peer, until one does not fit one frame, or nothing has room for
-    /// it; how many.
+    /// Sends copies by the headers kept ready for their peer, until one does not fit one frame, or
+    /// nothing has room for it; how many.
     pub(super) fn write_run(
         &mut self,
         cx: &mut Context,
@@ -156,8 +157,8 @@ impl DatagramRoute {
     }
 }
 
-/// A datagram's data behind their header, in a frame to which nobody else refers, so that its checksum can be written:
-/// an application may keep views of what it sends.
+/// A datagram's data behind their header, in a frame to which nobody else refers, so that its
+/// checksum can be written: an application may keep views of what it sends.
 pub(in crate::engine) fn with_udp_header(
     pool: &Pool,
     packet: Packet,

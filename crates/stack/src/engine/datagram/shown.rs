@@ -19,7 +19,8 @@ use crate::engine::reader::{DatagramRead, ReceivedDatagram};
 use crate::stages::Stage;
 
 impl UdpLayer {
-    /// Has the link show what it has, one batch at most, to who waits for datagrams: how many were taken.
+    /// Has the link show what it has, one batch at most, to who waits for datagrams: how many were
+    /// taken.
     #[inline(never)]
     pub(in crate::engine) fn receive_shown(
         &mut self,

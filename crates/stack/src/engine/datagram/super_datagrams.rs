@@ -1,6 +1,6 @@
-//! UDP super-segments: datagrams of one size to one peer that travel as one packet (`UDP_SEGMENT` and `UDP_GRO` of
-//! Linux). Sockets never see one: what arrives so is cut here, and what is sent so is cut here for links that do not
-//! take it whole.
+//! UDP super-segments: datagrams of one size to one peer that travel as one packet (`UDP_SEGMENT`
+//! and `UDP_GRO` of Linux). Sockets never see one: what arrives so is cut here, and what is sent so
+//! is cut here for links that do not take it whole.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,8 @@ use crate::socket::SocketId;
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
-/// Payload of a super-segment at most, in bytes: with its headers it is one IPv4 packet (RFC 791 section 3.1).
+/// Payload of a super-segment at most, in bytes: with its headers it is one IPv4 packet (RFC 791
+/// section 3.1).
 const PAYLOAD_LIMIT_BYTES: usize = 65_535 - 20 - udp::HEADER_LEN;
 
 /// How the packet is to be cut, if it is several datagrams.
@@ -116,8 +117,9 @@ impl UdpLayer {
         Ok(())
     }
 
-    /// Queues the datagrams of a super-segment, each in frames of its own: who keeps one keeps none of the others.
-    /// There may be as many as bytes. Once there is no room for one, or no frame, there is none for those behind it.
+    /// Queues the datagrams of a super-segment, each in frames of its own: who keeps one keeps none
+    /// of the others. There may be as many as bytes. Once there is no room for one, or no frame,
+    /// there is none for those behind it.
     pub(in crate::engine) fn deliver_parts(
         &mut self,
         cx: &mut Context,

@@ -259,8 +259,9 @@ impl Flow {
         checksum::is_valid(self.pseudo + length_sum(datagram.len()) + sum).then_some(data.len())
     }
 
-    /// The checksum field of a packet whose first bytes are `head`, zero for none (RFC 768; RFC 8200, 8.1: not so in
-    /// IPv6), and the datagram, header and data, if all but its checksum is as it must be.
+    /// The checksum field of a packet whose first bytes are `head`, zero for none (RFC 768; RFC
+    /// 8200, 8.1: not so in IPv6), and the datagram, header and data, if all but its checksum is as
+    /// it must be.
     #[inline(always)]
     fn datagram_of<'a, const LEN: usize, const L3: usize, const V6: bool>(
         &self,

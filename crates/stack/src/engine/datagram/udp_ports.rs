@@ -1,8 +1,8 @@
 //! Which UDP socket a datagram is for, where no flow tells.
 //!
-//! Connected sockets are found by their ends, so that a server with a socket for each peer, all on one port, pays the
-//! same for its first and its last. Those of a port that are not connected have different addresses, or share them, and
-//! are looked at one by one.
+//! Connected sockets are found by their ends, so that a server with a socket for each peer, all on
+//! one port, pays the same for its first and its last. Those of a port that are not connected have
+//! different addresses, or share them, and are looked at one by one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -117,7 +117,8 @@ impl Ports {
         }
     }
 
-    /// The unconnected sockets on a port that are bound to any address of the version, or of both, and are members.
+    /// The unconnected sockets on a port that are bound to any address of the version, or of both,
+    /// and are members.
     pub fn members(&self, to: SocketAddr, is_member: impl Fn(u32) -> bool) -> Members {
         let mut members = Members { slots: [0; MEMBERS], len: 0 };
         let unconnected = self.by_port.get(&to.port()).map_or(&[][..], |port| &port.unconnected);
@@ -131,8 +132,8 @@ impl Ports {
         members
     }
 
-    /// The socket for a datagram: a connected one before one bound to the address before one bound to
-    /// any; of those that share an address the one that was bound last, as in Linux.
+    /// The socket for a datagram: a connected one before one bound to the address before one bound
+    /// to any; of those that share an address the one that was bound last, as in Linux.
     pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let port = self.by_port.get(&local.port())?;
         if port.connected != 0

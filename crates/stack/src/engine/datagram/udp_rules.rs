@@ -17,7 +17,8 @@ pub(crate) struct UdpRule {
     pub target: Target,
     /// A flow in which nothing moves for so long ends.
     pub idle: Duration,
-    /// Flows that the application was not told of, oldest first. One that is over may still be named.
+    /// Flows that the application was not told of, oldest first. One that is over may still be
+    /// named.
     pub untold: VecDeque<SocketId>,
     /// Looks at flows to come, the next one first. One at a flow that is over may still be there.
     pub checks: VecDeque<Check>,
@@ -76,7 +77,8 @@ impl UdpRules {
 }
 
 impl UdpRule {
-    /// Takes in a new flow at `now`; of `count` flows in all some live. Forgets those that are over when they are many.
+    /// Takes in a new flow at `now`; of `count` flows in all some live. Forgets those that are over
+    /// when they are many.
     pub fn add(
         &mut self,
         id: SocketId,

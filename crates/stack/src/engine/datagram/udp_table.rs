@@ -38,11 +38,12 @@ pub enum Fragmentation {
     Sender,
     /// Anybody (`IP_PMTUDISC_DONT`): routers, too, cut what they cannot pass on whole.
     Anybody,
-    /// Nobody, and what routers say of the path is not heeded (`IP_PMTUDISC_PROBE`): a datagram longer than its link or
-    /// route takes is refused. For applications that find out themselves what arrives (RFC 8899).
+    /// Nobody, and what routers say of the path is not heeded (`IP_PMTUDISC_PROBE`): a datagram
+    /// longer than its link or route takes is refused. For applications that find out themselves
+    /// what arrives (RFC 8899).
     Probe,
-    /// Anybody, and what routers say of the path is not heeded (`IP_PMTUDISC_OMIT`): for servers that would not be made
-    /// to send fragments.
+    /// Anybody, and what routers say of the path is not heeded (`IP_PMTUDISC_OMIT`): for servers
+    /// that would not be made to send fragments.
     Omit,
 }
 
@@ -122,7 +123,8 @@ impl DatagramRoute {
         self.template.header_len() - self.template.link_header_len() + len <= self.hop.mtu
     }
 
-    /// Returns whether a datagram with so many bytes of data is to be remembered; then the next one is some time later.
+    /// Returns whether a datagram with so many bytes of data is to be remembered; then the next one
+    /// is some time later.
     #[inline]
     pub fn is_to_note(&mut self, now: Instant, len: usize) -> bool {
         let ip_len = self.template.header_len() - self.template.link_header_len() + len;
@@ -139,12 +141,14 @@ impl DatagramRoute {
 pub(crate) struct Refused {
     /// Links for which a socket waits, a bit each.
     pub links: u64,
-    /// By the link's bit, oldest first; each socket is there once. Sockets that are gone may still be named.
+    /// By the link's bit, oldest first; each socket is there once. Sockets that are gone may still
+    /// be named.
     by_bit: Vec<VecDeque<SocketId>>,
 }
 
 impl Refused {
-    /// The bit of a link. As many links as there are bits may be in use; beside ones that have failed two may share one.
+    /// The bit of a link. As many links as there are bits may be in use; beside ones that have
+    /// failed two may share one.
     pub fn bit(link: LinkId) -> usize {
         link.index() % u64::BITS as usize
     }
@@ -163,8 +167,9 @@ impl Refused {
         self.by_bit[bit].push_back(socket.id);
     }
 
-    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are `sockets`: who is
-    /// closed and opened again and again while a link is full would stand there each time.
+    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are
+    /// `sockets`: who is closed and opened again and again while a link is full would stand there
+    /// each time.
     pub fn trim(&mut self, link: LinkId, sockets: usize, waits: impl FnMut(&SocketId) -> bool) {
         let Some(list) = self.by_bit.get_mut(Self::bit(link)) else { return };
         if list.len() > 2 * sockets + EVENTS_UNTRIMMED {
@@ -218,7 +223,8 @@ impl UdpLayer {
         self.ports.is_used(port)
     }
 
-    /// Adds a socket on an address that no other unconnected socket has, or one that those which have it share.
+    /// Adds a socket on an address that no other unconnected socket has, or one that those which
+    /// have it share.
     pub fn bind(&mut self, local: SocketAddr, shared: bool) -> Result<SocketId, Error> {
         if self.ports.is_taken(local, shared) {
             return Err(Error::AddrInUse);
@@ -336,7 +342,8 @@ impl UdpLayer {
         self.ports.find(local, remote)
     }
 
-    /// The sockets for a datagram to a group: bound to any address of its version, or of both, and in the group.
+    /// The sockets for a datagram to a group: bound to any address of its version, or of both, and
+    /// in the group.
     pub fn members(&self, to: SocketAddr, is_in: impl Fn(SocketId) -> bool) -> Members {
         let is_member = |slot: u32| self.sockets.get(slot).is_some_and(|socket| is_in(socket.id));
         self.ports.members(to, is_member)
@@ -431,8 +438,8 @@ impl UdpSocket {
         self.route = None;
     }
 
-    /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to
-    /// follow.
+    /// Queues a datagram; gives it back when the socket's memory is used up.
+    /// [`delivered`](Self::delivered) is to follow.
     #[inline]
     pub fn push(&mut self, datagram: Datagram, account: &mut Account) -> Result<(), Datagram> {
         let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();

@@ -1,9 +1,10 @@
 //! Events of single connections, for who asks by the control socket (docs/trace.md).
 //!
-//! Nothing in a connection knows of it: the sink compares what the connection says of itself ([`TcpInfo`]) before and
-//! after each segment, timer and transmission. What changes and changes back within one of them is not seen. Few
-//! connections are watched at once, each for as long as somebody asks, and of each the last events are kept. While none
-//! is watched a batch costs one comparison.
+//! Nothing in a connection knows of it: the sink compares what the connection says of itself
+//! ([`TcpInfo`]) before and after each segment, timer and transmission. What changes and changes
+//! back within one of them is not seen. Few connections are watched at once, each for as long as
+//! somebody asks, and of each the last events are kept. While none is watched a batch costs one
+//! comparison.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -188,7 +189,8 @@ impl ConnectionEvents {
         self.slots = bits.fold(0, |all, bit: u64| all | bit);
     }
 
-    /// Its events from this number on, and the number of the next one; `None` where it is not watched.
+    /// Its events from this number on, and the number of the next one; `None` where it is not
+    /// watched.
     pub fn of(&self, id: SocketId, from: u64) -> Option<(impl Iterator<Item = &Event>, u64)> {
         let watched = self.watched.iter().find(|watched| watched.id == id)?;
         let events = watched.events.iter().skip_while(move |event| event.number < from);

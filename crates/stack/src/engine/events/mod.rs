@@ -1,8 +1,10 @@
-//! The sink of events: layers tell it what happens to packets and connections, and it tells those who subscribe.
+//! The sink of events: layers tell it what happens to packets and connections, and it tells those
+//! who subscribe.
 //!
-//! Subscribers are the traces of sampled packets and the events of watched connections; others read both by the control
-//! socket (docs/trace.md). No layer knows a subscriber, and the sink knows no layer. While nobody subscribes a batch
-//! costs one comparison, and so does a connection that is served.
+//! Subscribers are the traces of sampled packets and the events of watched connections; others read
+//! both by the control socket (docs/trace.md). No layer knows a subscriber, and the sink knows no
+//! layer. While nobody subscribes a batch costs one comparison, and so does a connection that is
+//! served.
 
 pub(in crate::engine) mod connections;
 pub(in crate::engine) mod packet_trace;
@@ -43,7 +45,8 @@ impl EventSink {
         self.packets.follows(slot) || self.connections.watches(slot)
     }
 
-    /// A connection may have changed: by a segment, a timer, a call of the application, or what it has sent.
+    /// A connection may have changed: by a segment, a timer, a call of the application, or what it
+    /// has sent.
     #[cold]
     pub fn connection_changed(&mut self, socket: Observed<'_>, now: Instant) {
         if self.packets.follows(socket.id.slot()) {

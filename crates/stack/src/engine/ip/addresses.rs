@@ -141,7 +141,8 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Refuses what is no own address, none that sockets may send from as if it were, or an unspecified one.
+    /// Refuses what is no own address, none that sockets may send from as if it were, or an
+    /// unspecified one.
     pub fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
         let may_send = |ip| self.is_here(ip) || self.prefixes.may_send_from(ip);
         match ip.is_unspecified() || may_send(ip) {
@@ -187,7 +188,8 @@ impl Addresses {
         true
     }
 
-    /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
+    /// A link is over: what means something on it alone goes, its other addresses are the last to
+    /// send from.
     pub fn end_link(&mut self, link: LinkId) {
         self.claims.end_link(link);
         self.groups.end_link(link);
@@ -240,7 +242,8 @@ impl Addresses {
         self.own_v6.iter().for_each(|&ip| self.sieve.add(folded(ip)));
     }
 
-    /// Returns true where `ip` is one of ours, or the first or last one of a network that we are in.
+    /// Returns true where `ip` is one of ours, or the first or last one of a network that we are
+    /// in.
     #[inline(always)]
     fn is_known(&self, ip: IpAddr) -> bool {
         let bits = match ip {
@@ -342,8 +345,8 @@ impl Addresses {
         self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
     }
 
-    /// Returns whether `ip` stands for a whole network that some link in use is in: its broadcast, or the network itself
-    /// (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7).
+    /// Returns whether `ip` stands for a whole network that some link in use is in: its broadcast,
+    /// or the network itself (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7).
     fn is_networks(&self, ip: IpAddr) -> bool {
         let IpAddr::V4(v4) = ip else { return false };
         let in_use = &self.list[..self.list.len() - self.over];
@@ -383,7 +386,8 @@ impl Addresses {
         }
     }
 
-    /// Returns whether `ip`, which is no address of the engine, is in a prefix of the link, or of any.
+    /// Returns whether `ip`, which is no address of the engine, is in a prefix of the link, or of
+    /// any.
     #[inline]
     fn is_in_prefix(&self, link: Option<LinkId>, ip: IpAddr) -> bool {
         self.prefixes.find(link, ip).is_some() && !self.is_networks(ip)
@@ -418,8 +422,8 @@ impl Addresses {
         self.list.iter().filter(move |(of, _)| *of == Some(link)).map(|(_, prefix)| *prefix)
     }
 
-    /// Returns the address to send from by `link` to `destination`. Link-local ones are of the link alone; those of links
-    /// that are over come last.
+    /// Returns the address to send from by `link` to `destination`. Link-local ones are of the link
+    /// alone; those of links that are over come last.
     pub fn source(&self, link: LinkId, next_hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
         if self.is_loopback(link) {
             return Some(destination);
@@ -453,7 +457,8 @@ impl Addresses {
     }
 }
 
-/// Returns the first and the last address of an IPv4 network that has a broadcast, which are no host's.
+/// Returns the first and the last address of an IPv4 network that has a broadcast, which are no
+/// host's.
 fn ends_of(own: Prefix) -> impl Iterator<Item = Ipv4Addr> {
     let first = |last| match own.network().addr {
         IpAddr::V4(first) => Some([first, last]),

@@ -1,4 +1,5 @@
-//! Own addresses are checked and announced, and others' claims to them answered. When what is due: [`claims`](crate::engine::claims).
+//! Own addresses are checked and announced, and others' claims to them answered. When what is due:
+//! [`claims`](crate::engine::claims).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,8 +28,9 @@ impl IpLayer {
         self.address_timers(cx);
     }
 
-    /// Has routers and bridges of a link told of the solicited-node groups of our addresses there, those that are being
-    /// checked among them (RFC 4861, 7.2.1; RFC 4862, 5.4.2), where there may be any.
+    /// Has routers and bridges of a link told of the solicited-node groups of our addresses there,
+    /// those that are being checked among them (RFC 4861, 7.2.1; RFC 4862, 5.4.2), where there may
+    /// be any.
     fn join_own_groups(&mut self, cx: &mut Context, link: LinkId) {
         let slot = &self.links[link.index()];
         if !slot.capabilities.multi_access || !self.links.speaks_for(link) {
@@ -69,7 +71,8 @@ impl IpLayer {
         }
     }
 
-    /// A packet from one of our own addresses has come: by neighbour discovery somebody else says so that it is his.
+    /// A packet from one of our own addresses has come: by neighbour discovery somebody else says
+    /// so that it is his.
     #[cold]
     pub(in crate::engine) fn claimed_by_source(&mut self, cx: &mut Context, arrival: &Arrival) {
         let &IpHeader { src, dst, hop_limit, header_len, payload_len, .. } = &arrival.ip;
@@ -90,8 +93,9 @@ impl IpLayer {
         }
     }
 
-    /// Somebody else on the link claims an address of ours, as far as he said from that station. It is counted and told;
-    /// while it was being checked it is his (RFC 4862, 5.4.5; RFC 5227, 2.1.1), else it stays ours (2.4 (c)).
+    /// Somebody else on the link claims an address of ours, as far as he said from that station. It
+    /// is counted and told; while it was being checked it is his (RFC 4862, 5.4.5; RFC 5227,
+    /// 2.1.1), else it stays ours (2.4 (c)).
     pub(in crate::engine) fn address_claimed(
         &mut self,
         cx: &mut Context,
@@ -133,7 +137,8 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// Asks whether somebody has the address, without claiming it (RFC 5227, 2.1.1; RFC 4862, 5.4.2).
+    /// Asks whether somebody has the address, without claiming it (RFC 5227, 2.1.1; RFC 4862,
+    /// 5.4.2).
     fn probe(&mut self, cx: &mut Context, link: LinkId, ip: IpAddr, nonce: [u8; 6]) {
         if !self.links.speaks_for(link) {
             return;

@@ -52,7 +52,8 @@ pub(in crate::engine) struct IcmpError {
     pub quote: Quote,
 }
 
-/// Moves the first `len` bytes of the packet (or all, when there are fewer) into its first frame, unless they lie there. False when the pool has no frame for that.
+/// Moves the first `len` bytes of the packet (or all, when there are fewer) into its first frame,
+/// unless they lie there. False when the pool has no frame for that.
 #[inline]
 pub(in crate::engine) fn gather(packet: &mut Packet, len: usize) -> bool {
     let have = packet.head().len();

@@ -24,22 +24,24 @@ use crate::tuning::{
     PROBE_MIN, PROBE_NUM, PROBE_WAIT,
 };
 
-/// How an engine finds out that somebody else on the link has an address that it is given, on links where there may be
-/// others ([`Capabilities::multi_access`](millstream_link::Capabilities)).
+/// How an engine finds out that somebody else on the link has an address that it is given, on links
+/// where there may be others ([`Capabilities::multi_access`](millstream_link::Capabilities)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressCheck {
     /// It does not look. What others claim later is told and answered all the same.
     Off,
-    /// The address is used at once, and looked for meanwhile: who has it already is told of within a round trip, mostly,
-    /// and has it back. Nobody waits. For IPv4 as [`Off`](Self::Off), as in Linux.
+    /// The address is used at once, and looked for meanwhile: who has it already is told of within
+    /// a round trip, mostly, and has it back. Nobody waits. For IPv4 as [`Off`](Self::Off), as in
+    /// Linux.
     #[default]
     WhileUsed,
-    /// As `WhileUsed`, by the rules of RFC 4429: until it is known that nobody has the address, nothing that is sent from
-    /// it says which station has it. Some neighbours, Linux among them, do not answer such questions: then it takes the
-    /// second of the check until the first packet gets there. For IPv4 as `Off`.
+    /// As `WhileUsed`, by the rules of RFC 4429: until it is known that nobody has the address,
+    /// nothing that is sent from it says which station has it. Some neighbours, Linux among them,
+    /// do not answer such questions: then it takes the second of the check until the first packet
+    /// gets there. For IPv4 as `Off`.
     Optimistic,
-    /// The address is ours when nobody has said otherwise, before that it cannot be used: with IPv6 a second or two (RFC
-    /// 4862, 5.4), with IPv4 four to seven (RFC 5227, 2.1).
+    /// The address is ours when nobody has said otherwise, before that it cannot be used: with IPv6
+    /// a second or two (RFC 4862, 5.4), with IPv4 four to seven (RFC 5227, 2.1).
     BeforeUse,
 }
 
@@ -52,7 +54,8 @@ pub struct AddressConfig {
     pub check_v6: AddressCheck,
     /// How often an IPv4 address is announced, 2 s apart (RFC 5227, 2.3: `ANNOUNCE_NUM`).
     pub announcements_v4: u8,
-    /// How often an IPv6 address is announced, 1 s apart (RFC 4861, 7.2.6: `MAX_NEIGHBOR_ADVERTISEMENT`).
+    /// How often an IPv6 address is announced, 1 s apart (RFC 4861, 7.2.6:
+    /// `MAX_NEIGHBOR_ADVERTISEMENT`).
     pub announcements_v6: u8,
 }
 
@@ -142,8 +145,9 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Returns true if the sender of an ARP packet claims an address of ours on the link, or asks for one that is being checked (RFC
-    /// 5227, 2.1.1 and 2.4). What comes back from ourselves does not.
+    /// Returns true if the sender of an ARP packet claims an address of ours on the link, or asks
+    /// for one that is being checked (RFC 5227, 2.1.1 and 2.4). What comes back from ourselves does
+    /// not.
     pub fn is_arp_claim(&self, link: LinkId, message: &ArpPacket) -> bool {
         let ArpPacket { operation, sender_ip, target_ip, .. } = *message;
         let probed = sender_ip.is_unspecified() && operation == ArpOperation::Request;
@@ -155,7 +159,8 @@ impl Claims {
         Self { config, random, ..Self::default() }
     }
 
-    /// Takes a new address in; whether it may be used at once. `checked` where others may be on the link.
+    /// Takes a new address in; whether it may be used at once. `checked` where others may be on the
+    /// link.
     pub fn begin(&mut self, now: Instant, link: LinkId, prefix: Prefix, checked: bool) -> bool {
         self.forget(prefix.addr);
         let is_v4 = prefix.addr.is_ipv4();
@@ -176,8 +181,8 @@ impl Claims {
             (true, true) => Step::Probe(if is_v4 { PROBE_NUM } else { DAD_TRANSMITS }),
             (true, false) => Step::Announce(self.announcements(is_v4)),
         };
-        // RFC 5227, 2.1.1, and RFC 4862, 5.4.2: not all stations at once, when all have begun at once. What is used
-        // meanwhile is not to be used unchecked for as long.
+        // RFC 5227, 2.1.1, and RFC 4862, 5.4.2: not all stations at once, when all have begun at
+        // once. What is used meanwhile is not to be used unchecked for as long.
         let delay = if waits { self.between(Duration::ZERO, PROBE_WAIT) } else { Duration::ZERO };
         let nonce = self.draw().to_be_bytes();
         let claim = Claim {
@@ -197,7 +202,8 @@ impl Claims {
         !waits
     }
 
-    /// The link is another's, or comes anew: what it has is announced again, what was being checked is checked anew.
+    /// The link is another's, or comes anew: what it has is announced again, what was being checked
+    /// is checked anew.
     pub fn restart(&mut self, now: Instant, link: LinkId) {
         let config = self.config;
         for claim in self.list.iter_mut().filter(|claim| claim.link == link) {

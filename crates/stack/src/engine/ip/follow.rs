@@ -27,7 +27,8 @@ impl Follow {
 }
 
 impl IpLayer {
-    /// Looks now and then whether MTU, address or carrier of an interface have changed, and goes by them.
+    /// Looks now and then whether MTU, address or carrier of an interface have changed, and goes by
+    /// them.
     #[inline]
     pub(in crate::engine) fn follow_links(&mut self, cx: &mut Context) {
         if cx.now >= self.follow.due {
@@ -49,7 +50,8 @@ impl IpLayer {
         let slot = &mut self.links[link.index()];
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
-        // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
+        // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has
+        // heard.
         let (is_up_again, is_lost) = (was_down && !slot.was_down, !was_down && slot.was_down);
         let is_announced = is_up_again && slot.capabilities.multi_access;
         if is_lost {
@@ -69,7 +71,8 @@ impl IpLayer {
         let slot = &mut self.links[link.index()];
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
-        // Routes and headers are looked up anew, and what is known of flows' headers is learnt again.
+        // Routes and headers are looked up anew, and what is known of flows' headers is learnt
+        // again.
         self.routing.note_link_change();
         self.changes.flows = true;
         if has_moved && before.medium == Medium::Ethernet {

@@ -20,9 +20,10 @@ use crate::tuning::HEADROOM_BYTES;
 /// Counters of identifications, found by a keyed hash of both ends.
 const COUNTERS: usize = 1024;
 
-/// Identifications of what may be cut (RFC 791, 3.2; RFC 8200, 4.5): a counter in a place, and an offset, both by keyed
-/// hashes of the ends (RFC 7739, 5.3). Who sees those of one destination knows nothing of others', and one that follows
-/// another differs from all of the last 65,535 in its place.
+/// Identifications of what may be cut (RFC 791, 3.2; RFC 8200, 4.5): a counter in a place, and an
+/// offset, both by keyed hashes of the ends (RFC 7739, 5.3). Who sees those of one destination
+/// knows nothing of others', and one that follows another differs from all of the last 65,535 in
+/// its place.
 pub(in crate::engine) struct Identifications {
     key: (u64, u64),
     counters: Box<[u32]>,
@@ -128,8 +129,8 @@ impl IpLayer {
 }
 
 impl IpLayer {
-    /// Sends `packet`, which starts behind the IP header and is summed, in fragments of `hop.mtu` bytes at most
-    /// (RFC 791, 3.2; RFC 8200, 4.5). What cannot be sent is dropped and counted.
+    /// Sends `packet`, which starts behind the IP header and is summed, in fragments of `hop.mtu`
+    /// bytes at most (RFC 791, 3.2; RFC 8200, 4.5). What cannot be sent is dropped and counted.
     pub fn send_fragments(
         &mut self,
         cx: &mut Context,

@@ -11,12 +11,12 @@ use super::group_filter::GroupFilter;
 use crate::engine::ip::claims::between;
 use crate::socket::SocketId;
 
-/// Answers have so much time at least, whatever a router says, and are so far apart: who asks again and again gets no
-/// more.
+/// Answers have so much time at least, whatever a router says, and are so far apart: who asks again
+/// and again gets no more.
 pub(super) const ANSWER_LEAST: Duration = Duration::from_millis(100);
 
-/// Sources that a socket may name of a group, that all sockets together may want of it, and that are remembered of a
-/// query: a report of them fits the least MTU.
+/// Sources that a socket may name of a group, that all sockets together may want of it, and that
+/// are remembered of a query: a report of them fits the least MTU.
 pub(in crate::engine) const SOURCES: usize = 64;
 
 /// RFC 3376, 8.11; RFC 3810, 9.11.
@@ -163,7 +163,8 @@ impl Member {
         Record { kind, group: self.group, sources: self.state.sources() }
     }
 
-    /// A router asks about the group, and is answered then or before (RFC 3376, 5.2; RFC 3810, 6.2).
+    /// A router asks about the group, and is answered then or before (RFC 3376, 5.2; RFC 3810,
+    /// 6.2).
     pub fn is_asked(&mut self, drawn: Instant, query: &Query<'_>) {
         if self.state.is_none() || !is_told(self.group) {
             return;

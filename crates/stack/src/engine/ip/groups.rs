@@ -49,8 +49,8 @@ impl IpLayer {
         self.heed(cx, arrival.link, &ip, message);
     }
 
-    /// The same of MLD, whose checksum holds. RFC 3810, 5.1.14 and 6.2: from a link-local address, with a hop limit of 1,
-    /// and with Router Alert.
+    /// The same of MLD, whose checksum holds. RFC 3810, 5.1.14 and 6.2: from a link-local address,
+    /// with a hop limit of 1, and with Router Alert.
     #[cold]
     pub(in crate::engine) fn mld_input(
         &mut self,

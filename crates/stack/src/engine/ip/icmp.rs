@@ -112,7 +112,8 @@ impl IpLayer {
         let mut header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
         // RFC 1349, 5.1; IPv6 as Linux has it.
         header.traffic_class = ip.traffic_class;
-        // RFC 1122, 3.2.2.6: all of the data come back; those that some path does not carry whole may be cut on theirs.
+        // RFC 1122, 3.2.2.6: all of the data come back; those that some path does not carry whole
+        // may be cut on theirs.
         let is_for_any_path = header.packet_len() <= least_path_mtu(ip.src);
         header.dont_fragment =
             is_for_any_path || ip.src.is_ipv6() && header.packet_len() <= hop.mtu;
@@ -159,8 +160,8 @@ impl IpLayer {
         self.tell_headers(cx, &Arrival { packet, ip, link, destination, to_all });
     }
 
-    /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
-    /// before it (RFC 8200, 4, 4.2 and 4.4).
+    /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in
+    /// IPv6 whatever stands before it (RFC 8200, 4, 4.2 and 4.4).
     #[cold]
     pub(in crate::engine) fn tell_problem(&mut self, cx: &mut Context, arrival: &Arrival) {
         if arrival.ip.version() == Version::V4 {
@@ -181,8 +182,8 @@ impl IpLayer {
         }
     }
 
-    /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or the rate
-    /// limit forbid it.
+    /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or
+    /// the rate limit forbid it.
     pub(in crate::engine) fn send_icmp_error(
         &mut self,
         cx: &mut Context,
@@ -209,8 +210,8 @@ impl IpLayer {
                 .get(seen.header_len..)
                 .and_then(|body| Icmp::parse(version, body).ok())
                 .is_none_or(|(message, _)| message.is_error(version));
-        // RFC 4443, 2.4 (e.3) and (e.4): of what went to a group, of addresses or of stations, the unknown options of
-        // IPv6 are told.
+        // RFC 4443, 2.4 (e.3) and (e.4): of what went to a group, of addresses or of stations, the
+        // unknown options of IPv6 are told.
         let is_of_groups =
             version == Version::V6 && matches!(error, Icmp::ParameterProblem { code: 2, .. });
         let is_for_us = match destination {
@@ -248,8 +249,8 @@ impl IpLayer {
         self.send_ip(cx, hop, &header, answer);
     }
 
-    /// An ICMP error about a packet that we are said to have sent: whom it is for. Where others tell what became of a packet
-    /// that has not left us, nobody.
+    /// An ICMP error about a packet that we are said to have sent: whom it is for. Where others
+    /// tell what became of a packet that has not left us, nobody.
     pub(in crate::engine) fn error_input(
         &mut self,
         cx: &mut Context,
@@ -271,8 +272,9 @@ impl IpLayer {
         }
     }
 
-    /// Takes in what a router says of the size of a datagram, if it is one that was sent lately: the next one that is too
-    /// long is cut or refused. Returns whether it was; where it is about something else than sizes, true.
+    /// Takes in what a router says of the size of a datagram, if it is one that was sent lately:
+    /// the next one that is too long is cut or refused. Returns whether it was; where it is about
+    /// something else than sizes, true.
     pub(in crate::engine) fn learn_path_mtu(&mut self, cx: &mut Context, told: &IcmpError) -> bool {
         let IcmpError { error, quote, .. } = told;
         let Icmp::PacketTooBig { mtu } = *error else { return true };

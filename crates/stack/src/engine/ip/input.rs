@@ -1,4 +1,5 @@
-//! Packets that the flow cache does not know: link header and IP header parsed, and to whom they go.
+//! Packets that the flow cache does not know: link header and IP header parsed, and to whom they
+//! go.
 
 use millstream_link::Medium;
 use millstream_packet::Packet;
@@ -67,7 +68,8 @@ impl IpLayer {
         }
     }
 
-    /// An IP packet, maybe with padding behind it, in a frame that was sent `to_all`, or to a group.
+    /// An IP packet, maybe with padding behind it, in a frame that was sent `to_all`, or to a
+    /// group.
     #[inline]
     pub(in crate::engine) fn packet_input(
         &mut self,
@@ -116,8 +118,9 @@ impl IpLayer {
         if destination == Destination::Own && !self.has_way_back(link, ip.src) {
             return Delivery::Dropped(DropReason::ReversePath);
         }
-        // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6 that is said of what
-        // is answered by an error (RFC 4443, 2.4 (e.4)), as most of TCP would be.
+        // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6
+        // that is said of what is answered by an error (RFC 4443, 2.4 (e.4)), as most of TCP would
+        // be.
         let is_for_one =
             destination == Destination::Own && (ip.dst.is_ipv4() || ip.protocol == Protocol::TCP);
         if to_all && is_for_one {

@@ -1,9 +1,10 @@
-//! Local prefixes: addresses that are delivered as if they were the engine's own (AnyIP of Linux; promiscuous mode and
-//! spoofing of others).
+//! Local prefixes: addresses that are delivered as if they were the engine's own (AnyIP of Linux;
+//! promiscuous mode and spoofing of others).
 //!
-//! `Addresses::classify` asks here for an address that is neither the engine's own nor a group. No prefix makes a host
-//! of what is none: groups, broadcasts, the first and last address of a network of the engine, loopback, 0/8, 240/4, IPv4
-//! in the form of IPv6, and link-local addresses of IPv6, which mean something on one link alone.
+//! `Addresses::classify` asks here for an address that is neither the engine's own nor a group. No
+//! prefix makes a host of what is none: groups, broadcasts, the first and last address of a network
+//! of the engine, loopback, 0/8, 240/4, IPv4 in the form of IPv6, and link-local addresses of IPv6,
+//! which mean something on one link alone.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -20,15 +21,16 @@ use crate::tuning::LOCAL_PREFIXES;
 pub struct LocalPrefix {
     /// The addresses; host bits do not count.
     pub prefix: Prefix,
-    /// Sockets may connect from them, be bound to them and send datagrams from them, by any link; those that do keep it.
-    /// Without it only answers leave from them: of connections that were accepted and of flows.
+    /// Sockets may connect from them, be bound to them and send datagrams from them, by any link;
+    /// those that do keep it. Without it only answers leave from them: of connections that were
+    /// accepted and of flows.
     pub may_send_from: bool,
-    /// Echo requests to them are answered, unless a socket takes them. Without it they are dropped: the engine does not
-    /// know whether somebody is there.
+    /// Echo requests to them are answered, unless a socket takes them. Without it they are dropped:
+    /// the engine does not know whether somebody is there.
     pub answers_echo: bool,
-    /// ARP requests and neighbour solicitations for them are answered on the link, an Ethernet one (proxy ARP, RFC 1027;
-    /// RFC 4861, 7.2.8). A check whether an address is free (RFC 5227, RFC 4862) is not. No neighbour on the link should
-    /// have such an address.
+    /// ARP requests and neighbour solicitations for them are answered on the link, an Ethernet one
+    /// (proxy ARP, RFC 1027; RFC 4861, 7.2.8). A check whether an address is free (RFC 5227, RFC
+    /// 4862) is not. No neighbour on the link should have such an address.
     pub answers_neighbors: bool,
 }
 
@@ -79,7 +81,8 @@ impl Target {
         self.prefix.contains(to.ip()) && [0, to.port()].contains(&self.port)
     }
 
-    /// Returns its place among others: one with a port, and then one with a longer prefix, is nearer.
+    /// Returns its place among others: one with a port, and then one with a longer prefix, is
+    /// nearer.
     pub fn rank(&self) -> (bool, u8) {
         (self.port != 0, self.prefix.len)
     }
@@ -155,7 +158,8 @@ impl LocalPrefixes {
         self.find(None, ip).is_some() && all.any(|one| one.may_send_from && one.prefix.contains(ip))
     }
 
-    /// Returns whether a group is one at which neighbours of a link ask for addresses of its prefixes.
+    /// Returns whether a group is one at which neighbours of a link ask for addresses of its
+    /// prefixes.
     #[inline]
     pub fn hears_solicitation(&self, link: LinkId, group: Ipv6Addr) -> bool {
         let answers = |(of, one): &(LinkId, LocalPrefix)| {

@@ -1,8 +1,10 @@
-//! Which groups are listened to on which links, and what multicast routers are told of that: the host's part of IGMPv3
-//! (RFC 3376) and MLDv2 (RFC 3810), and of the versions before, where a router speaks those.
+//! Which groups are listened to on which links, and what multicast routers are told of that: the
+//! host's part of IGMPv3 (RFC 3376) and MLDv2 (RFC 3810), and of the versions before, where a
+//! router speaks those.
 //!
-//! It sends nothing itself: it says what is due, and the engine builds it. Of a group it tells what is wanted by all
-//! sockets together (the state), in answer to a query, or when that changes, as often as a router may have missed it.
+//! It sends nothing itself: it says what is due, and the engine builds it. Of a group it tells what
+//! is wanted by all sockets together (the state), in answer to a query, or when that changes, as
+//! often as a router may have missed it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,7 +20,8 @@ use super::group_member::{
 use crate::engine::ip::claims::between;
 use crate::socket::SocketId;
 
-/// Bytes of the records of one report at most: they fit the least MTU of either version (RFC 1122, 3.3.3; RFC 8200, 5).
+/// Bytes of the records of one report at most: they fit the least MTU of either version (RFC 1122,
+/// 3.3.3; RFC 8200, 5).
 const RECORDS_BYTES: usize = 512;
 const RECORDS_V6_BYTES: usize = 1_100;
 
@@ -136,7 +139,8 @@ impl Membership {
         self.has(link, group) && !is_everybodys(group)
     }
 
-    /// All groups from one on, by link and group: whether an address of ours asks for it, and who listens to it.
+    /// All groups from one on, by link and group: whether an address of ours asks for it, and who
+    /// listens to it.
     pub fn iter_from(
         &self,
         link: LinkId,
@@ -222,8 +226,8 @@ impl Membership {
         }
     }
 
-    /// The groups that our own addresses on the link ask for, whoever else listens to them (RFC 4291, 2.8): routers and
-    /// bridges between are told.
+    /// The groups that our own addresses on the link ask for, whoever else listens to them (RFC
+    /// 4291, 2.8): routers and bridges between are told.
     pub fn set_own(&mut self, now: Instant, link: LinkId, groups: &[IpAddr]) {
         for &group in groups {
             let at = self.find(link, group);
@@ -339,8 +343,8 @@ impl Membership {
         sooner(&mut self.next, drawn);
     }
 
-    /// Another host has said that it is in the group: to a router of an older version that is enough (RFC 2236, 3; RFC
-    /// 2710, 4).
+    /// Another host has said that it is in the group: to a router of an older version that is
+    /// enough (RFC 2236, 3; RFC 2710, 4).
     pub fn heard(&mut self, now: Instant, link: LinkId, group: IpAddr) {
         if self.way(link, group.is_ipv4()).generation(now) == Generation::Third {
             return;

@@ -283,7 +283,8 @@ fn what_changes_of_sources_is_said_as_a_difference() {
         groups.forget(at(start), id(2));
         assert_eq!(texts(&said(&mut groups, at(start + 10_000))), ["Block7(7)"; 2]);
         assert!(groups.list.is_empty());
-        // A change of sources while one of the mode is being told is told with it; what is left then by itself.
+        // A change of sources while one of the mode is being told is told with it; what is left
+        // then by itself.
         let now = start + 20_000;
         assert!(groups.set(at(now), LINK, ip, id(1), exclude(&[1])));
         groups.poll(at(now), 64, &mut |_, _| {});
@@ -349,7 +350,8 @@ fn sources_are_bounded_by_socket_and_by_link() {
     assert_eq!(texts(&said(&mut groups, at(10_000))), [all.as_str(); 2]);
 }
 
-/// Our own addresses' groups are told of as those of sockets are, and are nobody's to listen to by that.
+/// Our own addresses' groups are told of as those of sockets are, and are nobody's to listen to by
+/// that.
 #[test]
 fn groups_of_own_addresses_are_told_and_keep_no_socket_out() {
     let mut groups = Membership::new(1, 1);

@@ -68,8 +68,8 @@ impl NextHop {
     }
 }
 
-/// Everything between links and transport protocols: addresses, routes, neighbours, groups, fragments, packets for
-/// others.
+/// Everything between links and transport protocols: addresses, routes, neighbours, groups,
+/// fragments, packets for others.
 pub(in crate::engine) struct IpLayer {
     pub links: Links,
     pub routing: Routing,
@@ -112,7 +112,8 @@ pub(in crate::engine) struct Changes {
 }
 
 impl IpLayer {
-    /// Without links, and by another's `routes` or none yet; by secrets that come from the engine's seed.
+    /// Without links, and by another's `routes` or none yet; by secrets that come from the engine's
+    /// seed.
     pub fn new(
         now: Instant,
         addresses: AddressConfig,
@@ -157,8 +158,9 @@ impl IpLayer {
         }
     }
 
-    /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
-    /// first one. There is none over a link that is not in use, nor to an address that no other host has.
+    /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s
+    /// link, or the first one. There is none over a link that is not in use, nor to an address that
+    /// no other host has.
     pub fn next_hop(&self, destination: IpAddr, scope: Option<Serial>) -> Option<NextHop> {
         if let Some(link) = self.addresses.loopback_to(destination) {
             let mtu = self.links.used_slot(link)?.capabilities.mtu;
@@ -183,8 +185,8 @@ impl IpLayer {
         Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
     }
 
-    /// Why there is no next hop to `destination`: the route leads nowhere, or there is none. As in Linux, a blackhole is
-    /// no valid destination.
+    /// Why there is no next hop to `destination`: the route leads nowhere, or there is none. As in
+    /// Linux, a blackhole is no valid destination.
     #[cold]
     pub fn why_no_hop(&self, destination: IpAddr) -> Error {
         match self.routing.lookup(destination).and_then(|route| route.reject) {
@@ -195,7 +197,8 @@ impl IpLayer {
         }
     }
 
-    /// As [`next_hop`](Self::next_hop), for datagrams: their size is that of the path, as far as it is known.
+    /// As [`next_hop`](Self::next_hop), for datagrams: their size is that of the path, as far as it
+    /// is known.
     pub fn datagram_next_hop(
         &self,
         now: Instant,
@@ -206,7 +209,8 @@ impl IpLayer {
         Some(hop.within(self.path_mtus.get(now, destination)))
     }
 
-    /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
+    /// The generations that cached routes are compared with. What changes a link counts as a change
+    /// of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
         let routes = self.routing.generation();
@@ -221,8 +225,8 @@ impl IpLayer {
         Generations::new(routes, self.neighbors.generation())
     }
 
-    /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None` while the
-    /// neighbour is not known.
+    /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None`
+    /// while the neighbour is not known.
     pub fn ethernet(
         &mut self,
         now: Instant,
@@ -238,8 +242,8 @@ impl IpLayer {
         Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 
-    /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
-    /// sent from, or the one that its socket's `last` datagram came from.
+    /// The link of a datagram to a peer that no route leads to and whose address names none: that
+    /// of the address it is sent from, or the one that its socket's `last` datagram came from.
     pub fn datagram_scope(
         &self,
         local: IpAddr,
@@ -254,8 +258,8 @@ impl IpLayer {
         link.map(|slot| slot.serial).or(last)
     }
 
-    /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,
-    /// too, where that is gone; one station has not.
+    /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has
+    /// members on others, too, where that is gone; one station has not.
     fn link_to(&self, destination: IpAddr, scope: Option<Serial>) -> Option<LinkId> {
         let is_sole = is_link_local(destination) && !destination.is_multicast();
         match scope.map(|serial| self.links.by_serial(serial)) {

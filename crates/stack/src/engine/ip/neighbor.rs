@@ -177,8 +177,8 @@ impl IpLayer {
         }
     }
 
-    /// Does what time makes due in the neighbour table, as much as a turn may. Returns what sockets are to hear of packets
-    /// that did not get out.
+    /// Does what time makes due in the neighbour table, as much as a turn may. Returns what sockets
+    /// are to hear of packets that did not get out.
     pub(in crate::engine) fn neighbor_timers(&mut self, cx: &mut Context) -> Vec<IcmpError> {
         let mut unheard = Vec::new();
         for _ in 0..cx.limits.tuning.timers {
@@ -203,8 +203,8 @@ impl IpLayer {
         unheard
     }
 
-    /// An ARP packet from the link. RFC 826: who the sender is goes into the table when he is in it already, before
-    /// anybody looks whom the packet is for; he is added to it when it is for us.
+    /// An ARP packet from the link. RFC 826: who the sender is goes into the table when he is in it
+    /// already, before anybody looks whom the packet is for; he is added to it when it is for us.
     pub(in crate::engine) fn arp_input(&mut self, cx: &mut Context, link: LinkId, packet: &Packet) {
         let message = match ArpPacket::parse(packet.head()) {
             Ok(message) => message,
@@ -229,7 +229,8 @@ impl IpLayer {
         if is_no_source(sender) || self.addresses.is_broadcast_of(link, sender) {
             return cx.stats.drop(DropReason::MartianSource);
         }
-        // Probes and announcements are for who has the address (RFC 5227, 2.1.1 and 2.3), not for a proxy.
+        // Probes and announcements are for who has the address (RFC 5227, 2.1.1 and 2.3), not for a
+        // proxy.
         let is_question = !sender_ip.is_unspecified() && sender_ip != target_ip;
         let for_us = self.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip))
             || is_question && self.addresses.prefixes.answers_neighbor(link, target_ip.into());

@@ -51,10 +51,11 @@ impl IpLayer {
         removed
     }
 
-    /// A link is over. Its routes go with it, so that those by other links take their place, and what was known of its
-    /// neighbours; connections look their routes up anew when they send. Its addresses stay, for the connections that have
-    /// them and that other links may reach, until another link gets them, or room is needed for others; but those that
-    /// only mean something on the link go.
+    /// A link is over. Its routes go with it, so that those by other links take their place, and
+    /// what was known of its neighbours; connections look their routes up anew when they send. Its
+    /// addresses stay, for the connections that have them and that other links may reach, until
+    /// another link gets them, or room is needed for others; but those that only mean something on
+    /// the link go.
     fn end_link(&mut self, cx: &mut Context, link: LinkId, why: DropReason) {
         self.routing.remove_link(link);
         self.addresses.end_link(link);
@@ -65,7 +66,8 @@ impl IpLayer {
         cx.stats.drop_many(why, dropped as u64);
     }
 
-    /// Charges what waits for neighbours. Where that is more than it may be now, the oldest packets are dropped.
+    /// Charges what waits for neighbours. Where that is more than it may be now, the oldest packets
+    /// are dropped.
     #[inline]
     pub fn settle_neighbors(&mut self, cx: &mut Context) {
         let limit = cx.account.settle_neighbors(self.neighbors.pending_bytes());
@@ -73,9 +75,9 @@ impl IpLayer {
         cx.stats.drop_many(DropReason::NeighborQueueFull, dropped);
     }
 
-    /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
-    /// checksum field at `offset`, or leaves it to the link when the link can: not what may be cut before, whose header
-    /// says so.
+    /// Completes the transport checksum of `packet`, which starts at its transport header with a
+    /// zero checksum field at `offset`, or leaves it to the link when the link can: not what may be
+    /// cut before, whose header says so.
     pub fn seal(&mut self, packet: &mut Packet, link: LinkId, header: &IpHeader, offset: u16) {
         let pseudo = match header.protocol {
             // RFC 792: no pseudo-header.
@@ -109,9 +111,9 @@ impl IpLayer {
         }
     }
 
-    /// Sends `packet`, which starts at its transport header, with an IP header and whatever the link
-    /// wants before it; in fragments where it is too long and its header lets it be cut, be it of IPv6. What cannot be
-    /// sent is dropped and counted.
+    /// Sends `packet`, which starts at its transport header, with an IP header and whatever the
+    /// link wants before it; in fragments where it is too long and its header lets it be cut, be it
+    /// of IPv6. What cannot be sent is dropped and counted.
     pub fn send_ip(&mut self, cx: &mut Context, hop: NextHop, header: &IpHeader, packet: Packet) {
         if header.packet_len() > hop.mtu && packet.meta().segmentation.is_none() {
             return match header.dont_fragment {
@@ -171,7 +173,8 @@ impl IpLayer {
         }
     }
 
-    /// Puts a finished frame into the link's queue; when that is full, the link is asked to take it now.
+    /// Puts a finished frame into the link's queue; when that is full, the link is asked to take it
+    /// now.
     #[inline]
     pub fn enqueue(&mut self, cx: &mut Context, link: LinkId, packet: Packet) {
         cx.stats.tx_packets += 1;
@@ -196,7 +199,8 @@ impl IpLayer {
         self.put_all(cx, link, batch);
     }
 
-    /// Puts a finished frame into the link's queue, which should have room: without any it is dropped and counted.
+    /// Puts a finished frame into the link's queue, which should have room: without any it is
+    /// dropped and counted.
     #[inline(always)]
     pub fn put(&mut self, cx: &mut Context, link: LinkId, packet: Packet) {
         self.waiting = true;
@@ -223,8 +227,8 @@ impl IpLayer {
         cx.stats.drop(DropReason::TransmitQueueFull);
     }
 
-    /// Packets that can be queued for `link` before one would be dropped. Asks the link to take what
-    /// waits when there is no room.
+    /// Packets that can be queued for `link` before one would be dropped. Asks the link to take
+    /// what waits when there is no room.
     #[inline]
     pub fn room(&mut self, cx: &mut Context, link: LinkId) -> usize {
         if self.links[link.index()].queue.is_full() {
@@ -310,15 +314,16 @@ impl IpLayer {
         progress
     }
 
-    /// A link failed when it was to take what waits. The links behind it have their turn the next time.
+    /// A link failed when it was to take what waits. The links behind it have their turn the next
+    /// time.
     #[cold]
     fn flush_failed(&mut self, cx: &mut Context, link: LinkId, error: LinkError) -> bool {
         self.fail(cx, link, error);
         true
     }
 
-    /// Drops what was put into the queues of links that have failed since, and has them looked at again while more may
-    /// come.
+    /// Drops what was put into the queues of links that have failed since, and has them looked at
+    /// again while more may come.
     fn sweep(&mut self, cx: &mut Context) {
         if !self.links.has_late() {
             return;
@@ -329,8 +334,8 @@ impl IpLayer {
     }
 }
 
-/// `packet` with `len` bytes before it, all of which `fill` writes. Takes a fresh frame when the first one has
-/// no room or is shared; the meta data's offsets move along.
+/// `packet` with `len` bytes before it, all of which `fill` writes. Takes a fresh frame when the
+/// first one has no room or is shared; the meta data's offsets move along.
 #[inline]
 pub(crate) fn with_header(
     pool: &Pool,

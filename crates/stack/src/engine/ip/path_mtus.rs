@@ -40,9 +40,9 @@ impl PathMtus {
         Self { key, random: Random::new(key), list, generation: 0 }
     }
 
-    /// Takes in that a router could pass on no more than `mtu` bytes of a packet of `quoted` bytes. What is not smaller
-    /// than that was not the reason, and no path is believed to carry less than every one does: 1,280 bytes of IPv6 (RFC
-    /// 8201, 4), 552 of IPv4 (as in Linux).
+    /// Takes in that a router could pass on no more than `mtu` bytes of a packet of `quoted` bytes.
+    /// An MTU that is not below it was not the reason, and no path is believed to carry less than
+    /// every one does: 1,280 bytes of IPv6 (RFC 8201, 4), 552 of IPv4 (as in Linux).
     pub fn learn(&mut self, now: Instant, to: IpAddr, mtu: usize, quoted: usize) {
         let told = path_mtu_told(to.is_ipv6(), mtu).filter(|&mtu| mtu < quoted);
         let Some(mtu) = told else { return };
@@ -60,7 +60,8 @@ impl PathMtus {
         }
     }
 
-    /// Returns the bytes of an IP packet that the path to `to` carries, if a router has said so lately.
+    /// Returns the bytes of an IP packet that the path to `to` carries, if a router has said so
+    /// lately.
     pub fn get(&self, now: Instant, to: IpAddr) -> Option<usize> {
         // Nothing was ever learnt, as nearly always.
         if self.generation == 0 {

@@ -3,25 +3,28 @@
 //!
 //! # What a limit may tell
 //!
-//! Whoever can send with false sources learns what a host answered to others from any limit that he shares with them
-//! (CVE-2020-25705, CVE-2016-5696): he sends, as if from the peer of a socket, to fifty ports. Where no socket is, the
-//! peer gets an error, and a common limit has one less; then he asks for an error of his own, and sees whether fifty
-//! were used up or forty-nine. So a port is found with a few thousand packets.
+//! Whoever can send with false sources learns what a host answered to others from any limit that he
+//! shares with them (CVE-2020-25705, CVE-2016-5696): he sends, as if from the peer of a socket, to
+//! fifty ports. Where no socket is, the peer gets an error, and a common limit has one less; then
+//! he asks for an error of his own, and sees whether fifty were used up or forty-nine. So a port is
+//! found with a few thousand packets.
 //!
 //! Here what one address gets depends on nothing that others got, but in one place:
 //!
-//! 1. Each address has its own allowance for a window of about a second. The address is compared as a whole: those of
-//!    a prefix do not share one, or neighbours could ask about each other. It does not matter what else is in the table
-//!    (no entry ever gives way to another), nor how many answers a neighbour got.
-//! 2. The number of addresses in a window is bounded, or who makes up sources would have us send without end. This is
-//!    what is shared: an address adds one to it, once, however much is sent in its name. So that nobody sees the one,
-//!    the bound is drawn anew for each window, between half of the limit and the whole (the mean of two draws, so that
-//!    no value is much likelier than its neighbours), and the length of the window, too: a difference of one matters in
-//!    one of `limit / 4` windows at most, and then only whether an answer is certain or likely (3.). Each such trial
-//!    takes a window, and tests one port.
-//! 3. Beyond the bound an address is answered by chance: the more packets of any kind have arrived in the window, the
-//!    less likely, such that about as many get one as the bound has addresses. What arrived does not depend on what
-//!    became of it.
+//! 1. Each address has its own allowance for a window of about a second. The address is compared as
+//!    a whole: those of a prefix do not share one, or neighbours could ask about each other. It
+//!    does not matter what else is in the table (no entry ever gives way to another), nor how many
+//!    answers a neighbour got.
+//! 2. The number of addresses in a window is bounded, or who makes up sources would have us send
+//!    without end. This is what is shared: an address adds one to it, once, however much is sent in
+//!    its name. So that nobody sees the one, the bound is drawn anew for each window, between half
+//!    of the limit and the whole (the mean of two draws, so that no value is much likelier than its
+//!    neighbours), and the length of the window, too: a difference of one matters in one of `limit
+//!    / 4` windows at most, and then only whether an answer is certain or likely (3.). Each such
+//!    trial takes a window, and tests one port.
+//! 3. Beyond the bound an address is answered by chance: the more packets of any kind have arrived
+//!    in the window, the less likely, such that about as many get one as the bound has addresses.
+//!    What arrived does not depend on what became of it.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -54,8 +57,8 @@ pub(crate) struct AnswerLimit {
     ends: Instant,
     /// Packets of all kinds that had arrived when it began.
     arrived_before: u64,
-    /// By place: a keyed hash of an address, 0 where there is none; and the answers that it got. Half full at most, so
-    /// that a look-up ends soon.
+    /// By place: a keyed hash of an address, 0 where there is none; and the answers that it got.
+    /// Half full at most, so that a look-up ends soon.
     marks: Box<[u64]>,
     answers: Box<[u32]>,
     key: (u64, u64),

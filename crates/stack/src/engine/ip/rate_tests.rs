@@ -13,7 +13,8 @@ impl Limit for AnswerLimit {
     }
 }
 
-/// A token bucket for all, of 1,000 a second and 50 at once: it shows that the attacks below are ones.
+/// A token bucket for all, of 1,000 a second and 50 at once: it shows that the attacks below are
+/// ones.
 struct OneForAll(u64);
 
 impl Limit for OneForAll {
@@ -60,8 +61,8 @@ impl<L: Limit> Host<L> {
     }
 }
 
-/// The attack of CVE-2020-25705: fifty ports at a time in the peer's name, then one's own question. The port that it
-/// finds.
+/// The attack of CVE-2020-25705: fifty ports at a time in the peer's name, then one's own question.
+/// The port that it finds.
 fn scan<L: Limit>(host: &mut Host<L>) -> Option<u16> {
     let mut answered = |ports: &[u16]| {
         host.wait_ms(60);
@@ -127,8 +128,9 @@ fn what_one_address_gets_does_not_show_in_what_another_gets() {
     }
 }
 
-/// How often the attacker gets an answer who uses the one thing that is shared: as many made-up sources as bring the
-/// table to where it may be full, one packet in the name of the peer, and a question from an address of his own.
+/// How often the attacker gets an answer who uses the one thing that is shared: as many made-up
+/// sources as bring the table to where it may be full, one packet in the name of the peer, and a
+/// question from an address of his own.
 fn share_answered(used: bool, filled: u32, rounds: u32) -> f64 {
     let mut host = Host::new(limit(3), used.then_some(2));
     let mut count = 0;
@@ -167,8 +169,8 @@ fn one_address_gets_its_allowance_and_all_get_about_the_limit() {
     // a second later it has as many again
     let later = now + Duration::from_millis(1250);
     assert_eq!((0..100).filter(|&n| limit.allow(later, six(1), n)).count(), 10);
-    // a flood of 100,000 made-up addresses gets what 100 addresses may have, and as many more by chance as a sum of
-    // 100 / n comes to
+    // a flood of 100,000 made-up addresses gets what 100 addresses may have, and as many more by
+    // chance as a sum of 100 / n comes to
     let much_later = later + Duration::from_millis(1250);
     let flood = (0..100_000).filter(|&n| limit.allow(much_later, six(1000 + u128::from(n)), n));
     let count = flood.count();

@@ -45,7 +45,8 @@ const SOURCE_PART: usize = 4;
 /// So many draws find a datagram of one source, or its oldest gives way.
 const DRAWS: usize = 16;
 
-/// A fragment of no more than this is copied behind the one before it, where that has room: it does not hold a frame.
+/// A fragment of no more than this is copied behind the one before it, where that has room: it does
+/// not hold a frame.
 const COPIED_BYTES: usize = 512;
 
 /// Memory of an entry without data, in bytes.
@@ -360,7 +361,8 @@ impl Reassembly {
         Place::Free { before }
     }
 
-    /// Puts a run behind `before`, or first, and joins it to its neighbours. False when there are too many.
+    /// Puts a run behind `before`, or first, and joins it to its neighbours. False when there are
+    /// too many.
     fn put(
         &mut self,
         index: u32,
@@ -425,7 +427,8 @@ impl Reassembly {
     fn has_room(&mut self, index: u32, more: usize, account: &mut Account) -> bool {
         let Some(entry) = self.entries.get(index) else { return false };
         let source = entry.source as usize;
-        // RFC 791, 3.1: no datagram is longer than 65,535 bytes; how much memory it takes is the sender's choice.
+        // RFC 791, 3.1: no datagram is longer than 65,535 bytes; how much memory it takes is the
+        // sender's choice.
         let share = account.share(self.sources[source].1, 0);
         let of_source = (self.limit / SOURCE_PART).min(share);
         while self.sources[source].1 + more > of_source {
@@ -460,7 +463,8 @@ impl Reassembly {
         found.map(|(_, index)| index).or(oldest)
     }
 
-    /// Has a datagram of a source, or of all, give way, but not the one at `keep`. False when there is none.
+    /// Has a datagram of a source, or of all, give way, but not the one at `keep`. False when there
+    /// is none.
     fn displace(&mut self, source: Option<usize>, keep: u32, account: &mut Account) -> bool {
         let Some(index) = self.victim(source, keep) else { return false };
         let (_, expired) = self.forget(index, account);
@@ -561,7 +565,8 @@ impl Reassembly {
         Some(index)
     }
 
-    /// Takes an entry out: its first run, if that begins with the first fragment, and what is told of it.
+    /// Takes an entry out: its first run, if that begins with the first fragment, and what is told
+    /// of it.
     fn forget(&mut self, index: u32, account: &mut Account) -> (Option<Packet>, Option<Expired>) {
         let Some(entry) = self.entries.remove(index) else { return (None, None) };
         let place = self.place(&entry.name);
@@ -645,8 +650,8 @@ fn same(one: &Packet, at: usize, other: &Packet, other_at: usize, len: usize) ->
     })
 }
 
-/// The ECN field of the whole, by those of its fragments, a bit each (RFC 3168, 5.3): congestion experienced by one is by
-/// all; with a fragment that cannot be marked, none could have been.
+/// The ECN field of the whole, by those of its fragments, a bit each (RFC 3168, 5.3): congestion
+/// experienced by one is by all; with a fragment that cannot be marked, none could have been.
 fn ecn_of(seen: u8) -> Option<u8> {
     const NOT_ECT: u8 = 1;
     const CE: u8 = 1 << 3;

@@ -218,7 +218,8 @@ fn memory_is_bounded_for_all_and_for_one_source() {
         let good = World::header(v6, 200);
         let data = World::whole(v6, 4000);
         for id in 0..2000_u32 {
-            // One source alone first, then many; a fragment each that leaves most of its frame empty.
+            // One source alone first, then many; a fragment each that leaves most of its frame
+            // empty.
             let from = if id < 1000 { 1 } else { (id % 199) as u8 };
             world.give(Instant::ZERO, World::header(v6, from), id, 8, &[1; 8], true);
             assert!(world.reassembly.held_bytes() <= limit);
@@ -242,8 +243,8 @@ fn memory_is_bounded_for_all_and_for_one_source() {
     }
 }
 
-/// 64,000 fragments a second in a sender's own name, and datagrams of eight fragments each that take 10 ms to come: 74 of
-/// 100 are whole, where none is while the oldest gives way.
+/// 64,000 fragments a second in a sender's own name, and datagrams of eight fragments each that
+/// take 10 ms to come: 74 of 100 are whole, where none is while the oldest gives way.
 #[test]
 fn a_flood_in_its_senders_name_leaves_most_datagrams_whole() {
     for v6 in [false, true] {

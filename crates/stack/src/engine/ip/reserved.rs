@@ -13,7 +13,8 @@ pub(crate) fn is_no_destination(ip: IpAddr) -> bool {
     }
 }
 
-/// Nobody sends from there. An unspecified address is none, but may stand for one that its sender does not have yet.
+/// Nobody sends from there. An unspecified address is none, but may stand for one that its sender
+/// does not have yet.
 pub(in crate::engine) fn is_no_source(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -37,7 +38,8 @@ pub(in crate::engine) fn is_plain_host(ip: IpAddr) -> bool {
             0xa9fe => false,
             high => matches!(high >> 8, 1..=126 | 128..=223),
         },
-        // Of one link: RFC 4291, 2.5.6. Those that begin with 80 zeros are unspecified, loopback, or IPv4's (2.5.5).
+        // Of one link: RFC 4291, 2.5.6. Those that begin with 80 zeros are unspecified, loopback,
+        // or IPv4's (2.5.5).
         IpAddr::V6(ip) => {
             let bits = ip.to_bits();
             let high = (bits >> 112) as u16;
@@ -63,13 +65,14 @@ pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// RFC 1122, 3.2.1.3 (a), (b) and (g): this network, and this host. RFC 1112, 4: class E, but for the broadcast.
+/// RFC 1122, 3.2.1.3 (a), (b) and (g): this network, and this host. RFC 1112, 4: class E, but for
+/// the broadcast.
 fn is_reserved_v4(ip: Ipv4Addr) -> bool {
     matches!(ip.octets()[0], 0 | 127 | 240..) && !ip.is_broadcast()
 }
 
-/// RFC 4291, 2.5.2 and 2.5.3: unspecified, and this host; 2.5.5.2: IPv4 that an application writes as IPv6. Site-local
-/// addresses are as any other (RFC 3879, 4).
+/// RFC 4291, 2.5.2 and 2.5.3: unspecified, and this host; 2.5.5.2: IPv4 that an application writes
+/// as IPv6. Site-local addresses are as any other (RFC 3879, 4).
 fn is_reserved_v6(ip: Ipv6Addr) -> bool {
     ip.is_unspecified() || ip.is_loopback() || ip.to_ipv4_mapped().is_some()
 }

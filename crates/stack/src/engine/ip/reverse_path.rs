@@ -1,5 +1,6 @@
-//! The reverse-path filter (RFC 3704, as `rp_filter` of Linux, for both families): a packet from an address that the
-//! routes lead to by another link, or not at all, probably does not come from there.
+//! The reverse-path filter (RFC 3704, as `rp_filter` of Linux, for both families): a packet from an
+//! address that the routes lead to by another link, or not at all, probably does not come from
+//! there.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ use crate::engine::ip::IpLayer;
 use crate::engine::links::ReversePath;
 
 impl ReversePath {
-    /// Returns whether a packet that came by `link` may be taken when `back` is the route to its source.
+    /// Returns whether a packet that came by `link` may be taken when `back` is the route to its
+    /// source.
     #[inline]
     pub(super) fn lets(self, link: LinkId, back: Option<&Route>) -> bool {
         match self {

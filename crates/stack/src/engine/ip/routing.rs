@@ -66,7 +66,8 @@ impl Routing {
         self.routes.len()
     }
 
-    /// All routes from one on, as [`RouteTable::iter_from`]. Readers of another's table cannot tell.
+    /// All routes from one on, as [`RouteTable::iter_from`]. Readers of another's table cannot
+    /// tell.
     pub fn iter_from(
         &self,
         prefix: Prefix,
@@ -81,9 +82,10 @@ impl Routing {
         self.routes.lookup_flow(destination, || hash(self.key, &[words(destination)])).copied()
     }
 
-    /// The route of a packet that is handed on, `packet` from its IP header on; of several that share flows the one for its
-    /// flow: addresses, protocol, and what tells flows apart (RFC 2991; of IPv6 the flow label where there is one, RFC
-    /// 6438). Of fragments, which do not all have ports, only the former.
+    /// The route of a packet that is handed on, `packet` from its IP header on; of several that
+    /// share flows the one for its flow: addresses, protocol, and what tells flows apart (RFC 2991;
+    /// of IPv6 the flow label where there is one, RFC 6438). Of fragments, which do not all have
+    /// ports, only the former.
     #[inline]
     pub fn lookup_packet(&self, ip: &IpHeader, packet: &[u8]) -> Option<Route> {
         self.routes.lookup_flow(ip.dst, || self.flow_hash(ip, packet)).copied()
@@ -145,7 +147,8 @@ impl Routing {
         self.note_link_change();
     }
 
-    /// A link has come or changed, or an address has gone: whoever keeps a next hop looks it up anew.
+    /// A link has come or changed, or an address has gone: whoever keeps a next hop looks it up
+    /// anew.
     pub fn note_link_change(&mut self) {
         self.link_changes = self.link_changes.wrapping_add(1);
     }
@@ -162,7 +165,8 @@ impl Routing {
         (self.routes.generation(), self.link_changes)
     }
 
-    /// The engine's own table, for changes of any kind. They hold from the next [`refresh`](Self::refresh) on.
+    /// The engine's own table, for changes of any kind. They hold from the next
+    /// [`refresh`](Self::refresh) on.
     pub fn table(&mut self) -> Result<&mut RouteTable, Error> {
         self.own.as_mut().ok_or(SHARED)
     }

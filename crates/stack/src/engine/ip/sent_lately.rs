@@ -21,11 +21,12 @@ use siphasher::sip::SipHasher13;
 const OF_FLOW: usize = 16;
 const FLOWS: usize = 256;
 
-/// A flow that sends without a pause has one datagram remembered in this time, so that its last 16 reach back further
-/// than an answer takes.
+/// A flow that sends without a pause has one datagram remembered in this time, so that its last 16
+/// reach back further than an answer takes.
 pub(in crate::engine) const NOTE_EVERY: Duration = Duration::from_millis(50);
 
-/// Bits of an [`Instant`] below the time in which what is remembered is looked for, and once more: about two seconds.
+/// Bits of an [`Instant`] below the time in which what is remembered is looked for, and once more:
+/// about two seconds.
 const AGE_BITS: u32 = 31;
 
 /// Returns the longest packet to `to` that no router's word makes smaller: what every path carries.
@@ -44,8 +45,8 @@ impl SentLately {
         Self { key, marks: vec![0; OF_FLOW * FLOWS].into() }
     }
 
-    /// Remembers a datagram with this header, if some path may not carry it; `first`: what follows the header, with its
-    /// checksum.
+    /// Remembers a datagram with this header, if some path may not carry it; `first`: what follows
+    /// the header, with its checksum.
     pub fn note(&mut self, now: Instant, ip: &IpHeader, first: &[u8]) {
         if ip.packet_len() > least_path_mtu(ip.dst)
             && let Some(first) = first.first_chunk()
@@ -135,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Whatever one flow sends, it takes the places of no more than its own and the few that share them.
+    /// Whatever one flow sends, it takes the places of no more than its own and the few that share
+    /// them.
     #[test]
     fn a_flow_displaces_few_of_others() {
         let mut sent = SentLately::new((1, 2));

@@ -1,8 +1,8 @@
-//! Which of its addresses an engine sends from: RFC 6724 section 5; of IPv4 as Linux chooses it, which asks for the
-//! network of the next hop instead of labels and prefixes.
+//! Which of its addresses an engine sends from: RFC 6724 section 5; of IPv4 as Linux chooses it,
+//! which asks for the network of the next hop instead of labels and prefixes.
 //!
-//! Rules 4 (home addresses) and 5.5 (the router's prefix) are about mobility and router advertisements, which the
-//! engine has not.
+//! Rules 4 (home addresses) and 5.5 (the router's prefix) are about mobility and router
+//! advertisements, which the engine has not.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,8 +12,8 @@ use millstream_route::Prefix;
 /// How an address is used as a source beside others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressUse {
-    /// Its preferred lifetime is over (RFC 4862, 5.5.4), or it is not the first of its network (in Linux, of IPv4):
-    /// others come before it.
+    /// Its preferred lifetime is over (RFC 4862, 5.5.4), or it is not the first of its network (in
+    /// Linux, of IPv4): others come before it.
     pub deprecated: bool,
     /// It is one of those made for a time (RFC 8981): it comes before others.
     pub temporary: bool,
@@ -29,7 +29,8 @@ pub(super) struct Candidate {
     pub is_temporary: bool,
 }
 
-/// Returns the best source for a packet to `destination`, which goes to `next_hop`; the first of equals.
+/// Returns the best source for a packet to `destination`, which goes to `next_hop`; the first of
+/// equals.
 pub(super) fn choose(
     destination: IpAddr,
     next_hop: IpAddr,
@@ -60,7 +61,8 @@ impl Candidate {
     }
 }
 
-/// Returns the scope of an address, as multicast counts them (RFC 6724, 3.1 and 3.2; RFC 4291, 2.7).
+/// Returns the scope of an address, as multicast counts them (RFC 6724, 3.1 and 3.2; RFC 4291,
+/// 2.7).
 fn scope(ip: IpAddr) -> i8 {
     const LINK: i8 = 2;
     const SITE: i8 = 5;
@@ -75,7 +77,8 @@ fn scope(ip: IpAddr) -> i8 {
     }
 }
 
-/// The labels of RFC 6724 section 2.1 by prefix: first segments, length, label. Longer ones come first.
+/// The labels of RFC 6724 section 2.1 by prefix: first segments, length, label. Longer ones come
+/// first.
 const LABELS: [([u16; 2], u8, u8); 6] = [
     ([0x2001, 0], 32, 5),
     ([0x2002, 0], 16, 2),

@@ -1,9 +1,9 @@
 //! The links of an engine: those in use, those that have failed, and whose numbers are free again.
 //!
-//! Turns walk over those in use alone. One that has failed keeps its number and what it counted, for showing, until it
-//! is removed; then the next that is added gets the lowest number that is free. So whatever outlives a call and must
-//! not go over to another link is told of a link's end ([`IpLayer::end_link`](crate::engine::ip::IpLayer::end_link)), or goes
-//! by its [`Serial`].
+//! Turns walk over those in use alone. One that has failed keeps its number and what it counted,
+//! for showing, until it is removed; then the next that is added gets the lowest number that is
+//! free. So whatever outlives a call and must not go over to another link is told of a link's end
+//! ([`IpLayer::end_link`](crate::engine::ip::IpLayer::end_link)), or goes by its [`Serial`].
 
 mod ended;
 mod reverse_path;
@@ -40,7 +40,8 @@ pub struct RemovedLink {
     /// failed one this is a stub with its properties and counters: nothing is received from it, and
     /// it takes nothing.
     pub link: Box<dyn Link>,
-    /// Why the engine did not use it any more, if it has failed ([`Inspect::link_error`](crate::Inspect::link_error)).
+    /// Why the engine did not use it any more, if it has failed
+    /// ([`Inspect::link_error`](crate::Inspect::link_error)).
     pub error: Option<Arc<LinkError>>,
 }
 
@@ -126,7 +127,8 @@ impl Links {
         Some(id)
     }
 
-    /// The link has failed in this `turn`: of it stays what it was and counted. How many packets waited for it.
+    /// The link has failed in this `turn`: of it stays what it was and counted. How many packets
+    /// waited for it.
     pub fn fail(&mut self, link: LinkId, error: LinkError, turn: u64) -> usize {
         self.late.push((link, turn));
         self.end(link);
@@ -157,8 +159,8 @@ impl Links {
         (removed, waited)
     }
 
-    /// Drops what was put into the queues of links that have failed since; how many packets, and whether that was all:
-    /// not for those of this `turn`.
+    /// Drops what was put into the queues of links that have failed since; how many packets, and
+    /// whether that was all: not for those of this `turn`.
     pub fn sweep(&mut self, turn: u64) -> (usize, bool) {
         let Self { slots, late, .. } = self;
         let dropped = late.iter().map(|(link, _)| slots[link.index()].clear()).sum();
@@ -206,7 +208,8 @@ impl Links {
         }
     }
 
-    /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
+    /// The link that a link-local address names by its scope, the link's number from 1 on; none
+    /// where it names none.
     ///
     /// # Errors
     /// [`Error::NetworkUnreachable`] where it names a link that there is not.
@@ -222,7 +225,8 @@ impl Links {
         }
     }
 
-    /// Returns whether this engine speaks for the addresses of the link: of those that share a device the first one does.
+    /// Returns whether this engine speaks for the addresses of the link: of those that share a
+    /// device the first one does.
     pub fn speaks_for(&self, link: LinkId) -> bool {
         self.used_slot(link).is_some_and(|slot| slot.link.share().index() == 0)
     }
@@ -237,7 +241,8 @@ impl Links {
         self.used_slot(link).map_or(u64::MAX, |slot| slot.taken)
     }
 
-    /// Returns how many packets a link in use is going to have taken with the last that waits for it.
+    /// Returns how many packets a link in use is going to have taken with the last that waits for
+    /// it.
     pub fn queued(&self, link: LinkId) -> Option<u64> {
         self.used_slot(link).map(|slot| slot.taken + slot.queue.len() as u64)
     }
@@ -376,7 +381,8 @@ impl LinkSlot {
         self.queue.drain().map(drop).count()
     }
 
-    /// Hands the link, which is in use, what waits, as far as it takes it; whether it took something. An error is for
+    /// Hands the link, which is in use, what waits, as far as it takes it; whether it took
+    /// something. An error is for
     /// [`IpLayer::fail`](crate::engine::ip::IpLayer::fail).
     #[inline(always)]
     pub fn flush(

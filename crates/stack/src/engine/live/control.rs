@@ -6,8 +6,9 @@
 //! queues and bytes, whatever there is in all ([`answers`]). A page is made when the one before has
 //! left. So no turn is long, and a page that nobody reads is not made.
 //!
-//! Few clients are served at once, and only those of the engine's user. One that does not ask, or does not read, is
-//! dropped after a while; so is one that says more than its question. Each is counted by its reason ([`ClientDrop`]).
+//! Few clients are served at once, and only those of the engine's user. One that does not ask, or
+//! does not read, is dropped after a while; so is one that says more than its question. Each is
+//! counted by its reason ([`ClientDrop`]).
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{self, ErrorKind, Read, Write};

@@ -126,7 +126,8 @@ families! {
     PACKET_NS Histogram "packet_ns" ns "Time that sampled packets were in a stage.";
 }
 
-/// Returns everything that an engine publishes: its name, of what kind it is, and what was declared.
+/// Returns everything that an engine publishes: its name, of what kind it is, and what was
+/// declared.
 pub fn published() -> Vec<(String, Kind, Counter)> {
     let of = |prefix: &'static str, kind, all: &'static [Counter]| {
         all.iter().map(move |one| (format!("{prefix}{}", one.name), kind, *one))

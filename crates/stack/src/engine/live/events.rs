@@ -1,5 +1,5 @@
-//! `events ID FROM`: events of a connection from this number on (docs/trace.md). It is watched from the first question
-//! on, for as long as it is asked about.
+//! `events ID FROM`: events of a connection from this number on (docs/trace.md). It is watched from
+//! the first question on, for as long as it is asked about.
 
 use millstream_live::Fields;
 

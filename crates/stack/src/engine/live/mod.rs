@@ -1,9 +1,9 @@
 //! The counters and states that a running engine publishes for other processes (docs/live.md).
 //!
-//! Every 10 ms of work, at the begin of a turn, the counters are written into a segment by one system call. An engine
-//! that has nothing to do is woken once more to publish what it did last, and then sleeps. Nothing is taken from the
-//! heap for it, and nothing walks what grows: the states of connections are counted a few at a time. Off it costs a
-//! turn one comparison.
+//! Every 10 ms of work, at the begin of a turn, the counters are written into a segment by one
+//! system call. An engine that has nothing to do is woken once more to publish what it did last,
+//! and then sleeps. Nothing is taken from the heap for it, and nothing walks what grows: the states
+//! of connections are counted a few at a time. Off it costs a turn one comparison.
 
 mod answers;
 mod clients;
@@ -72,7 +72,8 @@ struct Publisher {
 }
 
 impl Live {
-    /// As asked for. Where that cannot be had the reason is kept, and it is tried again, unless the name is none.
+    /// As asked for. Where that cannot be had the reason is kept, and it is tried again, unless the
+    /// name is none.
     pub fn new(config: Option<&LiveConfig>, now: Instant) -> Self {
         let Some(config) = config else { return Self::default() };
         let (due, publisher, wanted, error) = match Publisher::new(config, now) {
@@ -118,7 +119,8 @@ impl Live {
         *due = Some(next);
     }
 
-    /// Returns why nothing is published though it was asked for, or was not when that was tried last.
+    /// Returns why nothing is published though it was asked for, or was not when that was tried
+    /// last.
     pub fn error(&self) -> Option<&LiveError> {
         self.error.as_ref()
     }
@@ -133,7 +135,8 @@ impl Live {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// When an engine that has found something to do in so many turns is to publish that, or has somebody to answer.
+    /// When an engine that has found something to do in so many turns is to publish that, or has
+    /// somebody to answer.
     #[inline]
     pub fn next_deadline(&self, worked: u64, now: Instant) -> Option<Instant> {
         let publisher = self.publisher.as_deref()?;
@@ -196,8 +199,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes the schema anew where there are other links than it names, where packets are sampled from now on, or no more,
-    /// and once connections are counted.
+    /// Writes the schema anew where there are other links than it names, where packets are sampled
+    /// from now on, or no more, and once connections are counted.
     fn describe(&mut self, engine: &Engine, clients: &ClientStats) {
         let links = || engine.ip.links.used_slots().map(|slot| slot.serial).take(LINKS);
         let has = [engine.cx.sink.packets.is_on(), self.states.counted().is_some()];

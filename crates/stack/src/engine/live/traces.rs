@@ -1,7 +1,7 @@
 //! `traces FROM [N]`: sampled packets whose traces have ended, from this number on (docs/trace.md).
 //!
-//! With N one packet in N is sampled while somebody asks so: for a while from the question on. Of several N the smallest
-//! holds. An engine that samples of its own accord goes on as it does.
+//! With N one packet in N is sampled while somebody asks so: for a while from the question on. Of
+//! several N the smallest holds. An engine that samples of its own accord goes on as it does.
 
 use millstream_live::Fields;
 

@@ -1,4 +1,5 @@
-//! The values that are published, in their order: one walk gives their names, and another the numbers.
+//! The values that are published, in their order: one walk gives their names, and another the
+//! numbers.
 
 use std::fmt::Display;
 

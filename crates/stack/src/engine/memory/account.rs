@@ -1,8 +1,8 @@
 //! One account of the memory that peers can make an engine hold, and who may hold how much of it.
 //!
-//! Every queue that a peer can fill is charged here for the memory that it really holds: frames, blocks and what stands
-//! around them. How full the account is, and how full the pool is that it comes from (which other engines and the
-//! application use, too), gives the [`MemoryPressure`]:
+//! Every queue that a peer can fill is charged here for the memory that it really holds: frames,
+//! blocks and what stands around them. How full the account is, and how full the pool is that it
+//! comes from (which other engines and the application use, too), gives the [`MemoryPressure`]:
 //!
 //! ```text
 //!   0              16/32            24/32      27/32     30/32     all
@@ -12,14 +12,15 @@
 //!   │ each queue     │ what is left   │ minimum  │ segment │ is kept │
 //! ```
 //!
-//! - **Under pressure** a queue may hold a part of what is left below the critical line, and the minimum in any case
-//!   (dynamic thresholds: Choudhury and Hahne, 1998). The more is held, the less each may: however many queues there
-//!   are, they do not reach the line by that.
+//! - **Under pressure** a queue may hold a part of what is left below the critical line, and the
+//!   minimum in any case (dynamic thresholds: Choudhury and Hahne, 1998). The more is held, the
+//!   less each may: however many queues there are, they do not reach the line by that.
 //! - A queue that **moves** may hold as much as it passed on in the last two seconds, of what is
 //!   left below the reserve. So queues that hold data and do nothing take no room from those that
 //!   behave, and a queue that does little holds little.
-//! - The minimum shrinks towards a frame as **scarcity** comes near. From there on a queue that does not move takes one
-//!   segment, and only while it is empty, up to 29/32: the last part before the reserve is for those that move.
+//! - The minimum shrinks towards a frame as **scarcity** comes near. From there on a queue that
+//!   does not move takes one segment, and only while it is empty, up to 29/32: the last part before
+//!   the reserve is for those that move.
 //! - **Packets that wait for neighbours** are charged once a turn, and may hold as much as is left
 //!   below the reserve, up to an eighth of all: neighbours that are not there share it among
 //!   themselves ([`NeighborTable`]).
@@ -203,7 +204,8 @@ impl Account {
         self.free_then = pool.free_frames() * FRAME_HELD_BYTES;
         self.total_then = self.total;
         self.find_level();
-        // A quarter of all is left before pressure begins, and what is charged is known at any time.
+        // A quarter of all is left before pressure begins, and what is charged is known at any
+        // time.
         let is_plenty = !self.is_pressed() && self.left_below(PRESSURE.0 / 2) != 0;
         self.turns_left = if is_plenty { TURNS_OF_PLENTY } else { 0 };
     }
@@ -263,7 +265,8 @@ impl Account {
         self.paces.look(id, passed, now)
     }
 
-    /// Asks for a faster pace of all connections while memory is scarce, and for a slower one where it is not critical.
+    /// Asks for a faster pace of all connections while memory is scarce, and for a slower one where
+    /// it is not critical.
     pub fn tune_paces(&mut self, now: Instant) {
         self.paces.tune(self.level == MemoryPressure::Critical, self.is_scarce(), now);
     }

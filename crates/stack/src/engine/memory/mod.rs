@@ -38,8 +38,8 @@ impl Memory {
         }
     }
 
-    /// A turn has received and sent: of a pool that cannot grow some frames are kept in reserve, before the application hears
-    /// of them.
+    /// A turn has received and sent: of a pool that cannot grow some frames are kept in reserve,
+    /// before the application hears of them.
     #[inline]
     pub fn fill_reserve(&mut self, pool: &Pool) {
         if let Some(all) = pool.all_frames()

@@ -1,4 +1,5 @@
-//! Pace of each connection while memory is short: bytes passed on in the last second, beside the memory it holds.
+//! Pace of each connection while memory is short: bytes passed on in the last second, beside the
+//! memory it holds.
 //!
 //! A byte acknowledged now and then is no progress. A connection *moves* when the bytes of the last
 //! second, that its peer acknowledged or its application read, would empty the fuller of its queues
@@ -48,7 +49,8 @@ struct Count {
 }
 
 impl Count {
-    /// Returns the bytes of the last [`WINDOW_MS`], as if those of the window before had come evenly.
+    /// Returns the bytes of the last [`WINDOW_MS`], as if those of the window before had come
+    /// evenly.
     fn recent(self, elapsed_ms: u32) -> usize {
         let part = u64::from(self.before) * u64::from(WINDOW_MS.saturating_sub(elapsed_ms));
         self.now as usize + (part / u64::from(WINDOW_MS)) as usize
@@ -125,7 +127,8 @@ impl Default for Paces {
 }
 
 impl Paces {
-    /// Halves the demand while memory is scarce, and doubles it where it is not even critical, a step each
+    /// Halves the demand while memory is scarce, and doubles it where it is not even critical, a
+    /// step each
     /// [`DEMAND_PAUSE`].
     pub fn tune(&mut self, is_critical: bool, is_scarce: bool, now: Instant) {
         if self.change.is_some_and(|change| now < change) {
@@ -140,8 +143,8 @@ impl Paces {
         }
     }
 
-    /// Takes note of how far the connection `id` has come, and returns how it moves. As pressure begins
-    /// all that a connection ever passed on counts for a second.
+    /// Takes note of how far the connection `id` has come, and returns how it moves. As pressure
+    /// begins all that a connection ever passed on counts for a second.
     pub fn look(&mut self, id: SocketId, passed: Passed, now: Instant) -> Moving {
         let (slot, whose) = (id.slot() as usize, id.generation() | 1 << 31);
         if self.of.len() <= slot {
@@ -152,7 +155,8 @@ impl Paces {
         if !is_known {
             let Passed { acked, read, .. } = passed;
             let (window_ms, moved_ms, settled_ms) = (at_ms, at_ms, at_ms);
-            // It is not known when it passed on what it did before: it may be all of the last second.
+            // It is not known when it passed on what it did before: it may be all of the last
+            // second.
             let [acked_bytes, read_bytes] = [acked, read].map(|before| Count { now: 0, before });
             *pace = Pace {
                 acked,
@@ -202,8 +206,8 @@ impl Paces {
 }
 
 impl Pace {
-    /// Counts the bytes since it was last looked at to the window of now. Returns whether it was not looked at for a
-    /// whole window.
+    /// Counts the bytes since it was last looked at to the window of now. Returns whether it was
+    /// not looked at for a whole window.
     fn count(&mut self, passed: Passed, at_ms: u32) -> bool {
         let elapsed = at_ms.wrapping_sub(self.window_ms);
         let is_next = elapsed < 2 * WINDOW_MS;

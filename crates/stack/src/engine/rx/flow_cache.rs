@@ -1,10 +1,12 @@
-//! The flow cache: the first question that a received packet is asked. The headers of a flow's segments are the same but
-//! for a few fields; what was read and checked of one need not be read again of the next.
+//! The flow cache: the first question that a received packet is asked. The headers of a flow's
+//! segments are the same but for a few fields; what was read and checked of one need not be read
+//! again of the next.
 //!
-//! The first segment of a flow is parsed by `wire`: link header, IP, TCP, and its connection is looked for. Its header
-//! bytes are kept. A later one with the very same bytes, but for what must differ, is checked for what may be wrong with
-//! it (lengths and sums), and is a segment of that connection. What differs: IP length, identification and header
-//! checksum; sequence and acknowledgement number, window, checksum and timestamps of TCP; PSH.
+//! The first segment of a flow is parsed by `wire`: link header, IP, TCP, and its connection is
+//! looked for. Its header bytes are kept. A later one with the very same bytes, but for what must
+//! differ, is checked for what may be wrong with it (lengths and sums), and is a segment of that
+//! connection. What differs: IP length, identification and header checksum; sequence and
+//! acknowledgement number, window, checksum and timestamps of TCP; PSH.
 
 mod headers;
 #[cfg(test)]
@@ -28,8 +30,8 @@ use crate::headers::{
 use crate::socket::{SocketId, SocketKind};
 use headers::{HEADERS_BYTES, Layout, Place, TIMESTAMPS_AT};
 
-/// Flows that it has room for, found by a plain hash: each in one of four places beside each other. For a thousand busy
-/// connections nearly all of them.
+/// Flows that it has room for, found by a plain hash: each in one of four places beside each other.
+/// For a thousand busy connections nearly all of them.
 pub(in crate::engine) const FLOWS: usize = 2048;
 pub(in crate::engine) const WAYS: usize = 4;
 const _: () = assert!(FLOWS == 1 << FLOW_HASH_BITS, "as many as the hash has values");
@@ -113,8 +115,8 @@ impl FlowCache {
         &self.flows[place % FLOWS]
     }
 
-    /// Looks at a packet of `len` bytes that has come by `link` and begins with `head`. What is to be parsed may be
-    /// [learned](Self::learn).
+    /// Looks at a packet of `len` bytes that has come by `link` and begins with `head`. What is to
+    /// be parsed may be [learned](Self::learn).
     #[inline]
     pub fn look(&mut self, head: &[u8], len: usize, link: LinkId, medium: Medium) -> Look {
         self.candidate = None;
@@ -143,8 +145,9 @@ impl FlowCache {
         }
     }
 
-    /// Remembers the flow of the segment that was parsed, if its headers, of `ip_len` and `tcp_len` bytes, are of the
-    /// common kind. A flow keeps its place; where all are taken, the last gives way.
+    /// Remembers the flow of the segment that was parsed, if its headers, of `ip_len` and `tcp_len`
+    /// bytes, are of the common kind. A flow keeps its place; where all are taken, the last gives
+    /// way.
     pub fn learn(&mut self, segment: &Segment, ip_len: usize, tcp_len: usize) {
         let (Some((bytes, place)), Some(socket)) = (self.candidate.take(), segment.socket) else {
             return;

@@ -1,13 +1,15 @@
 //! A received packet's way up, in one place:
 //!
-//! 1. a link gives a batch ([`Link::receive`](millstream_link::Link::receive)), or puts the payload of what it has where
-//!    a read waits (`receive_into`);
-//! 2. each packet is classified: by the flow cache, else by `wire` (`ip/input`). Where the engine hands on what is for
-//!    others, those at the front are asked for that first, many at a time (`ip/forward/run`);
-//! 3. a segment goes to its connection, or to what stands for one (`segment_input`), with what follows from it.
+//! 1. a link gives a batch ([`Link::receive`](millstream_link::Link::receive)), or puts the payload
+//!    of what it has where a read waits (`receive_into`);
+//! 2. each packet is classified: by the flow cache, else by `wire` (`ip/input`). Where the engine
+//!    hands on what is for others, those at the front are asked for that first, many at a time
+//!    (`ip/forward/run`);
+//! 3. a segment goes to its connection, or to what stands for one (`segment_input`), with what
+//!    follows from it.
 //!
-//! Datagrams and what is neither leave this way at 2. Nothing waits for the next packet: within a batch the engine acts on
-//! one before it looks at the next.
+//! Datagrams and what is neither leave this way at 2. Nothing waits for the next packet: within a
+//! batch the engine acts on one before it looks at the next.
 
 pub(in crate::engine) mod flow_cache;
 
@@ -37,7 +39,8 @@ use crate::stages::Stage;
 use crate::stats::DropReason;
 use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
 
-/// A connection whose data came last, and as bulk: a link may put its next data where they are read.
+/// A connection whose data came last, and as bulk: a link may put its next data where they are
+/// read.
 #[derive(Clone, Copy)]
 struct Bulk {
     slot: u32,
@@ -84,7 +87,8 @@ impl Ingress {
         }
     }
 
-    /// The bulk is over after a number of small segments: the next packet is received without a guess.
+    /// The bulk is over after a number of small segments: the next packet is received without a
+    /// guess.
     fn note_small(&mut self, len: usize) {
         let Some(bulk) = self.bulk.as_mut().filter(|_| len < DIRECT_BULK_BYTES) else { return };
         bulk.patience -= 1;
@@ -225,8 +229,9 @@ impl Engine {
         self.follow_addresses();
     }
 
-    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram of a known flow,
-    /// that and those of the same flow that follow it in the batch; else by the long way.
+    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram
+    /// of a known flow, that and those of the same flow that follow it in the batch; else by the
+    /// long way.
     #[inline]
     fn datagram_or_other(&mut self, link: LinkId, medium: Medium, packet: Packet) {
         let Some(place) = Place::of(packet.head(), medium) else {
@@ -296,8 +301,8 @@ impl Engine {
         self.udp.flows.forget();
     }
 
-    /// Verifies a segment of a known flow and hands it to its connection. Gives back one whose checksum does not hold, or
-    /// whose connection is gone.
+    /// Verifies a segment of a known flow and hands it to its connection. Gives back one whose
+    /// checksum does not hold, or whose connection is gone.
     #[inline]
     fn known_flow(&mut self, packet: Packet, hit: &Hit) -> Result<(), Packet> {
         let flow = self.rx.flows.flow(hit.place);
@@ -315,8 +320,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands a segment to its connection, with the marks of who watches. Returns how many bytes of what is placed the
-    /// connection has accepted.
+    /// Hands a segment to its connection, with the marks of who watches. Returns how many bytes of
+    /// what is placed the connection has accepted.
     pub(in crate::engine) fn segment_input(
         &mut self,
         segment: &mut Segment,
@@ -337,9 +342,10 @@ impl Engine {
         taken
     }
 
-    /// Has a link put what it has into the buffer of a read that waits, where that is worth a guess: one batch at most,
-    /// and no more behind the last of several small segments. How many packets the reader has; one that was not
-    /// expected is in `received`. `None`: the link was not asked.
+    /// Has a link put what it has into the buffer of a read that waits, where that is worth a
+    /// guess: one batch at most, and no more behind the last of several small segments. How many
+    /// packets the reader has; one that was not expected is in `received`. `None`: the link was not
+    /// asked.
     #[inline]
     fn receive_placed(
         &mut self,
@@ -380,8 +386,9 @@ impl Engine {
         Some(packets)
     }
 
-    /// Hands a packet whose payload a link has put to `start` in the reader's memory to its connection, if it is of a
-    /// known flow and what the connection expects; otherwise gives it back.
+    /// Hands a packet whose payload a link has put to `start` in the reader's memory to its
+    /// connection, if it is of a known flow and what the connection expects; otherwise gives it
+    /// back.
     fn take_placed(
         &mut self,
         link: LinkId,
@@ -425,8 +432,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A packet that was not expected is classified as all others are, without a trace of it in the reader's memory;
-    /// those after it are received without a guess.
+    /// A packet that was not expected is classified as all others are, without a trace of it in the
+    /// reader's memory; those after it are received without a guess.
     #[cold]
     fn not_expected(&mut self, placed: Placed, memory: &mut [u8]) {
         self.rx.bulk = None;
@@ -438,8 +445,8 @@ impl Engine {
     }
 }
 
-/// Bytes of headers of the next packet of a link, if its data may well be those that the reader waits for: of the
-/// connection in `slot`, or one like it.
+/// Bytes of headers of the next packet of a link, if its data may well be those that the reader
+/// waits for: of the connection in `slot`, or one like it.
 fn expected_head_len(
     tcp: &TcpLayer,
     ip: &IpLayer,

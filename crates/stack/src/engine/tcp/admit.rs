@@ -71,7 +71,8 @@ impl TcpLayer {
             return self.table.begin_early(opened, listener_slot);
         }
         let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) else { return };
-        // whether a SYN was kept shows in later ones: nobody is to learn which of those in a peer's name began something
+        // whether a SYN was kept shows in later ones: nobody is to learn which of those in a peer's
+        // name began something
         let has_room = cx.random.has_room(listener.half_open, cx.limits.syn_queue)
             && cx.random.has_room(self.table.half_open.len(), self.table.half_open.limit());
         let source_has_room = unfinished < cx.limits.tuning.half_open_per_source;
@@ -211,8 +212,8 @@ impl TcpLayer {
         }
     }
 
-    /// An ACK for which there is nothing. Given back when it does not bring back a cookie that the listener may
-    /// have sent of late.
+    /// An ACK for which there is nothing. Given back when it does not bring back a cookie that the
+    /// listener may have sent of late.
     pub(in crate::engine) fn cookie_input(
         &mut self,
         cx: &mut Context,
@@ -263,8 +264,9 @@ impl TcpLayer {
         None
     }
 
-    /// A handshake done by cookie finds no room: nothing is kept of it, and what its peer sends next may be any segment
-    /// of the first flight. It is not to be answered by a reset, so that the peer comes to send the first again.
+    /// A handshake done by cookie finds no room: nothing is kept of it, and what its peer sends
+    /// next may be any segment of the first flight. It is not to be answered by a reset, so that
+    /// the peer comes to send the first again.
     fn turn_away(&mut self, cx: &mut Context, listener_slot: u32) -> Option<Segment> {
         if let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) {
             listener.turned_away_until = Some(cx.now + COOKIE_LIFETIME);
@@ -272,8 +274,9 @@ impl TcpLayer {
         None
     }
 
-    /// Puts a connection that has just opened into the accept queue; its slot. Its peer has shown that it gets what is
-    /// sent to its address, so that others may have to give way. None when there was no room.
+    /// Puts a connection that has just opened into the accept queue; its slot. Its peer has shown
+    /// that it gets what is sent to its address, so that others may have to give way. None when
+    /// there was no room.
     fn opened(
         &mut self,
         cx: &mut Context,
@@ -304,7 +307,8 @@ impl TcpLayer {
         Some(slot)
     }
 
-    /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding); false where it is about none.
+    /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding); false
+    /// where it is about none.
     pub(in crate::engine) fn half_open_icmp_error(
         &mut self,
         tuple: &FourTuple,

@@ -53,7 +53,8 @@ impl Busy {
         self.due.get_or_insert(now + QUIET_AFTER);
     }
 
-    /// Looks at a bounded number of them. `still_moves` says who stays; it takes back what the others do not need.
+    /// Looks at a bounded number of them. `still_moves` says who stays; it takes back what the
+    /// others do not need.
     pub fn sweep(&mut self, now: Instant, mut still_moves: impl FnMut(u32) -> bool) {
         let count = self.list.len().min(QUIET_SWEEP);
         let rest = self.list.len() - count;

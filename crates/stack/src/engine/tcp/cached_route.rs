@@ -73,16 +73,17 @@ impl Marks {
 }
 
 impl CachedRoute {
-    /// The next hop, when it is still the right one and the neighbour is known. (Becoming known does not
-    /// change a generation.)
+    /// The next hop, when it is still the right one and the neighbour is known. (Becoming known
+    /// does not change a generation.)
     #[inline]
     pub fn next_hop(&self, generations: Generations) -> Option<NextHop> {
         let known = self.known.as_ref()?;
         (known.generations == generations && known.is_resolved).then_some(known.hop)
     }
 
-    /// The link that segments of `conn` go to, and what it takes of them, where it is still the right one and the
-    /// headers built ahead say what they should of fragmentation: that changes with what routers say.
+    /// The link that segments of `conn` go to, and what it takes of them, where it is still the
+    /// right one and the headers built ahead say what they should of fragmentation: that changes
+    /// with what routers say.
     #[inline(always)]
     pub fn ready(&self, generations: Generations, conn: &Connection) -> Option<Ready> {
         let known = self.known.as_ref()?;
@@ -103,8 +104,8 @@ impl CachedRoute {
         self.known = None;
     }
 
-    /// The IPv4 identification of the first of these segments; each has its own (RFC 6864 4.1: they may be any while no
-    /// router fragments).
+    /// The IPv4 identification of the first of these segments; each has its own (RFC 6864 4.1: they
+    /// may be any while no router fragments).
     #[inline]
     pub fn count_segments(&mut self, segment: &Segment) -> u16 {
         let size = u32::from(segment.segment_size).max(1);
@@ -123,8 +124,8 @@ impl CachedRoute {
         Some((&known.template, known.is_resolved, known.checksum))
     }
 
-    /// Looks the next hop of a connection up and builds its headers: what its segments may be, and the MTU. `None` when there is
-    /// no route.
+    /// Looks the next hop of a connection up and builds its headers: what its segments may be, and
+    /// the MTU. `None` when there is no route.
     pub fn look_up(
         &mut self,
         cx: &mut Context,

@@ -7,7 +7,8 @@ use millstream_tcp::Config;
 /// Configurations kept to be given out again: most connections of an engine have one of a few.
 const KEPT: usize = 16;
 
-/// The configurations given out last. One that is not among them any more is shared by those that have it.
+/// The configurations given out last. One that is not among them any more is shared by those that
+/// have it.
 pub(crate) struct Configs {
     /// The engine's setting that all of them have
     /// ([`Tuning::windows_bytes`](crate::tuning::Tuning)).

@@ -50,9 +50,8 @@ impl TcpTable {
 }
 
 impl TcpLayer {
-    /// The connection that a SYN with a good cookie opens at once, `payload` received; `ends` with the
-    /// sequence number and timestamp offset to use. None: it goes through the
-    /// handshake first.
+    /// The connection that a SYN with a good cookie opens at once, `payload` received; `ends` with
+    /// the sequence number and timestamp offset to use. None: it goes through the handshake first.
     pub(in crate::engine) fn fast_open_admit(
         &mut self,
         cx: &mut Context,

@@ -1,5 +1,5 @@
-//! TCP Fast Open (RFC 7413): whose data is taken from a SYN, what clients remember, and the bound on connections
-//! that are open for the application before their handshake is done.
+//! TCP Fast Open (RFC 7413): whose data is taken from a SYN, what clients remember, and the bound
+//! on connections that are open for the application before their handshake is done.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -50,8 +50,8 @@ impl FastOpen {
         &self.keys
     }
 
-    /// Puts a cookie into the SYN-ACK of an ordinary handshake whose SYN had the option: it asked for one, or the
-    /// one it brought opened nothing.
+    /// Puts a cookie into the SYN-ACK of an ordinary handshake whose SYN had the option: it asked
+    /// for one, or the one it brought opened nothing.
     pub fn give_cookie(
         &mut self,
         now: Instant,
@@ -96,9 +96,10 @@ fn derived(secret: &[u8; 16], period: u64) -> [u8; 16] {
 }
 
 impl Listener {
-    /// Returns whether another connection may be open early, from half of the limit on by chance: the last place would
-    /// tell who asks for it whether somebody else has one. Those that were reset while they were open count for a while:
-    /// a reset with a false source would else free the place at once (RFC 7413 section 5.1).
+    /// Returns whether another connection may be open early, from half of the limit on by chance:
+    /// the last place would tell who asks for it whether somebody else has one. Those that were
+    /// reset while they were open count for a while: a reset with a false source would else free
+    /// the place at once (RFC 7413 section 5.1).
     pub fn takes_early(&mut self, now: Instant, limit: usize, random: &mut Random) -> bool {
         let past = |at: &Instant| now.saturating_duration_since(*at) > FAST_OPEN_RESET_MEMORY;
         while self.early_resets.front().is_some_and(past) {

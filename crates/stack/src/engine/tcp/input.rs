@@ -23,7 +23,8 @@ use crate::stats::DropReason;
 const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
 
 impl TcpLayer {
-    /// Memory is short, or a write has waited for what the connection in `slot` gave back by a segment.
+    /// Memory is short, or a write has waited for what the connection in `slot` gave back by a
+    /// segment.
     #[cold]
     fn on_memory_pressure(&mut self, cx: &mut Context, slot: u32) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
@@ -47,7 +48,8 @@ impl TcpLayer {
         }
     }
 
-    /// Checks a segment, reads its header and finds its connection. Returns it with the lengths of its IP and TCP headers.
+    /// Checks a segment, reads its header and finds its connection. Returns it with the lengths of
+    /// its IP and TCP headers.
     #[inline]
     pub(in crate::engine) fn arrival(
         &mut self,
@@ -266,9 +268,9 @@ impl TcpLayer {
         }
     }
 
-    /// An ICMP error about a segment; whether there is such a connection and the segment can be its own
-    /// (RFC 5927, 4.1): what the segments before it in its batch acknowledge is not outstanding any more, as they were
-    /// handed on.
+    /// An ICMP error about a segment; whether there is such a connection and the segment can be its
+    /// own (RFC 5927, 4.1): what the segments before it in its batch acknowledge is not outstanding
+    /// any more, as they were handed on.
     pub(in crate::engine) fn icmp_error(
         &mut self,
         cx: &mut Context,

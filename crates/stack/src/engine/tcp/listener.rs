@@ -1,12 +1,12 @@
 //! Listeners: who may connect, and who has connected and waits to be accepted.
 //!
-//! Two queues per listener, each with its limit. Handshakes that are not finished are entries of some 100
-//! bytes in the engine's SYN queue, counted against `Limits::syn_queue` and, over all listeners,
-//! `Tuning::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog` of them. What happens
-//! at the limits is what Linux does: a SYN that finds the SYN queue full is answered by a cookie
-//! (`Config::syn_cookies`), one that finds the accept queue full is dropped, and so is the last ACK of a
-//! handshake that finds the accept queue full; the peer repeats either, so that a connection is late and not
-//! lost.
+//! Two queues per listener, each with its limit. Handshakes that are not finished are entries of
+//! some 100 bytes in the engine's SYN queue, counted against `Limits::syn_queue` and, over all
+//! listeners, `Tuning::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog`
+//! of them. What happens at the limits is what Linux does: a SYN that finds the SYN queue full is
+//! answered by a cookie (`Config::syn_cookies`), one that finds the accept queue full is dropped,
+//! and so is the last ACK of a handshake that finds the accept queue full; the peer repeats either,
+//! so that a connection is late and not lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -53,7 +53,8 @@ pub(crate) struct Listener {
     /// accept queue full.
     pub turned_away_until: Option<Instant>,
     pub pending: Readiness,
-    /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
+    /// Connections that are open before their handshake is done (RFC 7413), and when some of them
+    /// were reset.
     pub early: usize,
     pub early_resets: VecDeque<Instant>,
     /// It intercepts: its SYNs wait for a verdict ([`requests`](super::requests)).
@@ -65,7 +66,8 @@ pub(crate) struct InterceptRule {
     pub target: Target,
     /// The time that the application has for its verdict.
     pub within: Duration,
-    /// Entries of the SYN queue with their generations, oldest first. One that is over may still be named.
+    /// Entries of the SYN queue with their generations, oldest first. One that is over may still be
+    /// named.
     pub waiting: VecDeque<(u32, u32)>,
     /// The application has been told of so many of these, the first ones.
     pub told: usize,
@@ -214,9 +216,9 @@ impl Listeners {
         self.slots.get(slot).is_some_and(|listener| listener.config.timestamps)
     }
 
-    /// The listener for `local`: one bound to that very address before one bound to all. A listener on
-    /// the IPv6 unspecified address takes IPv4 as well. Then those that intercept: one with a port before one with any,
-    /// one with a longer prefix before one with a shorter.
+    /// The listener for `local`: one bound to that very address before one bound to all. A listener
+    /// on the IPv6 unspecified address takes IPv4 as well. Then those that intercept: one with a
+    /// port before one with any, one with a longer prefix before one with a shorter.
     pub fn find(&self, local: SocketAddr) -> Option<u32> {
         let slots = self.by_port.get(&local.port()).map_or(&[][..], |slots| slots);
         let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));

@@ -1,5 +1,5 @@
-//! Tables of small stand-ins for whole connections: those not open yet, and those that only wait for old
-//! segments to be gone.
+//! Tables of small stand-ins for whole connections: those not open yet, and those that only wait
+//! for old segments to be gone.
 
 use std::mem::size_of;
 
@@ -20,8 +20,8 @@ pub(crate) struct Mini<T> {
     pub value: T,
 }
 
-/// Stand-ins found by their ends, with one timer each. Holds at most the number it was made for; every
-/// operation but [`MiniTable::iter`] takes constant time.
+/// Stand-ins found by their ends, with one timer each. Holds at most the number it was made for;
+/// every operation but [`MiniTable::iter`] takes constant time.
 pub(crate) struct MiniTable<T> {
     slots: Slab<Mini<T>>,
     flows: FlowTable,

@@ -1,7 +1,9 @@
-//! TCP in the engine: from a segment that was classified to its connection, and from the application to it.
+//! TCP in the engine: from a segment that was classified to its connection, and from the
+//! application to it.
 //!
-//! `input` hands segments to connections, `admit` to listeners; `api` and `writes` take what the application says;
-//! `table` holds all of them. What a connection does is in the crate `millstream-tcp`.
+//! `input` hands segments to connections, `admit` to listeners; `api` and `writes` take what the
+//! application says; `table` holds all of them. What a connection does is in the crate
+//! `millstream-tcp`.
 
 pub(in crate::engine) mod ack_wait;
 pub(in crate::engine) mod admit;
@@ -43,7 +45,8 @@ use crate::engine::tcp::writes::WriteScheduler;
 use crate::engine::words;
 use crate::limits::Limits;
 
-/// TCP: all connections and listeners, their timers, and who may write and send how much. It knows the IP layer below it.
+/// TCP: all connections and listeners, their timers, and who may write and send how much. It knows
+/// the IP layer below it.
 pub(in crate::engine) struct TcpLayer {
     pub table: TcpTable,
     /// For connections that are not configured otherwise.

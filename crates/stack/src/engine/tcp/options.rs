@@ -7,10 +7,12 @@ use millstream_tcp::{Connection, Keepalive};
 use crate::engine::tcp::table::TcpSocket;
 use crate::error::Error;
 
-/// Options of one TCP connection. What is not named here follows from its [`millstream_tcp::Config`] for good.
+/// Options of one TCP connection. What is not named here follows from its
+/// [`millstream_tcp::Config`] for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSocketOptions {
-    /// Small segments are sent at once; else they wait for outstanding small ones (Nagle with Minshall's change).
+    /// Small segments are sent at once; else they wait for outstanding small ones (Nagle with
+    /// Minshall's change).
     pub nodelay: bool,
     /// Probes for an idle connection.
     pub keepalive: Option<Keepalive>,
@@ -20,7 +22,8 @@ pub struct TcpSocketOptions {
     /// Time for which a closed connection may go on sending written data before it is reset; whole
     /// seconds, up to 65,535; zero resets when it is closed.
     pub linger: Option<Duration>,
-    /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every segment is acknowledged.
+    /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every
+    /// segment is acknowledged.
     pub delayed_ack: Duration,
     /// Upper bound of the receive buffer in bytes of memory held. Once changed it is not tuned.
     pub recv_buffer_bytes: usize,

@@ -8,7 +8,8 @@ use millstream_packet::Instant;
 
 use crate::tuning::{MOVING_SECONDS, STILL};
 
-/// Which connections are orphans. Every operation takes constant time; memory is taken for orphans alone.
+/// Which connections are orphans. Every operation takes constant time; memory is taken for orphans
+/// alone.
 #[derive(Default)]
 pub(crate) struct Orphans {
     /// Their slots, in no order.

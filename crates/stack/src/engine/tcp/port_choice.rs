@@ -16,10 +16,11 @@ const COUNTERS: usize = 1024;
 /// A counter moves on by up to so much (RFC 6056 3.3.5).
 const STEP_LIMIT: u64 = 8;
 
-/// RFC 6056 3.3.4, the double-hash algorithm: a keyed hash of the destination says where its ports begin, another one
-/// which of many counters says how far they have come. So a destination gets one port after the other, and the same one
-/// late; and who sees the ports that he gets cannot tell those of others, nor, but for the few that share his counter,
-/// how many connections were opened to them. Counters begin anywhere and move on by steps that cannot be foreseen.
+/// RFC 6056 3.3.4, the double-hash algorithm: a keyed hash of the destination says where its ports
+/// begin, another one which of many counters says how far they have come. So a destination gets one
+/// port after the other, and the same one late; and who sees the ports that he gets cannot tell
+/// those of others, nor, but for the few that share his counter, how many connections were opened
+/// to them. Counters begin anywhere and move on by steps that cannot be foreseen.
 pub(crate) struct PortChoice {
     offset: HashKey,
     counter: HashKey,

@@ -1,9 +1,10 @@
 //! Taking memory back from connections while it is short.
 //!
-//! All connections are looked at, a bounded number in each turn, round and round as long as that gives anything. What
-//! lies out of order gives way first: the peer has it still (RFC 2018 section 8). Where memory is critical connections
-//! are reset that hold more than their peers have lately shown to take ([`Paces`](crate::engine::memory::pace::Paces)): those with the
-//! largest excess first. One round finds the largest of all, the next resets those with half as much or more.
+//! All connections are looked at, a bounded number in each turn, round and round as long as that
+//! gives anything. What lies out of order gives way first: the peer has it still (RFC 2018 section
+//! 8). Where memory is critical connections are reset that hold more than their peers have lately
+//! shown to take ([`Paces`](crate::engine::memory::pace::Paces)): those with the largest excess
+//! first. One round finds the largest of all, the next resets those with half as much or more.
 
 use std::time::Duration;
 
@@ -99,7 +100,8 @@ impl Reclaim {
         let moving = account.pace(socket.id, passed, cx.now);
         let is_critical = account.level() == MemoryPressure::Critical;
         if socket.conn.early_held_bytes() != 0 {
-            // What is given back cx.now has been acknowledged selectively: a sender that relies on that may stand still.
+            // What is given back cx.now has been acknowledged selectively: a sender that relies on
+            // that may stand still.
             let keeps_share = moving.is_so() || !is_critical && moving.may_be();
             let keep = match keeps_share {
                 true => account.share(socket.conn.receive_held_bytes(), usize::MAX),

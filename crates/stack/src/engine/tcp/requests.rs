@@ -1,9 +1,11 @@
-//! Requests: SYNs to a listener that intercepts, which wait for the application's verdict before they are answered.
+//! Requests: SYNs to a listener that intercepts, which wait for the application's verdict before
+//! they are answered.
 //!
-//! A request is an entry of the SYN queue whose SYN-ACK has not been sent, and has that queue's bounds: so many of one
-//! source, of one listener and in all. No cookie can stand for one, as a cookie is a SYN-ACK already: where there is no
-//! room the listener's oldest request gives way, so that in a flood a newcomer is served by an application that is quick.
-//! The same SYN again finds its request; its reset takes it back. What has no verdict in time is forgotten.
+//! A request is an entry of the SYN queue whose SYN-ACK has not been sent, and has that queue's
+//! bounds: so many of one source, of one listener and in all. No cookie can stand for one, as a
+//! cookie is a SYN-ACK already: where there is no room the listener's oldest request gives way, so
+//! that in a flood a newcomer is served by an application that is quick. The same SYN again finds
+//! its request; its reset takes it back. What has no verdict in time is forgotten.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,13 +34,14 @@ use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
 use crate::tuning::INTERCEPTS;
 
-/// An answer to a TCP request that is not accepted ([`Intercept::refuse`](crate::Intercept::refuse)).
+/// An answer to a TCP request that is not accepted
+/// ([`Intercept::refuse`](crate::Intercept::refuse)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A reset: nobody listens there.
     Reset,
-    /// An ICMP error, from the address that was asked for. It is subject to the limits on ICMP errors: where these say
-    /// no, the peer sends its SYN again, and that is another request.
+    /// An ICMP error, from the address that was asked for. It is subject to the limits on ICMP
+    /// errors: where these say no, the peer sends its SYN again, and that is another request.
     Icmp(Unreachable),
     /// No answer: the peer sends its SYN again, and that is another request.
     Drop,
@@ -73,7 +76,8 @@ impl Requests<'_> {
         listeners.insert(listener)
     }
 
-    /// Keeps a SYN until the application has decided. `hash` is that of the segment's ends, `isn` the number to answer with.
+    /// Keeps a SYN until the application has decided. `hash` is that of the segment's ends, `isn`
+    /// the number to answer with.
     pub fn hold(self, listener: u32, hash: u32, isn: SeqNumber, segment: &Segment) {
         let Self { tcp, cx, ip } = self;
         let (source, table) = (segment.tuple.remote.ip(), &mut tcp.table);
@@ -114,8 +118,9 @@ impl Requests<'_> {
         cx.events.push(one.id, &mut one.pending, readable);
     }
 
-    /// A segment between the ends of the request in `entry`: the same SYN again finds it waiting, and a reset that says
-    /// exactly what came before it takes it back. Another SYN may be anybody's, and waits until this one is over.
+    /// A segment between the ends of the request in `entry`: the same SYN again finds it waiting,
+    /// and a reset that says exactly what came before it takes it back. Another SYN may be
+    /// anybody's, and waits until this one is over.
     pub fn input(self, entry: u32, segment: &Segment) {
         let Self { tcp, cx, .. } = self;
         let Some(request) = tcp.table.half_open.get_mut(entry) else { return };
@@ -235,7 +240,8 @@ impl Requests<'_> {
         Ok(())
     }
 
-    /// Some prefixes have gone: forgets requests for addresses that are delivered no more, and resets connections from them.
+    /// Some prefixes have gone: forgets requests for addresses that are delivered no more, and
+    /// resets connections from them.
     pub fn follow_prefixes(self) {
         let Self { tcp, cx, ip } = self;
         let is_lost = |ends: &FourTuple| !ip.addresses.is_local(ends.local.ip());

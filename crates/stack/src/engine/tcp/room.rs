@@ -78,7 +78,8 @@ impl TcpLayer {
         !self.table.is_full()
     }
 
-    /// The application has closed a connection: if it is not over, it is an orphan, and others may have to give way.
+    /// The application has closed a connection: if it is not over, it is an orphan, and others may
+    /// have to give way.
     pub(in crate::engine) fn note_orphan(
         &mut self,
         cx: &mut Context,
@@ -204,8 +205,8 @@ impl TcpLayer {
         found
     }
 
-    /// Ends a connection at once. The peer is told by a reset, unless it has everything and only never closed its side;
-    /// the application, if it has the connection, as of any other end.
+    /// Ends a connection at once. The peer is told by a reset, unless it has everything and only
+    /// never closed its side; the application, if it has the connection, as of any other end.
     fn displace(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         let listener = socket.listener;

@@ -1,6 +1,6 @@
-//! The one writer of headers of connections: Ethernet, IP and TCP of the segments of one decision, from the flow's
-//! template. They are built once and differ from segment to segment in lengths, sequence number, flags, identification and
-//! checksums.
+//! The one writer of headers of connections: Ethernet, IP and TCP of the segments of one decision,
+//! from the flow's template. They are built once and differ from segment to segment in lengths,
+//! sequence number, flags, identification and checksums.
 
 use std::mem::replace;
 
@@ -85,8 +85,8 @@ impl<'a> SegmentHeaders<'a> {
         self.template.header_len() + self.tcp_len
     }
 
-    /// Puts headers before each packet of `batch`, the payload of a segment, or of all where a link cuts them. Those that
-    /// get none are left out: which, and why.
+    /// Puts headers before each packet of `batch`, the payload of a segment, or of all where a link
+    /// cuts them. Those that get none are left out: which, and why.
     pub fn put_all(&mut self, pool: &Pool, batch: &mut PacketBatch) -> Refused {
         let (count, mut refused) = (batch.len(), Refused::default());
         for index in 0..count {
@@ -103,8 +103,8 @@ impl<'a> SegmentHeaders<'a> {
         refused
     }
 
-    /// Puts headers before `packet`, the front of a payload of `len` bytes that lies elsewhere and that the link sums and
-    /// cuts.
+    /// Puts headers before `packet`, the front of a payload of `len` bytes that lies elsewhere and
+    /// that the link sums and cuts.
     pub fn put_before(
         &mut self,
         pool: &Pool,
@@ -114,8 +114,8 @@ impl<'a> SegmentHeaders<'a> {
         self.put(pool, packet, len, self.flags)
     }
 
-    /// Puts headers before `packet`, whose payload is `len` bytes. The next segment is the one behind it, also where this
-    /// one gets none: then the packet is of no more use.
+    /// Puts headers before `packet`, whose payload is `len` bytes. The next segment is the one
+    /// behind it, also where this one gets none: then the packet is of no more use.
     #[inline(always)]
     fn put(
         &mut self,
@@ -163,7 +163,8 @@ impl<'a> SegmentHeaders<'a> {
         len.div_ceil(usize::from(self.size).max(1))
     }
 
-    /// Tells the link which checksum it has to complete, and how to cut the packet into so many `segments`.
+    /// Tells the link which checksum it has to complete, and how to cut the packet into so many
+    /// `segments`.
     #[inline(never)]
     fn describe(&self, packet: &mut Packet, segments: usize, flags: TcpFlags) {
         let is_v4 = self.template.ip_header_len() == V4_HEADER_LEN;
@@ -179,7 +180,8 @@ impl<'a> SegmentHeaders<'a> {
     }
 }
 
-/// Writes as many of `words` to `room` as it has, with what differs: sequence number, flags and checksum.
+/// Writes as many of `words` to `room` as it has, with what differs: sequence number, flags and
+/// checksum.
 #[inline(always)]
 fn write(room: &mut [[u8; 4]], words: &[u32; MOST_WORDS], [seq, flags, field]: [u32; 3]) {
     for (at, (to, &word)) in room.iter_mut().zip(words).enumerate() {
@@ -250,7 +252,8 @@ mod tests {
         HeaderTemplate::new((!is_bare).then_some(&ethernet), &ip, Generations::default())
     }
 
-    /// The bytes behind `headroom` free ones, with their sum, or as a view that nothing can be put before.
+    /// The bytes behind `headroom` free ones, with their sum, or as a view that nothing can be put
+    /// before.
     fn payload(pool: &Pool, bytes: &[u8], is_view: bool) -> Packet {
         let whole = match bytes.len() {
             0 => pool.alloc(HEADROOM_BYTES).expect("a frame"),

@@ -1,4 +1,5 @@
-//! TCP connections of an engine: where they are found, when they are due, which have something to send.
+//! TCP connections of an engine: where they are found, when they are due, which have something to
+//! send.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -93,7 +94,8 @@ impl TcpSocket {
     fn limit_memory(&mut self, account: &mut Account, now: Instant) {
         let most = account.is_pressed().then(|| {
             let moving = account.pace(self.id, self.passed(), now);
-            // What it holds out of order would give way to what is next, and its peer would wait for a time-out.
+            // What it holds out of order would give way to what is next, and its peer would wait
+            // for a time-out.
             let may_be = moving.may_be() && account.level() != MemoryPressure::Critical;
             let passed = if may_be && !moving.is_so() { usize::MAX } else { moving.read };
             account.share(self.conn.receive_held_bytes(), passed)
@@ -197,8 +199,8 @@ pub(in crate::engine) struct TcpTable {
 }
 
 impl TcpTable {
-    /// Secrets come from `seed`, those of cookies (of SYNs and of Fast Open) from `cookie_seed`, those of ports from
-    /// `port_seed`.
+    /// Secrets come from `seed`, those of cookies (of SYNs and of Fast Open) from `cookie_seed`,
+    /// those of ports from `port_seed`.
     pub fn new(
         limits: &Limits,
         [seed, cookie_seed, port_seed]: [&[u64; 6]; 3],
@@ -346,7 +348,8 @@ impl TcpTable {
         (socket.id == id).then_some((id.slot(), socket))
     }
 
-    /// Returns the connection that `id` names, if there is one yet, as subscribers of events see it.
+    /// Returns the connection that `id` names, if there is one yet, as subscribers of events see
+    /// it.
     #[cold]
     pub fn observed(&mut self, id: Option<SocketId>) -> Option<Observed<'_>> {
         id.and_then(|id| self.by_id(id)).map(|(_, socket)| socket.observed())
@@ -363,8 +366,8 @@ impl TcpTable {
         }
     }
 
-    /// Something happened to the connection: its output is looked at in its turn if there may be any, else only
-    /// its timer is armed.
+    /// Something happened to the connection: its output is looked at in its turn if there may be
+    /// any, else only its timer is armed.
     #[inline]
     pub fn touch(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
@@ -382,8 +385,8 @@ impl TcpTable {
         }
     }
 
-    /// Arms the wheel for what the connection waits for. A deadline that only moved later stays armed
-    /// for the earlier time: the connection is asked again then.
+    /// Arms the wheel for what the connection waits for. A deadline that only moved later stays
+    /// armed for the earlier time: the connection is asked again then.
     #[inline]
     pub fn arm(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get(slot) else { return };
@@ -394,8 +397,8 @@ impl TcpTable {
         }
     }
 
-    /// Arms the wheel for what the connection waits for when that is not before `soon`: where it stood, the connection
-    /// would only have been asked again.
+    /// Arms the wheel for what the connection waits for when that is not before `soon`: where it
+    /// stood, the connection would only have been asked again.
     pub fn put_off(&mut self, slot: u32, soon: Instant) {
         let Some(socket) = self.sockets.get(slot) else { return };
         let deadline = socket.conn.next_deadline();
@@ -408,8 +411,8 @@ impl TcpTable {
         }
     }
 
-    /// Tells the application, or the listener, what happened to a connection since it was last asked.
-    /// True when its handshake was done by that.
+    /// Tells the application, or the listener, what happened to a connection since it was last
+    /// asked. True when its handshake was done by that.
     pub fn collect_events(&mut self, slot: u32, events: &mut EventQueue) -> bool {
         let Some(socket) = self.sockets.get_mut(slot) else { return false };
         let news = socket.conn.take_events();
@@ -479,9 +482,9 @@ impl TcpTable {
         }
     }
 
-    /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send. One
-    /// that waits in an accept queue stays there, for the application to see what became of it. True when
-    /// the oldest in TIME-WAIT had to give way to it.
+    /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send.
+    /// One that waits in an accept queue stays there, for the application to see what became of it.
+    /// True when the oldest in TIME-WAIT had to give way to it.
     pub fn settle(&mut self, slot: u32) -> bool {
         let Some(socket) = self.sockets.get_mut(slot) else { return false };
         match socket.conn.state() {
@@ -502,8 +505,8 @@ impl TcpTable {
         false
     }
 
-    /// Leaves an entry in the place of a connection in TIME-WAIT that nobody holds. True when the oldest
-    /// entry had to give way.
+    /// Leaves an entry in the place of a connection in TIME-WAIT that nobody holds. True when the
+    /// oldest entry had to give way.
     fn keep_waiting(&mut self, slot: u32) -> bool {
         let Some(socket) = self.sockets.get(slot) else { return false };
         let Some((wait, until)) = socket.conn.time_wait() else { return false };
@@ -521,15 +524,17 @@ impl TcpTable {
         full
     }
 
-    /// Sets when an entry's time is over. Many end together, so that they do not wake the engine one by one.
+    /// Sets when an entry's time is over. Many end together, so that they do not wake the engine
+    /// one by one.
     pub fn arm_time_wait(&mut self, entry: u32, until: Instant) {
         let grain = tuning::TIME_WAIT_GRAIN.as_nanos() as u64;
         let until = until.as_nanos().div_ceil(grain) * grain;
         self.time_wait.wheel.arm(entry, Instant::from_nanos(until));
     }
 
-    /// Takes the ends of a new connection of ours, whose hash is `hash`, if they are free or in TIME-WAIT with
-    /// a peer that can tell the two apart (RFC 6191). Answers with the number to begin at.
+    /// Takes the ends of a new connection of ours, whose hash is `hash`, if they are free or in
+    /// TIME-WAIT with a peer that can tell the two apart (RFC 6191). Answers with the number to
+    /// begin at.
     pub fn take_ends(&mut self, hash: u32, tuple: &FourTuple, now: Instant) -> Option<SeqNumber> {
         if !self.is_free(hash, tuple, now) {
             return None;
@@ -547,8 +552,8 @@ impl TcpTable {
             && may_connect(half_open, time_wait, (hash, tuple), now)
     }
 
-    /// Takes back the memory that only busy connections need from those that have been quiet, a bounded
-    /// number at a time.
+    /// Takes back the memory that only busy connections need from those that have been quiet, a
+    /// bounded number at a time.
     pub fn sweep_quiet(&mut self, now: Instant) {
         let Self { busy, sockets, .. } = self;
         busy.sweep(now, |slot| {
@@ -587,7 +592,8 @@ impl TcpTable {
         }
     }
 
-    /// Frees the connection's addresses for another; the socket stays until the application closes it.
+    /// Frees the connection's addresses for another; the socket stays until the application closes
+    /// it.
     pub fn forget_flow(&mut self, slot: u32) {
         self.last = None;
         if let Some(socket) = self.sockets.get_mut(slot)
@@ -625,7 +631,8 @@ impl TcpTable {
         }
     }
 
-    /// A free ephemeral port for a connection to `remote` ([`PortChoice`]). It is of the engine's `share`.
+    /// A free ephemeral port for a connection to `remote` ([`PortChoice`]). It is of the engine's
+    /// `share`.
     pub fn choose_port(
         &mut self,
         share: Share,

@@ -29,7 +29,8 @@ impl TcpLayer {
         fired != 0 || more
     }
 
-    /// The timer of a connection that was armed for now at the latest. The deadline may have moved later since.
+    /// The timer of a connection that was armed for now at the latest. The deadline may have moved
+    /// later since.
     fn connection_timer(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         if socket.conn.next_deadline().is_some_and(|due| due <= cx.now) {
@@ -48,8 +49,8 @@ impl TcpLayer {
 }
 
 impl TcpSocket {
-    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
-    /// there.
+    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked
+    /// whether it is there.
     pub fn doubt_next_hop(&mut self, cx: &Context, ip: &mut IpLayer) {
         if let Some(hop) = ip.next_hop(self.conn.ends().remote.ip(), Some(self.scope)) {
             ip.neighbors.doubt(cx.now, hop.link, hop.address);

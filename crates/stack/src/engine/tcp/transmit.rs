@@ -8,15 +8,19 @@
 //!    from the next ones (surplus round robin, Adiseshu, Parulkar and Varghese 1996): a
 //!    super-segment may be as much as several have. A write is served at once, out of turn, as far
 //!    as the turn's bytes go ([`Engine::push_written`]).
-//! 2. **Poll** (`serve`). The connection is asked for the segments of one decision at a time; their payload goes to a
-//!    batch: views of the send queue, frames of a segment each, or nothing where it is borrowed from the writer.
+//! 2. **Poll** (`serve`). The connection is asked for the segments of one decision at a time; their
+//!    payload goes to a batch: views of the send queue, frames of a segment each, or nothing where
+//!    it is borrowed from the writer.
 //! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
-//! 4. **Transmit** ([`IpLayer::send_segments`]). The packets go into the queue of the link, which takes them when the turn
-//!    ends or the queue is full. Segments of borrowed payload go to the link at once.
-//! 5. **What follows** (`finish_service`): timers, events, room for writers, the connection's place in the list.
+//! 4. **Transmit** ([`IpLayer::send_segments`]). The packets go into the queue of the link, which
+//!    takes them when the turn ends or the queue is full. Segments of borrowed payload go to the
+//!    link at once.
+//! 5. **What follows** (`finish_service`): timers, events, room for writers, the connection's place
+//!    in the list.
 //!
-//! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
-//! several links one that takes nothing keeps its own connections alone (`parked`).
+//! When the pool or the only link gives nothing more, serving pauses: nothing is made that would
+//! have to be dropped. Of several links one that takes nothing keeps its own connections alone
+//! (`parked`).
 
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 use millstream_route::{LinkId, TransportChecksum};
@@ -137,7 +141,8 @@ impl TransmitScheduler {
         self.push_left != 0
     }
 
-    /// Sends out of turn what a write has made ready, `budget` bytes of it, out of what writes may send; how it ended.
+    /// Sends out of turn what a write has made ready, `budget` bytes of it, out of what writes may
+    /// send; how it ended.
     pub fn push(
         &mut self,
         cx: &mut Context,
@@ -244,7 +249,8 @@ impl TcpLayer {
         }
     }
 
-    /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
+    /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that
+    /// may be otherwise.
     #[inline(always)]
     fn pause_serving(&mut self, cx: &mut Context, slot: u32) {
         let socket = self.table.sockets.get(slot);
@@ -253,11 +259,11 @@ impl TcpLayer {
             cx.pool.is_dry() || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
-    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
-    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
-    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
-    /// arrives from being taken.
+    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way,
+    /// else only what fills segments. The rest waits for the next write or turn, so that a stream
+    /// of large writes does not end each with a small segment; so does that of a connection which
+    /// was granted more. All writes between two turns together send as much as one turn does: who
+    /// writes on and on must not keep what arrives from being taken.
     pub(in crate::engine) fn push_written(
         &mut self,
         cx: &mut Context,
@@ -364,10 +370,12 @@ impl TcpLayer {
     }
 }
 
-/// Tells subscribers that the segments of a connection are in the queue of a link, or were taken by it.
+/// Tells subscribers that the segments of a connection are in the queue of a link, or were taken by
+/// it.
 #[cold]
 fn tell_queued(cx: &mut Context, ip: &IpLayer, socket: &TcpSocket, link: LinkId) {
-    // One whose neighbour is asked for its address waits elsewhere, and its trace has no such point.
+    // One whose neighbour is asked for its address waits elsewhere, and its trace has no such
+    // point.
     let is_resolved = socket.route.template().is_some_and(|(_, is_resolved, _)| is_resolved);
     if is_resolved && let Some(queued) = ip.links.queued(link) {
         cx.sink.segments_queued(socket.id, (link, queued));
@@ -375,8 +383,9 @@ fn tell_queued(cx: &mut Context, ip: &IpLayer, socket: &TcpSocket, link: LinkId)
     }
 }
 
-/// Sends what a connection has to send, of what is `borrowed` if it is, up to `budget` bytes of payload or one segment
-/// beyond, as long as something is `left` of the turn's. Returns the payload sent, whether anything was, and how it ended.
+/// Sends what a connection has to send, of what is `borrowed` if it is, up to `budget` bytes of
+/// payload or one segment beyond, as long as something is `left` of the turn's. Returns the payload
+/// sent, whether anything was, and how it ended.
 fn serve(
     cx: &mut Context,
     ip: &mut IpLayer,
@@ -455,7 +464,8 @@ fn within(most: usize, bytes: usize, size: usize) -> usize {
     if most * size <= bytes { most } else { bytes.div_ceil(size).clamp(1, most) }
 }
 
-/// The link that a connection's segments go to now, and what it takes of them; none without a route.
+/// The link that a connection's segments go to now, and what it takes of them; none without a
+/// route.
 #[inline(always)]
 fn ready_link(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option<Ready> {
     match socket.route.ready(ip.generations(), &socket.conn) {
@@ -475,8 +485,9 @@ fn look_up(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option
 }
 
 impl CachedRoute {
-    /// Puts headers before the segments of one decision, whose payload is in `batch`, and queues them for their link, whose
-    /// queue has room for them; `batch` is empty then. What cannot be sent is dropped and counted.
+    /// Puts headers before the segments of one decision, whose payload is in `batch`, and queues
+    /// them for their link, whose queue has room for them; `batch` is empty then. What cannot be
+    /// sent is dropped and counted.
     fn send_segments(
         &mut self,
         cx: &mut Context,
@@ -519,8 +530,8 @@ impl CachedRoute {
         batch.drain().for_each(|packet| ip.send_to_neighbor(cx, hop, packet));
     }
 
-    /// Hands the link a segment whose payload is the next of what is borrowed; where the link takes nothing now, a copy of
-    /// it waits in the link's queue.
+    /// Hands the link a segment whose payload is the next of what is borrowed; where the link takes
+    /// nothing now, a copy of it waits in the link's queue.
     fn send_borrowed(
         &mut self,
         cx: &mut Context,

@@ -46,13 +46,15 @@ pub(in crate::engine) struct WriteScheduler {
     last: Option<SocketId>,
     /// The speed at which grants are written.
     pace: Pace,
-    /// Refused for want of a frame, or of memory that they may have, likewise; they are told when there is some.
+    /// Refused for want of a frame, or of memory that they may have, likewise; they are told when
+    /// there is some.
     starved: VecDeque<SocketId>,
     /// So many of them were not looked at since memory was given back.
     unseen: usize,
 }
 
-/// The time that a granted byte takes, on average of some twenty grants while there always was somebody in line.
+/// The time that a granted byte takes, on average of some twenty grants while there always was
+/// somebody in line.
 #[derive(Default)]
 struct Pace {
     /// Nothing at first.
@@ -129,7 +131,8 @@ impl WriteScheduler {
 }
 
 impl WriteScheduler {
-    /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most, `room` what memory it may take.
+    /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most, `room` what
+    /// memory it may take.
     #[inline]
     pub fn admit(
         &mut self,
@@ -164,7 +167,8 @@ impl WriteScheduler {
         }
         let share = match (socket.write.grant, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
-            // Nobody waits any more: as whoever comes first, unless that is the grant but for its whole end.
+            // Nobody waits any more: as whoever comes first, unless that is the grant but for its
+            // whole end.
             (grant, true) if grant as usize + socket.conn.bulk_bytes() < self.left => {
                 socket.write.grant = 0;
                 self.left
@@ -193,7 +197,8 @@ impl WriteScheduler {
         }
     }
 
-    /// Where nobody stands in line a write may send so much from its own memory before the next turn.
+    /// Where nobody stands in line a write may send so much from its own memory before the next
+    /// turn.
     pub fn make_room_to_borrow(&mut self, bytes: usize) {
         if self.is_idle() {
             self.left = self.left.max(bytes);
@@ -206,7 +211,8 @@ impl WriteScheduler {
         self.line.push_back(socket.id);
     }
 
-    /// There was no frame for a write: its connection is told when there is one, and may try at any time.
+    /// There was no frame for a write: its connection is told when there is one, and may try at any
+    /// time.
     #[cold]
     pub fn wait_for_frames(&mut self, socket: &mut TcpSocket, stats: &mut EngineStats) {
         match std::mem::replace(&mut socket.write.starved, Starved::Waits) {
@@ -217,8 +223,9 @@ impl WriteScheduler {
         stats.write_starvations += 1;
     }
 
-    /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that. Who was cut short by its
-    /// share stands in line at once: what it writes next is the rest.
+    /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that.
+    /// A connection that its share cut short stands in line at once: what it writes next is the
+    /// rest.
     #[inline]
     pub fn charge(&mut self, socket: &mut TcpSocket, written: usize, wanted: usize) {
         let left = match socket.write.grant {
@@ -239,8 +246,8 @@ impl WriteScheduler {
 }
 
 impl WriteScheduler {
-    /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
-    /// told of frames.
+    /// A new turn's bytes: those who stand in line longest are granted their shares. True when
+    /// somebody stood there, or was told of frames.
     pub fn grant(
         &mut self,
         cx: &mut Context,
@@ -270,12 +277,14 @@ impl WriteScheduler {
                 continue;
             }
             self.last = Some(id);
-            // A share that ended between two calls would leave the begun one to go alone, after others' turns.
+            // A share that ended between two calls would leave the begun one to go alone, after
+            // others' turns.
             let bytes = self.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.write.grant = grant_of(bytes);
             self.left = self.left.saturating_sub(bytes);
             cx.events.push(id, &mut socket.pending, Readiness::WRITABLE);
-            // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
+            // What has waited to be whole goes in the next turn, whether more is written meanwhile
+            // or not.
             socket.conn.set_more_follows(false);
             table.touch(slot);
             granted += bytes;
@@ -304,7 +313,8 @@ impl WriteScheduler {
         self.unseen != 0 && !cx.pool.is_dry()
     }
 
-    /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
+    /// Tells as many of them as a turn serves, those who may write something now; whether any. The
+    /// others wait on.
     #[cold]
     fn tell_starved(&mut self, cx: &mut Context, table: &mut TcpTable) -> bool {
         let most = cx.limits.tuning.transmit_connections;
@@ -340,7 +350,8 @@ impl WriteScheduler {
 }
 
 impl TcpTable {
-    /// The queues of the connection in `slot` hold less than before: who was refused for want of memory may have some.
+    /// The queues of the connection in `slot` hold less than before: who was refused for want of
+    /// memory may have some.
     #[cold]
     pub fn note_memory(&mut self, cx: &mut Context, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };

@@ -1,15 +1,18 @@
 //! Zero-copy send: a large write is sent from the caller's memory.
 //!
-//! A link that has done with a packet when its call returns ([`millstream_link::Link::borrows`]) can send what a write
-//! of many super-segments brings from where it lies. ACKs are looked for in between. What is acknowledged before the
-//! write ends was never copied; the rest, a little more than what is in flight, is copied into the send queue then. A
+//! A link that has done with a packet when its call returns ([`millstream_link::Link::borrows`])
+//! can send what a write of many super-segments brings from where it lies. ACKs are looked for in
+//! between. What is acknowledged before the write ends was never copied; the rest, a little more
+//! than what is in flight, is copied into the send queue then. A
 //! [`BorrowedWrite`] sees to that however the write ends. Until then the connection must not be served: its queue has
-//! places for bytes that are not there yet. So nothing but links is looked at meanwhile. The write ends where anything but
-//! new data is to be sent (loss, a reset), timers are due, other connections have output, other sockets have news, links
-//! have room that others wait for, or others wait to write.
+//! places for bytes that are not there yet. So nothing but links is looked at meanwhile. The write
+//! ends where anything but new data is to be sent (loss, a reset), timers are due, other
+//! connections have output, other sockets have news, links have room that others wait for, or
+//! others wait to write.
 //!
-//! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
-//! and at the end, the write waits a little for ACKs ([`AckWait`]) if round trips are as short.
+//! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the
+//! queue takes no more, and at the end, the write waits a little for ACKs ([`AckWait`]) if round
+//! trips are as short.
 
 use std::time::Duration;
 
@@ -65,7 +68,8 @@ impl Terms {
     }
 }
 
-/// A write whose first bytes a connection has places for. At its end those that are not acknowledged are copied there.
+/// A write whose first bytes a connection has places for. At its end those that are not
+/// acknowledged are copied there.
 pub(in crate::engine) struct BorrowedWrite<'a> {
     id: SocketId,
     data: &'a [u8],
@@ -81,7 +85,8 @@ pub(in crate::engine) struct BorrowedWrite<'a> {
 }
 
 impl TcpLayer {
-    /// Writes the `rest` of a write that has `sent` something from where it lies, where that is of use, and sends it.
+    /// Writes the `rest` of a write that has `sent` something from where it lies, where that is of
+    /// use, and sends it.
     #[inline]
     pub(in crate::engine) fn send_rest(
         &mut self,
@@ -110,8 +115,9 @@ impl TcpLayer {
 }
 
 impl<'a> BorrowedWrite<'a> {
-    /// Begins a write of what can be sent from where it lies, behind what fills up a segment that was begun. Returns how
-    /// much that was, and the write, with room in the send queue, and a wait for ACKs where they come soon enough.
+    /// Begins a write of what can be sent from where it lies, behind what fills up a segment that
+    /// was begun. Returns how much that was, and the write, with room in the send queue, and a wait
+    /// for ACKs where they come soon enough.
     pub fn begin(
         cx: &mut Context,
         ip: &mut IpLayer,
@@ -147,8 +153,9 @@ impl<'a> BorrowedWrite<'a> {
         self.reserved
     }
 
-    /// Makes places for some segments more where all before are sent, and sends what the connection may. False when the
-    /// write has to end, or has come to its end: nothing is left to send, and little to wait for.
+    /// Makes places for some segments more where all before are sent, and sends what the connection
+    /// may. False when the write has to end, or has come to its end: nothing is left to send, and
+    /// little to wait for.
     pub fn extend(&mut self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
         let Some(terms) = Terms::of(tcp, ip, self.id) else { return false };
         let left = self.data.len() - self.reserved;

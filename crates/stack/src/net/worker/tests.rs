@@ -29,7 +29,8 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
     for turn in 1..=3 {
         assert!(worker.send_due_datagrams());
         assert_eq!(worker.engine.stats().udp_tx as usize, turn * DATAGRAM_TURN);
-        // 133 of 256 are left after the first turn: who waits for room is told of it when half is there.
+        // 133 of 256 are left after the first turn: who waits for room is told of it when half is
+        // there.
         assert_eq!(shared.writer.stats().edges as usize, turn - 1);
     }
     assert!(worker.send_due_datagrams(), "the rest is not forgotten");
@@ -99,8 +100,8 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     assert!(shared.take_passing_error().is_some());
 }
 
-/// Little in each frame, many frames a turn, and nobody who reads: the ring is full when its memory is, long before
-/// it has all of its packets, or as many bytes of payload.
+/// Little in each frame, many frames a turn, and nobody who reads: the ring is full when its memory
+/// is, long before it has all of its packets, or as many bytes of payload.
 #[test]
 fn what_waits_to_be_read_is_counted_in_memory_held() {
     let pools = [(); 2].map(|()| Pool::new(PoolConfig::default()).expect("memory for a pool"));

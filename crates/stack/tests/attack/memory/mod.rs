@@ -1,5 +1,6 @@
-//! Peers that have a host hold as much memory for them as they can, each within what any connection may: a host with few
-//! frames goes on serving those who behave, and has all its memory back when they have gone.
+//! Peers that have a host hold as much memory for them as they can, each within what any connection
+//! may: a host with few frames goes on serving those who behave, and has all its memory back when
+//! they have gone.
 
 mod search;
 mod waiting;
@@ -40,8 +41,9 @@ fn undisturbed(v6: bool) -> u64 {
     })
 }
 
-/// Plays `attack` beside the transfers, at each step of `time` after `prepare`, over both families; meanwhile the host
-/// answers pings and takes new connections, and a second after the attacker has gone all memory is back.
+/// Plays `attack` beside the transfers, at each step of `time` after `prepare`, over both families;
+/// meanwhile the host answers pings and takes new connections, and a second after the attacker has
+/// gone all memory is back.
 fn beside(
     name: &str,
     prepare: fn(&mut World),

@@ -1,6 +1,6 @@
-//! The worst of the attackers who hold memory for the least: drawn, tried against a host with few frames, and changed in
-//! one respect after the other as long as that makes them worse. The same in every run. `MILLSTREAM_SEARCH` says how many
-//! are tried.
+//! The worst of the attackers who hold memory for the least: drawn, tried against a host with few
+//! frames, and changed in one respect after the other as long as that makes them worse. The same in
+//! every run. `MILLSTREAM_SEARCH` says how many are tried.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ const SERVED: f64 = 0.9;
 const NEWCOMER_MS: usize = 250;
 /// Within which it is to be served, in ms.
 const SERVED_MS: usize = 3000;
-/// Bytes a second that an attacker takes or sends at most over all its connections: as much as the path of those who
-/// behave carries. Who moves more is no attacker of the kind that does little.
+/// Bytes a second that an attacker takes or sends at most over all its connections: as much as the
+/// path of those who behave carries. Who moves more is no attacker of the kind that does little.
 const LITTLE_PER_S: usize = 2_500_000;
 /// Packets that it sends in a millisecond at most.
 const PACKETS_PER_MS: usize = 10;
@@ -139,8 +139,8 @@ impl Outcome {
     }
 }
 
-/// Lets [`TIME`] pass beside what `act` does in each step; what the transfers moved, and how many newcomers were served
-/// of how many.
+/// Lets [`TIME`] pass beside what `act` does in each step; what the transfers moved, and how many
+/// newcomers were served of how many.
 fn play(world: &mut World, mut act: impl FnMut(&mut World, usize)) -> (u64, usize, usize) {
     let (before, mut step) = (world.kept(), 0);
     let (mut waiting, mut served, mut judged): (Vec<(usize, usize)>, _, _) = (Vec::new(), 0, 0);

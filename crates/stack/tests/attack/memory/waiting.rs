@@ -1,4 +1,5 @@
-//! Packets to neighbours that are not there wait for them: they have a share of the host's frames, and no more.
+//! Packets to neighbours that are not there wait for them: they have a share of the host's frames,
+//! and no more.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -22,9 +23,9 @@ fn absent(v6: bool, host: usize) -> IpAddr {
     }
 }
 
-/// So many packets a millisecond come in the names of so many stations that are not there: SYNs, or pings; beside so many
-/// peers that never read. Every 100 ms a newcomer asks for the host's link address and pings, and another brings 2,000
-/// bytes.
+/// So many packets a millisecond come in the names of so many stations that are not there: SYNs, or
+/// pings; beside so many peers that never read. Every 100 ms a newcomer asks for the host's link
+/// address and pings, and another brings 2,000 bytes.
 fn answers_to_nobody(frames: usize, is_syn: bool, rate: usize, hosts: usize, peers: usize) {
     for v6 in [false, true] {
         let name = format!("{frames} frames, SYNs {is_syn}, {rate}/ms of {hosts}, v6 {v6}");

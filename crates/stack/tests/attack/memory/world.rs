@@ -1,4 +1,5 @@
-//! A host with few frames, a peer of good will behind a path, and an attacker with as many connections as it likes.
+//! A host with few frames, a peer of good will behind a path, and an attacker with as many
+//! connections as it likes.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -80,7 +81,8 @@ pub struct World {
     ports: HashMap<SocketId, u16>,
     /// Bytes that the echo server has read and not written.
     echoes: HashMap<SocketId, Vec<u8>>,
-    /// Transfers of good will at the near host: whether they fetch, what they have to bring, what they moved.
+    /// Transfers of good will at the near host: whether they fetch, what they have to bring, what
+    /// they moved.
     transfers: Vec<(SocketId, bool, u64)>,
     /// Bytes that came to the far host's discard port from the near host.
     brought: u64,
@@ -93,7 +95,8 @@ pub struct World {
     pub pongs: u64,
     /// The host's answers to who asks for its link address.
     pub answers: u64,
-    /// Resets for the attacker, its sockets that were told of an eviction, and those of others that were.
+    /// Resets for the attacker, its sockets that were told of an eviction, and those of others that
+    /// were.
     pub resets: u64,
     pub told: u64,
     pub told_users: u64,
@@ -185,7 +188,8 @@ impl World {
         world
     }
 
-    /// Begins a transfer of good will; one that brings brings so many `bytes`, one that fetches has no end.
+    /// Begins a transfer of good will; one that brings brings so many `bytes`, one that fetches has
+    /// no end.
     pub fn transfer(&mut self, fetches: bool, bytes: u64) -> usize {
         let port = if fetches { CHARGEN } else { DISCARD };
         let id = self.near.sockets().tcp_connect(addr(self.v6, 2, port)).expect("connect");
@@ -284,7 +288,8 @@ impl World {
         }
     }
 
-    /// The attacker begins connection `index`, a new one or one that has ended, from its address that ends in `host`.
+    /// The attacker begins connection `index`, a new one or one that has ended, from its address
+    /// that ends in `host`.
     pub fn knock(&mut self, port: u16, index: usize, host: u8) {
         let own = 1024 + index as u16;
         let ends = Ends { from: addr(self.v6, host, own), to: addr(self.v6, 2, port) };
@@ -309,8 +314,8 @@ impl World {
         self.inject(&syn(ends, isn, clock(self.now)));
     }
 
-    /// The attacker sends a segment of connection `index`: an ACK with right timestamps, unless `change`
-    /// makes it another.
+    /// The attacker sends a segment of connection `index`: an ACK with right timestamps, unless
+    /// `change` makes it another.
     pub fn send(&mut self, index: usize, change: impl FnOnce(&mut TcpHeader), payload: &[u8]) {
         let Peer { ends, seq, ack, echo, .. } = self.peers[index];
         let timestamps = Some(Timestamps { value: clock(self.now), echo });

@@ -1,4 +1,5 @@
-//! Handles of one socket, as duplicated file descriptors are, and the connections of a listener one after the other.
+//! Handles of one socket, as duplicated file descriptors are, and the connections of a listener one
+//! after the other.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;

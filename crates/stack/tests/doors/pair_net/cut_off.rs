@@ -1,4 +1,5 @@
-//! Links that fail: who waits for what can come by no other is told, once, and sockets go on when one can.
+//! Links that fail: who waits for what can come by no other is told, once, and sockets go on when
+//! one can.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;

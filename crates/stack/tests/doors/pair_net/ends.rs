@@ -1,4 +1,5 @@
-//! Sides of a stream that are shut down, and calls of other threads that wait meanwhile: as with the kernel's sockets.
+//! Sides of a stream that are shut down, and calls of other threads that wait meanwhile: as with
+//! the kernel's sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -44,7 +45,8 @@ fn after_the_writing_side_nothing_is_written_and_all_is_read() {
     assert_eq!(got, "answer");
 }
 
-/// Whichever comes first, each time: the peer gets what was taken, and no less, and its answer is read.
+/// Whichever comes first, each time: the peer gets what was taken, and no less, and its answer is
+/// read.
 #[test]
 fn who_writes_while_the_side_is_shut_down_ends_no_reading() {
     const ROUNDS: usize = 200;

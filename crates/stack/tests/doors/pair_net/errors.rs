@@ -1,4 +1,5 @@
-//! Why a connection ended: told once, by whichever call comes first; what was received before is read first.
+//! Why a connection ended: told once, by whichever call comes first; what was received before is
+//! read first.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -25,8 +26,8 @@ fn until_over(stack: &Stack, stream: &TcpStream) {
     stack.with_engine(|_| ()).expect("an engine");
 }
 
-/// Writes until nothing more is taken, however often both engines have turns: the windows are closed, and the rings
-/// full.
+/// Writes until nothing more is taken, however often both engines have turns: the windows are
+/// closed, and the rings full.
 fn fill(stream: &TcpStream, engines: &[Stack; 2]) {
     stream.set_nonblocking(true).expect("a mode");
     let mut refused = 0;
@@ -63,7 +64,8 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
     }
 }
 
-/// The engine meets the reset where it has something to send, and the answer has not been taken from it yet.
+/// The engine meets the reset where it has something to send, and the answer has not been taken
+/// from it yet.
 #[test]
 fn what_came_before_a_reset_is_read_however_much_was_to_be_sent() {
     let (client, server, stacks) = ends();
@@ -96,7 +98,8 @@ fn what_came_before_a_reset_is_read_however_much_was_to_be_sent() {
     assert_eq!((&client).read(&mut got).expect("told before"), 0);
 }
 
-/// Also where what is left had come as far as the application's side, and what was written last comes before the reset.
+/// Also where what is left had come as far as the application's side, and what was written last
+/// comes before the reset.
 #[test]
 fn what_is_left_unread_makes_the_close_a_reset() {
     for read in [0, 6] {

@@ -190,7 +190,8 @@ fn what_is_written_in_bulk_lies_in_blocks_where_the_link_takes_super_segments() 
     }
 }
 
-/// Little in each block, and nobody who takes it: what waits is bounded by the memory that it holds.
+/// Little in each block, and nobody who takes it: what waits is bounded by the memory that it
+/// holds.
 #[test]
 fn what_waits_to_be_sent_is_counted_in_memory_held() {
     let config = PoolConfig { initial_blocks: 93, ..PoolConfig::default() };
@@ -288,7 +289,8 @@ fn a_poller_serves_many_streams() {
     drop(server.join().expect("server"));
 }
 
-/// Urgent data come behind what was written before, wherever that waits (RFC 9293 MUST-30 to MUST-33).
+/// Urgent data come behind what was written before, wherever that waits (RFC 9293 MUST-30 to
+/// MUST-33).
 #[test]
 fn urgent_data_keep_their_place_and_a_reset_is_told() {
     let (mut client, mut server, _stacks) = ends();
@@ -394,7 +396,8 @@ fn shutdown_joins_and_sockets_say_so() {
     assert_eq!(bytes, "last words");
 }
 
-/// Both engines and both applications fall asleep at every step, and all the time somebody is about to.
+/// Both engines and both applications fall asleep at every step, and all the time somebody is about
+/// to.
 #[test]
 fn no_wake_up_is_lost_and_none_is_sent_twice() {
     const ROUNDS: usize = 4_000;

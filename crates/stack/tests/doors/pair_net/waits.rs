@@ -1,4 +1,5 @@
-//! Calls that wait beside one another on one socket: each no longer than it may, and no news is lost.
+//! Calls that wait beside one another on one socket: each no longer than it may, and no news is
+//! lost.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -389,7 +390,8 @@ fn two_engines_that_ask_each_other_do_not_wait_for_ever() {
     }
 }
 
-/// The last handle of another engine: that ends by itself, also where it runs a call that does the same.
+/// The last handle of another engine: that ends by itself, also where it runs a call that does the
+/// same.
 #[test]
 fn an_engine_that_lets_go_of_another_does_not_wait_for_its_end() {
     let (near, far) = stacks(PairConfig::default());
@@ -442,7 +444,8 @@ fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
     writer.recv_timeout(PATIENCE).expect("done").expect("written");
 }
 
-/// Two ends of a connection between stacks of a pool that does not grow, and all frames of it that are free.
+/// Two ends of a connection between stacks of a pool that does not grow, and all frames of it that
+/// are free.
 fn without_frames() -> (TcpStream, TcpStream, [Stack; 2], Vec<Packet>) {
     let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
     let (near, far) = stacks_of(&pool, PairConfig::default());

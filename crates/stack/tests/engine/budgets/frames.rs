@@ -56,7 +56,8 @@ fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
     }
 }
 
-/// Nothing is made that finds no frame for its header: it would be lost, and sent again after a time-out.
+/// Nothing is made that finds no frame for its header: it would be lost, and sent again after a
+/// time-out.
 #[test]
 fn an_end_without_data_waits_for_a_frame() {
     // So few that none is set aside.

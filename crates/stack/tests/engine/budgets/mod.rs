@@ -1,4 +1,5 @@
-//! Links, flows, timers and applications share an engine by budgets: nobody's plenty is another's want.
+//! Links, flows, timers and applications share an engine by budgets: nobody's plenty is another's
+//! want.
 
 mod frames;
 mod parked;

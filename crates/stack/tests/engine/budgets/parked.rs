@@ -7,7 +7,8 @@ use super::settle;
 use super::{TURN, addr, drain, turn};
 use crate::common::{config, engine, pool};
 
-/// Another engine that `near` reaches over a link of its own, the network 10.`at`.0.0/24, with as many connections.
+/// Another engine that `near` reaches over a link of its own, the network 10.`at`.0.0/24, with as
+/// many connections.
 fn reach(
     near: &mut Engine,
     at: u8,

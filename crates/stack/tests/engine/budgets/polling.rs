@@ -1,5 +1,6 @@
-//! A router polls its links while there is load, and asks nobody to wake it; without load it sleeps, and takes a turn for
-//! nothing but what wakes it. By counts: how long anything takes is no matter.
+//! A router polls its links while there is load, and asks nobody to wake it; without load it
+//! sleeps, and takes a turn for nothing but what wakes it. By counts: how long anything takes is no
+//! matter.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ const BURST: usize = 16;
 /// Bursts, one behind the other.
 const BURSTS: u64 = 500;
 
-/// Counts how often it is told that its engine is about to sleep: then it has whoever sends wake that, as a driver that
-/// switches its interrupts on again.
+/// Counts how often it is told that its engine is about to sleep: then it has whoever sends wake
+/// that, as a driver that switches its interrupts on again.
 struct Watched {
     end: PairEnd,
     armed: Arc<AtomicU64>,

@@ -1,5 +1,5 @@
-//! Packets handed on by engines between others: what arrives, and what their senders are told, beside a small model of
-//! RFC 1812.
+//! Packets handed on by engines between others: what arrives, and what their senders are told,
+//! beside a small model of RFC 1812.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -272,7 +272,8 @@ fn routes_that_lead_nowhere_drop_tell_and_refuse_as_they_say() {
         let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
         net.engines[1].routes().add_gateway(LinkId(0), address(v6, 1, 0)).expect("a route");
         for (at, (reject, told, here)) in cases.into_iter().enumerate() {
-            // IPv6 has no code for an unreachable host behind a router, and one of its own for what is forbidden.
+            // IPv6 has no code for an unreachable host behind a router, and one of its own for what
+            // is forbidden.
             let told = match (v6, reject) {
                 (true, Reject::Unreachable) => Err(Error::NetworkUnreachable),
                 (true, Reject::Prohibit) => Err(Error::Prohibited),

@@ -348,7 +348,8 @@ fn a_datagram_that_came_unsummed_is_sent_on_with_its_sum() {
     }
 }
 
-/// A super-segment may be as many datagrams as it has bytes. What finds no room costs nothing more for each.
+/// A super-segment may be as many datagrams as it has bytes. What finds no room costs nothing more
+/// for each.
 #[test]
 fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for() {
     const COUNT: usize = 30_000;

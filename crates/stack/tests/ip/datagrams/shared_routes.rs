@@ -109,8 +109,8 @@ impl Router {
         Self { engine, ends, pool: pool.clone(), now }
     }
 
-    /// Hands in a packet for each of these addresses and takes turns until nothing is left to do; by which link each of
-    /// them has left, in the order in which they left.
+    /// Hands in a packet for each of these addresses and takes turns until nothing is left to do;
+    /// by which link each of them has left, in the order in which they left.
     fn hand_on(&mut self, to: &[IpAddr]) -> Vec<(IpAddr, LinkId)> {
         let mut batch = PacketBatch::new();
         for &dst in to {
@@ -157,7 +157,8 @@ fn frame(dst: IpAddr) -> Vec<u8> {
     bytes
 }
 
-/// Where a packet is for, which is as it should be that has left by this link: to the gateway there, a hop later.
+/// Where a packet is for, which is as it should be that has left by this link: to the gateway
+/// there, a hop later.
 fn check(packet: &Packet, link: LinkId) -> IpAddr {
     let (header, ip) = packet.head().split_at(ethernet::HEADER_LEN);
     assert_eq!(header[..6], station(link).0, "to the gateway of the link");
@@ -174,7 +175,8 @@ fn all() -> Vec<(usize, bool)> {
     (0..NETWORKS).flat_map(|at| [(at, false), (at, true)]).collect()
 }
 
-/// The owner's changes: the way of one network, a half of one network that goes another way, and the ways of all.
+/// The owner's changes: the way of one network, a half of one network that goes another way, and
+/// the ways of all.
 struct Owner {
     table: RouteTable,
     /// The place among the ways of each network's route, of IPv4 and of IPv6.
@@ -228,8 +230,8 @@ fn turn_over(table: &mut RouteTable, (at, v6): (usize, bool), from: LinkId, to: 
     table.insert(prefix, via(to, v6)).expect("room");
 }
 
-/// Two engines in two threads, and the owner in a third: each packet goes by one of the ways that there were, and none is
-/// lost between them.
+/// Two engines in two threads, and the owner in a third: each packet goes by one of the ways that
+/// there were, and none is lost between them.
 #[test]
 fn engines_hand_on_by_one_table_while_its_owner_changes_it() {
     const CHANGES: usize = 4 * 2 * NETWORKS;
@@ -265,8 +267,8 @@ fn engines_hand_on_by_one_table_while_its_owner_changes_it() {
     });
 }
 
-/// Hands on a packet for each network, round by round, until it `is_over`. All arrive, and each network was behind either
-/// link for some time.
+/// Hands on a packet for each network, round by round, until it `is_over`. All arrive, and each
+/// network was behind either link for some time.
 fn hand_on_until(
     pool: &Pool,
     routes: Routes,

@@ -15,7 +15,8 @@ use super::hub::{Frame, Hub, What, arp, gratuitous, mac, ndp};
 const PEER: &str = "10.9.0.9";
 const PEER_V6: &str = "fd09::9";
 
-/// A hub with one engine, 10.9.0.1 and fd09::1, that sends to a peer, which has answered as station 9.
+/// A hub with one engine, 10.9.0.1 and fd09::1, that sends to a peer, which has answered as station
+/// 9.
 fn one(peer: &str) -> (Hub, SocketId) {
     let mut hub = Hub::new();
     hub.add(|_| {}, PairConfig::default());
@@ -171,7 +172,8 @@ fn a_peer_that_did_not_move_is_sent_to_again_once_it_has_answered() {
     }
 }
 
-/// Forged or not, a stream notices little of it, by the hub's clock: 13 s it stood still, until its neighbour was asked.
+/// Forged or not, a stream notices little of it, by the hub's clock: 13 s it stood still, until its
+/// neighbour was asked.
 #[test]
 fn a_stream_goes_on_whoever_claims_its_peer() {
     let all = MacAddr([0x33, 0x33, 0, 0, 0, 1]);

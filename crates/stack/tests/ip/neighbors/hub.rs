@@ -1,4 +1,5 @@
-//! A segment of Ethernet in memory: engines at a hub, to whom a test may say whatever it likes, and who are overheard.
+//! A segment of Ethernet in memory: engines at a hub, to whom a test may say whatever it likes, and
+//! who are overheard.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -45,7 +46,8 @@ impl Hub {
         }
     }
 
-    /// One more engine, without any address but that of its link; its number is that of its link address.
+    /// One more engine, without any address but that of its link; its number is that of its link
+    /// address.
     pub fn add(&mut self, config: impl FnOnce(&mut EngineConfig), link: PairConfig) -> usize {
         let station = self.engines.len();
         let mut engine_config = common::config(&self.pool, station as u8 + 1);
@@ -199,7 +201,8 @@ impl Frame {
     }
 }
 
-/// The group of the first record, if the frame is a report of MLDv2 (RFC 3810, 5.2) behind Router Alert.
+/// The group of the first record, if the frame is a report of MLDv2 (RFC 3810, 5.2) behind Router
+/// Alert.
 fn reported_group(frame: &[u8]) -> Option<IpAddr> {
     let at = 14 + 40 + 8;
     let is_report = frame.get(12..14) == Some(&[0x86, 0xdd])

@@ -1,4 +1,5 @@
-//! Neighbours and addresses: what others say of theirs, and what is said of ours. Everything goes by a clock of its own.
+//! Neighbours and addresses: what others say of theirs, and what is said of ours. Everything goes
+//! by a clock of its own.
 
 mod heard;
 mod hub;

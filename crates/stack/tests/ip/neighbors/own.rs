@@ -200,8 +200,8 @@ fn routers_are_told_of_the_groups_of_own_addresses() {
     assert_eq!(hub.reports, [(0, own); 2], "it is left");
 }
 
-/// A peer that sends all the time follows to the station that has the address now: of a program that starts again, and of
-/// a link that was removed and added.
+/// A peer that sends all the time follows to the station that has the address now: of a program
+/// that starts again, and of a link that was removed and added.
 #[test]
 fn a_peer_finds_whoever_begins_again_at_a_new_station() {
     for (ip, peer, wait) in [(V4, "10.9.0.2/24", 0), (V6, "fd09::2/64", 1000)] {

@@ -104,7 +104,8 @@ fn what_is_no_valid_message_does_nothing() {
             assert_eq!(effect(&sealed(frame)), (false, false), "{name}");
         }
     }
-    // RFC 6980, 5: also where the fragment is the whole message (RFC 6946), and behind other headers.
+    // RFC 6980, 5: also where the fragment is the whole message (RFC 6946), and behind other
+    // headers.
     for (name, headers) in [
         ("an atomic fragment", vec![44, 58, 0, 0, 0, 0, 0, 0, 7]),
         ("one behind options", vec![60, 44, 0, 1, 4, 0, 0, 0, 0, 58, 0, 0, 0, 0, 0, 0, 7]),

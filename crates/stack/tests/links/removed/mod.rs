@@ -1,4 +1,5 @@
-//! Links that are taken out: nothing of them is left, and nothing takes the one that gets the number for them.
+//! Links that are taken out: nothing of them is left, and nothing takes the one that gets the
+//! number for them.
 
 mod model;
 mod wire;

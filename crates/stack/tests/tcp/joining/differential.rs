@@ -1,10 +1,11 @@
-//! Two hosts, one with the fast path and one without, or with all shortcuts but one, are sent the same: their applications
-//! read the same, and they send the same.
+//! Two hosts, one with the fast path and one without, or with all shortcuts but one, are sent the
+//! same: their applications read the same, and they send the same.
 //!
-//! Where packets come one in a turn, and no reader waits, every segment sent is compared, whole. Elsewhere two things may
-//! differ lawfully. The window: data in a reader's memory hold none of the receive buffer's. And when and how often data
-//! are acknowledged: what a reader that waits has is read as it comes, so that an ACK which a read brings forward goes a
-//! turn sooner. There what is acknowledged is compared once all delayed ACKs are over.
+//! Where packets come one in a turn, and no reader waits, every segment sent is compared, whole.
+//! Elsewhere two things may differ lawfully. The window: data in a reader's memory hold none of the
+//! receive buffer's. And when and how often data are acknowledged: what a reader that waits has is
+//! read as it comes, so that an ACK which a read brings forward goes a turn sooner. There what is
+//! acknowledged is compared once all delayed ACKs are over.
 
 use std::time::Duration;
 
@@ -112,8 +113,8 @@ impl Two {
     }
 }
 
-/// The segments that a turn sends, numbered from the host's first byte, and without PSH: a burst of several segments ends
-/// with one for its own sake, and there are no bursts without the fast path.
+/// The segments that a turn sends, numbered from the host's first byte, and without PSH: a burst of
+/// several segments ends with one for its own sake, and there are no bursts without the fast path.
 fn turn(host: &mut Host, packets: &[Vec<u8>]) -> Vec<TcpHeader> {
     let mut sent = host.turn(packets);
     for header in &mut sent {
@@ -203,7 +204,8 @@ fn placed(two: &mut Two) -> [u64; 2] {
     two.each(|host| host.engine.stats().tcp_rx_direct_bytes)
 }
 
-/// Super-segments over a link that puts them where a read waits: the same is read and acknowledged without each shortcut.
+/// Super-segments over a link that puts them where a read waits: the same is read and acknowledged
+/// without each shortcut.
 #[test]
 fn what_a_link_places_comes_to_the_same() {
     let sizes = [20_000, 40_000, 20_500, 700, 30_000, 60_000, 20_000, 17_000];

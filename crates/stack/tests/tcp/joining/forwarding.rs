@@ -1,5 +1,6 @@
-//! Two routers, one that hands on many packets at a time and one that takes each by itself, are sent the same: what leaves
-//! them is the same, byte for byte and in the same order on each link, and so is what they count.
+//! Two routers, one that hands on many packets at a time and one that takes each by itself, are
+//! sent the same: what leaves them is the same, byte for byte and in the same order on each link,
+//! and so is what they count.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,7 +21,8 @@ use proptest::prelude::*;
 
 use crate::common;
 
-/// Media and MTUs of a router's links. The third is one that vouches for sums and takes super-segments.
+/// Media and MTUs of a router's links. The third is one that vouches for sums and takes
+/// super-segments.
 const LINKS: [(Medium, usize); 4] = [
     (Medium::Ethernet, 1500),
     (Medium::Ethernet, 1280),
@@ -99,8 +101,8 @@ impl Router {
         Self { engine, ends, pool: pool.clone(), now }
     }
 
-    /// Hands the engine what comes, and has it take one turn for each batch of it; then what has left by each link that
-    /// is read.
+    /// Hands the engine what comes, and has it take one turn for each batch of it; then what has
+    /// left by each link that is read.
     fn turn(&mut self, coming: &[Coming], reads: [bool; LINKS.len()]) -> Vec<Vec<Left>> {
         let Self { engine, ends, pool, now } = self;
         for (link, end) in ends.iter_mut().enumerate() {
@@ -214,7 +216,8 @@ enum Odd {
     Lies(Lies),
 }
 
-/// Destinations: by a gateway, rejected, by two, of an MTU that is less, on a link, ours, for all, and nobody's.
+/// Destinations: by a gateway, rejected, by two, of an MTU that is less, on a link, ours, for all,
+/// and nobody's.
 const TO: [[&str; 16]; 2] = [
     [
         "192.0.2.7",
@@ -529,7 +532,8 @@ fn what_asks_for_more_goes_by_itself_in_its_place() {
     for v6 in [false, true] {
         events.extend((0..6).map(|to| plain(v6, to)));
         events.extend([Odd::Padding(9), Odd::Lies(Lies::Partial(false))].map(|kind| odd(v6, kind)));
-        // Four that are handed on alone, and one that no route leads on; nor does that of the second above.
+        // Four that are handed on alone, and one that no route leads on; nor does that of the
+        // second above.
         let alone = [Lies::Cut(30), Lies::Shared, Lies::Partial(true)].map(Odd::Lies);
         let alone = alone.into_iter().chain([Odd::Fragment(false, 8)]);
         events.extend(alone.map(|kind| odd(v6, kind)));

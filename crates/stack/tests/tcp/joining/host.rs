@@ -104,7 +104,8 @@ impl Host {
         self.answering(at, 0, 512, flags, payload)
     }
 
-    /// The same, which acknowledges `acked` bytes of the host's and has this window, in units of 128 bytes.
+    /// The same, which acknowledges `acked` bytes of the host's and has this window, in units of
+    /// 128 bytes.
     pub fn answering(
         &self,
         at: usize,

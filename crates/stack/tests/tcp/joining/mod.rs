@@ -1,6 +1,6 @@
-//! Segments joined before they are read mean what they mean one by one: the same bytes, acknowledged the
-//! same way at the same time. So do those that are copied to a read that waits. And an engine with its fast path does
-//! what one without it does (`differential`).
+//! Segments joined before they are read mean what they mean one by one: the same bytes,
+//! acknowledged the same way at the same time. So do those that are copied to a read that waits.
+//! And an engine with its fast path does what one without it does (`differential`).
 
 mod differential;
 mod forwarding;
@@ -112,8 +112,8 @@ proptest! {
                 false => joined.step(&whole, false),
             };
             let theirs = single.step(&parts, reads);
-            // A train counts as one of those that are acknowledged at once after a loss or at the start: the
-            // answer may come sooner for it, never later.
+            // A train counts as one of those that are acknowledged at once after a loss or at the
+            // start: the answer may come sooner for it, never later.
             if !theirs[0].is_empty() {
                 prop_assert_eq!(ours[0].last(), theirs[0].last());
             }
@@ -160,7 +160,8 @@ fn damaged(host: &Host) -> u64 {
     host.engine.stats().malformed_by(Malformed::TcpChecksum)
 }
 
-/// A segment whose checksum is wrong never came (RFC 9293 3.1, MUST-3): not alone, and not between others that join.
+/// A segment whose checksum is wrong never came (RFC 9293 3.1, MUST-3): not alone, and not between
+/// others that join.
 #[test]
 fn what_a_wrong_checksum_carries_is_neither_read_nor_acknowledged() {
     let all = [(false, false), (false, true), (true, false), (true, true)];

@@ -27,7 +27,8 @@ enum Between {
     Nothing,
     /// A packet is too big that the segments before have acknowledged: no news (RFC 5927 4.1).
     TooBig,
-    /// One is too big that is still outstanding: the path has carried full segments, so it waits (RFC 5927 7.2).
+    /// One is too big that is still outstanding: the path has carried full segments, so it waits
+    /// (RFC 5927 7.2).
     TooBigOutstanding,
     /// A port is closed, about what is outstanding: soft in an open connection (RFC 5461).
     Unreachable,
@@ -45,8 +46,8 @@ enum Between {
     OtherWay,
     /// The end of the stream, which what follows does not lie before.
     Fin,
-    /// A reset, of exactly the next number (RFC 9293 3.10.7.4): it would be none after what follows, which is answered
-    /// by another (3.10.7.1).
+    /// A reset, of exactly the next number (RFC 9293 3.10.7.4): it would be none after what
+    /// follows, which is answered by another (3.10.7.1).
     Reset,
 }
 
@@ -125,7 +126,8 @@ struct Seen {
     read: usize,
     end: Result<usize, Error>,
     state: State,
-    /// Bytes that it acknowledges in the end, and what it tells of selectively then, as what came twice (RFC 2883).
+    /// Bytes that it acknowledges in the end, and what it tells of selectively then, as what came
+    /// twice (RFC 2883).
     acked: Option<(u32, Vec<(u32, u32)>)>,
     segment_bytes: u32,
     /// Where the segments begin that it sends then, which tells its window and their size.
@@ -146,7 +148,8 @@ fn open(pool: &Pool, v6: bool) -> (Host, SocketId) {
     (host, datagrams)
 }
 
-/// The segments and what comes between, at once, to a host whose reader waits with room for `posted` bytes, if any.
+/// The segments and what comes between, at once, to a host whose reader waits with room for
+/// `posted` bytes, if any.
 fn seen(pool: &Pool, v6: bool, between: Between, posted: usize) -> Seen {
     let (mut host, socket) = open(pool, v6);
     let data = |host: &Host, at| host.answering(at, ACKED, 512, ACK, &bytes(at, MSS));

@@ -184,8 +184,9 @@ impl Connection {
             self.rtt.answered();
         }
         self.wake_writer();
-        // RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else
-        // from the timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds
+        // RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock;
+        // else from the timestamp, which tells the transmissions apart (RFC 7323 4.1), in
+        // milliseconds
         let rtt_ns = match delivery.timed() {
             Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
             None => self.snd.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),

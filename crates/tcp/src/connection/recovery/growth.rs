@@ -52,8 +52,8 @@ impl Connection {
         self.congestion.on_delivery(&mut self.window, &sample);
     }
 
-    /// Has the congestion control see that `bytes` more have arrived. RFC 5681 3.1 and RFC 7661: only
-    /// a window that is used may grow, and in slow start one half used.
+    /// Has the congestion control see that `bytes` more have arrived. RFC 5681 3.1 and RFC 7661:
+    /// only a window that is used may grow, and in slow start one half used.
     #[inline(always)]
     pub(super) fn grow(&mut self, now: Instant, ack: &Acked, bytes: u64) {
         if bytes == 0 || ack.echoed {

@@ -71,7 +71,8 @@ impl Arrived {
         Some(())
     }
 
-    /// Returns whether it is this segment of `whole` bytes, or one of those that the link has joined.
+    /// Returns whether it is this segment of `whole` bytes, or one of those that the link has
+    /// joined.
     fn is_in(&self, tuple: &FourTuple, header: &TcpHeader, whole: usize) -> bool {
         let before = self.header.seq.0.wrapping_sub(header.seq.0) as usize;
         self.trace.transport == Transport::Tcp
@@ -92,7 +93,8 @@ impl EventSink {
         }
     }
 
-    /// A link has given a packet of `len` bytes that begins with `head`; it has put the rest where it is read.
+    /// A link has given a packet of `len` bytes that begins with `head`; it has put the rest where
+    /// it is read.
     #[inline]
     pub fn placed(&mut self, head: &Packet, len: usize, medium: Medium) {
         if let Some(tracer) = &mut self.packets.tracer {
@@ -100,8 +102,9 @@ impl EventSink {
         }
     }
 
-    /// The headers of the batch are read, and its datagrams are in their sockets' queues. Where the sampled packet is a
-    /// datagram, `find` tells its socket and its number there, by its ends and where its payload lies.
+    /// The headers of the batch are read, and its datagrams are in their sockets' queues. Where the
+    /// sampled packet is a datagram, `find` tells its socket and its number there, by its ends and
+    /// where its payload lies.
     #[inline]
     pub fn batch_read(
         &mut self,
@@ -172,7 +175,8 @@ impl PacketTraces {
         }
     }
 
-    /// If the segment is the sampled packet, its connection has taken it, which is this one or is gone.
+    /// If the segment is the sampled packet, its connection has taken it, which is this one or is
+    /// gone.
     fn accepted(&mut self, socket: Option<SocketId>) {
         let Some(tracer) = &mut self.tracer else { return };
         let Some(arrived) = tracer.arrived.take_if(|one| one.is_found) else { return };
@@ -188,7 +192,8 @@ impl PacketTraces {
         tracer.end(PacketTrace { end, ..trace });
     }
 
-    /// Ends what was sampled of sockets of which `is_open` says that they are gone, or that nobody reads any more.
+    /// Ends what was sampled of sockets of which `is_open` says that they are gone, or that nobody
+    /// reads any more.
     pub fn end_closed(&mut self, mut is_open: impl FnMut(SocketId, Way) -> bool) {
         let Some(tracer) = &mut self.tracer else { return };
         tracer.change(|trace| {

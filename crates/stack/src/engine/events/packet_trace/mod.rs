@@ -1,11 +1,14 @@
-//! Where a packet was: one packet in N has its times taken at each point of its way (docs/trace.md).
+//! Where a packet was: one packet in N has its times taken at each point of its way
+//! (docs/trace.md).
 //!
-//! The times do not travel with the packet: on its way it is joined with others, cropped and copied. They stand in a
-//! table of the engine. The payload of a segment keeps its place in the stream, so a sampled segment is followed by the
-//! byte at its end: it is at a point when its connection has come as far ([`Progress`]). A datagram is followed by its
-//! number in its socket's queue.
+//! The times do not travel with the packet: on its way it is joined with others, cropped and
+//! copied. They stand in a table of the engine. The payload of a segment keeps its place in the
+//! stream, so a sampled segment is followed by the byte at its end: it is at a point when its
+//! connection has come as far ([`Progress`]). A datagram is followed by its number in its socket's
+//! queue.
 //!
-//! While nothing is sampled a batch costs one comparison. Else memory is taken once, when sampling begins: for
+//! While nothing is sampled a batch costs one comparison. Else memory is taken once, when sampling
+//! begins: for
 //! [`FOLLOWED`] packets under way, and for [`KEPT`] that have come to an end. The longest under way gives its place to
 //! a new one.
 

@@ -18,7 +18,8 @@ macro_rules! points {
         }
 
         impl TracePoint {
-            /// All points: those of the way in, then those of the way out, each in the order of the way.
+            /// All points: those of the way in, then those of the way out, each in the order of the
+            /// way.
             pub const ALL: &'static [TracePoint] = &[$(TracePoint::$variant,)*];
             /// The number of points.
             pub const COUNT: usize = Self::ALL.len();
@@ -30,8 +31,8 @@ macro_rules! points {
                 }
             }
 
-            /// The stage that ends here and began at the point before: where the packet was meanwhile. Empty for the
-            /// first point of a way.
+            /// The stage that ends here and began at the point before: where the packet was
+            /// meanwhile. Empty for the first point of a way.
             pub const fn stage(self) -> &'static str {
                 match self {
                     $(TracePoint::$variant => $stage,)*
@@ -102,7 +103,8 @@ pub enum TraceEnd {
     NoPayload,
     /// All of its payload had arrived before.
     Duplicate,
-    /// It is not followed further: neither a segment of a connection nor a datagram for a socket, or it was dropped.
+    /// It is not followed further: neither a segment of a connection nor a datagram for a socket,
+    /// or it was dropped.
     NotFollowed,
     /// The socket was closed before.
     Closed,

@@ -65,8 +65,8 @@ impl Flows {
         }
     }
 
-    /// Somebody asks for this flow, which is counted from now on, or goes on; false where as many others are counted as
-    /// may be.
+    /// Somebody asks for this flow, which is counted from now on, or goes on; false where as many
+    /// others are counted as may be.
     pub fn ask(&mut self, id: SocketId, now: Instant) -> bool {
         self.end_leases(now);
         let until = now + LEASE;

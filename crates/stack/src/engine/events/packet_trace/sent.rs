@@ -22,7 +22,8 @@ impl EventSink {
         }
     }
 
-    /// A write has put so many bytes into the send queue of a connection: one segment of them may be sampled.
+    /// A write has put so many bytes into the send queue of a connection: one segment of them may
+    /// be sampled.
     #[inline]
     pub fn written(&mut self, socket: Observed<'_>, bytes: usize) {
         if self.packets.is_on() && bytes != 0 {
@@ -30,8 +31,8 @@ impl EventSink {
         }
     }
 
-    /// The segments that the connection has made have their headers, and are in the queue of a link, up to this place, or
-    /// were taken by it.
+    /// The segments that the connection has made have their headers, and are in the queue of a
+    /// link, up to this place, or were taken by it.
     #[cold]
     pub fn segments_queued(&mut self, socket: SocketId, queued: Queued) {
         let Some(tracer) = &mut self.packets.tracer else { return };
@@ -54,8 +55,8 @@ impl EventSink {
         Some(tracer.clock.now())
     }
 
-    /// A sampled datagram of so many bytes was sent since `begun`, and is in the queue of a link; or it waits for its
-    /// neighbour's address, or goes where no headers are kept ready.
+    /// A sampled datagram of so many bytes was sent since `begun`, and is in the queue of a link;
+    /// or it waits for its neighbour's address, or goes where no headers are kept ready.
     #[cold]
     pub fn datagram_queued(
         &mut self,

@@ -169,7 +169,8 @@ const WAY_OUT: [TracePoint; 5] = [
 fn a_write_is_followed_until_its_peer_acknowledges_it() {
     let mut two = Two::new();
     let (client, server) = two.connect();
-    // As much as the window that the peer offers has room for, and more: the rest waits in the send queue.
+    // As much as the window that the peer offers has room for, and more: the rest waits in the send
+    // queue.
     let written = two.far.tcp(server).write(&[7; 200_000]).expect("room");
     assert!(written > 1460);
     two.settle();

@@ -1,4 +1,5 @@
-//! Next hops of packets handed on, with the link header that leads to each, as they were when last looked up.
+//! Next hops of packets handed on, with the link header that leads to each, as they were when last
+//! looked up.
 
 use std::net::IpAddr;
 
@@ -65,8 +66,9 @@ impl Hops {
         Self([const { None }; HOPS])
     }
 
-    /// The hop of a packet to `dst` that goes by `route`. `None` where its link is not in use, or where something is to be
-    /// done before a packet goes there: its link address is not known, or it is no host's.
+    /// The hop of a packet to `dst` that goes by `route`. `None` where its link is not in use, or
+    /// where something is to be done before a packet goes there: its link address is not known, or
+    /// it is no host's.
     #[inline]
     pub fn find(
         &mut self,

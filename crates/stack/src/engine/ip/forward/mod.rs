@@ -1,9 +1,11 @@
 //! Packets for others, handed on between the links of an engine (RFC 1812, 5.3; RFC 8200).
 //!
-//! A packet keeps its frames: the headers before it are written into the room of those that it came with. What is known
-//! of its sums and super-segments goes with it; its link completes and cuts what its device does not.
+//! A packet keeps its frames: the headers before it are written into the room of those that it came
+//! with. What is known of its sums and super-segments goes with it; its link completes and cuts
+//! what its device does not.
 //!
-//! This is the long way of one packet. Those that ask for no more than a way go many at a time, where they can (`run`).
+//! This is the long way of one packet. Those that ask for no more than a way go many at a time,
+//! where they can (`run`).
 
 mod hops;
 mod run;
@@ -32,8 +34,8 @@ use crate::stats::DropReason;
 const TCP_OFFSET_AT: usize = 12;
 
 impl IpLayer {
-    /// A packet from `link` that is not for us, `packet` from its IP header on: hands it on, tells its sender why not,
-    /// or drops and counts it.
+    /// A packet from `link` that is not for us, `packet` from its IP header on: hands it on, tells
+    /// its sender why not, or drops and counts it.
     pub(in crate::engine) fn forward(
         &mut self,
         cx: &mut Context,
@@ -70,8 +72,8 @@ impl IpLayer {
         self.send_to_neighbor(cx, hop, packet);
     }
 
-    /// The header of a packet for others that would be refused here for what its extension headers ask of its destination:
-    /// that is nobody's business on the way (RFC 8200, 4).
+    /// The header of a packet for others that would be refused here for what its extension headers
+    /// ask of its destination: that is nobody's business on the way (RFC 8200, 4).
     #[cold]
     pub(in crate::engine) fn passes(
         &self,
@@ -95,7 +97,8 @@ impl IpLayer {
         (is_others && ip.packet_len() <= packet.len()).then_some(ip)
     }
 
-    /// RFC 1812, 5.3.4, 5.3.7 and 4.2.2.11; RFC 4291, 2.5.6; RFC 3927, 2.7: whose packets are not handed on.
+    /// RFC 1812, 5.3.4, 5.3.7 and 4.2.2.11; RFC 4291, 2.5.6; RFC 3927, 2.7: whose packets are not
+    /// handed on.
     #[inline]
     fn may_forward(&self, link: LinkId, ip: &IpHeader, to_all: bool) -> Result<(), DropReason> {
         let stays =
@@ -119,8 +122,8 @@ impl IpLayer {
         }
     }
 
-    /// One that is longer than its way carries: cut where that is allowed, else its sender is told (RFC 1191, RFC 1812
-    /// 4.2.2.7; RFC 4443, 3.2).
+    /// One that is longer than its way carries: cut where that is allowed, else its sender is told
+    /// (RFC 1191, RFC 1812 4.2.2.7; RFC 4443, 3.2).
     #[cold]
     fn forward_long(
         &mut self,
@@ -150,7 +153,8 @@ impl IpLayer {
         self.send_fragments_as(cx, hop, &header, &packet, ip.identification.into());
     }
 
-    /// One that no route leads on, whose `route` says what becomes of it, or leads by a link that we do not have.
+    /// One that no route leads on, whose `route` says what becomes of it, or leads by a link that
+    /// we do not have.
     #[cold]
     fn forward_nowhere(
         &mut self,
@@ -176,7 +180,8 @@ impl IpLayer {
         self.forward_error(cx, link, packet, ip, Icmp::Unreachable(why));
     }
 
-    /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment (RFC 1122, 3.2.2).
+    /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment
+    /// (RFC 1122, 3.2.2).
     #[cold]
     fn forward_error(
         &mut self,
@@ -191,8 +196,8 @@ impl IpLayer {
         self.send_icmp_error(cx, &arrival, error);
     }
 
-    /// A packet of somebody else, from its IP header on, whose next hop does not answer (RFC 1812, 5.2.7.1; RFC 4443,
-    /// 3.1); false for one of ours.
+    /// A packet of somebody else, from its IP header on, whose next hop does not answer (RFC 1812,
+    /// 5.2.7.1; RFC 4443, 3.1); false for one of ours.
     #[cold]
     pub(in crate::engine) fn forwarded_in_vain(
         &mut self,

@@ -5,8 +5,8 @@
 //!
 //! 1. headers: a packet that asks for more ends the run (`read`);
 //! 2. routes of all, looked up together (`look_up`);
-//! 3. for each its hop, a hop less to go, and the new link header in the place of the old one (`hand_on`). It joins those
-//!    before it that leave by the same link, which gets them together.
+//! 3. for each its hop, a hop less to go, and the new link header in the place of the old one
+//!    (`hand_on`). It joins those before it that leave by the same link, which gets them together.
 //!
 //! A packet that a step cannot handle goes the long way (`IpLayer::input`), behind all those before
 //! it and before all those behind it: packets leave in the order in which they came. A run does,
@@ -129,8 +129,8 @@ impl Default for Runs {
 }
 
 impl IpLayer {
-    /// Hands on the run at the front of the batch that came by `link`, if there is one, where the engine does so; how many
-    /// bytes that were.
+    /// Hands on the run at the front of the batch that came by `link`, if there is one, where the
+    /// engine does so; how many bytes that were.
     #[inline]
     pub(in crate::engine) fn forward_run(
         &mut self,
@@ -180,8 +180,8 @@ impl IpLayer {
         count
     }
 
-    /// Finds the way of the first `count` packets of the batch, whose headers were read, and hands them on; how many bytes
-    /// they had.
+    /// Finds the way of the first `count` packets of the batch, whose headers were read, and hands
+    /// them on; how many bytes they had.
     fn hand_on_run(
         &mut self,
         cx: &mut Context,
@@ -238,8 +238,8 @@ impl Runs {
         routes.lookup_v6(&sources[..*count], |_| 0, put);
     }
 
-    /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was, where more is to be
-    /// done.
+    /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was,
+    /// where more is to be done.
     #[inline(always)]
     fn hand_on(
         &mut self,
@@ -302,8 +302,9 @@ fn read(packet: &Packet, medium: Medium, mac: MacAddr) -> Option<Transit> {
     if is_ip && is_ours && is_from_one { Transit::of(packet) } else { None }
 }
 
-/// Cuts padding off a packet of `len` bytes behind a link header of `link_len`, puts the hop's in that one's place, and
-/// takes a hop off. False, and nothing else has changed, where others have the packet, too, or there is no room.
+/// Cuts padding off a packet of `len` bytes behind a link header of `link_len`, puts the hop's in
+/// that one's place, and takes a hop off. False, and nothing else has changed, where others have
+/// the packet, too, or there is no room.
 #[inline(always)]
 fn rewrite(packet: &mut Packet, link_len: usize, len: usize, v6: bool, hop: &Hop) -> bool {
     let hop_len = hop.header.map_or(0, |header| header.len());

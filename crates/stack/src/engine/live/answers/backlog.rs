@@ -1,5 +1,5 @@
-//! `queue listenN.G`: the two queues of a listener, of finished handshakes that wait to be accepted and of unfinished ones;
-//! with `-v` each of them.
+//! `queue listenN.G`: the two queues of a listener, of finished handshakes that wait to be accepted
+//! and of unfinished ones; with `-v` each of them.
 
 use super::sockets::half_open;
 use super::{Done, NO_SUCH_SOCKET, Page, Pages, SLOT_STEPS, Table, Walk, Written};
@@ -75,7 +75,8 @@ fn queues(engine: &Engine, listener: &Listener, page: &mut Page) {
     line.end();
 }
 
-/// Shows one that waits to be accepted. One that gave way to others may still be named in the queue.
+/// Shows one that waits to be accepted. One that gave way to others may still be named in the
+/// queue.
 fn waiting(engine: &Engine, id: SocketId, page: &mut Page) -> Option<()> {
     let one = engine.tcp.table.sockets.get(id.slot()).filter(|socket| socket.id == id)?;
     let (ends, info) = (one.conn.ends(), one.conn.info());

@@ -25,7 +25,8 @@ use crate::engine::Engine;
 use crate::socket::SocketKind;
 pub(super) use timers::SYN_ACK_TIMER;
 
-/// Steps of a page. A piece of a queue that is looked at takes one, a slot of a table [`SLOT_STEPS`].
+/// Steps of a page. A piece of a queue that is looked at takes one, a slot of a table
+/// [`SLOT_STEPS`].
 pub(super) const STEPS: usize = 512;
 const SLOT_STEPS: usize = 4;
 

@@ -1,4 +1,5 @@
-//! `pool`: the memory that packets are in, which threads have how much of it at hand, and who last said to hold what.
+//! `pool`: the memory that packets are in, which threads have how much of it at hand, and who last
+//! said to hold what.
 
 use millstream_packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES};
 

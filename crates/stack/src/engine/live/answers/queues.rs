@@ -1,5 +1,5 @@
-//! `queue ID`: the queues of one socket, with each piece where that is asked for (`-v`). `census`: the sizes of what is queued
-//! anywhere.
+//! `queue ID`: the queues of one socket, with each piece where that is asked for (`-v`). `census`:
+//! the sizes of what is queued anywhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -249,7 +249,8 @@ fn datagrams(engine: &Engine, id: SocketId) -> Option<Datagrams<'_>> {
     }
 }
 
-/// Looks at the queues of a socket from where that stands, as far as there is work left; a piece takes `each` steps.
+/// Looks at the queues of a socket from where that stands, as far as there is work left; a piece
+/// takes `each` steps.
 fn survey(
     engine: &mut Engine,
     id: SocketId,

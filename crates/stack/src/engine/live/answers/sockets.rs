@@ -1,4 +1,5 @@
-//! `ss`: the sockets; `ss -a`: also what has no socket, which are unfinished handshakes and what is left in TIME-WAIT.
+//! `ss`: the sockets; `ss -a`: also what has no socket, which are unfinished handshakes and what is
+//! left in TIME-WAIT.
 
 use millstream_live::Fields;
 use millstream_tcp::State;

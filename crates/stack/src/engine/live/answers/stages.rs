@@ -1,5 +1,5 @@
-//! `stages ID [N]`: how long the sampled packets of one flow were in each stage, since somebody asked for it first
-//! (docs/trace.md). With N one packet in N is sampled, as for `traces`.
+//! `stages ID [N]`: how long the sampled packets of one flow were in each stage, since somebody
+//! asked for it first (docs/trace.md). With N one packet in N is sampled, as for `traces`.
 
 use millstream_live::bucket_least;
 

@@ -1,4 +1,5 @@
-//! `timers`: how many timers of each kind are armed, and how soon they are due; with `-v` each of them.
+//! `timers`: how many timers of each kind are armed, and how soon they are due; with `-v` each of
+//! them.
 
 use std::fmt::Display;
 
@@ -115,7 +116,8 @@ fn look(
     Some(())
 }
 
-/// Writes how many timers of a kind are armed, when the first is due, and how many are due how soon.
+/// Writes how many timers of a kind are armed, when the first is due, and how many are due how
+/// soon.
 fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
     let mut line = page.line("timers");
     line.put("kind", kind).put("armed", armed.left_us.total());

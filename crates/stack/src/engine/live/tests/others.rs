@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Tells a copy of this program what it is to do: the segment that an intruder tries, or the directory that is full.
+/// Tells a copy of this program what it is to do: the segment that an intruder tries, or the
+/// directory that is full.
 const SEGMENT: &str = "MILLSTREAM_TEST_SEGMENT";
 const FULL: &str = "MILLSTREAM_TEST_FULL";
 
@@ -91,7 +92,8 @@ fn another_user_reads_and_asks_nothing_whatever_stands_open() {
     assert_eq!(asked, "0 bytes", "the engine looks who asks");
 }
 
-/// Not a test by itself: an engine that publishes in a directory that is full, and then is not. It has its own mounts.
+/// Not a test by itself: an engine that publishes in a directory that is full, and then is not. It
+/// has its own mounts.
 #[test]
 fn an_engine_where_all_is_full() {
     let Some(directory) = std::env::var_os(FULL) else { return };

@@ -159,7 +159,8 @@ fn the_pool_is_told_holder_by_holder_and_sums_are_those_of_all() {
     assert_eq!(all_lines(&all, "thread").len(), stats.caches.len());
 }
 
-/// Held memory by holder, once what a peer that does not read and an application have left there is known.
+/// Held memory by holder, once what a peer that does not read and an application have left there is
+/// known.
 #[test]
 fn the_pool_is_told_with_what_the_queues_hold() {
     let (mut near, mut far) = joined();
@@ -228,8 +229,8 @@ fn groups_are_told_with_who_listens_to_which_sources() {
     assert_eq!(of_one[39].get("sources").map(|all| all.split(',').count()), Some(64));
 }
 
-/// Engines of which one has a listener with a backlog of 4, and the other has opened so many connections to it. The last
-/// step of those beyond the backlog is not heard.
+/// Engines of which one has a listener with a backlog of 4, and the other has opened so many
+/// connections to it. The last step of those beyond the backlog is not heard.
 fn crowded(count: usize) -> (Engine, Engine, SocketId) {
     let (mut near, mut far) = joined();
     let address = "10.9.0.2:7".parse().expect("an address");

@@ -38,7 +38,8 @@ pub(super) struct Layout {
     compared: usize,
 }
 
-/// All of them: behind nothing, Ethernet, Ethernet with a tag; IPv4, IPv6; with timestamps and without.
+/// All of them: behind nothing, Ethernet, Ethernet with a tag; IPv4, IPv6; with timestamps and
+/// without.
 static LAYOUTS: [Layout; 12] = {
     const L3: [usize; 3] = [0, ETHERNET_BYTES, ETHERNET_BYTES + VLAN_TAG_BYTES];
     let mut layouts = [const { Layout::new(0, false, false) }; 12];

@@ -40,8 +40,8 @@ fn a_known_flow_is_not_parsed_again() {
     }
 }
 
-/// Flows of one hash have a place each, until there are more than places: the last of these goes to the next then. All
-/// segments name their ends.
+/// Flows of one hash have a place each, until there are more than places: the last of these goes to
+/// the next then. All segments name their ends.
 #[test]
 fn flows_of_one_hash_share_a_set_of_places() {
     let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
