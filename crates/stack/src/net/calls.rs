@@ -7,41 +7,39 @@ use std::sync::atomic::Ordering;
 use millstream_tcp::TcpInfo;
 
 use super::shared::WRITE_END;
-use super::stream::by_id;
 use super::tcp::TcpStream;
-use super::worker::Worker;
-use crate::{Error, SocketId, TcpSocketOptions};
+use crate::{Error, TcpSocketOptions};
 
 impl TcpStream {
     /// Turns Nagle's rule off or on: without it small segments are sent at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_nodelay(nodelay))??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.tcp(id).set_nodelay(nodelay))??)
     }
 
     /// Returns the options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp(id).options())??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.tcp(id).options())??)
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
     pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
         let (id, options) = (self.inner.id, *options);
-        Ok(self.door().ask(move |worker| worker.engine.tcp(id).set_options(&options))??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.tcp(id).set_options(&options))??)
     }
 
     /// Acknowledges data at once if its ACK waits, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp(id).quick_ack())??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.tcp(id).quick_ack())??)
     }
 
     /// Returns the bytes to read up to the end of the peer's urgent data, which lie in the stream
     /// like all others; `None` if none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         let id = self.inner.id;
-        let mark = self.door().ask(move |worker| worker.engine.tcp(id).urgent_end())??;
+        let mark = self.mailbox().ask(move |sockets| sockets.engine.tcp(id).urgent_end())??;
         let read = self.inner.read.load(Ordering::Relaxed);
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
@@ -56,19 +54,23 @@ impl TcpStream {
         let (id, data) = (self.inner.id, data.to_vec());
         // The engine puts it behind what the ring has: what other threads write meanwhile comes
         // before it or after.
-        Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
+        Ok(self
+            .mailbox()
+            .ask(move |sockets| sockets.streams.write_urgent(&mut sockets.engine, id, &data))??)
     }
 
     /// Closes with a reset; written data that is not acknowledged is lost. Other handles of the
     /// connection are told that it was aborted.
     pub fn abort(self) {
         let id = self.inner.id;
-        if let Err(Error::EngineThread) = self.door().ask(move |worker| worker.abort(id)) {
+        if let Err(Error::EngineThread) =
+            self.mailbox().ask(move |sockets| sockets.streams.abort(&mut sockets.engine, id))
+        {
             // When the engine is done with the call that this is part of; not closed before, as by
             // a drop.
             let inner = Arc::clone(&self.inner);
-            self.door().post(move |worker| {
-                worker.abort(id);
+            self.mailbox().post(move |sockets| {
+                sockets.streams.abort(&mut sockets.engine, id);
                 drop(inner);
             });
         }
@@ -78,26 +80,6 @@ impl TcpStream {
     /// Counters and estimates.
     pub fn info(&self) -> io::Result<TcpInfo> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.tcp(id).info())??)
-    }
-}
-
-impl Worker {
-    /// Writes urgent data behind all that waits in the ring.
-    fn write_urgent(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        let stream = by_id(&mut self.streams, id).ok_or(Error::NoSuchSocket)?;
-        stream.carry_out(&mut self.engine);
-        if stream.has_unwritten() {
-            return Err(Error::WouldBlock);
-        }
-        self.engine.tcp(id).write_urgent(data)
-    }
-
-    /// Aborts the connection; nothing that waits in the ring is sent.
-    pub(super) fn abort(&mut self, id: SocketId) {
-        let Some(stream) = by_id(&mut self.streams, id) else { return };
-        stream.fail(Error::ConnectionAborted);
-        self.streams[id.slot() as usize] = None;
-        self.engine.tcp(id).abort();
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.tcp(id).info())??)
     }
 }

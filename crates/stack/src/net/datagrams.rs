@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use millstream_packet::Packet;
 
 use super::metered::{Giver, Limit, Taker, metered};
-use super::reachable::Reach;
-use super::shared::{CLOSE, Shared};
-use super::worker::{Worker, place};
+use super::reach::Reach;
+use super::shared::{CLOSE, OVER, READ_END, Shared, WRITE_END};
+use super::slots::Slots;
 use crate::stats::DropReason;
 use crate::tuning::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::{DatagramInfo, Engine, Error, SendOptions, SocketId};
@@ -26,27 +26,16 @@ pub type Outgoing = (Packet, (Option<SocketAddr>, SendOptions));
 /// A datagram on its way to the application: who sent it, and what is known of it.
 pub type Incoming = (Packet, (SocketAddr, DatagramInfo));
 
-/// See the module text.
-pub struct Datagrams {
-    pub id: SocketId,
-    pub shared: Arc<Shared>,
-    pub reach: Reach,
-    /// It stands in the line of those that have datagrams to send.
-    is_due: bool,
+/// The engine's ends of one socket.
+struct Datagrams {
+    id: SocketId,
+    shared: Arc<Shared>,
+    reach: Reach,
     tx: Taker<Outgoing>,
     rx: Giver<Incoming>,
 }
 
 impl Datagrams {
-    /// Both sides' ends for a socket: the engine's, and the application's to send and to receive.
-    pub fn new(id: SocketId) -> (Self, Giver<Outgoing>, Taker<Incoming>) {
-        let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
-        let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
-        let shared = Arc::new(Shared::default());
-        let (reach, is_due) = (Reach::default(), false);
-        (Self { id, shared, reach, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
-    }
-
     /// Sends a turn's share of what was written, `most` at most: who writes without end must not
     /// keep links, timers and others waiting. How many it took.
     fn carry_out(&mut self, engine: &mut Engine, most: usize) -> usize {
@@ -87,8 +76,13 @@ impl Datagrams {
         !self.tx.is_empty()
     }
 
+    /// Returns true if the application has let go of the socket.
+    fn is_let_go(&self) -> bool {
+        self.shared.wishes.load(Ordering::Acquire) & CLOSE != 0
+    }
+
     /// Hands over what was received, as far as the ring has room.
-    pub fn carry_in(&mut self, engine: &mut Engine) {
+    fn carry_in(&mut self, engine: &mut Engine) {
         self.note_error(engine);
         let mut any = false;
         loop {
@@ -115,13 +109,24 @@ impl Datagrams {
     }
 }
 
-impl Worker {
-    /// Opens a UDP socket. Those that were let go, and are not closed yet, keep nothing from it.
-    pub fn bind_datagrams(&mut self, addr: SocketAddr, shared: bool) -> Result<SocketId, Error> {
-        match self.engine.sockets().udp_bind_as(addr, shared) {
+/// The UDP sockets of an engine, by slot.
+#[derive(Default)]
+pub struct DatagramSockets {
+    list: Slots<Datagrams>,
+}
+
+impl DatagramSockets {
+    /// Opens a socket by `bind`. Those that were let go, and are not closed yet, keep nothing from
+    /// it.
+    pub fn bind(
+        &mut self,
+        engine: &mut Engine,
+        bind: impl Fn(&mut Engine) -> Result<SocketId, Error>,
+    ) -> Result<SocketId, Error> {
+        match bind(engine) {
             Err(Error::AddrInUse | Error::AddrNotAvailable | Error::Limit(_)) => {
-                self.close_let_go();
-                self.engine.sockets().udp_bind_as(addr, shared)
+                self.close_let_go(engine);
+                bind(engine)
             }
             bound => bound,
         }
@@ -129,99 +134,109 @@ impl Worker {
 
     /// Closes all sockets that were let go, which send what lies in their rings before.
     #[cold]
-    fn close_let_go(&mut self) {
-        let is_let_go =
-            |socket: &&Datagrams| socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
-        let let_go: Vec<SocketId> =
-            self.datagrams.iter().flatten().filter(is_let_go).map(|socket| socket.id).collect();
-        for id in let_go {
-            self.send_left(id);
-            self.engine.close(id);
-            self.datagrams[id.slot() as usize] = None;
+    fn close_let_go(&mut self, engine: &mut Engine) {
+        let let_go = self.list.iter().filter(|socket| socket.is_let_go()).map(|socket| socket.id);
+        for id in let_go.collect::<Vec<_>>() {
+            self.send_left(engine, id);
+            engine.close(id);
+            self.list.take(id.slot());
         }
     }
 
-    /// Makes the rings of a UDP socket.
-    pub fn attach_datagrams(
-        &mut self,
-        id: SocketId,
-    ) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
-        let (sides, tx, rx) = Datagrams::new(id);
-        let shared = Arc::clone(&sides.shared);
-        place(&mut self.datagrams, id.slot(), sides);
-        self.look_at_new(id);
+    /// Makes the rings of a socket; returns the application's ends, to send and to receive.
+    pub fn attach(&mut self, id: SocketId) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
+        let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
+        let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
+        let (shared, reach) = <(Arc<Shared>, Reach)>::default();
+        let socket = Datagrams { id, shared: Arc::clone(&shared), reach, tx: tx_taken, rx: rx_put };
+        self.list.put(id.slot(), socket);
         (shared, tx, rx)
     }
 
+    /// Returns a number that all slots are below.
+    pub fn slots(&self) -> usize {
+        self.list.len()
+    }
+
     /// The socket may have something to send: it stands in line for that.
-    pub(super) fn note_datagrams(&mut self, slot: u32) {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        if !std::mem::replace(&mut socket.is_due, true) {
-            self.due_datagrams.push_back(slot);
-        }
+    pub fn note(&mut self, slot: u32) {
+        self.list.note(slot);
     }
 
     /// Sends all that lies in the ring of a socket, as much as that holds at most.
-    pub(super) fn send_left(&mut self, id: SocketId) {
-        let Self { datagrams, engine, .. } = self;
-        let Some(Some(socket)) = datagrams.get_mut(id.slot() as usize) else { return };
+    pub fn send_left(&mut self, engine: &mut Engine, id: SocketId) {
+        let Some(socket) = self.list.get(id.slot()).filter(|socket| socket.id == id) else {
+            return;
+        };
         for _ in 0..RING_DATAGRAMS.div_ceil(DATAGRAM_TURN) {
-            if socket.id == id && socket.has_unsent() {
+            if socket.has_unsent() {
                 socket.carry_out(engine, DATAGRAM_TURN);
             }
         }
     }
 
     /// Serves those in line, as far as a turn's datagrams go; whether there were any.
-    pub(super) fn send_due_datagrams(&mut self) -> bool {
-        let (mut left, any) = (DATAGRAMS_TURN, !self.due_datagrams.is_empty());
+    pub fn send_due(&mut self, engine: &mut Engine) -> bool {
+        let (mut left, count) = (DATAGRAMS_TURN, self.list.due());
         // Who has more stands in line again.
-        for _ in 0..self.due_datagrams.len() {
+        for _ in 0..count {
             if left == 0 {
                 break;
             }
-            let Some(slot) = self.due_datagrams.pop_front() else { break };
-            if let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) {
-                socket.is_due = false;
-            }
-            left -= self.serve_datagrams(slot, left);
+            let Some(slot) = self.list.next_due() else { break };
+            left -= self.serve(engine, slot, left);
         }
-        any
+        count != 0
     }
 
-    /// Carries datagrams both sweep, `most` at most out; how many that were.
-    fn serve_datagrams(&mut self, slot: u32, most: usize) -> usize {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return 0 };
+    /// Carries datagrams both ways, `most` at most out; how many that were.
+    fn serve(&mut self, engine: &mut Engine, slot: u32, most: usize) -> usize {
+        let Some(socket) = self.list.get(slot) else { return 0 };
         // Asked first: nothing is sent by who has let go.
-        let closes = socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
-        let sent = socket.carry_out(&mut self.engine, most);
-        if socket.has_unsent() {
-            self.note_datagrams(slot);
-        } else if closes {
-            self.engine.close(socket.id);
-            self.datagrams[slot as usize] = None;
-        }
+        let closes = socket.is_let_go();
+        let sent = socket.carry_out(engine, most);
         if !closes {
-            self.hand_over_datagrams(slot);
+            socket.carry_in(engine);
+        }
+        if socket.has_unsent() {
+            self.list.note(slot);
+        } else if closes {
+            engine.close(socket.id);
+            self.list.take(slot);
         }
         sent
     }
 
     /// Hands over what was received, unless nobody will read it.
-    pub(super) fn hand_over_datagrams(&mut self, slot: u32) {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE == 0 {
-            socket.carry_in(&mut self.engine);
+    pub fn hand_over(&mut self, engine: &mut Engine, slot: u32) {
+        if let Some(socket) = self.list.get(slot).filter(|socket| !socket.is_let_go()) {
+            socket.carry_in(engine);
         }
     }
 
-    /// Sends a turn's share of what lies in the rings of all UDP sockets, as the engine ends;
-    /// whether some is left.
-    pub(super) fn send_last_datagrams(&mut self) -> bool {
-        let Self { datagrams, engine, .. } = self;
-        datagrams.iter_mut().flatten().fold(false, |left, socket| {
+    /// Tells the socket in this slot if it has lost its reach, or that it has one again.
+    pub fn look_at(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(socket) = self.list.get(slot) else { return };
+        let is_cut = !engine.inspect().is_reachable(socket.id);
+        if socket.reach.note(is_cut, &socket.shared) {
+            socket.carry_in(engine);
+        }
+    }
+
+    /// Sends a turn's share of what lies in the rings of all sockets, as the engine ends; whether
+    /// some is left.
+    pub fn send_last(&mut self, engine: &mut Engine) -> bool {
+        self.list.iter_mut().fold(false, |left, socket| {
             socket.carry_out(engine, DATAGRAM_TURN);
             socket.has_unsent() | left
         })
+    }
+
+    /// The engine is over: wakes all calls, so that none waits for it.
+    pub fn tell_end(&self) {
+        for socket in self.list.iter() {
+            socket.shared.set_error(Error::EngineGone);
+            socket.shared.set_state(READ_END | WRITE_END | OVER);
+        }
     }
 }

@@ -9,12 +9,14 @@ use std::sync::atomic::{Ordering, fence};
 use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
 
+use super::mailbox::Mailbox;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
+use super::sockets::ListenerParts;
+use super::stack::{Handle, Stack};
 use super::stream::StreamParts;
 use super::tcp::TcpStream;
 use super::timeouts::Timeouts;
-use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
 /// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
@@ -65,12 +67,13 @@ impl TcpListener {
         backlog: usize,
         config: Option<Config>,
     ) -> io::Result<Self> {
-        let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
-            let config = config.unwrap_or_else(|| worker.engine.inspect().tcp_config().clone());
-            let id = worker.engine.sockets().tcp_listen_with(addr, backlog, &config)?;
-            let local = worker.engine.listener(id).addr()?;
-            Ok::<_, Error>((id, local, worker.attach_listener(id)?))
+        let parts = stack.handle.mailbox.ask(move |sockets| {
+            let engine = &mut sockets.engine;
+            let config = config.unwrap_or_else(|| engine.inspect().tcp_config().clone());
+            let id = engine.sockets().tcp_listen_with(addr, backlog, &config)?;
+            sockets.attach_listener(id)
         })??;
+        let ListenerParts { id, shared, accepted, local } = parts;
         let inner = Inner {
             handle: Arc::clone(&stack.handle),
             id,
@@ -89,8 +92,8 @@ impl TcpListener {
     }
 
     /// The way to the engine.
-    fn door(&self) -> &Door {
-        &self.inner.handle.door
+    fn mailbox(&self) -> &Mailbox {
+        &self.inner.handle.mailbox
     }
 
     /// The connections as they come: [`accept`](Self::accept), without end.
@@ -135,7 +138,7 @@ impl TcpListener {
         // What left the ring is seen by who sees no stall here.
         fence(Ordering::SeqCst);
         if is_half_empty && shared.rx_stalled.swap(false, Ordering::SeqCst) {
-            self.door().nudge(&self.door().listeners, self.inner.id.slot());
+            self.mailbox().nudge(&self.mailbox().listeners, self.inner.id.slot());
         }
         let peer = parts.remote;
         Ok((TcpStream::new(handle, parts), peer))
@@ -185,8 +188,8 @@ impl FusedIterator for Incoming<'_> {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let (id, door) = (self.id, &self.handle.door);
+        let (id, mailbox) = (self.id, &self.handle.mailbox);
         let accepted = self.accepted.with(|ring| std::mem::replace(ring, spsc(1).1));
-        door.post(move |worker| worker.close_listener(id, accepted));
+        mailbox.post(move |sockets| sockets.close_listener(id, accepted));
     }
 }

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::listener::TcpListener;
 use super::ready::ReadySet;
-use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
+use super::shared::{CLOSED, READABLE, Shared, WRITABLE};
 use super::side::{Side, Tried};
+use super::stack::Stack;
+use super::target::{PollTarget, Target};
+use super::tcp::TcpStream;
 use super::timeouts::may_wait;
-use super::waiter::deadline;
-use super::{Stack, TcpListener, TcpStream, UdpSocket};
+use super::udp::UdpSocket;
+use super::waiter::{Waiter, deadline};
 use crate::{Error, Readiness};
 
 /// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it
@@ -69,25 +73,6 @@ impl Entries {
         match self.list.get_mut(index) {
             Some(old) => *old = entry,
             None => self.list.push(entry),
-        }
-    }
-}
-
-struct Target {
-    set: ReadySet,
-    waiter: Waiter,
-}
-
-/// Where a socket's news go.
-pub struct PollTarget {
-    target: Arc<Target>,
-    index: u32,
-}
-
-impl PollTarget {
-    pub fn tell(&self) {
-        if self.target.set.add(self.index) {
-            self.target.waiter.ring();
         }
     }
 }

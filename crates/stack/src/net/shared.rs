@@ -15,11 +15,10 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant as StdInstant;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::poller::PollTarget;
-pub use super::waiter::Waiter;
+use super::target::PollTarget;
+use super::waiter::Waiter;
 use crate::Error;
 
 /// The handshake is done.
@@ -187,42 +186,6 @@ impl Shared {
         self.writer.ring();
         if self.tx_stalled.load(Ordering::SeqCst) && self.tx_stalled.swap(false, Ordering::SeqCst) {
             self.tell_poller(WRITABLE);
-        }
-    }
-}
-
-/// An answer that crosses threads once.
-pub struct Reply<T> {
-    value: Mutex<Option<T>>,
-    waiter: Waiter,
-}
-
-impl<T> Reply<T> {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { value: Mutex::new(None), waiter: Waiter::default() })
-    }
-
-    pub fn set(&self, value: T) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        self.waiter.ring();
-    }
-
-    /// Waits for the answer; `gone` is asked whether one can still come.
-    pub fn wait(&self, gone: impl Fn() -> bool) -> Option<T> {
-        let take = || self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
-        loop {
-            let mut value = None;
-            let deadline = StdInstant::now() + std::time::Duration::from_millis(100);
-            self.waiter.wait(Some(deadline), || {
-                value = take();
-                value.is_some()
-            });
-            if value.is_some() {
-                return value;
-            }
-            if gone() {
-                return take();
-            }
         }
     }
 }

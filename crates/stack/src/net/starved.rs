@@ -4,14 +4,10 @@
 //! only by looking. So a write that finds none asks it, and waits as it would for room in its ring.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::shared::STARVED;
-use super::stream::by_id;
-use super::worker::Worker;
 use crate::SocketId;
 use crate::tuning::EVENTS_UNTRIMMED;
 
@@ -23,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Streams that asked for frames and were not told yet, longest first.
 #[derive(Default)]
-pub(super) struct Starved {
+pub struct Starved {
     line: VecDeque<SocketId>,
     told: Option<Instant>,
 }
@@ -38,32 +34,21 @@ impl Starved {
         (!self.line.is_empty()).then_some(PAUSE)
     }
 
-    fn are_due(&self, now: Instant) -> bool {
-        let is_early = |told| now.saturating_duration_since(told) < PAUSE;
-        !self.line.is_empty() && !self.told.is_some_and(is_early)
+    /// Forgets those that are gone, where many of them may be: streams that are opened, written to
+    /// and let go again and again.
+    pub fn trim(&mut self, streams: usize, mut is_there: impl FnMut(SocketId) -> bool) {
+        if self.line.len() > streams + EVENTS_UNTRIMMED {
+            self.line.retain(|&id| is_there(id));
+        }
     }
-}
 
-impl Worker {
-    /// Has some try again once there are frames; whether any does.
-    pub(super) fn tell_starved(&mut self) -> bool {
-        let Self { starved, streams, .. } = self;
-        if starved.line.len() > streams.len() + EVENTS_UNTRIMMED {
-            // Streams that are opened, written to and let go again and again.
-            starved.line.retain(|&id| by_id(streams, id).is_some());
+    /// Takes those that are to try again now, as there are frames.
+    pub fn take_due(&mut self, now: Instant) -> impl Iterator<Item = SocketId> {
+        let is_early = self.told.is_some_and(|told| now.saturating_duration_since(told) < PAUSE);
+        let count = if is_early { 0 } else { self.line.len().min(TOLD_AT_ONCE) };
+        if count != 0 {
+            self.told = Some(now);
         }
-        let now = self.engine.now();
-        if !self.starved.are_due(now) || self.door.pool.is_dry() {
-            return false;
-        }
-        self.starved.told = Some(now);
-        let count = self.starved.line.len().min(TOLD_AT_ONCE);
-        for id in self.starved.line.drain(..count) {
-            let Some(stream) = by_id(&mut self.streams, id) else { continue };
-            stream.is_starved = false;
-            stream.shared.state.fetch_and(!STARVED, Ordering::AcqRel);
-            stream.shared.writable();
-        }
-        true
+        self.line.drain(..count)
     }
 }

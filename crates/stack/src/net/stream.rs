@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use millstream_packet::{FRAME_HELD_BYTES, Packet};
 
 use super::metered::{Giver, Limit, Taker, metered};
-use super::reachable::Reach;
+use super::reach::Reach;
 use super::shared::{
-    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, OVER, READ_END, SHUTDOWN_WRITE, Shared,
-    UNREAD, WRITE_END,
+    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, OVER, READ_END, SHUTDOWN_WRITE, STARVED,
+    Shared, TAKEN, UNREAD, WRITE_END,
 };
-use super::worker::{Worker, place};
+use super::slots::Slots;
+use super::starved::Starved;
 use crate::stats::MemoryPressure;
 use crate::tuning::STREAMS_TURN;
-use crate::{Engine, Error, Readiness, SocketId};
+use crate::{Engine, Error, Readiness, SocketId, Undelivered};
 
 /// Packets that a ring holds.
 pub const RING_PACKETS: usize = 64;
@@ -55,29 +57,37 @@ pub struct StreamParts {
 }
 
 /// The engine's ends of a stream.
-pub(super) struct Stream {
-    pub(super) id: SocketId,
-    pub(super) shared: Arc<Shared>,
+struct Stream {
+    id: SocketId,
+    shared: Arc<Shared>,
     tx: Taker<Packet>,
     rx: Giver<Packet>,
     /// Taken from the ring, not yet by the connection.
     pending: Option<Packet>,
     /// The application ended its writing side; the connection is told when the ring is empty.
-    pub(super) ending: bool,
-    pub(super) closing: bool,
+    ending: bool,
+    closing: bool,
     /// Bytes of what was thrown away, as the connection did not take them any more.
     refused_bytes: u64,
     /// Why it ended has been said.
     has_failed: bool,
     /// It is in the line of those that wait for frames.
-    pub(super) is_starved: bool,
-    /// It is in the line of those whose application has left something to do.
-    is_due: bool,
-    pub(super) reach: Reach,
+    is_starved: bool,
+    reach: Reach,
+}
+
+/// The streams of an engine, by slot.
+#[derive(Default)]
+pub struct Streams {
+    list: Slots<Stream>,
+    starved: Starved,
+    limits: RingLimits,
+    /// Data that closed streams could not hand to their connections.
+    refused: Undelivered,
 }
 
 /// The memory limits of the rings of each stream.
-pub(super) struct RingLimits {
+struct RingLimits {
     tx: Limit,
     rx: Limit,
 }
@@ -92,7 +102,7 @@ impl RingLimits {
     /// Divides the limit of all tx rings among `streams` streams; all rings get less while memory
     /// is short. Data without room in a ring stays with the application, or in the connection,
     /// whose window it closes.
-    pub fn share(&self, streams: usize, pressure: MemoryPressure) {
+    fn share(&self, streams: usize, pressure: MemoryPressure) {
         let (tx, rx) = match pressure {
             MemoryPressure::None => {
                 let share = TX_RINGS_BYTES / streams.max(1) as u64;
@@ -106,12 +116,12 @@ impl RingLimits {
     }
 }
 
-impl Worker {
+impl Streams {
     /// Makes rings for a connection.
-    pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
-        let tuple = self.engine.tcp(id).addresses()?;
-        let (tx, tx_taken) = metered(RING_PACKETS, self.ring_limits.tx.clone());
-        let (rx_put, rx) = metered(RING_PACKETS, self.ring_limits.rx.clone());
+    pub fn attach(&mut self, engine: &mut Engine, id: SocketId) -> Result<StreamParts, Error> {
+        let tuple = engine.tcp(id).addresses()?;
+        let (tx, tx_taken) = metered(RING_PACKETS, self.limits.tx.clone());
+        let (rx_put, rx) = metered(RING_PACKETS, self.limits.rx.clone());
         let shared = Arc::new(Shared::default());
         let stream = Stream {
             id,
@@ -124,39 +134,43 @@ impl Worker {
             refused_bytes: 0,
             has_failed: false,
             is_starved: false,
-            is_due: false,
             reach: Reach::default(),
         };
-        place(&mut self.streams, id.slot(), stream);
+        self.list.put(id.slot(), stream);
         let (local, remote) = (tuple.local, tuple.remote);
         Ok(StreamParts { id, shared, tx, rx, local, remote })
     }
 
+    /// Divides the memory of all rings among the connections that are open.
+    pub fn share_memory(&self, engine: &Engine) {
+        let inspect = engine.inspect();
+        self.limits.share(inspect.open_connections(), inspect.memory_use().pressure);
+    }
+
+    /// Returns a number that all slots are below.
+    pub fn slots(&self) -> usize {
+        self.list.len()
+    }
+
     /// The application has left something to do: the stream stands in line for that.
-    pub(super) fn note_stream(&mut self, slot: u32) {
-        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
-        if !std::mem::replace(&mut stream.is_due, true) {
-            self.due_streams.push_back(slot);
-        }
+    pub fn note(&mut self, slot: u32) {
+        self.list.note(slot);
     }
 
     /// Serves those in line, as many as a turn may; whether there were any.
-    pub(super) fn serve_due_streams(&mut self) -> bool {
-        let count = self.due_streams.len().min(STREAMS_TURN);
+    pub fn serve_due(&mut self, engine: &mut Engine) -> bool {
+        let count = self.list.due().min(STREAMS_TURN);
         for _ in 0..count {
-            let Some(slot) = self.due_streams.pop_front() else { break };
-            if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
-                stream.is_due = false;
-            }
-            self.serve_stream(slot, Readiness { readable: true, writable: true, closed: false });
+            let Some(slot) = self.list.next_due() else { break };
+            let readiness = Readiness { readable: true, writable: true, closed: false };
+            self.serve(engine, slot, readiness);
         }
         count != 0
     }
 
     /// Carries packets between a connection and its rings, and takes up the application's wishes.
-    pub(super) fn serve_stream(&mut self, slot: u32, readiness: Readiness) {
-        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
-        let engine = &mut self.engine;
+    pub fn serve(&mut self, engine: &mut Engine, slot: u32, readiness: Readiness) {
+        let Some(stream) = self.list.get(slot) else { return };
         let wishes = stream.shared.wishes.swap(0, Ordering::AcqRel);
         let leaves_unread = wishes & CLOSE != 0 && stream.leaves_unread(wishes, engine);
         stream.ending |= wishes & SHUTDOWN_WRITE != 0 || wishes & CLOSE != 0 && !leaves_unread;
@@ -188,7 +202,7 @@ impl Worker {
             // RFC 9293 3.6.1: the peer learns of that, behind what was written before.
             engine.flush();
             engine.tcp(stream.id).abort();
-            return self.let_go(slot);
+            return self.let_go(engine, slot);
         }
         // What comes when nobody will read it stays in the connection.
         if (readiness.readable || readiness.closed) && !stream.closing {
@@ -201,29 +215,129 @@ impl Worker {
             engine.tcp(stream.id).orphan();
         } else if stream.closing {
             engine.tcp(stream.id).close();
-            self.let_go(slot);
+            self.let_go(engine, slot);
         }
     }
 
     /// A stream's place is free. What it could not hand to its connection counts as not delivered,
     /// with what that had left.
-    pub(super) fn let_go(&mut self, slot: u32) {
-        let Some(mut stream) = self.streams.get_mut(slot as usize).and_then(Option::take) else {
-            return;
-        };
+    fn let_go(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(mut stream) = self.list.take(slot) else { return };
         let bytes = stream.throw_away();
         if bytes != 0 {
             // The connection counts by itself, if it had anything left.
-            let is_counted = self.engine.tcp(stream.id).undelivered().is_some();
+            let is_counted = engine.tcp(stream.id).undelivered().is_some();
             self.refused.bytes += bytes;
             self.refused.connections += u64::from(!is_counted);
         }
+    }
+
+    /// Writes urgent data behind all that waits in the ring.
+    pub fn write_urgent(
+        &mut self,
+        engine: &mut Engine,
+        id: SocketId,
+        data: &[u8],
+    ) -> Result<usize, Error> {
+        let stream = by_id(&mut self.list, id).ok_or(Error::NoSuchSocket)?;
+        stream.carry_out(engine);
+        if stream.has_unwritten() {
+            return Err(Error::WouldBlock);
+        }
+        engine.tcp(id).write_urgent(data)
+    }
+
+    /// Aborts the connection; nothing that waits in the ring is sent.
+    pub fn abort(&mut self, engine: &mut Engine, id: SocketId) {
+        let Some(stream) = by_id(&mut self.list, id) else { return };
+        stream.fail(Error::ConnectionAborted);
+        self.list.take(id.slot());
+        engine.tcp(id).abort();
+    }
+
+    /// Tells the stream in this slot if it has lost its reach, or that it has one again.
+    pub fn look_at(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(stream) = self.list.get(slot) else { return };
+        let (id, is_cut) = (stream.id, !engine.inspect().is_reachable(stream.id));
+        if is_cut && !stream.shared.has(CONNECTED) {
+            // As a connect does that is begun now.
+            stream.fail(Error::NetworkDown);
+            self.list.take(slot);
+            engine.tcp(id).abort();
+        } else if stream.reach.note(is_cut, &stream.shared) && !stream.closing {
+            stream.carry_in(engine);
+        }
+    }
+
+    /// Has some that found no frame try again once there are frames; whether any does.
+    pub fn tell_starved(&mut self, engine: &Engine) -> bool {
+        let Self { starved, list, .. } = self;
+        starved.trim(list.len(), |id| by_id(list, id).is_some());
+        if engine.pool().is_dry() {
+            return false;
+        }
+        let mut any = false;
+        for id in starved.take_due(engine.now()) {
+            any = true;
+            let Some(stream) = by_id(list, id) else { continue };
+            stream.is_starved = false;
+            stream.shared.state.fetch_and(!STARVED, Ordering::AcqRel);
+            stream.shared.writable();
+        }
+        any
+    }
+
+    /// Returns the time after which the engine must wake for streams that found no frame; `None` if
+    /// none waits.
+    pub fn rest(&self) -> Option<Duration> {
+        self.starved.rest()
+    }
+
+    /// Returns the data that closed streams could not hand to their connections.
+    pub fn refused(&self) -> Undelivered {
+        self.refused
+    }
+
+    /// Returns the data in rings, counted by the memory that it holds.
+    pub fn unwritten(&self) -> Undelivered {
+        let mut all = Undelivered::default();
+        for stream in self.list.iter().filter(|stream| stream.has_unwritten()) {
+            all.add(stream.unwritten_bytes());
+        }
+        all
+    }
+
+    /// As the engine ends: closes all streams in order, and resets those that nobody accepted.
+    pub fn close(&mut self, engine: &mut Engine) {
+        for slot in 0..self.list.len() as u32 {
+            let Some(stream) = self.list.get(slot) else { continue };
+            if !stream.shared.has(TAKEN) {
+                let id = stream.id;
+                self.abort(engine, id);
+                continue;
+            }
+            // Whose rings can still be read.
+            (stream.ending, stream.closing) = (true, true);
+            stream.end_with_engine();
+            let readiness = Readiness { readable: false, writable: true, closed: false };
+            self.serve(engine, slot, readiness);
+        }
+    }
+
+    /// The engine is over: wakes all calls, so that none waits for it.
+    pub fn tell_end(&mut self) {
+        self.list.iter_mut().for_each(Stream::end_with_engine);
+    }
+
+    /// Lets go of all.
+    pub fn clear(&mut self, engine: &mut Engine) {
+        (0..self.list.len() as u32).for_each(|slot| self.let_go(engine, slot));
     }
 }
 
 impl Stream {
     /// From the ring into the connection, as far as it takes it.
-    pub(super) fn carry_out(&mut self, engine: &mut Engine) {
+    fn carry_out(&mut self, engine: &mut Engine) {
         let mut any = false;
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
             match engine.tcp(self.id).write_packet(packet) {
@@ -259,15 +373,8 @@ impl Stream {
     }
 
     /// Returns true while written data has not reached the connection.
-    pub(super) fn has_unwritten(&self) -> bool {
+    fn has_unwritten(&self) -> bool {
         self.pending.is_some() || !self.tx.is_empty()
-    }
-
-    /// Hands received data to the reader, unless the application has closed.
-    pub(super) fn hand_over(&mut self, engine: &mut Engine) {
-        if !self.closing {
-            self.carry_in(engine);
-        }
     }
 
     /// From the connection into the ring, as far as it has room.
@@ -326,7 +433,7 @@ impl Stream {
 
     /// Discards written data that has not reached the connection. Returns the bytes discarded so
     /// far.
-    pub(super) fn throw_away(&mut self) -> u64 {
+    fn throw_away(&mut self) -> u64 {
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
             self.refused_bytes += packet.len() as u64;
         }
@@ -334,13 +441,13 @@ impl Stream {
     }
 
     /// Returns the memory, in bytes, of written data that has not reached the connection.
-    pub(super) fn unwritten_bytes(&self) -> u64 {
+    fn unwritten_bytes(&self) -> u64 {
         self.tx.inside_bytes() + self.pending.as_ref().map_or(0, Packet::len) as u64
     }
 
     /// The engine ends, which is told as what ends a connection is: once, unless the stream has
     /// ended before.
-    pub(super) fn end_with_engine(&mut self) {
+    fn end_with_engine(&mut self) {
         if !self.has_failed && !self.shared.has(READ_END) {
             self.shared.set_passing_error(Error::EngineGone);
         }
@@ -349,16 +456,15 @@ impl Stream {
     }
 
     /// The connection is over: nothing more in either direction.
-    pub(super) fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: Error) {
         self.refuse(error);
         self.shared.set_state(READ_END | OVER);
     }
 }
 
 /// The stream that `id` names, if its place is not another's by now.
-pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut Stream> {
-    let stream = streams.get_mut(id.slot() as usize)?.as_mut();
-    stream.filter(|stream| stream.id == id)
+fn by_id(streams: &mut Slots<Stream>, id: SocketId) -> Option<&mut Stream> {
+    streams.get(id.slot()).filter(|stream| stream.id == id)
 }
 
 #[cfg(test)]

@@ -9,16 +9,18 @@ use std::time::{Duration, Instant as StdInstant};
 use millstream_packet::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES, Packet};
 use millstream_tcp::Config;
 
+use super::mailbox::Mailbox;
 use super::metered::{Giver, Taker};
 use super::shared::{
     CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
     SHUTDOWN_WRITE, STARVED, Shared, TAKEN, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
+use super::sockets::Sockets;
+use super::stack::{Handle, Stack};
 use super::stream::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
 use super::timeouts::Timeouts;
 use super::waiter::deadline;
-use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
@@ -80,14 +82,14 @@ impl Reading {
     }
 
     /// Takes the packet in `current`, cut to `max` bytes.
-    fn take_packet(&mut self, max: usize, door: &Door) -> Result<Option<Packet>, Error> {
+    fn take_packet(&mut self, max: usize, mailbox: &Mailbox) -> Result<Option<Packet>, Error> {
         let Some(mut packet) = self.current.take() else { return Ok(None) };
         if packet.len() > max {
-            match packet.split_off(max, &door.pool) {
+            match packet.split_off(max, &mailbox.pool) {
                 Ok(rest) => self.current = Some(rest),
                 Err(_) => {
                     self.current = Some(packet);
-                    return Err(door.exhausted());
+                    return Err(mailbox.exhausted());
                 }
             }
         }
@@ -179,10 +181,11 @@ impl TcpStream {
     }
 
     fn open(stack: &Stack, addr: SocketAddr, config: Option<Config>) -> io::Result<Self> {
-        let parts = stack.handle.door.ask(move |worker| {
-            let config = config.unwrap_or_else(|| worker.engine.inspect().tcp_config().clone());
-            let id = worker.engine.sockets().tcp_connect_with(addr, None, &config)?;
-            worker.attach(id)
+        let parts = stack.handle.mailbox.ask(move |sockets| {
+            let Sockets { engine, streams, .. } = sockets;
+            let config = config.unwrap_or_else(|| engine.inspect().tcp_config().clone());
+            let id = engine.sockets().tcp_connect_with(addr, None, &config)?;
+            streams.attach(engine, id)
         })??;
         Ok(Self::new(&stack.handle, parts))
     }
@@ -199,8 +202,8 @@ impl TcpStream {
     }
 
     /// The way to the engine.
-    pub(super) fn door(&self) -> &Door {
-        &self.inner.handle.door
+    pub(super) fn mailbox(&self) -> &Mailbox {
+        &self.inner.handle.mailbox
     }
 
     /// Takes the reason why the connection ended, if it was not in order and no other call has
@@ -240,7 +243,7 @@ impl TcpStream {
             },
         )?;
         if is_half_empty && shared.takes_stall() {
-            self.door().nudge(&self.door().streams, self.inner.id.slot());
+            self.mailbox().nudge(&self.mailbox().streams, self.inner.id.slot());
         }
         Ok(taken)
     }
@@ -266,7 +269,7 @@ impl TcpStream {
 
     /// Returns the next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        let packet = self.receive(|rx| Ok(rx.take_packet(max, self.door())?))?;
+        let packet = self.receive(|rx| Ok(rx.take_packet(max, self.mailbox())?))?;
         self.count_read(packet.as_ref().map_or(0, Packet::len));
         Ok(packet)
     }
@@ -320,8 +323,8 @@ impl TcpStream {
     fn put(&self, tx: &mut Giver<Packet>, packet: Packet) -> Result<(), (Packet, Error)> {
         let was_empty = tx.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
         if was_empty {
-            let door = self.door();
-            door.nudge(&door.streams, self.inner.id.slot());
+            let mailbox = self.mailbox();
+            mailbox.nudge(&mailbox.streams, self.inner.id.slot());
         }
         Ok(())
     }
@@ -385,7 +388,7 @@ impl TcpStream {
     #[inline]
     fn copy_of(&self, mut chunk: &[u8], bulk: usize, little_is_of_use: bool) -> Option<Packet> {
         loop {
-            match Packet::bulk_from_slice(&self.door().pool, chunk, bulk) {
+            match Packet::bulk_from_slice(&self.mailbox().pool, chunk, bulk) {
                 Ok(packet) => return Some(packet),
                 Err(_) if chunk.len() <= FRAME_SIZE_BYTES || !little_is_of_use => return None,
                 Err(_) => chunk = &chunk[..chunk.len() / 2],
@@ -566,8 +569,8 @@ impl Write for TcpStream {
 impl Inner {
     fn wish(&self, bit: u8) {
         self.shared.wishes.fetch_or(bit, Ordering::AcqRel);
-        let door = &self.handle.door;
-        door.nudge(&door.streams, self.id.slot());
+        let mailbox = &self.handle.mailbox;
+        mailbox.nudge(&mailbox.streams, self.id.slot());
     }
 }
 

@@ -10,17 +10,18 @@ use millstream_packet::Packet;
 use millstream_route::LinkId;
 
 use super::datagrams::{Incoming, Outgoing};
+use super::mailbox::Mailbox;
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
+use super::sockets::Sockets;
+use super::stack::{Handle, Stack};
 use super::timeouts::Timeouts;
-use super::worker::Worker;
-use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::tuning::HEADROOM_BYTES;
 use crate::{
-    DatagramInfo, DatagramToSend, Error, Fragmentation, GroupFilter, ReceivedDatagram, SendOptions,
-    SocketId,
+    DatagramInfo, DatagramToSend, Engine, Error, Fragmentation, GroupFilter, ReceivedDatagram,
+    SendOptions, SocketId,
 };
 
 /// Most bytes of a datagram's payload: UDP's length field allows no more (RFC 768). Over IPv4 it is
@@ -87,9 +88,13 @@ impl UdpSocket {
     }
 
     fn bind_as(stack: &Stack, addr: SocketAddr, shares: bool) -> io::Result<Self> {
-        let (id, (shared, tx, rx)) = stack.handle.door.ask(move |worker| {
-            let id = worker.bind_datagrams(addr, shares)?;
-            Ok::<_, Error>((id, worker.attach_datagrams(id)))
+        let (id, (shared, tx, rx)) = stack.handle.mailbox.ask(move |sockets| {
+            let Sockets { engine, datagrams, .. } = &mut *sockets;
+            let bind = |engine: &mut Engine| engine.sockets().udp_bind_as(addr, shares);
+            let id = datagrams.bind(engine, bind)?;
+            let parts = datagrams.attach(id);
+            sockets.look_at_new(id);
+            Ok::<_, Error>((id, parts))
         })??;
         let inner = Inner {
             handle: Arc::clone(&stack.handle),
@@ -118,11 +123,11 @@ impl UdpSocket {
     /// Holds for datagrams sent after the call.
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_hop_limits(to_hosts, to_groups)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_hop_limits(to_hosts, to_groups)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Sets the traffic class of its datagrams; see
@@ -130,11 +135,11 @@ impl UdpSocket {
     /// sent after the call.
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_traffic_class(class)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_traffic_class(class)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Allows it to send to broadcast addresses, or not; see
@@ -142,11 +147,11 @@ impl UdpSocket {
     /// after the call.
     pub fn set_broadcast(&self, may: bool) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_broadcast(may)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_broadcast(may)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Sets who may fragment its datagrams; see
@@ -154,29 +159,29 @@ impl UdpSocket {
     /// sent after the call.
     pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_fragmentation(fragmentation)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_fragmentation(fragmentation)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// The way to the engine.
-    fn door(&self) -> &Door {
-        &self.inner.handle.door
+    fn mailbox(&self) -> &Mailbox {
+        &self.inner.handle.mailbox
     }
 
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.inner.id;
-        let connect = move |worker: &mut Worker| {
+        let connect = move |sockets: &mut Sockets| {
             // What was sent before is for who was the peer then.
-            worker.send_left(id);
-            worker.engine.udp(id).connect(addr)?;
-            worker.look_at_new(id);
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).connect(addr)?;
+            sockets.look_at_new(id);
             Ok::<_, Error>(())
         };
-        self.door().ask(connect)??;
+        self.mailbox().ask(connect)??;
         self.inner.shared.set_state(CONNECTED);
         Ok(())
     }
@@ -212,7 +217,7 @@ impl UdpSocket {
 
     /// Tells the engine to look at the socket.
     fn nudge(&self) {
-        self.door().nudge(&self.door().datagrams, self.inner.id.slot());
+        self.mailbox().nudge(&self.mailbox().datagrams, self.inner.id.slot());
     }
 
     /// Returns a packet of the pool with a copy of `data`, as datagrams of `size` bytes or as one.
@@ -220,9 +225,9 @@ impl UdpSocket {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        let door = self.door();
-        let mut packet =
-            Packet::from_slice(&door.pool, HEADROOM_BYTES, data).map_err(|_| door.exhausted())?;
+        let mailbox = self.mailbox();
+        let mut packet = Packet::from_slice(&mailbox.pool, HEADROOM_BYTES, data)
+            .map_err(|_| mailbox.exhausted())?;
         packet.meta_mut().segmentation = size.map(datagrams_of);
         Ok(packet)
     }
@@ -396,27 +401,27 @@ impl UdpSocket {
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp(id).addresses())??.0)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.udp(id).addresses())??.0)
     }
 
     /// Returns the address of the connected peer; fails with
     /// [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        let (_, peer) = self.door().ask(move |worker| worker.engine.udp(id).addresses())??;
+        let (_, peer) = self.mailbox().ask(move |sockets| sockets.engine.udp(id).addresses())??;
         Ok(peer.ok_or(Error::NotConnected)?)
     }
 
     /// Joins a group on a link; see [`UdpHandle::join_group`](crate::UdpHandle::join_group).
     pub fn join_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp(id).join_group(group, link))??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.udp(id).join_group(group, link))??)
     }
 
     /// Leaves a group; see [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub fn leave_group(&self, group: IpAddr, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp(id).leave_group(group, link))??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.udp(id).leave_group(group, link))??)
     }
 
     /// Sets the sources from which it receives datagrams to a group; see
@@ -428,31 +433,32 @@ impl UdpSocket {
         filter: GroupFilter,
     ) -> io::Result<()> {
         let id = self.inner.id;
-        let set =
-            move |worker: &mut Worker| worker.engine.udp(id).set_group_filter(group, link, filter);
-        Ok(self.door().ask(set)??)
+        let set = move |sockets: &mut Sockets| {
+            sockets.engine.udp(id).set_group_filter(group, link, filter)
+        };
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Sets the link by which it sends to groups; see
     /// [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub fn set_group_link(&self, link: Option<LinkId>) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_group_link(link)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_group_link(link)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Lets sockets of this engine get what it sends to their groups, or not; see
     /// [`UdpHandle::set_group_loop`](crate::UdpHandle::set_group_loop).
     pub fn set_group_loop(&self, loops: bool) -> io::Result<()> {
         let id = self.inner.id;
-        let set = move |worker: &mut Worker| {
-            worker.send_left(id);
-            worker.engine.udp(id).set_group_loop(loops)
+        let set = move |sockets: &mut Sockets| {
+            sockets.datagrams.send_left(&mut sockets.engine, id);
+            sockets.engine.udp(id).set_group_loop(loops)
         };
-        Ok(self.door().ask(set)??)
+        Ok(self.mailbox().ask(set)??)
     }
 
     /// Makes calls return at once, with `WouldBlock`, instead of waiting.
@@ -486,7 +492,7 @@ impl UdpSocket {
     /// (256, and 1 MiB).
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp(id).set_limit(limit_bytes))??)
+        Ok(self.mailbox().ask(move |sockets| sockets.engine.udp(id).set_limit(limit_bytes))??)
     }
 
     /// Its name in the engine.
@@ -504,6 +510,6 @@ impl UdpSocket {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
-        self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
+        self.handle.mailbox.nudge(&self.handle.mailbox.datagrams, self.id.slot());
     }
 }

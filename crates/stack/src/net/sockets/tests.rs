@@ -1,6 +1,8 @@
 //! Tests of a socket's share of a turn, and of what its rings hold.
 
 use super::*;
+use crate::net::datagrams::{Incoming, Outgoing};
+use crate::net::metered::{Giver, Taker};
 use crate::net::shared::{CUT_WRITE, LOOK_AGAIN};
 use crate::net::stream::RX_RING_BYTES;
 use crate::tuning::{DATAGRAM_TURN, STREAMS_TURN};
@@ -8,6 +10,15 @@ use crate::{EngineConfig, SendOptions};
 use millstream_link::{PairConfig, pair};
 use millstream_packet::{Packet, Pool, PoolConfig};
 use millstream_route::{LinkId, Route};
+
+fn attach_datagrams(
+    sockets: &mut Sockets,
+    id: SocketId,
+) -> (Arc<Shared>, Giver<Outgoing>, Taker<Incoming>) {
+    let parts = sockets.datagrams.attach(id);
+    sockets.look_at_new(id);
+    parts
+}
 
 #[test]
 fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
@@ -18,24 +29,24 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
     let link = engine.add_link(Box::new(near)).expect("a link");
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
     let id = engine.sockets().udp_bind("0.0.0.0:7".parse().expect("an address")).expect("bind");
-    let mut worker = Worker::new(engine);
-    let (shared, mut tx, _rx) = worker.attach_datagrams(id);
+    let mut sockets = Sockets::new(engine);
+    let (shared, mut tx, _rx) = attach_datagrams(&mut sockets, id);
     let to = Some("10.9.0.2:7".parse().expect("an address"));
     for _ in 0..WRITTEN {
         let packet = Packet::from_slice(&pool, 128, b"flood").expect("frames");
         assert!(tx.push((packet, (to, SendOptions::default()))).is_ok());
     }
-    worker.note_datagrams(id.slot());
+    sockets.datagrams.note(id.slot());
     for turn in 1..=3 {
-        assert!(worker.send_due_datagrams());
-        assert_eq!(worker.engine.stats().udp_tx as usize, turn * DATAGRAM_TURN);
+        assert!(sockets.datagrams.send_due(&mut sockets.engine));
+        assert_eq!(sockets.engine.stats().udp_tx as usize, turn * DATAGRAM_TURN);
         // 133 of 256 are left after the first turn: who waits for room is told of it when half is
         // there.
         assert_eq!(shared.writer.stats().edges as usize, turn - 1);
     }
-    assert!(worker.send_due_datagrams(), "the rest is not forgotten");
-    assert_eq!(worker.engine.stats().udp_tx as usize, WRITTEN);
-    assert!(!worker.send_due_datagrams());
+    assert!(sockets.datagrams.send_due(&mut sockets.engine), "the rest is not forgotten");
+    assert_eq!(sockets.engine.stats().udp_tx as usize, WRITTEN);
+    assert!(!sockets.datagrams.send_due(&mut sockets.engine));
 }
 
 #[test]
@@ -45,25 +56,25 @@ fn a_turn_looks_at_the_rings_of_so_many_streams() {
     let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
     let link = engine.add_link(Box::new(near)).expect("a link");
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
-    let mut worker = Worker::new(engine);
+    let mut sockets = Sockets::new(engine);
     let parts: Vec<StreamParts> = (0..STREAMS)
         .map(|_| {
             let peer = "10.9.0.2:7".parse().expect("an address");
-            let id = worker.engine.sockets().tcp_connect(peer).expect("connect");
-            worker.attach(id).expect("rings")
+            let id = sockets.engine.sockets().tcp_connect(peer).expect("connect");
+            sockets.streams.attach(&mut sockets.engine, id).expect("rings")
         })
         .collect();
     // Each is asked to look twice; it does so once.
     let looks = || parts.iter().map(|it| it.shared.reader.stats().edges).sum::<u64>() as usize;
     for part in parts.iter().chain(&parts) {
         part.shared.wishes.fetch_or(LOOK_AGAIN, Ordering::AcqRel);
-        worker.note_stream(part.id.slot());
+        sockets.streams.note(part.id.slot());
     }
     for looked in [STREAMS_TURN, 2 * STREAMS_TURN, STREAMS] {
-        assert!(worker.application());
+        assert!(sockets.streams.serve_due(&mut sockets.engine));
         assert_eq!(looks(), looked);
     }
-    assert!(!worker.application());
+    assert!(!sockets.streams.serve_due(&mut sockets.engine));
 }
 
 #[test]
@@ -78,13 +89,13 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     });
     let id = near.sockets().udp_bind("10.9.0.1:7".parse().expect("an address")).expect("bind");
     near.udp(id).connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
-    let mut near = Worker::new(near);
-    let (shared, mut tx, _rx) = near.attach_datagrams(id);
+    let mut near = Sockets::new(near);
+    let (shared, mut tx, _rx) = attach_datagrams(&mut near, id);
     for sent in 1..=2 {
         let packet = Packet::from_slice(&pool, 128, b"anybody?").expect("frames");
         assert!(tx.push((packet, (None, SendOptions::default()))).is_ok());
-        near.note_datagrams(id.slot());
-        near.send_due_datagrams();
+        near.datagrams.note(id.slot());
+        near.datagrams.send_due(&mut near.engine);
         assert_eq!(near.engine.stats().udp_tx, sent);
         // There, with ARP before it, and the answer that nobody listens.
         for _ in 0..4 {
@@ -95,8 +106,8 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
         }
         assert_eq!(far.stats().dropped(crate::DropReason::UdpNoSocket), sent);
     }
-    near.note_datagrams(id.slot());
-    near.send_due_datagrams();
+    near.datagrams.note(id.slot());
+    near.datagrams.send_due(&mut near.engine);
     assert!(shared.take_passing_error().is_some());
 }
 
@@ -115,7 +126,7 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
         },
     );
     let (near, mut far) = (ends.next().expect("one"), ends.next().expect("two"));
-    let mut near = Worker::new(near);
+    let mut near = Sockets::new(near);
     let listener =
         far.sockets().tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
     let id = near
@@ -123,8 +134,8 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
         .sockets()
         .tcp_connect("10.9.0.2:7".parse().expect("an address"))
         .expect("connect");
-    let mut parts = near.attach(id).expect("rings");
-    let turn = |near: &mut Worker, far: &mut Engine| {
+    let mut parts = near.streams.attach(&mut near.engine, id).expect("rings");
+    let turn = |near: &mut Sockets, far: &mut Engine| {
         for engine in [&mut near.engine, far] {
             let now = engine.refresh_time();
             engine.turn(now);
@@ -164,7 +175,11 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
         "{packets} packets, {sent} bytes sent"
     );
     while read.len() < sent {
-        near.serve_stream(id.slot(), Readiness { readable: true, ..Readiness::default() });
+        near.streams.serve(
+            &mut near.engine,
+            id.slot(),
+            Readiness { readable: true, ..Readiness::default() },
+        );
         turn(&mut near, &mut far);
         while let Some(packet) = parts.rx.pop() {
             read.extend(packet.slices().flatten());
@@ -182,41 +197,41 @@ fn where_routes_change_in_each_turn_everybody_is_told_that_no_link_is_left() {
     let mut engine = Engine::new(EngineConfig::new(pool)).expect("an engine");
     let link = engine.add_link(Box::new(near)).expect("a link");
     engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
-    let mut worker = Worker::new(engine);
+    let mut sockets = Sockets::new(engine);
     let peer = "10.9.0.2:7".parse().expect("an address");
-    let attach = |worker: &mut Worker| {
-        let id = worker
+    let attach = |sockets: &mut Sockets| {
+        let id = sockets
             .engine
             .sockets()
             .udp_bind("10.9.0.1:0".parse().expect("an address"))
             .expect("bind");
-        worker.engine.udp(id).connect(peer).expect("connect");
-        worker.attach_datagrams(id).0
+        sockets.engine.udp(id).connect(peer).expect("connect");
+        attach_datagrams(sockets, id).0
     };
-    let mut all: Vec<_> = (0..SOCKETS).map(|_| attach(&mut worker)).collect();
-    assert!(!worker.look_at_ways());
-    worker.engine.links().remove(link).expect("removed");
+    let mut all: Vec<_> = (0..SOCKETS).map(|_| attach(&mut sockets)).collect();
+    assert!(!sockets.look_at_ways());
+    sockets.engine.links().remove(link).expect("removed");
     for metric in 0..u32::from(SOCKETS) / 64 + 1 {
         let route = Route { metric, ..Route::on_link(LinkId(9)) };
-        worker
+        sockets
             .engine
             .routes()
             .table()
             .expect("its own")
             .insert("10.8.0.0/16".parse().expect("a prefix"), route)
             .expect("room");
-        worker.engine.turn(worker.engine.now());
-        assert!(worker.look_at_ways());
+        sockets.engine.turn(sockets.engine.now());
+        assert!(sockets.look_at_ways());
     }
     assert!(all.iter().all(|shared| shared.has(CUT_WRITE)));
 
     // A whole round after the last change, also where there are more than there were.
     let (near, _far) = pair(PairConfig::default()).expect("a pair");
-    let link = worker.engine.add_link(Box::new(near)).expect("a link");
-    worker.engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
-    assert!(worker.look_at_ways());
-    all.extend((0..SOCKETS).map(|_| attach(&mut worker)));
-    let rounds = (0..100).take_while(|_| worker.look_at_ways()).count();
+    let link = sockets.engine.add_link(Box::new(near)).expect("a link");
+    sockets.engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
+    assert!(sockets.look_at_ways());
+    all.extend((0..SOCKETS).map(|_| attach(&mut sockets)));
+    let rounds = (0..100).take_while(|_| sockets.look_at_ways()).count();
     assert!((8..=10).contains(&rounds), "{rounds}");
     assert!(all.iter().all(|shared| !shared.has(CUT_WRITE)));
 }

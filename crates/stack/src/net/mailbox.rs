@@ -1,0 +1,177 @@
+//! The application's way to the engine: calls, sets of sockets with work, the waker.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use millstream_packet::Pool;
+
+use super::ready::ReadySet;
+use super::sockets::Sockets;
+use super::timeouts::may_wait;
+use super::waiter::Waiter;
+use crate::{Engine, Error, Waker};
+
+/// See the module text.
+pub struct Mailbox {
+    calls: Mutex<Vec<Call>>,
+    has_calls: AtomicBool,
+    /// TCP sockets, by slot, whose rings or wishes the engine must look at.
+    pub streams: ReadySet,
+    /// UDP sockets likewise.
+    pub datagrams: ReadySet,
+    /// Listeners likewise.
+    pub listeners: ReadySet,
+    pub waker: Waker,
+    pub pool: Pool,
+    stop: AtomicBool,
+    ended: AtomicBool,
+    /// The time for which connections are still served at the end, in nanoseconds; [`NO_LINGER`]:
+    /// as long as peers take something.
+    linger_ns: AtomicU64,
+}
+
+/// No time is set.
+const NO_LINGER: u64 = u64::MAX;
+
+type Call = Box<dyn FnOnce(&mut Sockets) + Send>;
+
+impl Mailbox {
+    pub fn new(engine: &Engine) -> Self {
+        let limits = engine.inspect().limits();
+        Self {
+            calls: Mutex::new(Vec::new()),
+            has_calls: AtomicBool::new(false),
+            streams: ReadySet::new(limits.connection_slots()),
+            datagrams: ReadySet::new(limits.udp_sockets),
+            listeners: ReadySet::new(limits.listeners),
+            waker: engine.waker(),
+            pool: engine.pool().clone(),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            linger_ns: AtomicU64::new(NO_LINGER),
+        }
+    }
+
+    /// Returns the time for which connections are still served at the end, if one is set.
+    pub fn linger(&self) -> Option<Duration> {
+        match self.linger_ns.load(Ordering::SeqCst) {
+            NO_LINGER => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    pub fn set_linger(&self, linger: Duration) {
+        let ns = u64::try_from(linger.as_nanos()).unwrap_or(NO_LINGER).min(NO_LINGER - 1);
+        self.linger_ns.store(ns, Ordering::SeqCst);
+    }
+
+    /// Tells the engine to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// Returns true if the engine has been told to end.
+    pub fn has_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// The engine has ended. Calls that came in meanwhile are answered by their being dropped.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        drop(self.take_calls());
+    }
+
+    /// Returns true if the engine's thread must not sleep.
+    pub fn is_busy(&self) -> bool {
+        self.has_calls.load(Ordering::SeqCst)
+            || !self.streams.is_empty()
+            || !self.datagrams.is_empty()
+            || !self.listeners.is_empty()
+            || self.has_stopped()
+    }
+
+    /// Adds a socket to a set and wakes the engine if that is news.
+    pub fn nudge(&self, set: &ReadySet, slot: u32) {
+        if set.add(slot) {
+            self.waker.wake();
+        }
+    }
+
+    /// Returns the error for a call that found no frame or view. Wakes the engine when the pool
+    /// wants to grow: only an engine lets it grow, between turns, and a sleeping one does not know
+    /// of the need.
+    #[cold]
+    pub fn exhausted(&self) -> Error {
+        if self.pool.growth_wanted() {
+            self.waker.wake();
+        }
+        Error::Exhausted
+    }
+
+    /// Leaves a call for the engine's thread.
+    pub fn post(&self, call: impl FnOnce(&mut Sockets) + Send + 'static) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(call));
+        self.has_calls.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    pub fn take_calls(&self) -> Vec<Call> {
+        if !self.has_calls.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs a question in the engine's thread and waits for the answer.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Sockets) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.ended.load(Ordering::SeqCst) {
+            return Err(Error::EngineGone);
+        }
+        may_wait()?;
+        let reply = Reply::new();
+        let answer = Arc::clone(&reply);
+        self.post(move |sockets| answer.set(call(sockets)));
+        reply.wait(|| self.ended.load(Ordering::SeqCst)).ok_or(Error::EngineGone)
+    }
+}
+
+/// An answer that crosses threads once.
+pub struct Reply<T> {
+    value: Mutex<Option<T>>,
+    waiter: Waiter,
+}
+
+impl<T> Reply<T> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { value: Mutex::new(None), waiter: Waiter::default() })
+    }
+
+    pub fn set(&self, value: T) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        self.waiter.ring();
+    }
+
+    /// Waits for the answer; `gone` is asked whether one can still come.
+    pub fn wait(&self, gone: impl Fn() -> bool) -> Option<T> {
+        let take = || self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
+        loop {
+            let mut value = None;
+            let deadline = StdInstant::now() + Duration::from_millis(100);
+            self.waiter.wait(Some(deadline), || {
+                value = take();
+                value.is_some()
+            });
+            if value.is_some() {
+                return value;
+            }
+            if gone() {
+                return take();
+            }
+        }
+    }
+}

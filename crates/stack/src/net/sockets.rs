@@ -1,0 +1,186 @@
+//! The engine with its ends of all sockets: takes up what the application's threads have left, and
+//! hands the engine's news over.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use millstream_packet::ring::{Consumer, Producer, spsc};
+
+use super::datagrams::DatagramSockets;
+use super::reach::{Reach, Sweep};
+use super::shared::{CONNECTED, OVER, READ_END, Shared};
+use super::slots::Slots;
+use super::stream::{RING_PACKETS, StreamParts, Streams};
+use crate::{Engine, Error, Readiness, SocketId, SocketKind};
+
+/// Slots whose sockets are looked at between two turns.
+const LOOKS: usize = 64;
+
+/// See the module text.
+pub struct Sockets {
+    pub engine: Engine,
+    pub streams: Streams,
+    pub datagrams: DatagramSockets,
+    listeners: Slots<Listening>,
+    sweep: Sweep,
+}
+
+/// The engine's end of a listener.
+struct Listening {
+    id: SocketId,
+    shared: Arc<Shared>,
+    accepted: Producer<StreamParts>,
+    reach: Reach,
+}
+
+/// The application's ends of a listener.
+pub struct ListenerParts {
+    pub id: SocketId,
+    pub shared: Arc<Shared>,
+    pub accepted: Consumer<StreamParts>,
+    pub local: SocketAddr,
+}
+
+impl Sockets {
+    pub fn new(engine: Engine) -> Self {
+        let (streams, datagrams, listeners, sweep) = Default::default();
+        Self { engine, streams, datagrams, listeners, sweep }
+    }
+
+    /// Hands the sockets' news to the application's threads.
+    pub fn deliver(&mut self) -> bool {
+        let mut any = false;
+        while let Some((id, readiness)) = self.engine.next_event() {
+            any = true;
+            match id.kind() {
+                SocketKind::Tcp => self.streams.serve(&mut self.engine, id.slot(), readiness),
+                SocketKind::Listener => self.serve_listener(id.slot()),
+                SocketKind::Udp => self.datagrams.hand_over(&mut self.engine, id.slot()),
+                SocketKind::Icmp => {}
+            }
+        }
+        any
+    }
+
+    /// Makes the ring of a listener. Connections in it have left the engine's list, but still count
+    /// as waiting.
+    pub fn attach_listener(&mut self, id: SocketId) -> Result<ListenerParts, Error> {
+        let mut listener = self.engine.listener(id);
+        let (places, local) = (accepted_places(listener.stats()?.backlog), listener.addr()?);
+        listener.shares(places)?;
+        let (producer, accepted) = spsc(places);
+        let (shared, reach) = <(Arc<Shared>, Reach)>::default();
+        let listening = Listening { id, shared: Arc::clone(&shared), accepted: producer, reach };
+        self.listeners.put(id.slot(), listening);
+        self.look_at_new(id);
+        Ok(ListenerParts { id, shared, accepted, local })
+    }
+
+    /// Hands finished connections over.
+    pub fn serve_listener(&mut self, slot: u32) {
+        let Self { engine, streams, .. } = self;
+        loop {
+            let Some(listening) = self.listeners.get(slot) else { return };
+            if listening.accepted.len() >= listening.accepted.capacity() {
+                // The application looks here again when it has taken one.
+                listening.shared.rx_stalled.store(true, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                if listening.accepted.len() >= listening.accepted.capacity() {
+                    return;
+                }
+            }
+            let Ok((id, _)) = engine.listener(listening.id).accept() else {
+                return listening.reach.end(&listening.shared);
+            };
+            let Ok(parts) = streams.attach(engine, id) else { continue };
+            parts.shared.set_state(CONNECTED);
+            if engine.inspect().has_lost_links() {
+                streams.look_at(engine, id.slot());
+            }
+            let _ = listening.accepted.push(parts);
+            listening.shared.readable();
+            let readiness = Readiness { readable: true, writable: false, closed: false };
+            streams.serve(engine, id.slot(), readiness);
+        }
+    }
+
+    /// Ends a listener, and with it the connections that nobody took out of its ring.
+    pub fn close_listener(&mut self, id: SocketId, mut accepted: Consumer<StreamParts>) {
+        self.engine.listener(id).close();
+        while let Some(parts) = accepted.pop() {
+            self.streams.abort(&mut self.engine, parts.id);
+        }
+        if self.listeners.get(id.slot()).is_some_and(|listening| listening.id == id) {
+            self.listeners.take(id.slot());
+        }
+    }
+
+    /// As the engine ends: closes all streams and listeners, and tells all waiting threads.
+    pub fn close_all(&mut self) {
+        self.streams.close(&mut self.engine);
+        for listening in self.listeners.iter() {
+            self.engine.listener(listening.id).close();
+        }
+        self.tell_end();
+    }
+
+    /// Wakes all calls, so that none waits for an engine that is gone.
+    pub fn tell_end(&mut self) {
+        self.streams.tell_end();
+        for listening in self.listeners.iter() {
+            listening.shared.set_error(Error::EngineGone);
+            listening.shared.set_state(READ_END | OVER);
+        }
+        self.datagrams.tell_end();
+    }
+
+    /// Where links have ended, and routes or links have changed since, looks at some of the sockets
+    /// that were not looked at yet; whether there were any.
+    pub fn look_at_ways(&mut self) -> bool {
+        self.sweep.note(self.engine.inspect());
+        let slots = self.streams.slots().max(self.listeners.len()).max(self.datagrams.slots());
+        let mut any = false;
+        for _ in 0..LOOKS {
+            let Some(slot) = self.sweep.next(slots) else { break };
+            any = true;
+            self.streams.look_at(&mut self.engine, slot as u32);
+            self.look_at_listener(slot as u32);
+            self.datagrams.look_at(&mut self.engine, slot as u32);
+        }
+        any
+    }
+
+    /// A socket that is new, or has another peer, may be unreachable while all others have been
+    /// looked at.
+    pub fn look_at_new(&mut self, id: SocketId) {
+        if !self.engine.inspect().has_lost_links() {
+            return;
+        }
+        match id.kind() {
+            SocketKind::Tcp => self.streams.look_at(&mut self.engine, id.slot()),
+            SocketKind::Udp => self.datagrams.look_at(&mut self.engine, id.slot()),
+            SocketKind::Listener => self.look_at_listener(id.slot()),
+            SocketKind::Icmp => {}
+        }
+    }
+
+    fn look_at_listener(&mut self, slot: u32) {
+        let Some(listening) = self.listeners.get(slot) else { return };
+        let is_cut = !self.engine.inspect().is_reachable(listening.id);
+        if listening.reach.note(is_cut, &listening.shared) {
+            self.serve_listener(slot);
+        }
+    }
+}
+
+/// Returns how many connections may lie in the ring of a listener with this backlog: half of it,
+/// and one at least.
+fn accepted_places(backlog: usize) -> usize {
+    let places = (backlog / 2).clamp(1, RING_PACKETS);
+    // A ring has a power of two.
+    1 << places.ilog2()
+}

@@ -1,0 +1,210 @@
+//! The application's handle of an engine that has a thread of its own.
+
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use millstream_link::sys::IdleLatencyState;
+use millstream_packet::Pool;
+
+use super::mailbox::{Mailbox, Reply};
+use super::ready::ReadySet;
+use super::timeouts::{enter_engine, may_wait};
+use super::worker::Worker;
+use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats};
+
+/// Where the engine's thread runs and how it waits.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The CPU that the engine's thread is bound to; `None` leaves it to the system.
+    pub cpu: Option<usize>,
+    /// The engine's longest busy-poll time, in place of the one it was made with.
+    pub busy_poll: Option<Duration>,
+    /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was
+    /// made with ([`Engine::set_idle_latency`]).
+    pub idle_latency: Option<Duration>,
+    /// The longest time for which unsent data is still delivered to its peers when the engine ends
+    /// ([`Stack::shutdown`]).
+    pub linger: Option<Duration>,
+    /// The name and place of the counters that other processes read, instead of the engine's own
+    /// ([`LiveConfig`]).
+    pub live: Option<LiveConfig>,
+}
+
+/// Ends the engine's thread when the last handle goes.
+pub struct Handle {
+    pub mailbox: Arc<Mailbox>,
+    thread: Mutex<Option<JoinHandle<Undelivered>>>,
+    /// The data that the engine had not delivered when it ended.
+    undelivered: OnceLock<Undelivered>,
+}
+
+impl Handle {
+    fn stop(&self) -> Undelivered {
+        self.mailbox.stop();
+        if may_wait().is_err() {
+            // It ends by itself: behind the call that this is part of, where that is its own.
+            return Undelivered::default();
+        }
+        // The lock is kept: whoever else stops it finds it gone.
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // Of one that has panicked nobody knows.
+            let _ = self.undelivered.set(thread.join().unwrap_or_default());
+        }
+        self.undelivered.get().copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// An engine that runs in its own thread. Clones name the same one; it ends with
+/// [`Stack::shutdown`], or when the last clone and the last socket are gone.
+#[derive(Clone)]
+pub struct Stack {
+    pub(super) handle: Arc<Handle>,
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
+impl Stack {
+    /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it.
+    /// Fails as `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144
+    /// sockets of a kind, and inside of [`with_engine`](Self::with_engine), as it waits for the
+    /// engine.
+    pub fn spawn(
+        placement: Placement,
+        build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
+    ) -> io::Result<Self> {
+        may_wait()?;
+        let started = Reply::new();
+        let answer = Arc::clone(&started);
+        let body = move || match start(&placement, build) {
+            Ok(worker) => {
+                enter_engine();
+                answer.set(Ok(Arc::clone(&worker.mailbox)));
+                drop(answer);
+                worker.run()
+            }
+            Err(error) => {
+                answer.set(Err(error));
+                Undelivered::default()
+            }
+        };
+        let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
+        let answer = started.wait(|| thread.is_finished());
+        let mailbox = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
+        let (thread, undelivered) = (Mutex::new(Some(thread)), OnceLock::new());
+        Ok(Self { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
+    }
+
+    /// Ends the engine: open connections are closed, and those that nobody accepted are reset.
+    /// Written data is still delivered to its peers, for [`Placement::linger`] at most; where that
+    /// is not set, for as long as one of them acknowledges something every five seconds. Then peers
+    /// get half a second to end their sides, and datagrams to leave; connections that are not at
+    /// their end after that are reset, and the thread is joined. Returns the data that was not
+    /// delivered. (Inside of [`with_engine`](Self::with_engine) the thread ends by itself, and the
+    /// result is empty.) The same happens when the last clone and the last socket are gone.
+    ///
+    /// Afterwards data that had reached a stream's ring can still be read: up to 2 MiB. The first
+    /// call on a stream that was open fails with `BrokenPipe`, as the first call after any end of a
+    /// connection reports it. From then on reads return the end (0), and writes fail with
+    /// `BrokenPipe`. A stream that had ended before behaves as before. Listeners, UDP sockets and
+    /// calls that ask the engine fail with `BrokenPipe`. The same holds when the engine's thread
+    /// ends by a panic.
+    pub fn shutdown(&self) -> Undelivered {
+        self.handle.stop()
+    }
+
+    /// Ends the engine as [`shutdown`](Self::shutdown) does, but delivers written data for `linger`
+    /// at most. The time counts from the beginning of the end, also if another thread waits for
+    /// that already.
+    pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
+        self.handle.mailbox.set_linger(linger);
+        self.handle.stop()
+    }
+
+    /// The engine's counters.
+    pub fn stats(&self) -> io::Result<EngineStats> {
+        Ok(self.handle.mailbox.ask(|sockets| sockets.engine.stats().clone())?)
+    }
+
+    /// Returns how often the application's threads told the engine's of news, and how often they
+    /// woke it.
+    pub fn wakes(&self) -> WakeStats {
+        self.handle.mailbox.waker.stats()
+    }
+
+    /// Returns the wake-up time of CPUs that was asked for, and the one in force now
+    /// ([`Inspect::idle_latency`](crate::Inspect::idle_latency)).
+    pub fn idle_latency(&self) -> io::Result<Option<IdleLatencyState>> {
+        Ok(self.handle.mailbox.ask(|sockets| sockets.engine.inspect().idle_latency())?)
+    }
+
+    /// Returns the engine's links: their counters, the state of their interfaces, and why one is
+    /// not used any more.
+    pub fn links(&self) -> io::Result<Vec<LinkInfo>> {
+        Ok(self.handle.mailbox.ask(|sockets| sockets.engine.inspect().links().collect())?)
+    }
+
+    /// All sockets.
+    pub fn sockets(&self) -> io::Result<Vec<SocketInfo>> {
+        Ok(self.handle.mailbox.ask(|sockets| sockets.engine.inspect().sockets().collect())?)
+    }
+
+    /// Runs `call` on the engine, in its thread, between turns. The engine does nothing else
+    /// meanwhile. Inside of `call` no call may wait for an engine, this one or another: calls of a
+    /// stack, of its sockets and of pollers that would have to wait fail with
+    /// [`Deadlock`](io::ErrorKind::Deadlock), as two engines that ask each other would wait for
+    /// ever. Use the `Engine` that `call` is given, or another thread. Calls that need not wait
+    /// work as ever: reads of data that has come, writes that have room, all non-blocking calls.
+    pub fn with_engine<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        Ok(self.handle.mailbox.ask(|sockets| call(&mut sockets.engine))?)
+    }
+
+    /// The pool that packets for [`TcpStream::write_packet`](super::TcpStream::write_packet) come
+    /// from.
+    pub fn pool(&self) -> &Pool {
+        &self.handle.mailbox.pool
+    }
+}
+
+fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> io::Result<Worker> {
+    if let Some(cpu) = placement.cpu {
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("put the engine's thread on CPU {cpu}: {error}"))
+        };
+        millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
+    }
+    let mut engine = build()?;
+    let limits = engine.inspect().limits();
+    if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
+        return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
+    }
+    if let Some(busy_poll) = placement.busy_poll {
+        engine.set_busy_poll(busy_poll);
+    }
+    if placement.idle_latency.is_some() {
+        engine.set_idle_latency(placement.idle_latency);
+    }
+    if placement.live.is_some() {
+        engine.set_live(placement.live.as_ref());
+    }
+    let worker = Worker::new(engine);
+    if let Some(linger) = placement.linger {
+        worker.mailbox.set_linger(linger);
+    }
+    Ok(worker)
+}
