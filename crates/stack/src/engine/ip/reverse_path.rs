@@ -12,14 +12,20 @@ use crate::engine::ip::IpLayer;
 use crate::engine::links::ReversePath;
 
 impl ReversePath {
-    /// Returns whether a packet that came by `link` may be taken when `back` is the route to its
-    /// source.
+    /// Returns the link by which the route to a source leads back to it, if it leads anywhere.
     #[inline]
-    pub(super) fn lets(self, link: LinkId, back: Option<&Route>) -> bool {
+    pub(super) fn link_back(route: Option<&Route>) -> Option<LinkId> {
+        route.filter(|route| route.reject.is_none()).map(|route| route.link)
+    }
+
+    /// Returns whether a packet that came by `link` may be taken when the route to its source leads
+    /// by `back`.
+    #[inline]
+    pub(super) fn lets(self, link: LinkId, back: Option<LinkId>) -> bool {
         match self {
             Self::Off => true,
-            Self::Loose => back.is_some_and(|back| back.reject.is_none()),
-            Self::Strict => back.is_some_and(|back| back.link == link),
+            Self::Loose => back.is_some(),
+            Self::Strict => back == Some(link),
         }
     }
 
@@ -28,7 +34,7 @@ impl ReversePath {
         let has_no_route = is_link_local(src)
             || src.is_unspecified()
             || matches!(src, IpAddr::V4(src) if src.is_link_local());
-        has_no_route || self.lets(link, routing.routes().lookup_by(src, link))
+        has_no_route || self.lets(link, Self::link_back(routing.routes().lookup_by(src, link)))
     }
 }
 

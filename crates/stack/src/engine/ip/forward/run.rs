@@ -40,8 +40,9 @@ pub(in crate::engine) struct Runs {
 #[derive(Clone, Copy)]
 struct Asked {
     v6: bool,
-    /// Its place among those of its family.
+    /// The place of its destination among those of its family, and of its source.
     at: u8,
+    from: u8,
     /// Bytes of IP.
     packet_len: u16,
 }
@@ -50,10 +51,12 @@ struct Asked {
 struct Ways<A> {
     destinations: [A; BATCH_LIMIT],
     routes: [Option<Route>; BATCH_LIMIT],
-    sources: [A; BATCH_LIMIT],
-    /// Not looked up where sources are not filtered.
-    back: [Option<Route>; BATCH_LIMIT],
     count: usize,
+    /// Packets of one source that follow each other share its place.
+    sources: [A; BATCH_LIMIT],
+    /// The links by which the routes lead back; not looked up where sources are not filtered.
+    back: [Option<LinkId>; BATCH_LIMIT],
+    source_count: usize,
 }
 
 /// Packets that are ready for their link.
@@ -63,31 +66,49 @@ struct Leaving {
     bytes: usize,
 }
 
-impl<A: Copy + Into<IpAddr>> Ways<A> {
+impl<A: Copy + PartialEq + Into<IpAddr>> Ways<A> {
     fn new(none: A) -> Self {
         Self {
             destinations: [none; BATCH_LIMIT],
             routes: [None; BATCH_LIMIT],
+            count: 0,
             sources: [none; BATCH_LIMIT],
             back: [None; BATCH_LIMIT],
-            count: 0,
+            source_count: 0,
         }
     }
 
-    /// Takes the ends of a packet in, and gives their place.
-    #[inline(always)]
-    fn add(&mut self, source: A, destination: A) -> u8 {
-        let at = self.count % BATCH_LIMIT;
-        (self.sources[at], self.destinations[at]) = (source, destination);
-        self.count = at + 1;
-        at as u8
+    fn clear(&mut self) {
+        (self.count, self.source_count) = (0, 0);
     }
 
-    /// The destination at a place, the route to it, and the route to the source.
+    /// Takes the ends of a packet in. Returns the places of its destination and its source.
     #[inline(always)]
-    fn at(&self, place: u8) -> (IpAddr, &Option<Route>, &Option<Route>) {
+    fn add(&mut self, source: A, destination: A) -> (u8, u8) {
+        let at = self.count % BATCH_LIMIT;
+        self.destinations[at] = destination;
+        self.count = at + 1;
+        let last = self.source_count.wrapping_sub(1) % BATCH_LIMIT;
+        if self.source_count != 0 && self.sources[last] == source {
+            return (at as u8, last as u8);
+        }
+        let from = self.source_count % BATCH_LIMIT;
+        self.sources[from] = source;
+        self.source_count = from + 1;
+        (at as u8, from as u8)
+    }
+
+    /// Returns the destination at a place, and the route to it.
+    #[inline(always)]
+    fn to(&self, place: u8) -> (IpAddr, &Option<Route>) {
         let at = usize::from(place) % BATCH_LIMIT;
-        (self.destinations[at].into(), &self.routes[at], &self.back[at])
+        (self.destinations[at].into(), &self.routes[at])
+    }
+
+    /// Returns the link of the route to the source at a place.
+    #[inline(always)]
+    fn back(&self, place: u8) -> Option<LinkId> {
+        self.back[usize::from(place) % BATCH_LIMIT]
     }
 }
 
@@ -119,7 +140,7 @@ impl Leaving {
 impl Default for Runs {
     fn default() -> Self {
         Self {
-            asked: [Asked { v6: false, at: 0, packet_len: 0 }; BATCH_LIMIT],
+            asked: [Asked { v6: false, at: 0, from: 0, packet_len: 0 }; BATCH_LIMIT],
             v4: Ways::new(Ipv4Addr::UNSPECIFIED),
             v6: Ways::new(Ipv6Addr::UNSPECIFIED),
             hops: Hops::new(),
@@ -162,19 +183,20 @@ impl IpLayer {
     ) -> usize {
         let mac = self.links[link.index()].capabilities.mac;
         let Runs { asked, v4, v6, .. } = runs;
-        (v4.count, v6.count) = (0, 0);
+        v4.clear();
+        v6.clear();
         let mut count = 0;
         for (asked, packet) in asked.iter_mut().zip(batch.iter_ahead()) {
             let Some(transit) = read(packet, medium, mac) else { break };
             if !self.addresses.are_others(transit.src, transit.dst) {
                 break;
             }
-            let (is_v6, at) = match (transit.src, transit.dst) {
+            let (v6, (at, from)) = match (transit.src, transit.dst) {
                 (IpAddr::V4(src), IpAddr::V4(dst)) => (false, v4.add(src, dst)),
                 (IpAddr::V6(src), IpAddr::V6(dst)) => (true, v6.add(src, dst)),
                 _ => break,
             };
-            *asked = Asked { v6: is_v6, at, packet_len: transit.packet_len as u16 };
+            *asked = Asked { v6, at, from, packet_len: transit.packet_len as u16 };
             count += 1;
         }
         count
@@ -230,12 +252,12 @@ impl Runs {
     /// Looks up the routes back to the sources of the run.
     #[inline]
     fn look_back(&mut self, routes: &Routes) {
-        let Ways { sources, back, count, .. } = &mut self.v4;
-        let put = |at: usize, route: Option<&Route>| back[at] = route.copied();
-        routes.lookup_v4(&sources[..*count], |_| 0, put);
-        let Ways { sources, back, count, .. } = &mut self.v6;
-        let put = |at: usize, route: Option<&Route>| back[at] = route.copied();
-        routes.lookup_v6(&sources[..*count], |_| 0, put);
+        let Ways { sources, back, source_count, .. } = &mut self.v4;
+        let put = |at: usize, route: Option<&Route>| back[at] = ReversePath::link_back(route);
+        routes.lookup_v4(&sources[..*source_count], |_| 0, put);
+        let Ways { sources, back, source_count, .. } = &mut self.v6;
+        let put = |at: usize, route: Option<&Route>| back[at] = ReversePath::link_back(route);
+        routes.lookup_v6(&sources[..*source_count], |_| 0, put);
     }
 
     /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was,
@@ -250,10 +272,11 @@ impl Runs {
         (link, medium, filter): (LinkId, Medium, ReversePath),
     ) -> Result<(), Packet> {
         let Self { asked, v4, v6, hops, leaving } = self;
-        let Asked { v6: is_v6, at, packet_len } = asked[at];
-        let (dst, route, back) = if is_v6 { v6.at(at) } else { v4.at(at) };
+        let Asked { v6: is_v6, at, from, packet_len } = asked[at];
+        let (dst, route) = if is_v6 { v6.to(at) } else { v4.to(at) };
+        let back = if is_v6 { v6.back(from) } else { v4.back(from) };
         // Of several routes back one may do: the long way looks at all of them.
-        if !filter.lets(link, back.as_ref()) {
+        if !filter.lets(link, back) {
             return Err(packet);
         }
         let hop = route.as_ref().and_then(|route| hops.find(ip, cx.now, route, dst));
