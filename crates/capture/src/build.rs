@@ -18,12 +18,13 @@ pub(crate) fn build(
     }
     let l3 = network_offset(bytes, medium).unwrap_or_default();
     let network = bytes.get(l3..).unwrap_or_default();
-    // What is too long is too long for any pool: it is not to wait for frames that never come.
+    // A packet that is too long is too long for any pool: it shall not wait for frames that never
+    // come.
     if network.len() > limits::SUPER_SEGMENT_BYTES as usize {
         return Err(DropCause::TooLong);
     }
     let ip = ip::parse(network, network.len()).ok();
-    // What is behind an IP packet (padding, a frame check sequence) does not count.
+    // Bytes behind an IP packet (padding, a frame check sequence) do not count.
     let len = ip.as_ref().map_or(network.len(), IpHeader::packet_len);
     let segmentation = match len > mtu {
         true => Some(guess_segmentation(bytes, medium, mtu).ok_or(DropCause::TooLong)?),

@@ -324,7 +324,7 @@ impl<R: Read> Reader<R> {
             2 => Some(Direction::Out),
             _ => None,
         };
-        // What a packet says overrides what its interface says; zero says nothing.
+        // The value of a packet goes before that of its interface; zero says nothing.
         let check_bytes = match (flags >> 5 & 0xf) as usize {
             0 => interface.check_bytes,
             told => told,

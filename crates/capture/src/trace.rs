@@ -184,7 +184,7 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
 
     fn refresh(&mut self) -> bool {
         let has_changed = self.inner.refresh();
-        // What it may have said meanwhile.
+        // The trace may have reported an error meanwhile.
         if let Some(error) = self.error.take() {
             self.end(error);
         }

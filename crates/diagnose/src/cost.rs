@@ -23,8 +23,7 @@ pub struct Cost {
 /// same samples.
 pub fn costs(probes: &Probes, beside: &[(&str, f64)]) -> Vec<Cost> {
     let Some(((first, second), last)) = ends(&probes.times_s) else { return Vec::new() };
-    // Of the probes the samples between the first and the last count, of the programs the first
-    // step.
+    // Probes count from the first sample to the last, programs in the first step.
     let (all_s, step_s) = (last - first, second - first);
     let own = probes.probe_cpu_s.iter().map(|(name, cpu_s)| (name.as_str(), *cpu_s));
     let own = own.chain(beside.iter().copied()).map(|(name, cpu_s)| Cost {

@@ -127,7 +127,7 @@ fn placement(seen: &mut Seen, probes: &Probes) {
         .flatten()
         .filter(|(role, activity)| *role != RUNNER && !activity.seen_on_cpu.is_empty())
         .collect();
-    // What the ends themselves know, or who watched both at once, goes before samples of each
+    // Figures of the ends themselves, or of a probe of both at once, go before samples of each
     // alone.
     let sampled = || ends.iter().map(|(role, one)| ((*role).clone(), shares(&one.seen_on_cpu)));
     let by_end: BTreeMap<String, BTreeMap<u32, f64>> = match &probes.ends {
@@ -284,8 +284,8 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     seen.per_second("reorderings_per_s", reordered, distance::PROTOCOL);
     if sent > 0.0 {
         seen.put("reordered_share", reordered / sent, distance::PROTOCOL);
-        // What arrived twice had not been lost: the receiver says so (RFC 2883). One report may be
-        // of many segments, which kernels before 5.10 do not count.
+        // A segment that arrived twice had not been lost: the receiver says so (RFC 2883). One
+        // report may be of many segments, which kernels before 5.10 do not count.
         let reports = sum("TcpExt.TCPDSACKRecv") + sum("TcpExt.TCPDSACKOfoRecv");
         let twice = reports.max(sum("TcpExt.TCPDSACKRecvSegs"));
         seen.put("lost_share", (again - twice).max(0.0) / sent, distance::PROTOCOL);
@@ -321,7 +321,7 @@ fn protocols(seen: &mut Seen, probes: &Probes) {
     let pressed = sum("TcpExt.TCPMemoryPressuresChrono") / 1e3;
     seen.per_second("tcp_memory_pressure_share", pressed, distance::PROTOCOL);
     seen.per_unit("delayed_acks_per_unit", sum("TcpExt.DelayedACKs"));
-    // Of the interface that sent most; a packet may be a super-segment.
+    // The interface that sent most counts; a packet may be a super-segment.
     let busiest = hosts.values().flat_map(|host| host.interfaces.values());
     if let Some(one) = busiest.max_by_key(|one| one.tx_bytes).filter(|one| one.tx_packets > 0) {
         let bytes = one.tx_bytes as f64;

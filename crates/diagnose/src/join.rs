@@ -108,8 +108,7 @@ fn level_set(run: &RunRecord, name: &str) -> Option<String> {
         return None;
     }
     let set = run.environment.get(&format!("setting.{name}"))?;
-    // What links a run in the end is kept as `link`, which over the impaired path is none of its
-    // levels.
+    // A run over the impaired path is kept with a `link` that is none of the factor's levels.
     Some(factor.level(set).unwrap_or_else(|| factor.default.to_owned()))
 }
 

@@ -55,7 +55,7 @@ pub fn markup(text: &str) -> String {
 
 /// Returns the value of a label for Prometheus, between quotation marks (its text format, 0.0.4).
 pub fn label(text: &str) -> String {
-    // What `shown` would escape has one backslash; a reader takes that for one.
+    // `shown` escapes with one backslash, which a reader would take for an escape of its own.
     shown(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 

@@ -335,7 +335,7 @@ mod tests {
         for (is_v6, is_long) in [(false, false), (true, false), (true, true)] {
             for ours in [80, OUR_PORT] {
                 let received = with_ports(frame(is_v6, true), is_v6, HOST_PORT, ours);
-                // What we sent in that flow, quoted back to us by a router.
+                // A packet that we sent in that flow, quoted back to us by a router.
                 let l3 = Medium::Ethernet.header_len();
                 let mut sent = with_ports(received.clone(), is_v6, ours, HOST_PORT)[l3..].to_vec();
                 let addresses = if is_v6 { 8..40 } else { 12..20 };

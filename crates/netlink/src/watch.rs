@@ -157,7 +157,7 @@ impl Watch {
         bytes::messages(&self.datagram).filter_map(|buffer| {
             let (port, sequence) = (buffer.port_number(), buffer.sequence_number());
             let is_answer = (port, sequence) == (self.port, self.sequence);
-            // Who watches changes nothing by this socket: no news is by itself.
+            // A watcher changes nothing by this socket, so that no news is its own.
             (is_answer || port != self.port).then_some(Message { buffer, is_answer })
         })
     }

@@ -12,7 +12,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 /// its writing, which can be told; SIGXFSZ would end the process without a word. The workers are
 /// not concerned: they write no file.
 pub fn survive_file_limit() {
-    // What cannot be had leaves things as they were.
+    // Where no handler can be installed, things stay as they were.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
 }
 

@@ -214,7 +214,7 @@ impl Drop for Journal {
         let (_, failed) = self.text.put_back();
         // One that found no room.
         let _ = self.folder.remove(&self.file(PART));
-        // What could not be put back is tried again by the next start.
+        // The next start tries again what could not be put back.
         if failed == 0 {
             let _ = self.folder.remove(&self.file(ENDING));
         }
@@ -306,7 +306,7 @@ fn way_into(namespace: u64) -> Option<String> {
     of_process.or_else(|| {
         let mounts = millstream_foreign::read("/proc/self/mountinfo").unwrap_or_default();
         let path = mounted(namespace, &mounts)?;
-        // That command shows the settings of the namespace's own interfaces in /sys, too.
+        // `ip netns exec` shows the settings of the namespace's own interfaces in /sys, too.
         let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|at| path.strip_prefix(at));
         Some(match name {
             Some(name) => format!("ip netns exec {name}"),

@@ -14,7 +14,7 @@ const BYTES_LEAST: f64 = 4096.0;
 pub(super) fn flows(seen: &mut Seen, probes: &Probes) {
     let all = &probes.tcp_info;
     limited_by(seen, all);
-    // Those of which two samples tell what came between.
+    // Connections of which two samples tell what came between.
     let watched = || all.iter().filter(|one| one.fields.get("watched_s").is_some_and(|s| *s > 0.0));
     let senders: Vec<&TcpInfoRecord> =
         watched().filter(|one| field(one, "watched_bytes_acked") > 0.0).collect();
@@ -78,7 +78,7 @@ fn from_senders(seen: &mut Seen, senders: &[&TcpInfoRecord]) {
     if time <= 0.0 {
         return;
     }
-    // Of one that also receives much both ends wait for each other.
+    // The ends of a connection that also receives much wait for each other.
     let (out, back) = (sum(&sent), sum(&|one| field(one, "watched_bytes_received")));
     seen.put("one_way_share", out / (out + back), distance::PROTOCOL);
     let busy = (sum(&|one| field(one, "watched_busy_s")) / time).min(1.0);

@@ -108,7 +108,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
     ("segmentation_time_share", &["skb_segment", "skb_mac_gso_segment", "tcp_gso_segment"]),
     ("writing_time_share", WRITING),
-    // What is done once for each packet, whatever lies in it: copying is not among it.
+    // Work that is done once for each packet, whatever lies in it: copying is not among it.
     (
         "per_packet_time_share",
         &["__dev_queue_xmit", "__netif_receive_skb", "__netif_receive_skb_core", "net_rx_action"],

@@ -386,9 +386,9 @@ mod tests {
         let named = |chances: Vec<f64>| {
             step_up(chances.into_iter()).into_iter().filter(|p| *p < P_CHANGE).count()
         };
-        // What 100 values without a change look like: five of them are below 5 %.
+        // 100 values without a change: five of them are below 5 %.
         assert_eq!(named((1..=100).map(|at| f64::from(at) / 100.0).collect()), 0);
-        // Of the six smallest each is below 5 % of its place.
+        // Each of the six smallest is below 5 % of its place.
         let mut some = vec![0.0002; 6];
         some.extend((1..=94).map(|at| f64::from(at) / 94.0));
         assert_eq!(named(some), 6);

@@ -38,7 +38,7 @@ impl ReceiveSteering {
         let open = || -> io::Result<Self> {
             let sysfs = Sysfs::mount()?;
             let cpus = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_cpus"))?;
-            // Who may read it need not be allowed to write.
+            // A caller that may read it may still not be allowed to write.
             cpus.restore()?;
             let flows = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_flow_cnt")).ok();
             Ok(Self { name: name.to_owned(), cpus, flows, cpuset: sys::cpuset()? })

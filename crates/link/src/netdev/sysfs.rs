@@ -88,7 +88,7 @@ impl Setting {
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        // What somebody else has set meanwhile is theirs.
+        // A value that somebody else has set meanwhile stays.
         if self.is_ours.load(Ordering::Relaxed) {
             // It may be gone with its last user.
             let _ = self.restore();

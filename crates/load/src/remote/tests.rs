@@ -131,7 +131,7 @@ fn strangers_neither_get_in_nor_keep_others_out() {
     assert!(matches!(receiver.receive().unwrap(), Answer::Now { .. }));
     let mut left = Vec::new();
     silent[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // What it was told, and then the end.
+    // The client reads what it was told, and then the end.
     let _ = silent[0].read_to_end(&mut left);
     assert!(left.len() <= 42, "{}", left.len());
 }

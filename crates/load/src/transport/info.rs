@@ -11,7 +11,7 @@ use super::{ConnInfo, LinkBytes};
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
-    // What has no value yet, or no limit, is absent.
+    // A field that has no value yet, or no limit, is absent.
     let pacing = (info.pacing_rate_bytes_per_s > 0)
         .then_some(("pacing_rate_bits_per_s", info.pacing_rate_bytes_per_s as f64 * 8.0));
     let ssthresh = info.ssthresh_bytes.map(|bytes| ("ssthresh_bytes", bytes as f64));

@@ -77,7 +77,7 @@ pub(super) fn await_greeting(
         };
         if buffer[..bytes.min(buffer.len())] == greeting {
             network.connect_datagrams(socket, from)?;
-            // Of a path that loses some: those that come twice are no harm.
+            // The path may lose some; greetings that come twice are no harm.
             return network.send_datagrams(socket, &[&greeting, &greeting, &greeting]).map(drop);
         }
     }

@@ -150,7 +150,7 @@ fn send(
         for stream in &mut *streams {
             stream.write_all(&[1])?;
         }
-        // Who reads may have failed, and says why.
+        // The reader may have failed, and says why.
         if sent.send(()).is_err() || again.recv().is_err() {
             break;
         }

@@ -36,7 +36,7 @@ type OfSample = fn(&TcpSocket) -> f64;
 
 /// Properties of a connection in one sample, from 0 to 1. The record has the mean over all samples.
 const SAMPLED: [(&str, OfSample); 6] = [
-    // How much of its window lies in the queue, and nobody has read it.
+    // The part of its window that lies in the queue, and nobody has read it.
     ("unread_share", |one| share(field(one, "recv_queue_bytes"), field(one, "rcv_wnd_bytes"))),
     ("send_buffer_full_share", send_buffer_full),
     // The program has no more room, and all that it wrote is on its way, although the congestion

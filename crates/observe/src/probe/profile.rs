@@ -108,7 +108,7 @@ impl Profile {
             stack.extend(kernel.iter().rev().map(|name| format!("{name}_[k]")));
             StackRecord { stack, by_cpu }
         };
-        // Of those that become one, the names are not asked for.
+        // Stacks that become one are not asked for their names.
         let in_kernel = in_kernel.into_iter().chain(std::iter::repeat(vec![]));
         let mut all: Vec<StackRecord> = all.into_iter().zip(in_kernel).map(record).collect();
         StackRecord::keep_most(&mut all, limits::PROFILE);

@@ -61,7 +61,7 @@ impl Probe for Queues {
         for (host, series) in &mut self.hosts {
             match (inside(&host.net, all_here), turn) {
                 (Ok(seen), _) => series.push(Some(seen)),
-                // Who was in a namespace of its own has ended with it.
+                // A process in a namespace of its own has ended with it.
                 (Err(_), Turn::Last) => series.push(None),
                 (Err(why), _) => return Err(why),
             }

@@ -239,7 +239,7 @@ mod tests {
         }
         assert!(probes.workers.as_ref().unwrap().contains_key("test"));
         assert!(probes.own_cpu_s > 0.0);
-        // Those that looked between the ends, and no other.
+        // The probes that looked between the ends cost something, and no other.
         let costs = &probes.probe_cpu_s;
         assert!(steps == 1 || costs.contains_key("cpu"), "{costs:?}");
         assert!(costs.values().sum::<f64>() <= probes.own_cpu_s);

@@ -80,7 +80,7 @@ impl Workers {
             threads: BTreeMap::new(),
             seen: WorkerActivity { pid, name: name_of(pid), ..WorkerActivity::default() },
         };
-        // What the process did before it was watched is not the run's.
+        // The run does not count what the process did before it was watched.
         worker.sample();
         worker.seen.resident_bytes = vec![None; self.steps];
         self.workers.push(worker);
@@ -123,7 +123,7 @@ impl Worker {
         };
         self.first.get_or_insert(now);
         self.last = now;
-        // What a shell has become by `exec` has another name.
+        // A shell that has called `exec` has another name.
         self.seen.name = name_of(self.seen.pid);
         self.sample_threads();
     }

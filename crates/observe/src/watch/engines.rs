@@ -167,7 +167,7 @@ impl Looker {
                 (Instant::now(), SOCKET_COUNTERS.map(|key| line.number(key).unwrap_or(0)));
             let key = (engine.to_owned(), line.get("id").unwrap_or_default().to_owned());
             let rates = rates(self.sockets.get(&key), at, counts);
-            // Of those that count nothing there is no rate.
+            // A socket that counts nothing has no rate.
             let rates = if line.get(SOCKET_COUNTERS[0]).is_some() { rates } else { [None; 3] };
             found.sockets.push(socket(engine, &line, rates));
             counted.insert(key, (at, counts));

@@ -160,7 +160,7 @@ mod tests {
         ] {
             assert!(there != moment.absent.contains_key(what), "{what}: {:?}", moment.absent);
         }
-        // What BPF programs count is not there, and no zero stands for it.
+        // The counts of BPF programs are absent, and no zero stands for them.
         assert!(moment.absent["csw"].contains("not asked for"));
         assert!(moment.interrupts.iter().all(|one| one.busy_percent.is_none()));
         assert!(moment.absent["interrupt time"].contains("not asked for"));

@@ -42,7 +42,8 @@ impl Settings {
         let names = tcp.chain(OTHERS.iter().map(|&name| name.to_owned()));
         let set = names.filter_map(|name| {
             let path = root.join(&name);
-            // What nobody may write is no setting; a key that nobody may read is nobody's to copy.
+            // A file that nobody may write is no setting; a key that nobody may read is nobody's to
+            // copy.
             let mode = path.metadata().ok()?.permissions().mode();
             (mode & 0o222 != 0 && mode & 0o044 != 0).then_some(())?;
             Some((name, value(&path)?))
@@ -59,7 +60,7 @@ impl Settings {
         let mut had = Had::default();
         for (name, wanted) in &self.0 {
             let path = root.join(name);
-            // What the namespace does not show it shares with all others.
+            // A setting that the namespace does not show is one for all namespaces.
             let Some(found) = value(&path).filter(|found| found != wanted) else { continue };
             let written = fs::write(&path, wanted);
             let Some(now) = value(&path).filter(|now| now != wanted) else { continue };

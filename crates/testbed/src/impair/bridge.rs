@@ -159,7 +159,7 @@ pub fn sleep(
 ) -> io::Result<()> {
     let mut entries: Vec<PollEntry> = wake.into_iter().map(PollEntry::readable).collect();
     if pool.is_dry() {
-        // What arrives cannot be taken now, and would keep us awake.
+        // Packets that arrive cannot be taken now, and would keep us awake.
         most = most.min(Duration::from_millis(limits::IMPAIR_DRY_MS));
     } else {
         for (end, stuck) in ends {

@@ -102,7 +102,7 @@ fn after_small_packets_the_list_is_short_and_a_large_one_still_comes_whole() {
         assert!(round[..32].iter().all(|&slices| slices == 1 + frames_for(LONG)), "{round:?}");
         assert!(round[32..].iter().all(|&slices| slices == 1), "{round:?}");
     }
-    // What a caller's memory does not hold is in the frames, however the list was before.
+    // Bytes that a caller's memory does not hold are in the frames, however the list was before.
     for _ in 0..=SMALL_RUN {
         assert!(spares.fill(&pool));
         spares.take(60).unwrap();

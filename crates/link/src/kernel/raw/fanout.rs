@@ -283,7 +283,7 @@ mod tests {
                 frame[20] |= 0x20;
             }
             if option && is_v6 {
-                // That of a long super-segment, or of something else.
+                // The option is that of a long super-segment, or another.
                 let kind = if is_fragment { 5 } else { 0xc2 };
                 let next = std::mem::take(&mut frame[20]);
                 frame.splice(54..54, [next, 0, kind, 4, 0, 4, 0, 0]);

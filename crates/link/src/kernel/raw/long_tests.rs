@@ -108,7 +108,7 @@ fn a_long_packet_comes_as_ordinary_super_segments() {
     for config in ways_to_receive() {
         for is_v6 in [false, true] {
             let Some(mut bench) = open(config.clone()) else { return };
-            // Of blocks, and of frames alone.
+            // One pool has blocks, the other frames alone.
             let limit_blocks = if is_v6 { 0 } else { 32 };
             let initial_blocks = limit_blocks;
             let config = PoolConfig { initial_blocks, limit_blocks, ..PoolConfig::default() };

@@ -344,7 +344,7 @@ impl Link for RawLink {
             } else if batch.front().is_some_and(|it| datagrams(it) > self.most_datagrams) {
                 self.send_first(pool, batch)
             } else {
-                // Of too many pieces for a call, and no frames to put it together.
+                // It has too many pieces for a call, and there are no frames to put it together.
                 let is_dropped = batch.pop().is_some();
                 self.stats.count_drops(DropCause::PoolExhausted, usize::from(is_dropped));
                 true

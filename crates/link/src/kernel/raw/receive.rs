@@ -127,7 +127,7 @@ impl RawLink {
             ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
             _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
                 Ok(packet) => Ok((packet, header)),
-                // What frees frames must not wait behind one that takes more than there are.
+                // Packets that free frames must not wait behind one that takes more than there are.
                 Err(_) if bytes.len() > FRAME_ROOM_BYTES => Err(DropCause::PoolExhausted),
                 Err(_) => {
                     self.stats.rx_starved += 1;

@@ -148,8 +148,8 @@ impl ReceiveRing {
                 continue;
             }
             match self.head().map(|head| (head, self.place(&head))) {
-                // What it had no virtio-net header for: it gave the place up, and counts the packet
-                // as dropped.
+                // The kernel had no virtio-net header for this packet: it gave the place up, and
+                // counts it as dropped.
                 Some((head, _)) if head.tp_status & libc::TP_STATUS_USER == 0 => self.skip(&head),
                 Some((head, Some(place))) => break (head, place),
                 // The kernel wrote nonsense: the rest of the block is lost.

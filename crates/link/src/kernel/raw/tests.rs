@@ -189,7 +189,7 @@ fn engines_share_an_interface_and_the_kernel_knows_whose_each_flow_is() {
                 send(&mut tap, &pool, vec![with_ports(shape.build(&pool), is_v6, from, to)]);
             }
         }
-        // Who heard which rounds of each flow.
+        // The rounds of each flow that each queue has heard.
         let mut heard = vec![Vec::new(); usize::from(FLOWS)];
         for _ in 0..2000 {
             for (index, queue) in queues.iter_mut().enumerate() {
@@ -418,7 +418,7 @@ fn a_ring_shows_what_it_has_where_it_lies() {
         }
         assert_eq!(all, expected);
     }
-    // What is cut later is not shown.
+    // A packet that is cut later is not shown.
     let large = Shape { segment: Some(1400), ..Shape::new(false, true, vec![1; 20_000]) };
     send(tap, pool, vec![large.build(pool)]);
     let got = receive(raw, pool, 1);

@@ -208,8 +208,8 @@ impl Tap {
             false => Longest::default(),
         };
         device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, longest };
-        // What the device does not take, the sender cuts and sums while it copies, unless it need
-        // not copy.
+        // The sender cuts and sums what the device does not take, while it copies; where it need
+        // not copy it does neither.
         let cuts = !device.takes.wants_segments(mtu + medium.header_len());
         let mut capabilities = Capabilities {
             rx_checksum: device.offload,

@@ -33,7 +33,7 @@ impl OptionGuess {
         let expected = self.bytes();
         let short = OPTION_END_BYTES.saturating_sub(placed.head.len());
         if short > 0 && is_v6(placed.head.head()) {
-            // Of what was asked for as IPv4: all of it is to be seen.
+            // The read asked for a head of IPv4: the whole IPv6 header is to be in it.
             pull(placed, short, memory);
         }
         let before = placed.head.len();

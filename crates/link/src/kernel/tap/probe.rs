@@ -129,7 +129,7 @@ impl Probe {
             packet[..12].copy_from_slice(b"\x02MSprb\x02MSprc");
             packet[12..14].copy_from_slice(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
         }
-        // What the field cannot tell is told by 0.
+        // A length that the field cannot hold is told by 0.
         let field = |len: usize| u16::try_from(len).unwrap_or(0).to_be_bytes();
         let transport_len = header_bytes + payload;
         let addresses = if is_v6 {

@@ -302,7 +302,7 @@ impl ReadRing {
                     }
                 }
                 Some(error) if -error == libc::EAGAIN => outcome = Reads::Ended,
-                // Those behind it may have brought something.
+                // The reads behind it may have brought something.
                 Some(error) => {
                     failed.get_or_insert_with(|| io::Error::from_raw_os_error(-error));
                 }

@@ -186,7 +186,7 @@ impl Sender {
     ) -> bool {
         match split_datagrams(&packet, limits::SUPER_DATAGRAMS, self.medium, pool) {
             Ok((first, others)) => {
-                // What is staged comes before it.
+                // Staged packets come before it.
                 let is_taken = self.submit(stats) && self.write(fd, first, pool, stats).is_ok();
                 let _ = batch.push_front(if is_taken { others } else { packet });
                 is_taken

@@ -259,7 +259,7 @@ mod tests {
             assert_eq!(ours.room(ENTRIES), 0, "{wrong}");
             assert!(ours.pending() <= ENTRIES && ours.untaken().count() <= ENTRIES as usize);
             theirs.word(theirs.layout.producer).store(wrong, Ordering::Release);
-            // What is there is read, again and again; nothing outside is.
+            // The entries that are there are read again and again; nothing outside is.
             theirs.theirs = wrong;
             assert!((0..100).all(|ahead| theirs.peek(ahead).is_none_or(|entry| entry == 0)));
         }

@@ -149,7 +149,7 @@ fn datagrams_pass_both_ways_and_all_frames_come_home() {
     let mut shape = datagram(&bench, 1400);
     for round in 0..100 {
         shape.payload[0] = round;
-        // Of two frames, so copied; then of one, so not.
+        // The first packet has two frames, so it is copied; the second has one, so it is not.
         let chain = shape.build(&bench.pool);
         let mut single = Packet::from_slice(&bench.pool, 64, &bytes(&chain)).unwrap();
         single.meta_mut().checksum = chain.meta().checksum;

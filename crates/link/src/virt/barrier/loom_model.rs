@@ -95,7 +95,7 @@ fn is_heard(items: usize, receiver: Receiver) -> bool {
             seen = queue.load(Ordering::Acquire);
         }
     }
-    // What it sleeps for is sent by then.
+    // By then the other thread has sent the packet that this one sleeps for.
     sender.join().unwrap();
     !sleeps || bell.event().clear() != 0
 }

@@ -253,7 +253,7 @@ impl<L: Link> Fault<L> {
             }
             return;
         };
-        // What the inner link refuses holds up the caller, as without the wrapper.
+        // A packet that the inner link refuses holds up the caller, as without the wrapper.
         while self.out.is_empty() && !lane.is_full() {
             let Some(packet) = batch.pop() else { break };
             lane.enter(now, packet, pool);
@@ -266,7 +266,7 @@ impl<L: Link> Fault<L> {
     #[cold]
     fn fail(&mut self, error: LinkError) {
         if let Some(lane) = &mut self.transmit {
-            // What was due, and was not taken.
+            // These packets were due, and the inner link had not taken them.
             lane.stats.left -= self.out.len() as u64;
             self.closed += self.out.len() + lane.clear();
             self.out.clear();
@@ -344,7 +344,7 @@ impl<L: Link> Link for Fault<L> {
 
     fn wait_fd(&self) -> Option<RawFd> {
         let is_of_use = !self.takes_nothing() || self.inner.wants_write();
-        // That of a link that has failed may be readable for ever.
+        // The descriptor of a link that has failed may be readable for ever.
         self.inner.wait_fd().filter(|_| is_of_use && self.failed.is_none())
     }
 
@@ -398,7 +398,7 @@ impl<L: Link> Link for Fault<L> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        // What is due but blocked waits for the inner link's room, not for time.
+        // A packet that is due but blocked waits for the inner link's room, not for time.
         let transmit = if self.out.is_empty() {
             self.transmit.as_ref().and_then(Lane::next_release)
         } else {
@@ -410,7 +410,7 @@ impl<L: Link> Link for Fault<L> {
             return Some(receive.unwrap_or(self.asked));
         }
         let inner = self.inner.next_deadline();
-        // What was due in there when it was last looked at waits for a place here.
+        // A packet that was due in there at the last look waits for a place here.
         let inner = inner.filter(|&due| due > self.asked || !self.takes_nothing());
         [transmit, receive, inner].into_iter().flatten().min()
     }

@@ -143,7 +143,7 @@ fn what_nobody_passed_on_in_time_is_counted() {
 
 #[test]
 fn no_faults_change_nothing() {
-    // What says how long packets are held back of which none is.
+    // A delay for packets that are held back, where none is held back.
     let vain = Reorder { probability: 0.0, delay: 3 * MS };
     assert!(Faults { reorder: Some(vain), ..Faults::default() }.is_nothing());
     assert_eq!(bench(1, Faults::default(), true).run(500), (0..500).collect::<Vec<_>>());
@@ -336,7 +336,7 @@ fn what_finds_no_place_on_a_full_way_waits_and_is_not_dropped() {
     }
     let entered = near.fault_stats().1.entered;
     assert!((16_384..16_384 + 50).contains(&entered), "{entered}");
-    // Those of the last batch that were not cut yet, too.
+    // The packets of the last batch that were not cut yet are held, too.
     assert!(near.held_packets().1 as u64 > entered);
     let mut left = 0;
     while let Some(due) = near.next_deadline() {
@@ -360,7 +360,7 @@ fn who_has_a_full_way_in_sleeps_until_there_is_a_place() {
     assert!(near.wait_fd().is_none() && near.prepare_sleep());
     let due = Instant::from_millis(1000);
     assert_eq!(near.next_deadline(), Some(due));
-    // What came out made room, which is taken at once: the rest of it is still due.
+    // The packet that came out made room, which another takes at once: the rest of it is still due.
     near.receive(due, &pool, &mut batch).unwrap();
     batch = PacketBatch::new();
     near.receive(due, &pool, &mut batch).unwrap();

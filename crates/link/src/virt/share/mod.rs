@@ -344,7 +344,7 @@ impl<L: Link> Link for Shared<L> {
     fn stats(&self) -> LinkStats {
         let mut stats = self.inner.stats();
         let Self { handed, stats: own, .. } = self;
-        // Those handed over are among the queue's own.
+        // The queue's own packets include those that were handed over.
         stats.rx_packets = stats.rx_packets - handed.packets + own.rx_packets;
         stats.rx_bytes = stats.rx_bytes - handed.bytes + own.rx_bytes;
         stats.rx_super_segments =

@@ -152,7 +152,7 @@ fn places_that_the_kernel_gave_up_are_passed_over() {
         let status = std::mem::offset_of!(libc::tpacket3_hdr, tp_status);
         let at = 48 + before;
         ring.put(0, at + status, &0_u32.to_ne_bytes());
-        // What it wrote before it gave up, or what was there before.
+        // The place holds what the kernel wrote before it gave up, or what was there before.
         ring.put(0, at + std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), &[0xff; 2]);
         let left = packets.iter().enumerate().filter(|(i, _)| *i != given_up);
         let left: Vec<_> = left.map(|(_, bytes)| (bytes.to_vec(), false)).collect();

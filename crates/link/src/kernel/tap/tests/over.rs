@@ -119,7 +119,7 @@ fn a_device_that_is_made_anew_has_the_link_address_that_it_had() {
     let config = config(&namespace, MacvtapMode::Bridge);
     let mac = |tap: &Tap| tap.capabilities().mac;
     let Some(first) = permitted(Tap::open_over(&config)) else { return };
-    // Of another program.
+    // A second program opens it.
     let second = Tap::open_over(&config).unwrap();
     let (one, other) = (mac(&first), mac(&second));
     assert!(one != other && one.is_unicast() && one.0[0] & 2 != 0, "{one} {other}");

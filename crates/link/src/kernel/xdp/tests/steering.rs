@@ -93,7 +93,7 @@ fn table() -> Vec<(Frame, bool, bool)> {
         // Ports are not looked for behind an extension header, the address is where it always is.
         (Frame { options: 8, ..Frame::to(others_v6, 6, 80) }, false, false),
         (Frame { options: 8, ..Frame::to(ours_v6, 6, 80) }, true, false),
-        // What is tagged is the kernel's.
+        // Tagged frames go to the kernel.
         (Frame { tagged: true, ..Frame::to(ours, 17, 1) }, false, false),
         (Frame { tagged: true, ..Frame::to(ours_v6, 6, 80) }, false, false),
     ]

@@ -172,7 +172,7 @@ fn connection(socket: &TcpSocket, line: &mut Fields<'_>) {
     for (key, number) in numbers {
         line.put(key, number);
     }
-    // What has no value yet, or no limit, is absent.
+    // A field that has no value yet, or no limit, is absent.
     let measured = |number: u64| (number != 0).then_some(number);
     let more = [
         ("srtt_us", measured(info.srtt_us)),
