@@ -1,7 +1,7 @@
 //! The context that every layer works in.
 
 use millstream_link::Share;
-use millstream_packet::{Instant, Pool};
+use millstream_packet::{Instant, Packet, Pool};
 
 use crate::engine::events::EventSink;
 use crate::engine::events::packet_trace::LEASE;
@@ -11,7 +11,8 @@ use crate::engine::words;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::socket::EventQueue;
-use crate::stats::EngineStats;
+use crate::stats::{DropReason, EngineStats};
+use crate::tuning::HEADROOM_BYTES;
 
 /// Handed down to every layer by the engine, which owns it: the time, and what all layers draw on
 /// and report to.
@@ -88,6 +89,15 @@ impl Context {
         }
         self.sink.packets.end_leases(now);
         self.sink.connections.end_leases(now);
+    }
+
+    /// Returns a frame with room for headers; none, which is counted, where the pool has none.
+    pub fn alloc(&mut self) -> Option<Packet> {
+        let packet = self.pool.alloc(HEADROOM_BYTES);
+        if packet.is_none() {
+            self.stats.drop(DropReason::PoolExhausted);
+        }
+        packet
     }
 
     /// Refuses a local port that another engine's packets come to.

@@ -36,7 +36,7 @@ impl<'a> Inspect<'a> {
 
     /// The neighbours known on all links.
     pub fn neighbors(self) -> impl Iterator<Item = Neighbor> {
-        self.engine.ip.neighbors.iter()
+        self.engine.ip.reach.neighbors.iter()
     }
 
     /// Sampled packets whose traces have ended, from this number on; numbers begin with 1. Of more
@@ -53,7 +53,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the counters of a link; `None` when there is no such link, or not any more.
     pub fn link_stats(self, link: LinkId) -> Option<LinkStats> {
-        self.engine.ip.links.get(link).map(|slot| slot.link.stats())
+        self.engine.ip.reach.links.get(link).map(|slot| slot.link.stats())
     }
 
     /// Why a link is not used any more, if so: its interface was removed, or its file is at its
@@ -67,13 +67,13 @@ impl<'a> Inspect<'a> {
     /// link is added. Its addresses stay the engine's, until another link gets them: connections go
     /// on with theirs by whatever link their peer can reach them.
     pub fn link_error(self, link: LinkId) -> Option<&'a LinkError> {
-        self.engine.ip.links.get(link)?.error().map(|error| &**error)
+        self.engine.ip.reach.links.get(link)?.error().map(|error| &**error)
     }
 
     /// All links, for showing, in order of their ids; those that have failed are among them until
     /// they are removed.
     pub fn links(self) -> impl Iterator<Item = LinkInfo> {
-        self.engine.ip.links.all().map(|(id, slot)| LinkInfo {
+        self.engine.ip.reach.links.all().map(|(id, slot)| LinkInfo {
             id,
             name: slot.link.name().to_owned(),
             mtu: slot.capabilities.mtu,
@@ -88,7 +88,7 @@ impl<'a> Inspect<'a> {
 
     /// The engine's own addresses, each with its link; those of a link that was removed have none.
     pub fn addresses(self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
-        self.engine.ip.addresses.iter()
+        self.engine.ip.reach.addresses.iter()
     }
 
     /// The addresses of links in use, whether they are used, and who has claimed them, beside those
@@ -96,7 +96,7 @@ impl<'a> Inspect<'a> {
     /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, once in
     /// ten seconds at most for an address that stays ours, so whoever waits is told.
     pub fn address_infos(self) -> impl Iterator<Item = AddressInfo> {
-        self.engine.ip.addresses.claims.iter()
+        self.engine.ip.reach.addresses.claims.iter()
     }
 
     /// All sockets, for showing.
@@ -236,7 +236,7 @@ impl<'a> Inspect<'a> {
     pub fn path_mtu(self, destination: IpAddr) -> Result<usize, Error> {
         let (ip, to) = (&self.engine.ip, destination.to_canonical());
         let hop = ip.datagram_next_hop(self.engine.cx.now, to, None);
-        Ok(hop.ok_or_else(|| ip.why_no_hop(to))?.mtu)
+        Ok(hop.ok_or_else(|| ip.reach.why_no_hop(to))?.mtu)
     }
 
     /// Memory that fragments of datagrams that are not whole hold, in bytes
@@ -248,18 +248,18 @@ impl<'a> Inspect<'a> {
     /// Changes when reachability may have: with the routes, and when a link comes or goes.
     #[inline]
     pub(crate) fn reachability(self) -> (u32, u32) {
-        self.engine.ip.routing.generations()
+        self.engine.ip.reach.routing.generations()
     }
 
     /// Returns true if a link is in use.
     pub(crate) fn has_links(self) -> bool {
-        self.engine.ip.links.used_count() != 0
+        self.engine.ip.reach.links.used_count() != 0
     }
 
     /// Returns true if links have failed or were removed, ever.
     #[inline]
     pub(crate) fn has_lost_links(self) -> bool {
-        self.engine.ip.links.has_lost()
+        self.engine.ip.reach.links.has_lost()
     }
 
     /// Returns true if a link leads to the socket's peer, or, if it has no peer, any link is in
@@ -280,7 +280,7 @@ impl<'a> Inspect<'a> {
             SocketKind::Listener | SocketKind::Icmp => (None, None),
         };
         match remote {
-            Some(peer) => self.engine.ip.next_hop(peer.ip(), scope).is_some(),
+            Some(peer) => self.engine.ip.reach.next_hop(peer.ip(), scope).is_some(),
             None => self.has_links(),
         }
     }
@@ -299,7 +299,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns true if packets wait in a link's queue, or for a neighbour.
     pub(crate) fn has_waiting(self) -> bool {
-        self.engine.ip.waiting || self.engine.ip.neighbors.stats().pending_packets != 0
+        self.engine.ip.reach.waiting || self.engine.ip.reach.neighbors.stats().pending_packets != 0
     }
 
     /// Why nothing is published of this engine though it was asked for, or was not when that was
@@ -326,7 +326,10 @@ impl<'a> Inspect<'a> {
 
     /// Says in the pool's books what the engine holds: `sums` of its sockets, and the rest.
     pub(in crate::engine) fn publish_held(self, mut sums: HeldSums) {
-        sums.set_rest(&self.engine.ip.neighbors.stats(), self.engine.ip.reassembly.held_bytes());
+        sums.set_rest(
+            &self.engine.ip.reach.neighbors.stats(),
+            self.engine.ip.reassembly.held_bytes(),
+        );
         self.engine.memory.holders.publish(&sums);
     }
 }

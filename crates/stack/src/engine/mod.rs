@@ -47,12 +47,12 @@ pub use datagram::udp_table::Fragmentation;
 pub use datagram::{DatagramInfo, DatagramToSend, EchoRequest, SendOptions};
 pub use events::packet_trace::{PacketTrace, TraceEnd, TracePoint, Way};
 pub use inspect::Inspect;
-pub use ip::GroupFilter;
 use ip::IpLayer;
-pub(crate) use ip::NextHop;
-pub use ip::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
-pub use ip::local_prefixes::LocalPrefix;
-pub use ip::source::AddressUse;
+pub(crate) use ip::reach::NextHop;
+pub use ip::reach::claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
+pub use ip::reach::group_filter::GroupFilter;
+pub use ip::reach::local_prefixes::LocalPrefix;
+pub use ip::reach::source::AddressUse;
 pub(crate) use links::Serial;
 pub use links::{RemovedLink, ReversePath};
 pub use live::{LiveConfig, published};
@@ -243,7 +243,7 @@ pub struct Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("links", &self.ip.links.used_count())
+            .field("links", &self.ip.reach.links.used_count())
             .field("connections", &self.tcp.table.sockets.len())
             .field("now", &self.cx.now)
             .finish_non_exhaustive()
@@ -296,7 +296,7 @@ impl Engine {
             live: live::Live::new(live.as_ref(), now),
             cx: Context::new(now, pool, limits, EngineStats::new(clock, stage_sample), &seed),
         };
-        engine.ip.settle_neighbors(&mut engine.cx);
+        engine.ip.reach.settle_neighbors(&mut engine.cx);
         engine.cx.sample_packets(packet_sample);
         Ok(engine)
     }
@@ -321,20 +321,20 @@ impl Engine {
     /// another part of the flows.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
-        if self.ip.links.used_count() >= self.cx.limits.links.min(POLL_LIMIT - 1) {
+        if self.ip.reach.links.used_count() >= self.cx.limits.links.min(POLL_LIMIT - 1) {
             return Err(Error::Limit("links"));
         }
         let share = link.share();
-        if share != Share::ALL && share != self.cx.share && self.ip.links.has_shared() {
+        if share != Share::ALL && share != self.cx.share && self.ip.reach.links.has_shared() {
             return Err(Error::Invalid("links of different shares"));
         }
         let waker = self.waker();
-        let id = self.ip.links.add(link, waker).ok_or(Error::Limit("links"))?;
+        let id = self.ip.reach.links.add(link, waker).ok_or(Error::Limit("links"))?;
         if share != Share::ALL {
             self.cx.share = share;
         }
-        self.ip.routing.note_link_change();
-        let capabilities = &self.ip.links[id.index()].capabilities;
+        self.ip.reach.routing.note_link_change();
+        let capabilities = &self.ip.reach.links[id.index()].capabilities;
         let (medium, mac, mtu) = (capabilities.medium, capabilities.mac, capabilities.mtu);
         // RFC 8200, 5: IPv6 needs an MTU of 1280.
         if medium == Medium::Ethernet && mtu >= 1280 {
@@ -504,11 +504,11 @@ impl Engine {
     /// Closes a socket of any kind.
     pub fn close(&mut self, id: SocketId) {
         match id.kind() {
-            SocketKind::Tcp => self.tcp.close(&mut self.cx, &mut self.ip, id),
+            SocketKind::Tcp => self.tcp.close(&mut self.cx, &mut self.ip.reach, id),
             SocketKind::Listener => self.tcp.table.close_listener(&mut self.cx.account, id),
             SocketKind::Udp => {
                 self.udp.remove(id, &mut self.cx.account);
-                self.ip.addresses.groups.forget(self.cx.now, id);
+                self.ip.reach.addresses.groups.forget(self.cx.now, id);
             }
             SocketKind::Icmp => self.echo.remove(id, &mut self.cx.account),
         }

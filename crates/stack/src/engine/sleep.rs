@@ -235,8 +235,8 @@ impl Engine {
             || !self.tcp.writes.is_idle()
             || self.tcp.writes.may_tell_starved(&mut self.cx)
             || self.udp.refused.links != 0
-            || self.tcp.parked_have_room(&mut self.cx, &mut self.ip)
-            || self.ip.waiting;
+            || self.tcp.parked_have_room(&mut self.cx, &mut self.ip.reach)
+            || self.ip.reach.waiting;
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.cx.now) {
             return None;
@@ -291,7 +291,7 @@ impl Engine {
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
         let mut rung = !bell.announce();
-        if !rung && !busy() && self.sleeper.prepare(&mut self.ip.links, dry) {
+        if !rung && !busy() && self.sleeper.prepare(&mut self.ip.reach.links, dry) {
             self.cx.stats.sleeps += 1;
             let of_links = self.sleeper.entries.len();
             self.live.watch(&mut self.sleeper.entries);
@@ -377,8 +377,8 @@ mod tests {
         }
         // As while a large write waits for ACKs.
 
-        near.ip.flush(&mut near.cx);
-        assert!(!near.ip.waiting && !near.tcp.parked.is_empty());
+        near.ip.reach.flush(&mut near.cx);
+        assert!(!near.ip.reach.waiting && !near.tcp.parked.is_empty());
         (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
         while near.next_event().is_some() {}
         assert_eq!(near.sleeps_before_turn(), None);

@@ -7,6 +7,7 @@ use millstream_packet::Instant;
 
 use super::{Engine, Reader, ReceivedDatagram};
 use crate::engine::datagram::intercept::UdpFlows;
+use crate::engine::ip::IpLayer;
 use crate::engine::tcp::ending::Lingering;
 use crate::socket::SocketId;
 use crate::stages::Stage;
@@ -77,11 +78,11 @@ impl Engine {
         }
         self.cx.stats.stages.begin_turn();
         self.cx.stats.turns += 1;
-        self.ip.routing.refresh();
+        self.ip.reach.routing.refresh();
         self.tcp.tx.begin_turn(&self.cx.limits);
         self.memory.lend_reserve(&self.cx.pool);
         self.tcp.reclaim.look_in_turn(&mut self.cx, &mut self.tcp.table);
-        let mut progress = self.ip.flush(&mut self.cx);
+        let mut progress = self.ip.reach.flush(&mut self.cx);
         let received = self.receive(now, read);
         if received != 0 {
             self.sleeper.received(received);
@@ -92,15 +93,15 @@ impl Engine {
         // What a time-out has sent again goes by the MTU as it is.
         self.ip.follow_links(&mut self.cx);
         self.follow_addresses();
-        progress |= self.tcp.transmit(&mut self.cx, &mut self.ip);
+        progress |= self.tcp.transmit(&mut self.cx, &mut self.ip.reach);
         self.memory.fill_reserve(&self.cx.pool);
         let tcp = &mut self.tcp;
         progress |= tcp.writes.grant(&mut self.cx, &mut tcp.table, &mut tcp.tx);
-        progress |= self.ip.flush(&mut self.cx);
-        progress |= self.udp.tell_of_room(&mut self.cx, &mut self.ip);
+        progress |= self.ip.reach.flush(&mut self.cx);
+        progress |= self.udp.tell_of_room(&mut self.cx, &mut self.ip.reach);
         self.cx.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();
-        self.ip.settle_neighbors(&mut self.cx);
+        self.ip.reach.settle_neighbors(&mut self.cx);
         if self.cx.pool.growth_wanted() {
             let _ = self.cx.pool.grow();
         }
@@ -120,8 +121,8 @@ impl Engine {
         let _now = self.cx.now;
         self.cx.stats.stages.mark(Stage::Application, 0);
         self.tcp.tx.resume();
-        self.tcp.transmit(&mut self.cx, &mut self.ip);
-        self.ip.flush(&mut self.cx);
+        self.tcp.transmit(&mut self.cx, &mut self.ip.reach);
+        self.ip.reach.flush(&mut self.cx);
     }
 
     /// As [`Engine::flush`], when there is something to send; whether there was.
@@ -142,11 +143,11 @@ impl Engine {
     /// Fires timers that are due; whether there were any.
     #[inline]
     fn timers(&mut self, now: Instant) -> bool {
-        if self.ip.addresses.claims.next_due().is_some_and(|due| due <= now) {
+        if self.ip.reach.addresses.claims.next_due().is_some_and(|due| due <= now) {
             self.ip.address_timers(&mut self.cx);
             self.follow_addresses();
         }
-        if self.ip.neighbors.next_deadline().is_some_and(|due| due <= now) {
+        if self.ip.reach.neighbors.next_deadline().is_some_and(|due| due <= now) {
             for unheard in self.ip.neighbor_timers(&mut self.cx) {
                 // One that is nobody's is counted as what did not get out.
                 self.icmp_error_of_socket(unheard);
@@ -156,9 +157,10 @@ impl Engine {
             self.tcp.table.sweep_quiet(now);
         }
         if self.ip.reassembly.next_deadline().is_some_and(|due| due <= now) {
-            self.ip.reassembly_timers(&mut self.cx);
+            let IpLayer { reassembly, reach, icmp_errors, .. } = &mut self.ip;
+            reassembly.reassembly_timers(&mut self.cx, reach, icmp_errors);
         }
-        if self.ip.addresses.groups.next_due().is_some_and(|due| due <= now) {
+        if self.ip.reach.addresses.groups.next_due().is_some_and(|due| due <= now) {
             self.ip.group_timers(&mut self.cx);
         }
         if self.udp.rules.next_check().is_some_and(|due| due <= now) {
@@ -166,7 +168,7 @@ impl Engine {
         }
         let mut fired = false;
         if self.tcp.table.half_open.wheel.is_due(now) {
-            fired = self.tcp.half_open_timers(&mut self.cx, &mut self.ip);
+            fired = self.tcp.half_open_timers(&mut self.cx, &mut self.ip.reach);
         }
         if self.tcp.table.time_wait.wheel.is_due(now) {
             fired |= self.tcp.time_wait_timers(&mut self.cx);
@@ -174,7 +176,7 @@ impl Engine {
         if !self.tcp.table.wheel.is_due(now) {
             return fired;
         }
-        fired | self.tcp.connection_timers(&mut self.cx, &mut self.ip)
+        fired | self.tcp.connection_timers(&mut self.cx, &mut self.ip.reach)
     }
 
     /// The earliest of all deadlines for a sleep that `next` would end soon: timers that only stand
@@ -204,14 +206,14 @@ impl Engine {
         let tcp = &self.tcp;
         let mut first = tcp.table.wheel.next_ns().min(tcp.table.half_open.wheel.next_ns());
         first = first.min(tcp.table.time_wait.wheel.next_ns()).min(ns(tcp.table.busy.due()));
-        first = first.min(ns(self.ip.neighbors.next_wakeup()));
-        first = first.min(ns(self.ip.addresses.claims.next_due()));
+        first = first.min(ns(self.ip.reach.neighbors.next_wakeup()));
+        first = first.min(ns(self.ip.reach.addresses.claims.next_due()));
         first = first.min(ns(self.tcp.reclaim.next_deadline()));
         first = first.min(ns(self.ip.reassembly.next_deadline()));
         first = first.min(ns(self.live.next_deadline(self.cx.stats.turns_of_work(), self.cx.now)));
-        first = first.min(ns(self.ip.addresses.groups.next_due()));
+        first = first.min(ns(self.ip.reach.addresses.groups.next_due()));
         first = first.min(ns(self.udp.rules.next_check()));
-        for slot in self.ip.links.used_slots() {
+        for slot in self.ip.reach.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.
             if slot.was_down {
@@ -263,7 +265,7 @@ impl Engine {
         loop {
             self.flush();
             let (left, cut_off) = self.tcp.to_deliver();
-            let wait = match left.is_none() || self.ip.links.used_count() == 0 {
+            let wait = match left.is_none() || self.ip.reach.links.used_count() == 0 {
                 true => None,
                 false => lingering.wait(self.now(), left, linger),
             };

@@ -9,7 +9,8 @@ use millstream_wire::icmp::{Icmp, Unreachable};
 
 use crate::engine::datagram::echo::send_echo;
 use crate::engine::datagram::intercept::UdpFlows;
-use crate::engine::ip::local_prefixes::LocalPrefix;
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::local_prefixes::LocalPrefix;
 use crate::engine::tcp::requests::{Refusal, Requests};
 use crate::engine::{EchoRequest, Engine};
 use crate::error::Error;
@@ -76,7 +77,7 @@ impl<'a> Intercept<'a> {
 
     fn requests(&mut self) -> Requests<'_> {
         let Engine { tcp, cx, ip, .. } = &mut *self.engine;
-        Requests { tcp, cx, ip }
+        Requests { tcp, cx, reach: &mut ip.reach }
     }
 
     fn flows(&mut self) -> UdpFlows<'_> {
@@ -93,8 +94,8 @@ impl<'a> Intercept<'a> {
     /// # Errors
     /// [`Error::Limit`] for more than 64; [`Error::Invalid`] for what is no prefix, and for a link that is not in use.
     pub fn add_prefix(&mut self, link: LinkId, prefix: LocalPrefix) -> Result<(), Error> {
-        self.engine.ip.links.check(link)?;
-        self.engine.ip.addresses.prefixes.add(link, prefix)?;
+        self.engine.ip.reach.links.check(link)?;
+        self.engine.ip.reach.addresses.prefixes.add(link, prefix)?;
         self.follow();
         Ok(())
     }
@@ -105,20 +106,20 @@ impl<'a> Intercept<'a> {
     /// # Errors
     /// [`Error::AddrNotAvailable`] when the link has no such prefix.
     pub fn remove_prefix(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
-        self.engine.ip.addresses.prefixes.remove(link, prefix)?;
+        self.engine.ip.reach.addresses.prefixes.remove(link, prefix)?;
         self.follow();
         Ok(())
     }
 
     /// Has the headers of flows learnt again.
     fn follow(&mut self) {
-        self.engine.ip.changes.flows = true;
+        self.engine.ip.reach.changes.flows = true;
         self.engine.follow_addresses();
     }
 
     /// The prefixes of all links.
     pub fn prefixes(&self) -> impl Iterator<Item = (LinkId, LocalPrefix)> {
-        self.engine.ip.addresses.prefixes.iter()
+        self.engine.ip.reach.addresses.prefixes.iter()
     }
 
     /// Intercepts TCP connections to a port of the prefix's addresses, or with port 0 to any, those
@@ -180,7 +181,9 @@ impl<'a> Intercept<'a> {
     /// frame, and what a connect says when no route leads back: then nothing is sent, and it is
     /// over.
     pub fn refuse(&mut self, request: &FourTuple, refusal: Refusal) -> Result<(), Error> {
-        self.requests().refuse(request, refusal)
+        let Engine { tcp, cx, ip, .. } = &mut *self.engine;
+        let IpLayer { reach, icmp_errors, .. } = ip;
+        Requests { tcp, cx, reach }.refuse(icmp_errors, request, refusal)
     }
 
     /// Intercepts datagrams to a port of the prefix's addresses, or with port 0 to any, those that
@@ -248,7 +251,7 @@ impl<'a> Intercept<'a> {
     /// prefix is gone.
     pub fn answer_echo(&mut self, request: &EchoRequest, data: &[u8]) -> Result<(), Error> {
         let Engine { cx, ip, .. } = &mut *self.engine;
-        if !ip.addresses.is_local(request.to) {
+        if !ip.reach.addresses.is_local(request.to) {
             return Err(Error::AddrNotAvailable);
         }
         let message = Icmp::EchoReply { id: request.identifier, seq: request.seq };

@@ -26,13 +26,13 @@ impl LinksHandle<'_> {
     /// # Errors
     /// [`Error::AddrInUse`] when there is one; [`Error::Limit`] as for [`Engine::add_link`].
     pub fn add_loopback(&mut self) -> Result<LinkId, Error> {
-        if self.engine.ip.addresses.has_loopback() {
+        if self.engine.ip.reach.addresses.has_loopback() {
             return Err(Error::AddrInUse);
         }
         let link = self.engine.add_link(Box::new(Loopback::new()))?;
-        self.engine.ip.addresses.set_loopback(link);
+        self.engine.ip.reach.addresses.set_loopback(link);
         // Next hops to own addresses are others now.
-        self.engine.ip.routing.note_link_change();
+        self.engine.ip.reach.routing.note_link_change();
         Ok(link)
     }
 
@@ -56,10 +56,10 @@ impl LinksHandle<'_> {
     /// # Errors
     /// [`Error::Invalid`] when there is no such link, or not any more.
     pub fn remove(&mut self, link: LinkId) -> Result<RemovedLink, Error> {
-        if self.engine.ip.links.get(link).is_none() {
+        if self.engine.ip.reach.links.get(link).is_none() {
             return Err(NO_SUCH_LINK);
         }
-        let removed = self.engine.ip.remove(&mut self.engine.cx, link);
+        let removed = self.engine.ip.reach.remove(&mut self.engine.cx, link);
         self.engine.follow_addresses();
         Ok(removed)
     }
@@ -71,8 +71,8 @@ impl LinksHandle<'_> {
     /// # Errors
     /// [`Error::Invalid`] for a link that is not in use.
     pub fn set_reverse_path(&mut self, link: LinkId, filter: ReversePath) -> Result<(), Error> {
-        self.engine.ip.links.check(link)?;
-        self.engine.ip.links[link.index()].reverse_path = Some(filter);
+        self.engine.ip.reach.links.check(link)?;
+        self.engine.ip.reach.links[link.index()].reverse_path = Some(filter);
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl LinksHandle<'_> {
     /// [`Error::Invalid`] for a link that is not in use, for addresses that no single station has, and for one of the
     /// engine's own; [`Error::Limit`] when the table is full of neighbours that were set by hand.
     pub fn add_neighbor(&mut self, link: LinkId, ip: IpAddr, mac: MacAddr) -> Result<(), Error> {
-        self.engine.ip.add_neighbor(&mut self.engine.cx, link, ip, mac)
+        self.engine.ip.reach.add_neighbor(&mut self.engine.cx, link, ip, mac)
     }
 
     /// Tells the engine of a neighbour that somebody else has learnt, as the host's kernel: it is
@@ -126,7 +126,7 @@ impl LinksHandle<'_> {
         ip: IpAddr,
         mac: MacAddr,
     ) -> Result<(), Error> {
-        self.engine.ip.suggest_neighbor(&mut self.engine.cx, link, ip, mac)
+        self.engine.ip.reach.suggest_neighbor(&mut self.engine.cx, link, ip, mac)
     }
 
     /// Forgets a neighbour, set by hand or not; it is asked for anew with its next use. What waited
@@ -136,6 +136,6 @@ impl LinksHandle<'_> {
     /// # Errors
     /// [`Error::AddrNotAvailable`] when it is not known.
     pub fn remove_neighbor(&mut self, link: LinkId, ip: IpAddr) -> Result<(), Error> {
-        self.engine.ip.remove_neighbor(&mut self.engine.cx, link, ip)
+        self.engine.ip.reach.remove_neighbor(&mut self.engine.cx, link, ip)
     }
 }

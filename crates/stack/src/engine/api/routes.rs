@@ -23,7 +23,7 @@ impl<'a> RoutesHandle<'a> {
     /// that cannot be one, for a link that is not in use, and where the table is another's
     /// ([`EngineConfig::routes`](crate::EngineConfig::routes)). Nothing has changed then.
     pub fn add(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
-        self.engine.ip.add_route(prefix, route)
+        self.engine.ip.reach.add_route(prefix, route)
     }
 
     /// Adds the default route of the gateway's family through a gateway on `link`.
@@ -41,7 +41,7 @@ impl<'a> RoutesHandle<'a> {
     /// # Errors
     /// [`Error::Invalid`] where the table is another's ([`EngineConfig::routes`](crate::EngineConfig::routes)).
     pub fn table(self) -> Result<&'a mut RouteTable, Error> {
-        self.engine.ip.routing.table()
+        self.engine.ip.reach.routing.table()
     }
 
     /// Turns forwarding of packets for others between the engine's links, by its routes, on or off;

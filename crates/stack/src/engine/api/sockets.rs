@@ -32,7 +32,8 @@ impl SocketsHandle<'_> {
         backlog: usize,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        self.engine.tcp.listen_with(&mut self.engine.cx, &mut self.engine.ip, addr, backlog, config)
+        let Engine { tcp, cx, ip, .. } = &mut *self.engine;
+        tcp.listen_with(cx, &mut ip.reach, addr, backlog, config)
     }
 
     /// Opens a connection to `remote` from an address and port of the engine's choice; the
@@ -54,19 +55,14 @@ impl SocketsHandle<'_> {
         local: Option<SocketAddr>,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        self.engine.tcp.connect_with(
-            &mut self.engine.cx,
-            &mut self.engine.ip,
-            remote,
-            local,
-            config,
-        )
+        let Engine { tcp, cx, ip, .. } = &mut *self.engine;
+        tcp.connect_with(cx, &mut ip.reach, remote, local, config)
     }
 
     /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes
     /// datagrams for any own address, the IPv6 one those of IPv4 as well.
     pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.engine.udp.open(&mut self.engine.cx, &mut self.engine.ip, addr)
+        self.udp_bind_as(addr, false)
     }
 
     /// The same for an address that other sockets have which were opened so, too (as with
@@ -76,7 +72,7 @@ impl SocketsHandle<'_> {
     /// # Errors
     /// As [`udp_bind`](Self::udp_bind); also [`Error::Limit`] when as many have the port.
     pub fn udp_bind_shared(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.engine.udp.open_shared(&mut self.engine.cx, &mut self.engine.ip, addr)
+        self.udp_bind_as(addr, true)
     }
 
     pub(crate) fn udp_bind_as(
@@ -84,7 +80,7 @@ impl SocketsHandle<'_> {
         addr: SocketAddr,
         shared: bool,
     ) -> Result<SocketId, Error> {
-        self.engine.udp.open_as(&mut self.engine.cx, &mut self.engine.ip, addr, shared)
+        self.engine.udp.open(&mut self.engine.cx, &self.engine.ip.reach, addr, shared)
     }
 
     /// Opens an echo socket; identifier 0 asks for a free one.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use millstream_packet::Packet;
 use millstream_tcp::{Connection, FourTuple, State, TcpInfo};
 
+use crate::engine::ip::IpLayer;
 use crate::engine::tcp::api::{conn_error, read_error, write_error};
 use crate::engine::tcp::listener::Listener;
 use crate::engine::tcp::table::TcpSocket;
@@ -94,7 +95,7 @@ impl TcpHandle<'_> {
     /// Lets go of the connection: it ends in order by itself, or with a reset when there is unread
     /// data.
     pub fn close(&mut self) {
-        self.engine.tcp.close(&mut self.engine.cx, &mut self.engine.ip, self.id)
+        self.engine.tcp.close(&mut self.engine.cx, &mut self.engine.ip.reach, self.id)
     }
 
     /// The connection is to be closed when what the application wrote has been handed over
@@ -209,7 +210,8 @@ impl TcpHandle<'_> {
     /// was granted more. All writes between two turns together send as much as one turn does: who
     /// writes on and on must not keep what arrives from being taken.
     pub(crate) fn push_written(&mut self, written: usize) {
-        self.engine.tcp.push_written(&mut self.engine.cx, &mut self.engine.ip, self.id, written)
+        let Engine { tcp, cx, ip, .. } = &mut *self.engine;
+        tcp.push_written(cx, &mut ip.reach, self.id, written)
     }
 
     /// As [`TcpHandle::write`](crate::TcpHandle::write), and sends what that made ready, as far as
@@ -222,13 +224,13 @@ impl TcpHandle<'_> {
         let large = self.engine.cx.limits.tuning.zero_copy_bytes;
         let sent = if data.len() < large { 0 } else { self.send_borrowed(data) };
         let Engine { cx, ip, tcp, .. } = &mut *self.engine;
-        tcp.send_rest(cx, ip, self.id, (sent, &data[sent..]))
+        tcp.send_rest(cx, &mut ip.reach, self.id, (sent, &data[sent..]))
     }
 
     /// Sends from the start of `data` what can be sent from there. Returns how much.
     fn send_borrowed(&mut self, data: &[u8]) -> usize {
         let Engine { cx, ip, tcp, .. } = &mut *self.engine;
-        let (begun, write) = BorrowedWrite::begin(cx, ip, tcp, self.id, data);
+        let (begun, write) = BorrowedWrite::begin(cx, &mut ip.reach, tcp, self.id, data);
         let Some(write) = write else { return begun };
         let mut sending = Sending { engine: self.engine, write };
         while sending.extend() && sending.look() {}
@@ -246,7 +248,7 @@ struct Sending<'e, 'a> {
 impl Sending<'_, '_> {
     fn extend(&mut self) -> bool {
         let Engine { cx, ip, tcp, .. } = &mut *self.engine;
-        self.write.extend(cx, ip, tcp)
+        self.write.extend(cx, &mut ip.reach, tcp)
     }
 
     /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of
@@ -261,15 +263,15 @@ impl Sending<'_, '_> {
             }
         }
         // Answers to what came over other links.
-        engine.ip.flush(&mut engine.cx);
+        engine.ip.reach.flush(&mut engine.cx);
         engine.ip.follow_links(&mut engine.cx);
         engine.follow_addresses();
         if write.waits() && !write.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;
         }
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
-        let Engine { cx, ip, tcp, udp, .. } = &mut **engine;
-        !is_due && !udp.has_room_to_tell(cx, ip) && write.goes_on(cx, ip, tcp)
+        let Engine { cx, ip: IpLayer { reach, .. }, tcp, udp, .. } = &mut **engine;
+        !is_due && !udp.has_room_to_tell(cx, reach) && write.goes_on(cx, reach, tcp)
     }
 }
 

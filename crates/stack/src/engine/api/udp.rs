@@ -38,14 +38,8 @@ impl UdpHandle<'_> {
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
-        self.engine.udp.send_with(
-            &mut self.engine.cx,
-            &mut self.engine.ip,
-            self.id,
-            data,
-            to,
-            options,
-        )
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.send_with(cx, ip, self.id, data, to, options)
     }
 
     /// Sends as [`UdpHandle::send_packet`](crate::UdpHandle::send_packet) does, by `options` as
@@ -56,14 +50,8 @@ impl UdpHandle<'_> {
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
-        self.engine.udp.send_packet_with(
-            &mut self.engine.cx,
-            &mut self.engine.ip,
-            self.id,
-            packet,
-            to,
-            options,
-        )
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.send_packet_with(cx, ip, self.id, packet, to, options)
     }
 
     /// Receives as [`UdpHandle::recv`](crate::UdpHandle::recv) does, with information about the
@@ -97,7 +85,7 @@ impl UdpHandle<'_> {
     /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are
     /// reported.
     pub fn connect(&mut self, remote: SocketAddr) -> Result<(), Error> {
-        self.engine.udp.set_peer(&mut self.engine.ip, self.id, remote)
+        self.engine.udp.set_peer(&self.engine.ip.reach, self.id, remote)
     }
 
     /// The socket's own address, and its peer's when it is connected.
@@ -213,14 +201,8 @@ impl UdpHandle<'_> {
         size: u16,
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
-        self.engine.udp.send_segmented(
-            &mut self.engine.cx,
-            &mut self.engine.ip,
-            self.id,
-            data,
-            size,
-            to,
-        )
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.send_segmented(cx, ip, self.id, data, size, to)
     }
 
     /// Joins a group: a socket that is bound to any address gets datagrams to `group` on a link,
@@ -232,7 +214,8 @@ impl UdpHandle<'_> {
     /// [`Error::AddrInUse`] when it is in the group; else as
     /// [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub fn join_group(&mut self, group: IpAddr, link: Option<LinkId>) -> Result<(), Error> {
-        self.engine.udp.join_group(&mut self.engine.cx, &mut self.engine.ip, self.id, group, link)
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.join_group(cx, &mut ip.reach, self.id, group, link)
     }
 
     /// Leaves a group that [`UdpHandle::join_group`](crate::UdpHandle::join_group) joined; without
@@ -241,7 +224,8 @@ impl UdpHandle<'_> {
     /// # Errors
     /// [`Error::AddrNotAvailable`] when it is not in the group there.
     pub fn leave_group(&mut self, group: IpAddr, link: Option<LinkId>) -> Result<(), Error> {
-        self.engine.udp.leave_group(&mut self.engine.cx, &mut self.engine.ip, self.id, group, link)
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.leave_group(cx, &mut ip.reach, self.id, group, link)
     }
 
     /// Sets the sources of `group` on a link from which a socket that is bound to any address gets
@@ -261,14 +245,8 @@ impl UdpHandle<'_> {
         link: Option<LinkId>,
         filter: GroupFilter,
     ) -> Result<(), Error> {
-        self.engine.udp.set_group_filter(
-            &mut self.engine.cx,
-            &mut self.engine.ip,
-            self.id,
-            group,
-            link,
-            filter,
-        )
+        let Engine { udp, cx, ip, .. } = &mut *self.engine;
+        udp.set_group_filter(cx, &mut ip.reach, self.id, group, link, filter)
     }
 
     /// Sets the link by which the socket sends to groups (`IP_MULTICAST_IF`). Without one it is the
@@ -276,7 +254,7 @@ impl UdpHandle<'_> {
     /// the first in use. An address that names a link goes before. [`Error::Invalid`] for a link
     /// that is not in use.
     pub fn set_group_link(&mut self, link: Option<LinkId>) -> Result<(), Error> {
-        self.engine.udp.set_group_link(&mut self.engine.ip, self.id, link)
+        self.engine.udp.set_group_link(&mut self.engine.ip.reach, self.id, link)
     }
 
     /// Lets sockets of this engine get datagrams that the socket sends to groups that they have

@@ -12,9 +12,9 @@ use crate::engine::context::FOREIGN;
 use crate::engine::datagram::echo_table::Echo;
 use crate::engine::datagram::echo_table::EchoLayer;
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::{Destination, TO_ITSELF};
 use crate::engine::ip::arrival::{Arrival, Delivery};
-use crate::engine::ip::output::with_header;
+use crate::engine::ip::reach::addresses::{Destination, TO_ITSELF};
+use crate::engine::ip::reach::output::with_header;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -67,7 +67,7 @@ impl EchoLayer {
     ) {
         let (from, to) = (arrival.ip.src, arrival.ip.dst);
         let Some(slot) = self.interceptor(to) else {
-            let prefix = ip.addresses.prefixes.find(Some(arrival.link), to);
+            let prefix = ip.reach.addresses.prefixes.find(Some(arrival.link), to);
             return match prefix.is_some_and(|prefix| prefix.answers_echo) {
                 true => {
                     if let Delivery::Dropped(why) = ip.answer_echo(cx, arrival, identifier, seq) {
@@ -130,7 +130,7 @@ impl EchoLayer {
         data: &[u8],
     ) -> Result<(), Error> {
         let to = to.to_canonical();
-        if ip.addresses.lacks_loopback_to(to) {
+        if ip.reach.addresses.lacks_loopback_to(to) {
             return Err(Error::Invalid(TO_ITSELF));
         }
         let socket = self.by_id(id)?;
@@ -166,8 +166,8 @@ pub(in crate::engine) fn send_echo(
     data: &[u8],
 ) -> Result<(), Error> {
     let hop = ip.datagram_next_hop(cx.now, to, None);
-    let hop = hop.ok_or_else(|| ip.why_no_hop(to))?;
-    let src = from.or_else(|| ip.addresses.source(hop.link, hop.address, to));
+    let hop = hop.ok_or_else(|| ip.reach.why_no_hop(to))?;
+    let src = from.or_else(|| ip.reach.addresses.source(hop.link, hop.address, to));
     let src = src.ok_or(Error::AddrNotAvailable)?;
     let packet =
         Packet::from_slice(&cx.pool, HEADROOM_BYTES, data).map_err(|_| Error::Exhausted)?;
@@ -185,8 +185,8 @@ pub(in crate::engine) fn send_echo(
     let mut packet =
         with_header(&cx.pool, packet, icmp::HEADER_LEN, |room| message.emit(version, room))
             .map_err(|_| Error::Exhausted)?;
-    ip.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+    ip.reach.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
     ip.sent.note(cx.now, &header, packet.head());
-    ip.send_ip(cx, hop, &header, packet);
+    ip.reach.send_ip(cx, hop, &header, packet);
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use millstream_packet::Packet;
 use millstream_route::Prefix;
 
-use crate::engine::ip::local_prefixes::Target;
+use crate::engine::ip::reach::local_prefixes::Target;
 use crate::engine::{Account, Held};
 use crate::error::Error;
 use crate::slab::Slab;

@@ -11,9 +11,10 @@ use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::Datagram;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::datagram::{DatagramInfo, Sending, on_link};
-use crate::engine::ip::GroupFilter;
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::reserved::is_no_host;
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::group_filter::GroupFilter;
+use crate::engine::ip::reach::reserved::is_no_host;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -23,43 +24,43 @@ impl UdpLayer {
     pub(in crate::engine) fn join_group(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         group: IpAddr,
         link: Option<LinkId>,
     ) -> Result<(), Error> {
         let group = group.to_canonical();
-        let at = ip.group_link(link)?;
-        if ip.addresses.groups.filter(at, group, id).is_some() {
+        let at = reach.group_link(link)?;
+        if reach.addresses.groups.filter(at, group, id).is_some() {
             return Err(Error::AddrInUse);
         }
-        self.set_group_filter(cx, ip, id, group, Some(at), GroupFilter::ALL)
+        self.set_group_filter(cx, reach, id, group, Some(at), GroupFilter::ALL)
     }
 
     /// See [`UdpHandle::leave_group`](crate::UdpHandle::leave_group).
     pub(in crate::engine) fn leave_group(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         group: IpAddr,
         link: Option<LinkId>,
     ) -> Result<(), Error> {
         let group = group.to_canonical();
         self.by_id(id)?;
-        let groups = &ip.addresses.groups;
+        let groups = &reach.addresses.groups;
         let link = link.or_else(|| groups.link_of(group, id)).ok_or(Error::AddrNotAvailable)?;
         if groups.filter(link, group, id).is_none() {
             return Err(Error::AddrNotAvailable);
         }
-        self.set_group_filter(cx, ip, id, group, Some(link), GroupFilter::NONE)
+        self.set_group_filter(cx, reach, id, group, Some(link), GroupFilter::NONE)
     }
 
     /// See [`UdpHandle::set_group_filter`](crate::UdpHandle::set_group_filter).
     pub(in crate::engine) fn set_group_filter(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         group: IpAddr,
         link: Option<LinkId>,
@@ -78,8 +79,8 @@ impl UdpLayer {
         if !filter.sources().iter().all(is_source) {
             return Err(Error::Invalid("not a source of the group"));
         }
-        let link = ip.group_link(link)?;
-        if !ip.addresses.groups.set(cx.now, link, group, id, filter.sorted()) {
+        let link = reach.group_link(link)?;
+        if !reach.addresses.groups.set(cx.now, link, group, id, filter.sorted()) {
             return Err(Error::Limit("groups"));
         }
         // Datagrams may go to others from cx.now on.
@@ -90,14 +91,14 @@ impl UdpLayer {
     /// See [`UdpHandle::set_group_link`](crate::UdpHandle::set_group_link).
     pub(in crate::engine) fn set_group_link(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         link: Option<LinkId>,
     ) -> Result<(), Error> {
         if let Some(link) = link {
-            ip.links.check(link)?;
+            reach.links.check(link)?;
         }
-        let serial = link.map(|link| ip.links[link.index()].serial);
+        let serial = link.map(|link| reach.links[link.index()].serial);
         self.by_id(id)?.group_link = serial;
         Ok(())
     }
@@ -114,11 +115,11 @@ impl UdpLayer {
         let (port, last, loops) = (socket.local.port(), socket.scope, socket.group_loop);
         let local = options.from.unwrap_or(socket.local.ip());
         // A link that is over leaves the choice to the engine.
-        let chosen = socket.group_link.filter(|&chosen| ip.links.by_serial(chosen).is_some());
+        let chosen = socket.group_link.filter(|&chosen| ip.reach.links.by_serial(chosen).is_some());
         let marks = options.marks(socket.marks(remote.ip()));
-        let named = named.or(chosen).or_else(|| ip.datagram_scope(local, remote.ip(), last));
-        let hop = ip.next_hop(remote.ip(), named);
-        let groups = &ip.addresses.groups;
+        let named = named.or(chosen).or_else(|| ip.reach.datagram_scope(local, remote.ip(), last));
+        let hop = ip.reach.next_hop(remote.ip(), named);
+        let groups = &ip.reach.addresses.groups;
         let Some(hop) = hop.filter(|hop| loops && groups.has(hop.link, remote.ip())) else {
             let sending = Sending { id, packet, remote, named, options };
             return self.send_uncached(cx, ip, sending);
@@ -129,7 +130,9 @@ impl UdpLayer {
             return self.send_parts(cx, ip, id, (&packet, size), remote, &options);
         }
         let source = match local {
-            any if any.is_unspecified() => ip.addresses.source(hop.link, hop.address, remote.ip()),
+            any if any.is_unspecified() => {
+                ip.reach.addresses.source(hop.link, hop.address, remote.ip())
+            }
             ip => Some(ip),
         };
         let copy = self.copy_of(cx, &packet, 0, packet.len());
@@ -140,7 +143,7 @@ impl UdpLayer {
                 marks.write(&mut header);
                 let info = DatagramInfo::new(&header, hop.link);
                 let from = SocketAddr::new(source, port);
-                self.deliver_to_group(cx, ip, (remote, from), info, copy, None);
+                self.deliver_to_group(cx, &ip.reach, (remote, from), info, copy, None);
             }
             _ => cx.stats.drop(DropReason::PoolExhausted),
         }
@@ -152,13 +155,13 @@ impl UdpLayer {
     pub(in crate::engine) fn deliver_to_group(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         (to, from): (SocketAddr, SocketAddr),
         info: DatagramInfo,
         packet: Packet,
         size: Option<usize>,
     ) {
-        let (groups, link) = (&ip.addresses.groups, info.link);
+        let (groups, link) = (&reach.addresses.groups, info.link);
         let found = self.members(to, |id| groups.admits(link, to.ip(), id, from.ip()));
         let from = on_link(from, link);
         let Some((&last, others)) = found.split_last() else {
@@ -166,23 +169,23 @@ impl UdpLayer {
         };
         for &slot in others {
             match self.copy_of(cx, &packet, 0, packet.len()) {
-                Ok(copy) => self.deliver_one(cx, ip, slot, (from, info), copy, size),
+                Ok(copy) => self.deliver_one(cx, reach, slot, (from, info), copy, size),
                 Err(_) => cx.stats.drop(DropReason::PoolExhausted),
             }
         }
-        self.deliver_one(cx, ip, last, (from, info), packet, size);
+        self.deliver_one(cx, reach, last, (from, info), packet, size);
     }
 
     fn deliver_one(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         slot: u32,
         (from, info): (SocketAddr, DatagramInfo),
         mut packet: Packet,
         size: Option<usize>,
     ) {
-        let link = ip.links[info.link.index()].serial;
+        let link = reach.links[info.link.index()].serial;
         if let Some(size) = size {
             return self.deliver_parts(cx, slot, (from, info), (packet, size), link);
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use millstream_route::LinkId;
 use millstream_wire::ip::IpHeader;
 
-use crate::engine::ip::addresses::is_link_local;
+use crate::engine::ip::reach::addresses::is_link_local;
 
 /// Information about a received datagram, from its IP header and its link (`IP_PKTINFO`,
 /// `IP_RECVTTL` and `IP_RECVTOS` of Linux; RFC 1122, 4.1.3.5 and 4.1.4; RFC 3542, 6).

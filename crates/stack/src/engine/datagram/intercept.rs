@@ -20,9 +20,10 @@ use crate::engine::context::Context;
 use crate::engine::datagram::udp_rules::{Check, UdpRule};
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::Arrival;
-use crate::engine::ip::local_prefixes::Target;
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::addresses::Destination;
+use crate::engine::ip::reach::local_prefixes::Target;
 use crate::engine::sources::{Counted, Sources};
 use crate::error::Error;
 use crate::socket::{Readiness, SocketId};
@@ -153,7 +154,7 @@ impl UdpFlows<'_> {
         drop(first);
         udp.remove(id, &mut cx.account);
         cx.stats.udp_flows_refused += 1;
-        let link = scope.and_then(|scope| ip.links.by_serial(scope));
+        let link = scope.and_then(|scope| ip.reach.links.by_serial(scope));
         let link = link.ok_or(Error::NetworkUnreachable)?;
         let (src, dst) = (remote.ip(), local.ip());
         let header = IpHeader::new(src, dst, Protocol::UDP, udp::HEADER_LEN + len);
@@ -175,16 +176,16 @@ impl UdpFlows<'_> {
         let packet = packet.map_err(|_| Error::Exhausted)?;
         let (destination, to_all) = (Destination::Own, false);
         let arrival = Arrival { packet, ip: header, link, destination, to_all };
-        ip.send_icmp_error(cx, &arrival, Icmp::Unreachable(why));
+        ip.icmp_errors.send(cx, &mut ip.reach, &arrival, Icmp::Unreachable(why));
         Ok(())
     }
 
     /// Some prefixes have gone: ends flows to addresses that are delivered no more.
-    pub fn follow_prefixes(&mut self, ip: &IpLayer) {
+    pub fn follow_prefixes(&mut self, reach: &IpReach) {
         let UdpLayer { sockets, rules, .. } = &*self.udp;
         let is_lost = |slot: &u32| {
             let socket = sockets.get(*slot);
-            socket.is_some_and(|socket| !ip.addresses.is_local(socket.local.ip()))
+            socket.is_some_and(|socket| !reach.addresses.is_local(socket.local.ip()))
         };
         let lost: Vec<u32> = rules.flows.iter().copied().filter(is_lost).collect();
         lost.into_iter().for_each(|slot| self.end(slot, Error::ConnectionAborted));

@@ -30,9 +30,10 @@ use crate::engine::datagram::route::with_udp_header;
 use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_table::DatagramRoute;
 use crate::engine::datagram::udp_table::UdpLayer;
-use crate::engine::ip::addresses::TO_ITSELF;
-use crate::engine::ip::fragments::fragment_count;
-use crate::engine::ip::{IpLayer, NextHop, is_scoped};
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::addresses::TO_ITSELF;
+use crate::engine::ip::reach::fragments::fragment_count;
+use crate::engine::ip::reach::{IpReach, NextHop, is_scoped};
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::tuning::{HEADROOM_BYTES, LONGEST_PACKET};
@@ -61,35 +62,16 @@ pub(in crate::engine) struct Sending {
 }
 
 impl UdpLayer {
-    /// See [`SocketsHandle::udp_bind`](crate::SocketsHandle::udp_bind).
+    /// Opens a socket on an address that others have, too, where all have it `shared`.
     pub(in crate::engine) fn open(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
-        addr: SocketAddr,
-    ) -> Result<SocketId, Error> {
-        self.open_as(cx, ip, addr, false)
-    }
-
-    /// See [`SocketsHandle::udp_bind_shared`](crate::SocketsHandle::udp_bind_shared).
-    pub(in crate::engine) fn open_shared(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
-        addr: SocketAddr,
-    ) -> Result<SocketId, Error> {
-        self.open_as(cx, ip, addr, true)
-    }
-
-    pub(in crate::engine) fn open_as(
-        &mut self,
-        cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         addr: SocketAddr,
         shared: bool,
     ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
-        ip.addresses.check_local(local.ip())?;
+        reach.addresses.check_local(local.ip())?;
         if local.port() == 0 {
             local.set_port(self.free_udp_port(cx)?);
         }
@@ -108,11 +90,11 @@ impl UdpLayer {
     /// See [`UdpHandle::connect`](crate::UdpHandle::connect).
     pub(in crate::engine) fn set_peer(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         id: SocketId,
         remote: SocketAddr,
     ) -> Result<(), Error> {
-        let named = ip.links.named(remote)?;
+        let named = reach.links.named(remote)?;
         let remote = plain(remote);
         let socket = self.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
@@ -120,19 +102,19 @@ impl UdpLayer {
         }
         let (mut local, last) = (socket.local.ip(), socket.scope);
         let may_broadcast = socket.broadcast;
-        if ip.addresses.lacks_loopback_to(remote.ip()) {
+        if reach.addresses.lacks_loopback_to(remote.ip()) {
             return Err(Error::Invalid(TO_ITSELF));
         }
-        let scope = named.or_else(|| ip.datagram_scope(local, remote.ip(), last));
-        let hop = ip.next_hop(remote.ip(), scope);
+        let scope = named.or_else(|| reach.datagram_scope(local, remote.ip(), last));
+        let hop = reach.next_hop(remote.ip(), scope);
         if !may_broadcast
-            && hop.is_some_and(|hop| ip.addresses.is_broadcast_by(hop.link, remote.ip()))
+            && hop.is_some_and(|hop| reach.addresses.is_broadcast_by(hop.link, remote.ip()))
         {
             return Err(Error::Broadcast);
         }
         if local.is_unspecified() {
-            let hop = hop.ok_or_else(|| ip.why_no_hop(remote.ip()))?;
-            let source = ip.addresses.source(hop.link, hop.address, remote.ip());
+            let hop = hop.ok_or_else(|| reach.why_no_hop(remote.ip()))?;
+            let source = reach.addresses.source(hop.link, hop.address, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
         if named.is_some() {
@@ -161,10 +143,10 @@ impl UdpLayer {
             let route = socket.route.as_ref().filter(|route| Some(route.remote) == remote);
             let is_queued = cx.stats.tx_packets > queued_before;
             let link = route.map(|route| route.hop.link).filter(|_| is_queued);
-            let queued = link.and_then(|link| Some((link, ip.links.queued(link)?)));
+            let queued = link.and_then(|link| Some((link, ip.reach.links.queued(link)?)));
             let ends = remote.map(|remote| (socket.local, remote));
             cx.sink.datagram_queued(begun, id, (ends, bytes), queued);
-            cx.sink.transmitted(|link| ip.links.taken(link));
+            cx.sink.transmitted(|link| ip.reach.links.taken(link));
         }
         sent
     }
@@ -182,7 +164,7 @@ impl UdpLayer {
             udp.send_copy(cx, ip, id, data, to)
         };
         let sent = self.send_watched(cx, ip, id, (data.len(), to), send);
-        self.heed(ip, id, sent)
+        self.heed(&mut ip.reach, id, sent)
     }
 
     #[inline]
@@ -230,7 +212,7 @@ impl UdpLayer {
             udp.send_owned(cx, ip, id, packet, to, &SendOptions::default())
         };
         let sent = self.send_watched(cx, ip, id, (len, to), send);
-        self.heed(ip, id, sent)
+        self.heed(&mut ip.reach, id, sent)
     }
 
     fn send_owned(
@@ -251,7 +233,7 @@ impl UdpLayer {
             return Err(error);
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
-        let named = to.map_or(Ok(None), |to| ip.links.named(to))?;
+        let named = to.map_or(Ok(None), |to| ip.reach.links.named(to))?;
         let is_as_usual = *options == SendOptions::default();
         let generations = ip.datagram_generations();
         let packet = match &mut socket.route {
@@ -272,7 +254,7 @@ impl UdpLayer {
             }
             _ => packet,
         };
-        let named = options.link.and_then(|link| ip.links.serial_of(link)).or(named);
+        let named = options.link.and_then(|link| ip.reach.links.serial_of(link)).or(named);
         self.send_slowly(cx, ip, Sending { id, packet, remote, named, options: *options })
     }
 
@@ -305,33 +287,35 @@ impl UdpLayer {
         let (local, last, may_broadcast) = (socket.local.ip(), socket.scope, socket.broadcast);
         let heeds_path = socket.fragmentation.heeds_path();
         let local = options.from.unwrap_or(local);
-        if ip.addresses.lacks_loopback_to(remote) {
+        if ip.reach.addresses.lacks_loopback_to(remote) {
             return Err(Error::Invalid(TO_ITSELF));
         }
         if local.is_ipv4() != remote.is_ipv4() && !local.is_unspecified() {
             return Err(Error::Invalid("a source of the other version of IP than the peer's"));
         }
-        let scope = named.or_else(|| ip.datagram_scope(local, remote, last));
+        let scope = named.or_else(|| ip.reach.datagram_scope(local, remote, last));
         let hop = match heeds_path {
             true => ip.datagram_next_hop(cx.now, remote, scope),
-            false => ip.next_hop(remote, scope),
+            false => ip.reach.next_hop(remote, scope),
         };
-        let hop = hop.ok_or_else(|| ip.why_no_hop(remote))?;
+        let hop = hop.ok_or_else(|| ip.reach.why_no_hop(remote))?;
         if options.link.is_some_and(|link| link != hop.link) {
             return Err(Error::NetworkUnreachable);
         }
-        if !may_broadcast && ip.addresses.is_broadcast_by(hop.link, remote) {
+        if !may_broadcast && ip.reach.addresses.is_broadcast_by(hop.link, remote) {
             return Err(Error::Broadcast);
         }
         let source = match local {
-            any if any.is_unspecified() => {
-                ip.addresses.source(hop.link, hop.address, remote).ok_or(Error::AddrNotAvailable)?
-            }
+            any if any.is_unspecified() => ip
+                .reach
+                .addresses
+                .source(hop.link, hop.address, remote)
+                .ok_or(Error::AddrNotAvailable)?,
             // Somebody else has turned out to have it.
-            own if !ip.addresses.is_local(own) => return Err(Error::AddrNotAvailable),
+            own if !ip.reach.addresses.is_local(own) => return Err(Error::AddrNotAvailable),
             own => own,
         };
-        ip.addresses.check_way(source, hop.link)?;
+        ip.reach.addresses.check_way(source, hop.link)?;
         Ok((hop, source))
     }
 
@@ -382,20 +366,20 @@ impl UdpLayer {
         }
         ip_header.dont_fragment = !is_long && (remote.is_ipv6() || !fragmentation.is_by_routers());
         if !ip_header.dont_fragment && remote.is_ipv4() {
-            let id = ip.identifications.next(src, remote.ip(), Protocol::UDP);
+            let id = ip.reach.identifications.next(src, remote.ip(), Protocol::UDP);
             ip_header.identification = id as u16;
         }
         let count = if is_long { fragment_count(&ip_header, hop.mtu) } else { 1 };
-        if !ip.has_room_for(cx, hop.link, count) {
+        if !ip.reach.has_room_for(cx, hop.link, count) {
             return Err(Error::WouldBlock);
         }
         let mut packet = with_udp_header(&cx.pool, packet, &header)?;
-        ip.seal(&mut packet, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
+        ip.reach.seal(&mut packet, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
         if fragmentation.heeds_path() {
             ip.sent.note(cx.now, &ip_header, packet.head());
         }
         cx.stats.udp_tx += 1;
-        ip.send_ip(cx, hop, &ip_header, packet);
+        ip.reach.send_ip(cx, hop, &ip_header, packet);
         Ok(())
     }
 }

@@ -16,8 +16,9 @@ use crate::engine::datagram::super_datagrams::datagram_size;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::datagram::udp_table::{Datagram, UdpLayer};
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::addresses::Destination;
 use crate::engine::reader::{ReceivedDatagram, copy_many, copy_out};
 use crate::error::Error;
 use crate::socket::SocketId;
@@ -30,7 +31,7 @@ impl UdpLayer {
     pub(in crate::engine) fn known_datagrams(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         batch: &mut PacketBatch,
         (link, place): (LinkId, &Place),
         packet: Packet,
@@ -55,7 +56,7 @@ impl UdpLayer {
             bytes += next.as_ref().map_or(0, |(packet, _)| packet.len());
         }
         if taken != 0 {
-            let serial = ip.links[link.index()].serial;
+            let serial = reach.links[link.index()].serial;
             socket.delivered(serial, was_empty, &mut cx.events);
         }
         let stats = &mut cx.stats;
@@ -100,13 +101,13 @@ impl UdpLayer {
         let local = SocketAddr::new(ip_header.dst, header.dst_port);
         let from = SocketAddr::new(ip_header.src, header.src_port);
         if ip_header.dst.is_multicast()
-            && ip.addresses.groups.is_for_members(arrival.link, ip_header.dst)
+            && ip.reach.addresses.groups.is_for_members(arrival.link, ip_header.dst)
         {
             let Arrival { mut packet, link, .. } = arrival;
             packet.trim_front(ip_len + header_len);
             let size = datagram_size(&packet);
             let info = DatagramInfo::new(&ip_header, link);
-            return self.deliver_to_group(cx, ip, (local, from), info, packet, size);
+            return self.deliver_to_group(cx, &ip.reach, (local, from), info, packet, size);
         }
         let found = match self.find(local, from) {
             None if arrival.destination == Destination::Own => {
@@ -118,14 +119,15 @@ impl UdpLayer {
             Ok(Some(slot)) => slot,
             Ok(None) => {
                 cx.stats.drop(DropReason::UdpNoSocket);
-                return ip.send_icmp_error(cx, &arrival, Icmp::Unreachable(Unreachable::Port));
+                let error = Icmp::Unreachable(Unreachable::Port);
+                return ip.icmp_errors.send(cx, &mut ip.reach, &arrival, error);
             }
             Err(reason) => return cx.stats.drop(reason),
         };
         let Arrival { mut packet, link, .. } = arrival;
         let (from, info) = (on_link(from, link), DatagramInfo::new(&ip_header, link));
         packet.trim_front(ip_len + header_len);
-        let serial = ip.links[link.index()].serial;
+        let serial = ip.reach.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
             return self.deliver_parts(cx, slot, (from, info), (packet, size), serial);
         }

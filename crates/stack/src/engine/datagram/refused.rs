@@ -2,7 +2,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_table::{Refused, UdpLayer};
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::error::Error;
 use crate::socket::{Readiness, SocketId};
 
@@ -12,21 +12,21 @@ impl UdpLayer {
     #[inline]
     pub(super) fn heed(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         sent: Result<(), Error>,
     ) -> Result<(), Error> {
         if matches!(sent, Err(Error::WouldBlock)) {
-            self.wants_room(ip, id);
+            self.wants_room(reach, id);
         }
         sent
     }
 
     #[cold]
-    fn wants_room(&mut self, ip: &mut IpLayer, id: SocketId) {
+    fn wants_room(&mut self, reach: &mut IpReach, id: SocketId) {
         let UdpLayer { sockets, refused, .. } = self;
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
-        if let (Some(socket), Some(link)) = (socket, ip.full) {
+        if let (Some(socket), Some(link)) = (socket, reach.full) {
             refused.add(socket, link);
             let waits = |id: &SocketId| {
                 let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);
@@ -39,19 +39,23 @@ impl UdpLayer {
     /// Tells those who were refused for want of room on links that have some; whether there was
     /// anybody.
     #[inline]
-    pub(in crate::engine) fn tell_of_room(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
-        self.refused.links != 0 && self.tell_refused(cx, ip)
+    pub(in crate::engine) fn tell_of_room(
+        &mut self,
+        cx: &mut Context,
+        reach: &mut IpReach,
+    ) -> bool {
+        self.refused.links != 0 && self.tell_refused(cx, reach)
     }
 
     /// For each link as many of them as a turn serves.
     #[cold]
-    fn tell_refused(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
+    fn tell_refused(&mut self, cx: &mut Context, reach: &mut IpReach) -> bool {
         let mut told = false;
         let mut left = self.refused.links;
         while left != 0 {
             let bit = left.trailing_zeros() as usize;
             left &= left - 1;
-            if !self.has_room(cx, ip, bit) {
+            if !self.has_room(cx, reach, bit) {
                 continue;
             }
             for _ in 0..cx.limits.tuning.transmit_connections {
@@ -69,11 +73,11 @@ impl UdpLayer {
     pub(in crate::engine) fn has_room_to_tell(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
     ) -> bool {
         let mut left = self.refused.links;
         while left != 0 {
-            if self.has_room(cx, ip, left.trailing_zeros() as usize) {
+            if self.has_room(cx, reach, left.trailing_zeros() as usize) {
                 return true;
             }
             left &= left - 1;
@@ -83,12 +87,12 @@ impl UdpLayer {
 
     /// Returns true if a link with this bit has room, or none has the bit any more: the socket's
     /// next call then fails.
-    fn has_room(&mut self, cx: &mut Context, ip: &mut IpLayer, bit: usize) -> bool {
+    fn has_room(&mut self, cx: &mut Context, reach: &mut IpReach, bit: usize) -> bool {
         let mut is_full = false;
-        for place in 0..ip.links.used_count() {
-            let Some(link) = ip.links.at(place) else { break };
+        for place in 0..reach.links.used_count() {
+            let Some(link) = reach.links.at(place) else { break };
             if Refused::bit(link) == bit {
-                if ip.room(cx, link) != 0 {
+                if reach.room(cx, link) != 0 {
                     return true;
                 }
                 is_full = true;

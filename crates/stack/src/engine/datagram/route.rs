@@ -11,8 +11,9 @@ use super::DatagramToSend;
 use super::info::Marks;
 use super::udp_table::DatagramRoute;
 use crate::engine::context::Context;
-use crate::engine::ip::output::with_header;
-use crate::engine::ip::{IpLayer, NextHop};
+use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::output::with_header;
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::error::Error;
 use crate::tuning::LINK_HEADROOM_BYTES;
 
@@ -26,7 +27,7 @@ impl DatagramRoute {
         remote: SocketAddr,
         marks: Marks,
     ) -> Option<Self> {
-        let ethernet = ip.ethernet(cx.now, hop, remote.ip())?;
+        let ethernet = ip.reach.ethernet(cx.now, hop, remote.ip())?;
         // Being used can change the table's generation.
         let generations = ip.datagram_generations();
         let mut header = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
@@ -46,11 +47,11 @@ impl DatagramRoute {
         ip: &mut IpLayer,
         data: &[u8],
     ) -> Result<bool, Error> {
-        let checksum = self.checksum_by(ip);
+        let checksum = self.checksum_by(&ip.reach);
         let packet = self.packet(cx, ip, data, checksum)?;
         let Some(packet) = packet else { return Ok(false) };
         cx.stats.udp_tx += 1;
-        ip.enqueue(cx, self.hop.link, packet);
+        ip.reach.enqueue(cx, self.hop.link, packet);
         Ok(true)
     }
 
@@ -73,7 +74,7 @@ impl DatagramRoute {
         if len - template.link_header_len() > hop.mtu {
             return Err(Error::MessageTooLong);
         }
-        if ip.room(cx, hop.link) == 0 {
+        if ip.reach.room(cx, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut packet = cx.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
@@ -101,13 +102,13 @@ impl DatagramRoute {
         if !self.fits(packet.len()) {
             return Err(Error::MessageTooLong);
         }
-        if ip.room(cx, self.hop.link) == 0 {
+        if ip.reach.room(cx, self.hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let is_noted = self.is_to_note(cx.now, packet.len());
         let checksum = match is_noted {
             true => TransportChecksum::Compute,
-            false => self.checksum_by(ip),
+            false => self.checksum_by(&ip.reach),
         };
         let DatagramRoute { hop, template, remote, .. } = self;
         // RFC 6864, 4.1: what is not fragmented needs no identification.
@@ -119,7 +120,7 @@ impl DatagramRoute {
             ip.sent.note_packet(cx.now, ip::Version::of(&remote.ip()), bytes);
         }
         cx.stats.udp_tx += 1;
-        ip.enqueue(cx, hop.link, packet);
+        ip.reach.enqueue(cx, hop.link, packet);
         Ok(None)
     }
 
@@ -131,14 +132,14 @@ impl DatagramRoute {
         ip: &mut IpLayer,
         list: &[DatagramToSend<'_>],
     ) -> usize {
-        let (link, checksum) = (self.hop.link, self.checksum_by(ip));
+        let (link, checksum) = (self.hop.link, self.checksum_by(&ip.reach));
         let (mut count, mut bytes) = (0, 0);
         for datagram in list {
             let packet = self.packet(cx, ip, datagram.data, checksum);
             let Ok(Some(packet)) = packet else { break };
             bytes += packet.len();
             count += 1;
-            ip.put(cx, link, packet);
+            ip.reach.put(cx, link, packet);
         }
         cx.stats.udp_tx += count as u64;
         cx.stats.tx_packets += count as u64;
@@ -148,8 +149,8 @@ impl DatagramRoute {
 
     /// Returns who computes the checksums of datagrams that go this way: the engine or the link.
     #[inline]
-    fn checksum_by(&self, ip: &IpLayer) -> TransportChecksum {
-        let sums = ip.links[self.hop.link.index()].capabilities.tx_checksum;
+    fn checksum_by(&self, reach: &IpReach) -> TransportChecksum {
+        let sums = reach.links[self.hop.link.index()].capabilities.tx_checksum;
         match if self.remote.is_ipv4() { sums.v4 } else { sums.v6 } {
             true => TransportChecksum::Offload,
             false => TransportChecksum::Compute,

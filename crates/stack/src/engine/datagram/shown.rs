@@ -14,7 +14,7 @@ use millstream_route::LinkId;
 use crate::engine::context::Context;
 use crate::engine::datagram::udp_flows::{Flow, Place};
 use crate::engine::datagram::udp_table::{UdpLayer, UdpSocket};
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::reader::{DatagramRead, ReceivedDatagram};
 use crate::stages::Stage;
 
@@ -25,7 +25,7 @@ impl UdpLayer {
     pub(in crate::engine) fn receive_shown(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         link: LinkId,
         read: DatagramRead<'_>,
     ) -> usize {
@@ -35,7 +35,7 @@ impl UdpLayer {
             socket.id == id && socket.queue.is_empty() && socket.error.is_none()
         };
         let Some(socket) = sockets.get_mut(id.slot()).filter(waits) else { return 0 };
-        let from = &mut ip.links[link.index()];
+        let from = &mut reach.links[link.index()];
         let medium = from.capabilities.medium;
         let (mut last, mut bytes): (Option<&Flow>, _) = (None, 0);
         let mut take = |shown: Shown<'_>| {

@@ -15,7 +15,7 @@ use crate::engine::datagram::route::with_udp_header;
 use crate::engine::datagram::udp_table::Datagram;
 use crate::engine::datagram::udp_table::UdpLayer;
 use crate::engine::ip::IpLayer;
-use crate::engine::ip::NextHop;
+use crate::engine::ip::reach::NextHop;
 use crate::error::Error;
 use crate::socket::SocketId;
 use crate::stats::DropReason;
@@ -68,12 +68,12 @@ impl UdpLayer {
         if ip_len(size).packet_len() > hop.mtu || packet.len() > PAYLOAD_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        if ip.room(cx, hop.link) == 0 {
+        if ip.reach.room(cx, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut ip_header = ip_len(packet.len());
         marks.write(&mut ip_header);
-        let most = ip.links[hop.link.index()].capabilities.uso_bytes;
+        let most = ip.reach.links[hop.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip_header.packet_len() > most as usize) {
             let remote = on_link(remote, hop.link);
             return self.send_parts(cx, ip, id, (&packet, size), remote, options);
@@ -85,15 +85,15 @@ impl UdpLayer {
             let mut first = with_udp_header(&cx.pool, first, &header)?;
             first.meta_mut().segmentation = None;
             let ip_header = ip_len(size);
-            ip.seal(&mut first, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
+            ip.reach.seal(&mut first, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
             ip.sent.note(cx.now, &ip_header, first.head());
         }
         cx.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let mut packet = with_udp_header(&cx.pool, packet, &header)?;
-        ip.seal(&mut packet, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
-        ip.send_ip(cx, hop, &ip_header, packet);
+        ip.reach.seal(&mut packet, hop.link, &ip_header, udp::CHECKSUM_OFFSET as u16);
+        ip.reach.send_ip(cx, hop, &ip_header, packet);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::engine::ip::local_prefixes::Target;
+use crate::engine::ip::reach::local_prefixes::Target;
 use crate::engine::sources::Sources;
 use crate::socket::SocketId;
 use crate::tuning::READY_UNTRIMMED;

@@ -10,7 +10,7 @@ use super::info::{DatagramInfo, Marks};
 use super::udp_flows::Flows;
 use super::udp_ports::{Members, Ports};
 use super::udp_rules::{UdpFlow, UdpRules};
-use crate::engine::ip::sent_lately::{NOTE_EVERY, least_path_mtu};
+use crate::engine::ip::path_mtus::sent_lately::{NOTE_EVERY, least_path_mtu};
 use crate::engine::sources::Counted;
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
@@ -112,7 +112,7 @@ pub(crate) struct DatagramRoute {
     pub generations: Generations,
     pub template: HeaderTemplate,
     /// From when on the next datagram is remembered that some path may not carry
-    /// ([`sent_lately`](crate::engine::ip::sent_lately)).
+    /// ([`sent_lately`](crate::engine::ip::path_mtus::sent_lately)).
     pub note_at: Instant,
 }
 

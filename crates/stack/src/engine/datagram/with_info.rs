@@ -8,6 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::datagram::info::{DatagramInfo, SendOptions};
 use crate::engine::datagram::udp_table::{Datagram, UdpLayer};
 use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -40,18 +41,18 @@ impl UdpLayer {
         to: Option<SocketAddr>,
         options: &SendOptions,
     ) -> Result<(), Error> {
-        self.check_options(ip, id, options)?;
+        self.check_options(&ip.reach, id, options)?;
         let len = packet.len();
         let send = |udp: &mut Self, cx: &mut Context, ip: &mut IpLayer| {
             udp.send_owned(cx, ip, id, packet, to, options)
         };
         let sent = self.send_watched(cx, ip, id, (len, to), send);
-        self.heed(ip, id, sent)
+        self.heed(&mut ip.reach, id, sent)
     }
 
     fn check_options(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &IpReach,
         id: SocketId,
         options: &SendOptions,
     ) -> Result<(), Error> {
@@ -59,10 +60,10 @@ impl UdpLayer {
             return Err(Error::Invalid("a hop limit of 0"));
         }
         if let Some(link) = options.link {
-            ip.links.check(link)?;
+            reach.links.check(link)?;
         }
         if let Some(from) = options.from {
-            ip.addresses.check_local(from)?;
+            reach.addresses.check_local(from)?;
             if from.is_unspecified() || !self.by_id(id)?.reaches(from) {
                 return Err(Error::Invalid("not a source that fits the socket"));
             }

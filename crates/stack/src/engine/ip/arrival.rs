@@ -6,7 +6,7 @@ use millstream_wire::Malformed;
 use millstream_wire::checksum::Accumulator;
 use millstream_wire::ip::IpHeader;
 
-use crate::engine::ip::addresses::Destination;
+use crate::engine::ip::reach::addresses::Destination;
 use crate::stats::DropReason;
 
 use millstream_wire::icmp::{Icmp, Quote};
@@ -22,6 +22,14 @@ pub(in crate::engine) struct Arrival {
     pub destination: Destination,
     /// In a frame for all stations, or for a group of them.
     pub to_all: bool,
+}
+
+impl Arrival {
+    /// Returns one that is for others, `packet` from its IP header on.
+    #[inline]
+    pub fn forwarded(link: LinkId, packet: Packet, ip: IpHeader, to_all: bool) -> Self {
+        Self { packet, ip, link, destination: Destination::Forwarded, to_all }
+    }
 }
 
 /// The fate of a packet that came in.

@@ -40,14 +40,14 @@ impl IpLayer {
     fn look_at_links(&mut self, cx: &mut Context) {
         self.follow.due = cx.now + LINK_LOOK_PAUSE;
         let mut place = 0;
-        while let Some(link) = self.links.at(place) {
+        while let Some(link) = self.reach.links.at(place) {
             self.look_at_link(cx, link);
-            place = self.links.behind(place, link);
+            place = self.reach.links.behind(place, link);
         }
     }
 
     fn look_at_link(&mut self, cx: &mut Context, link: LinkId) {
-        let slot = &mut self.links[link.index()];
+        let slot = &mut self.reach.links[link.index()];
         let has_changed = slot.link.refresh();
         let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
         // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has
@@ -56,25 +56,25 @@ impl IpLayer {
         let is_announced = is_up_again && slot.capabilities.multi_access;
         if is_lost {
             // Who is there when it is up again may be another, or elsewhere.
-            let dropped = self.neighbors.forget_link(link);
+            let dropped = self.reach.neighbors.forget_link(link);
             cx.stats.drop_many(DropReason::NeighborUnreachable, dropped as u64);
         }
         if is_announced {
             self.announce_again(cx, link);
         }
         if is_up_again {
-            self.addresses.groups.restart(cx.now, link);
+            self.reach.addresses.groups.restart(cx.now, link);
         }
         if !has_changed {
             return;
         }
-        let slot = &mut self.links[link.index()];
+        let slot = &mut self.reach.links[link.index()];
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
         // Routes and headers are looked up anew, and what is known of flows' headers is learnt
         // again.
-        self.routing.note_link_change();
-        self.changes.flows = true;
+        self.reach.routing.note_link_change();
+        self.reach.changes.flows = true;
         if has_moved && before.medium == Medium::Ethernet {
             // RFC 5227 section 3, RFC 4861 section 7.2.6: who sends to the one before is not heard.
             self.announce_again(cx, link);
@@ -82,7 +82,7 @@ impl IpLayer {
     }
 
     fn announce_again(&mut self, cx: &mut Context, link: LinkId) {
-        self.addresses.claims.restart(cx.now, link);
+        self.reach.addresses.claims.restart(cx.now, link);
         self.address_timers(cx);
     }
 }

@@ -8,12 +8,14 @@ use millstream_packet::{Packet, PacketBatch, Pool, PoolConfig};
 use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::arrival::Delivery;
+use super::reach::output;
 use super::*;
 use crate::clock::Clock;
 use crate::engine::context::Context;
 use crate::engine::waker::{Bell, Waker};
 use crate::stats::{DropReason, EngineStats};
 use crate::tuning::HEADROOM_BYTES;
+use millstream_route::Route;
 
 /// A layer with one link, 10.0.0.1/24 on it, and the other end of that link.
 struct Alone {
@@ -43,7 +45,7 @@ impl Alone {
 
     /// Returns the IP packets that the layer has sent.
     fn sent(&mut self) -> Vec<Packet> {
-        self.ip.flush(&mut self.cx);
+        self.ip.reach.flush(&mut self.cx);
         let mut batch = PacketBatch::new();
         self.far.receive(self.cx.now, &self.cx.pool, &mut batch).unwrap();
         batch.drain().collect()
@@ -69,7 +71,7 @@ pub(in crate::engine) fn join(
     address: &str,
 ) -> LinkId {
     let waker = Waker::of(&Arc::new(Bell::new(EventFd::new().unwrap())));
-    let link = ip.links.add(Box::new(end), waker).unwrap();
+    let link = ip.reach.links.add(Box::new(end), waker).unwrap();
     ip.add_address(cx, link, address.parse().unwrap()).unwrap();
     link
 }
@@ -107,11 +109,12 @@ fn hands_on_what_is_for_others_and_names_the_address_that_was_lost() {
     let gateway = "10.0.0.9".parse().unwrap();
     alone
         .ip
+        .reach
         .add_route(millstream_route::Prefix::DEFAULT_V4, Route::via(alone.link, gateway))
         .unwrap();
     assert!(matches!(alone.input("10.9.9.9", Protocol::UDP, &[0; 8]), Delivery::Taken));
     assert_eq!((alone.sent().len(), alone.cx.stats.forwarded), (1, 1));
     let own = "10.0.0.1".parse().unwrap();
     alone.ip.remove_address(&mut alone.cx, alone.link, own).unwrap();
-    assert_eq!(std::mem::take(&mut alone.ip.changes).lost, [own]);
+    assert_eq!(std::mem::take(&mut alone.ip.reach.changes).lost, [own]);
 }

@@ -3,7 +3,7 @@
 //! Turns walk over those in use alone. One that has failed keeps its number and what it counted,
 //! for showing, until it is removed; then the next that is added gets the lowest number that is
 //! free. So whatever outlives a call and must not go over to another link is told of a link's end
-//! ([`IpLayer::end_link`](crate::engine::ip::IpLayer::end_link)), or goes by its [`Serial`].
+//! ([`IpReach::end_link`](crate::engine::ip::IpReach::end_link)), or goes by its [`Serial`].
 
 mod ended;
 mod reverse_path;
@@ -383,7 +383,7 @@ impl LinkSlot {
 
     /// Hands the link, which is in use, what waits, as far as it takes it; whether it took
     /// something. An error is for
-    /// [`IpLayer::fail`](crate::engine::ip::IpLayer::fail).
+    /// [`IpReach::fail`](crate::engine::ip::IpReach::fail).
     #[inline(always)]
     pub fn flush(
         &mut self,
@@ -455,27 +455,27 @@ mod tests {
     fn the_one_that_is_left_is_the_only_one_whatever_its_number() {
         let mut engine = engine();
         let (first, _) = add(&mut engine, 1);
-        assert_eq!(engine.ip.links.sole(), Some(first));
+        assert_eq!(engine.ip.reach.links.sole(), Some(first));
         let (second, asked) = add(&mut engine, usize::MAX);
-        assert_eq!(engine.ip.links.sole(), None);
+        assert_eq!(engine.ip.reach.links.sole(), None);
         engine.turn(engine.now());
-        assert_eq!(engine.ip.links.sole(), None);
+        assert_eq!(engine.ip.reach.links.sole(), None);
         engine.turn(engine.now());
         assert!(engine.inspect().link_error(first).is_some());
         // What was under way in the turn of the failure is looked for in the next.
         engine.turn(engine.now());
-        assert_eq!(engine.ip.links.sole(), Some(second));
+        assert_eq!(engine.ip.reach.links.sole(), Some(second));
         let before = asked.load(Ordering::Relaxed);
         engine.turn(engine.now());
         assert_eq!(asked.load(Ordering::Relaxed), before + 1);
         engine.links().remove(first).expect("removed");
-        assert_eq!(engine.ip.links.sole(), Some(second));
+        assert_eq!(engine.ip.reach.links.sole(), Some(second));
         let (again, _) = add(&mut engine, 0);
-        assert_eq!((again, engine.ip.links.sole()), (first, None));
+        assert_eq!((again, engine.ip.reach.links.sole()), (first, None));
         engine.links().remove(second).expect("removed");
-        assert_eq!(engine.ip.links.sole(), Some(first));
+        assert_eq!(engine.ip.reach.links.sole(), Some(first));
         engine.links().remove(first).expect("removed");
-        assert!(engine.ip.links.sole().is_none() && engine.ip.links.slots.is_empty());
+        assert!(engine.ip.reach.links.sole().is_none() && engine.ip.reach.links.slots.is_empty());
     }
 
     #[test]
@@ -489,9 +489,9 @@ mod tests {
                 assert_eq!(asked, turn.min(lasts + 1), "link {at} in turn {turn}");
             }
         }
-        let used: Vec<_> = engine.ip.links.used().map(|link| link.0).collect();
+        let used: Vec<_> = engine.ip.reach.links.used().map(|link| link.0).collect();
         assert_eq!(used, [0, 3, 6]);
-        assert!(!engine.ip.links.has_late());
+        assert!(!engine.ip.reach.links.has_late());
     }
 
     #[test]
@@ -504,11 +504,11 @@ mod tests {
                 link
             })
             .collect();
-        assert!(engine.ip.links.slots.capacity() >= 500);
+        assert!(engine.ip.reach.links.slots.capacity() >= 500);
         for link in all {
             engine.links().remove(link).expect("removed");
         }
-        let Links { slots, in_use, gaps, late, .. } = &engine.ip.links;
+        let Links { slots, in_use, gaps, late, .. } = &engine.ip.reach.links;
         assert!(slots.capacity() <= SPARE_SLOTS && in_use.is_empty());
         assert!(gaps.is_empty() && late.is_empty());
         assert_eq!(engine.stats().dropped(DropReason::LinkFailed), 0);

@@ -202,7 +202,7 @@ impl Publisher {
     /// Writes the schema anew where there are other links than it names, where packets are sampled
     /// from now on, or no more, and once connections are counted.
     fn describe(&mut self, engine: &Engine, clients: &ClientStats) {
-        let links = || engine.ip.links.used_slots().map(|slot| slot.serial).take(LINKS);
+        let links = || engine.ip.reach.links.used_slots().map(|slot| slot.serial).take(LINKS);
         let has = [engine.cx.sink.packets.is_on(), self.states.counted().is_some()];
         let is_same = self.has == has && links().eq(self.links.iter().copied());
         if self.writer.sequence() != 0 && is_same {

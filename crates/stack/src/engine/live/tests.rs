@@ -102,7 +102,7 @@ fn every_link_that_may_be_in_use_fits() {
     }
     engine.turn(engine.now() + Duration::from_millis(10));
     assert!(engine.inspect().live_error().is_none());
-    assert_eq!(read(&engine).named("link_mtu_bytes").count(), engine.ip.links.used_count());
+    assert_eq!(read(&engine).named("link_mtu_bytes").count(), engine.ip.reach.links.used_count());
 }
 
 #[test]

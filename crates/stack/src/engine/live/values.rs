@@ -112,14 +112,14 @@ fn gauges(engine: &Engine, states: &States, to: &mut impl Visit) {
         udp_sockets: engine.udp.sockets.len() as u64,
         icmp_sockets: engine.echo.sockets.len() as u64,
         timers: timers as u64,
-        routes: ip.routing.len() as u64,
-        neighbors: ip.neighbors.len() as u64,
-        neighbor_pending_bytes: ip.neighbors.stats().pending_bytes as u64,
+        routes: ip.reach.routing.len() as u64,
+        neighbors: ip.reach.neighbors.len() as u64,
+        neighbor_pending_bytes: ip.reach.neighbors.stats().pending_bytes as u64,
         memory_held_bytes: memory.held_bytes as u64,
         memory_held_most_bytes: memory.held_most_bytes as u64,
         memory_limit_bytes: memory.limit_bytes as u64,
         memory_pressure: memory.pressure as u64,
-        links: ip.links.used_count() as u64,
+        links: ip.reach.links.used_count() as u64,
         pool_limit_frames: engine.cx.pool.limit_frames() as u64,
         pool_free_frames: engine.cx.pool.free_frames() as u64,
     };
@@ -206,7 +206,7 @@ fn asked(clients: &ClientStats, to: &mut impl Visit) {
 }
 
 fn links(engine: &Engine, to: &mut impl Visit) {
-    let links = &engine.ip.links;
+    let links = &engine.ip.reach.links;
     for (id, slot) in links.used().zip(links.used_slots()).take(LINKS) {
         let (number, name, stats) = (id.0, slot.link.name(), slot.link.stats());
         let of: Labels<'_> = &[("link", &number), ("name", &name)];

@@ -26,8 +26,8 @@ use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::ip::arrival::Delivery;
 use crate::engine::ip::arrival::IcmpError;
-use crate::engine::ip::icmp_meaning;
-use crate::engine::ip::{Changes, IpLayer};
+use crate::engine::ip::icmp::meaning;
+use crate::engine::ip::reach::{Changes, IpReach};
 use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
 use crate::engine::tcp::TcpLayer;
@@ -103,9 +103,9 @@ impl Engine {
     /// into its buffer. Returns the number of packets.
     pub(super) fn receive(&mut self, now: Instant, mut reader: Option<&mut Reader<'_>>) -> usize {
         let (mut received, mut place) = (0, 0);
-        while let Some(link) = self.ip.links.at(place) {
+        while let Some(link) = self.ip.reach.links.at(place) {
             received += self.receive_from(now, link, reader.as_deref_mut());
-            place = self.ip.links.behind(place, link);
+            place = self.ip.reach.links.behind(place, link);
         }
         received
     }
@@ -122,7 +122,7 @@ impl Engine {
         if let Some(read) = reader.as_mut().and_then(|reader| reader.datagrams())
             && fast_path.direct_placement
         {
-            let shown = self.udp.receive_shown(&mut self.cx, &mut self.ip, link, read);
+            let shown = self.udp.receive_shown(&mut self.cx, &mut self.ip.reach, link, read);
             if shown != 0 {
                 return shown;
             }
@@ -142,13 +142,13 @@ impl Engine {
     /// Takes a batch from a link; returns the number of packets.
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
-        let slot = &mut self.ip.links[link.index()];
+        let slot = &mut self.ip.reach.links[link.index()];
         match slot.link.receive(now, &self.cx.pool, &mut self.rx.batch) {
             Ok(count) => count,
             // The link failed. Returns how many packets it delivered before it failed; nobody asks
             // it again.
             Err(error) => {
-                self.ip.fail(&mut self.cx, link, error);
+                self.ip.reach.fail(&mut self.cx, link, error);
                 self.rx.batch.len()
             }
         }
@@ -162,7 +162,7 @@ impl Engine {
         let stats = &mut self.cx.stats;
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
-        let medium = self.ip.links[link.index()].capabilities.medium;
+        let medium = self.ip.reach.links[link.index()].capabilities.medium;
         self.cx.sink.received(&self.rx.batch, medium);
         let mut bytes = 0;
         self.rx.batch.look_ahead();
@@ -239,7 +239,7 @@ impl Engine {
         };
         let batch = &mut self.rx.batch;
         if let Err(packet) =
-            self.udp.known_datagrams(&mut self.cx, &mut self.ip, batch, (link, &place), packet)
+            self.udp.known_datagrams(&mut self.cx, &self.ip.reach, batch, (link, &place), packet)
         {
             self.udp.flows.propose(packet.head(), place);
             self.packet_input(link, packet);
@@ -270,7 +270,7 @@ impl Engine {
             }
             QuotedTransport::Udp { src_port, dst_port } => {
                 let ends = (SocketAddr::new(local, src_port), SocketAddr::new(remote, dst_port));
-                let meaning = icmp_meaning::of(quote.ip.version(), error);
+                let meaning = meaning::of(quote.ip.version(), error);
                 let meaning = meaning.map(|meaning| conn_error(meaning.error));
                 self.udp.icmp_error(&mut self.cx.events, ends.0, ends.1, meaning)
             }
@@ -283,18 +283,19 @@ impl Engine {
     /// Does what follows from a change of addresses or links for those above them.
     #[inline]
     pub(super) fn follow_addresses(&mut self) {
-        if self.ip.changes.flows {
+        if self.ip.reach.changes.flows {
             self.follow_changes();
         }
     }
 
     #[cold]
     fn follow_changes(&mut self) {
-        let Changes { lost, .. } = std::mem::take(&mut self.ip.changes);
+        let Changes { lost, .. } = std::mem::take(&mut self.ip.reach.changes);
         self.tcp.reset_from(&mut self.cx, &lost);
-        if self.ip.addresses.prefixes.take_lost() {
-            Requests { tcp: &mut self.tcp, cx: &mut self.cx, ip: &mut self.ip }.follow_prefixes();
-            UdpFlows { udp: &mut self.udp, cx: &mut self.cx }.follow_prefixes(&self.ip);
+        if self.ip.reach.addresses.prefixes.take_lost() {
+            Requests { tcp: &mut self.tcp, cx: &mut self.cx, reach: &mut self.ip.reach }
+                .follow_prefixes();
+            UdpFlows { udp: &mut self.udp, cx: &mut self.cx }.follow_prefixes(&self.ip.reach);
         }
         // Headers of flows may be others now.
         self.rx.forget_flows();
@@ -334,7 +335,7 @@ impl Engine {
             self.cx.sink.segment_in(found, self.tcp.table.observed(segment.socket));
         }
         self.rx.note_bulk(segment);
-        let taken = self.tcp.input(&mut self.cx, &mut self.ip, segment, reader);
+        let taken = self.tcp.input(&mut self.cx, &mut self.ip.reach, segment, reader);
         if is_watched {
             self.cx.sink.segment_taken(self.tcp.table.observed(segment.socket), self.cx.now);
         }
@@ -354,25 +355,25 @@ impl Engine {
         reader: &mut Reader<'_>,
     ) -> Option<usize> {
         let slot = self.rx.bulk?.slot;
-        let head_len = expected_head_len(&self.tcp, &self.ip, (slot, link), reader)?;
+        let head_len = expected_head_len(&self.tcp, &self.ip.reach, (slot, link), reader)?;
         let least = reader.least_room(&self.cx.limits);
         reader.next_start(least)?;
         let mut packets = 0;
         while self.rx.bulk.is_some() {
             let start = reader.next_start(least).filter(|&start| start < DIRECT_READ_BYTES);
             let Some(start) = start.filter(|_| packets < BATCH_LIMIT) else { break };
-            let target = &mut self.ip.links[link.index()];
+            let target = &mut self.ip.reach.links[link.index()];
             let memory = reader.memory_from(start);
             let placed = match target.link.receive_into(now, &self.cx.pool, head_len, memory) {
                 Ok(Some(placed)) => placed,
                 Ok(None) => break,
                 Err(error) => {
-                    self.ip.fail(&mut self.cx, link, error);
+                    self.ip.reach.fail(&mut self.cx, link, error);
                     break;
                 }
             };
             self.cx.stats.stages.mark(Stage::Receive, 1);
-            let medium = self.ip.links[link.index()].capabilities.medium;
+            let medium = self.ip.reach.links[link.index()].capabilities.medium;
             self.cx.sink.placed(&placed.head, placed.total_len(), medium);
             if let Err(placed) = self.take_placed(link, head_len, placed, start, reader) {
                 self.not_expected(placed, reader.memory_from(start));
@@ -398,7 +399,7 @@ impl Engine {
         reader: &mut Reader<'_>,
     ) -> Result<(), Placed> {
         let total = placed.total_len();
-        let medium = self.ip.links[link.index()].capabilities.medium;
+        let medium = self.ip.reach.links[link.index()].capabilities.medium;
         let is_whole = placed.bytes != 0 && placed.head.len() == head_len;
         let look = self.rx.flows.look(placed.head.head(), total, link, medium);
         let Look::Hit(hit) = look else { return Err(placed) };
@@ -449,7 +450,7 @@ impl Engine {
 /// waits for: of the connection in `slot`, or one like it.
 fn expected_head_len(
     tcp: &TcpLayer,
-    ip: &IpLayer,
+    reach: &IpReach,
     (slot, link): (u32, LinkId),
     reader: &Reader<'_>,
 ) -> Option<usize> {
@@ -458,8 +459,8 @@ fn expected_head_len(
         .sockets
         .get(slot)
         .filter(|socket| reader.may_take(socket.id, socket.may_wait_read()))?;
-    let target = ip.links.used_slot(link)?;
-    let is_its = socket.route.next_hop(ip.generations())?.link == link;
+    let target = reach.links.used_slot(link)?;
+    let is_its = socket.route.next_hop(reach.generations())?.link == link;
     if !is_its || !target.link.places() || !socket.conn.awaits_data() {
         return None;
     }

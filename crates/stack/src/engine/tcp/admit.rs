@@ -18,7 +18,7 @@ use super::segment::{Segment, send_bare, with_mss};
 use crate::demux::PackedKey;
 use crate::engine::Serial;
 use crate::engine::context::Context;
-use crate::engine::ip::{IpLayer, NextHop};
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot, Request};
@@ -31,13 +31,13 @@ impl TcpLayer {
     pub(in crate::engine) fn admit(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         listener_slot: u32,
         hash: u32,
         isn: SeqNumber,
         segment: Segment,
     ) {
-        let (tuple, link) = (segment.tuple, ip.links[segment.link.index()].serial);
+        let (tuple, link) = (segment.tuple, reach.links[segment.link.index()].serial);
         if self.table.is_known_full(cx.now) {
             return cx.stats.drop(DropReason::ConnectionLimit);
         }
@@ -54,11 +54,11 @@ impl TcpLayer {
             return cx.stats.drop(DropReason::SourceLimit);
         }
         let Some(listener) = self.table.listeners.slots.get(listener_slot) else { return };
-        let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(link)) else {
+        let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(link)) else {
             return cx.stats.drop(DropReason::NoRoute);
         };
         if listener.intercept.is_some() {
-            return Requests { tcp: self, cx, ip }.hold(listener_slot, hash, isn, &segment);
+            return Requests { tcp: self, cx, reach }.hold(listener_slot, hash, isn, &segment);
         }
         let Segment { header: syn, payload, .. } = segment;
         let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
@@ -67,7 +67,7 @@ impl TcpLayer {
         let ends = (&tuple, isn, ts_offset);
         if let Some(conn) = self.fast_open_admit(cx, listener_slot, &config, ends, &syn, payload) {
             cx.stats.tcp_passive_opens += 1;
-            let opened = self.opened(cx, ip, conn, listener_slot, link);
+            let opened = self.opened(cx, reach, conn, listener_slot, link);
             return self.table.begin_early(opened, listener_slot);
         }
         let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) else { return };
@@ -94,7 +94,7 @@ impl TcpLayer {
                 self.table.sources.add(source, Counted::HalfOpen);
                 listener.half_open += 1;
                 cx.stats.tcp_passive_opens += 1;
-                return send_bare(cx, ip, hop, &tuple, &answer);
+                return send_bare(cx, reach, hop, &tuple, &answer);
             }
         }
         if config.syn_cookies == CookieMode::Never {
@@ -108,19 +108,19 @@ impl TcpLayer {
         listener.cookies_until = Some(cx.now + COOKIE_LIFETIME);
         listener.stats.cookies_sent += 1;
         cx.stats.tcp_cookies_sent += 1;
-        send_bare(cx, ip, hop, &tuple, &answer);
+        send_bare(cx, reach, hop, &tuple, &answer);
     }
 
     /// A segment of an unfinished handshake.
     pub(in crate::engine) fn half_open_input(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         entry: u32,
         segment: Segment,
     ) {
         if self.table.is_request(entry) {
-            return Requests { tcp: self, cx, ip }.input(entry, &segment);
+            return Requests { tcp: self, cx, reach }.input(entry, &segment);
         }
         let Segment { tuple, header, payload, ecn, .. } = segment;
         cx.stats.tcp_rx_segments += 1;
@@ -129,7 +129,7 @@ impl TcpLayer {
         let Request { open, listener: listener_slot, link } = &mut request.value;
         let (listener_slot, link) = (*listener_slot, *link);
         let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) else { return };
-        let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(link)) else {
+        let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(link)) else {
             return cx.stats.drop(DropReason::NoRoute);
         };
         let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
@@ -147,7 +147,7 @@ impl TcpLayer {
                     tuple.remote.ip(),
                 );
             }
-            return send_bare(cx, ip, hop, &tuple, &answer);
+            return send_bare(cx, reach, hop, &tuple, &answer);
         }
         if !header.flags.rst() && !self.may_open(cx, listener_slot, tuple.remote.ip()) {
             return;
@@ -159,17 +159,17 @@ impl TcpLayer {
         conn.on_segment(cx.now, &header, payload.into(), ecn, &cx.pool);
         conn.add_counted(&mut cx.stats.tcp);
         match conn.state() {
-            State::SynReceived => self.answer_half_open(cx, ip, hop, conn),
+            State::SynReceived => self.answer_half_open(cx, reach, hop, conn),
             State::Closed => {
                 if let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) {
                     listener.stats.reset += 1;
                 }
                 self.table.remove_half_open(entry);
-                self.answer_half_open(cx, ip, hop, conn);
+                self.answer_half_open(cx, reach, hop, conn);
             }
-            _ if self.opened(cx, ip, conn, listener_slot, link).is_some() => {
+            _ if self.opened(cx, reach, conn, listener_slot, link).is_some() => {
                 self.table.remove_half_open(entry);
-                ip.neighbors.confirm(cx.now, hop.link, hop.address);
+                reach.neighbors.confirm(cx.now, hop.link, hop.address);
             }
             _ => {}
         }
@@ -198,17 +198,17 @@ impl TcpLayer {
     fn answer_half_open(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         hop: NextHop,
         mut conn: Connection,
     ) {
         let (tuple, mut none) = (conn.tuple(), PacketBatch::new());
         while let Some(segment) = conn.poll(cx.now, &cx.pool, &TransmitLimits::ONE, &mut none) {
             none.clear();
-            if !ip.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
+            if !self.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
                 return;
             }
-            send_bare(cx, ip, hop, &tuple, &segment.header);
+            send_bare(cx, reach, hop, &tuple, &segment.header);
         }
     }
 
@@ -217,15 +217,15 @@ impl TcpLayer {
     pub(in crate::engine) fn cookie_input(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         listener_slot: u32,
         segment: Segment,
     ) -> Option<Segment> {
         let Segment { tuple, header, ecn, link, .. } = segment;
-        let link = ip.links[link.index()].serial;
+        let link = reach.links[link.index()].serial;
         let listener = self.table.listeners.slots.get_mut(listener_slot);
         let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| cx.now < until));
-        let (Some(listener), Some(hop)) = (listener, ip.next_hop(tuple.remote.ip(), Some(link)))
+        let (Some(listener), Some(hop)) = (listener, reach.next_hop(tuple.remote.ip(), Some(link)))
         else {
             return Some(segment);
         };
@@ -252,7 +252,7 @@ impl TcpLayer {
         if !conn.state().is_synchronized() {
             return None;
         }
-        if self.opened(cx, ip, conn, listener_slot, link).is_none() {
+        if self.opened(cx, reach, conn, listener_slot, link).is_none() {
             return self.turn_away(cx, listener_slot);
         }
         if let Some(listener) = self.table.listeners.slots.get_mut(listener_slot) {
@@ -260,7 +260,7 @@ impl TcpLayer {
         }
         cx.stats.tcp_cookies_accepted += 1;
         cx.stats.tcp_passive_opens += 1;
-        ip.neighbors.confirm(cx.now, hop.link, hop.address);
+        reach.neighbors.confirm(cx.now, hop.link, hop.address);
         None
     }
 
@@ -280,14 +280,14 @@ impl TcpLayer {
     fn opened(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         conn: Connection,
         listener_slot: u32,
         link: Serial,
     ) -> Option<u32> {
         if self.table.is_full() {
             let peer = conn.ends().remote.ip();
-            self.make_room(cx, ip, self.table.sources.count(peer, Counted::Connections));
+            self.make_room(cx, reach, self.table.sources.count(peer, Counted::Connections));
         }
         let listener = Some(ListenerSlot::new(listener_slot));
         let Some(slot) = self.table.insert(conn, link, listener) else {
@@ -332,7 +332,7 @@ impl TcpLayer {
     pub(in crate::engine) fn half_open_timers(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
     ) -> bool {
         let due =
             self.table.half_open.wheel.take_due(cx.now, cx.limits.tuning.timers, &mut { MOVES });
@@ -353,14 +353,14 @@ impl TcpLayer {
                 continue;
             };
             let next = open.deadline();
-            if let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(*link)) {
+            if let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(*link)) {
                 let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
                 let config = self.table.configs.shared(config);
                 let ts_offset = self.table.isn.timestamp_offset(&tuple);
                 // RFC 7413 4.2.2: without the option
                 let answer = open.syn_ack(&config, tuple, ts_offset, cx.now);
                 cx.stats.tcp_syn_acks_repeated += 1;
-                send_bare(cx, ip, hop, &tuple, &answer);
+                send_bare(cx, reach, hop, &tuple, &answer);
             }
             self.table.half_open.wheel.arm(entry, next);
         }

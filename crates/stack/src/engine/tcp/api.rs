@@ -10,8 +10,8 @@ use super::writes::Room;
 use crate::demux::plain;
 use crate::engine::Account;
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::{Destination, TO_ITSELF};
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::addresses::{Destination, TO_ITSELF};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::listener::{Listener, ListenerSlot};
 use crate::engine::tcp::table::{TcpSocket, TcpTable};
@@ -24,13 +24,13 @@ impl TcpLayer {
     pub(in crate::engine) fn listen_with(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         addr: SocketAddr,
         backlog: usize,
         config: &Config,
     ) -> Result<SocketId, Error> {
         let mut local = plain(addr);
-        if !local.ip().is_unspecified() && !ip.addresses.is_local(local.ip()) {
+        if !local.ip().is_unspecified() && !reach.addresses.is_local(local.ip()) {
             return Err(Error::AddrNotAvailable);
         }
         if local.port() == 0 {
@@ -50,38 +50,38 @@ impl TcpLayer {
     pub(in crate::engine) fn connect_with(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         remote: SocketAddr,
         local: Option<SocketAddr>,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        let scope = ip.links.named(remote)?;
+        let scope = reach.links.named(remote)?;
         let remote = plain(remote);
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
         }
-        let hop = ip.next_hop(remote.ip(), scope);
-        let hop = hop.ok_or_else(|| ip.why_no_hop(remote.ip()))?;
-        match ip.addresses.classify(hop.link, remote.ip()) {
+        let hop = reach.next_hop(remote.ip(), scope);
+        let hop = hop.ok_or_else(|| reach.why_no_hop(remote.ip()))?;
+        match reach.addresses.classify(hop.link, remote.ip()) {
             Destination::Other | Destination::Forwarded => {}
-            Destination::Own if ip.addresses.lacks_loopback_to(remote.ip()) => {
+            Destination::Own if reach.addresses.lacks_loopback_to(remote.ip()) => {
                 return Err(Error::Invalid(TO_ITSELF));
             }
             Destination::Own => {}
             Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }
-        let source = || ip.addresses.source(hop.link, hop.address, remote.ip());
+        let source = || reach.addresses.source(hop.link, hop.address, remote.ip());
         let local = match local.map(plain) {
             Some(local) if !local.ip().is_unspecified() => local,
             Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
-        ip.addresses.check_local(local.ip())?;
-        ip.addresses.check_way(local.ip(), hop.link)?;
+        reach.addresses.check_local(local.ip())?;
+        reach.addresses.check_way(local.ip(), hop.link)?;
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
         }
-        if self.table.is_full() && !self.make_room(cx, ip, 0) {
+        if self.table.is_full() && !self.make_room(cx, reach, 0) {
             return Err(Error::Limit("connections"));
         }
         let now = cx.now;
@@ -105,7 +105,7 @@ impl TcpLayer {
         if fast_open {
             self.table.fast_open.offer(now, &mut conn);
         }
-        let scope = ip.links[hop.link.index()].serial;
+        let scope = reach.links[hop.link.index()].serial;
         let slot = self.table.insert(conn, scope, None).ok_or(Error::Limit("connections"))?;
         cx.stats.tcp_active_opens += 1;
         self.table.mark_dirty(slot);
@@ -253,12 +253,12 @@ impl TcpLayer {
     }
 
     /// See [`TcpHandle::close`](crate::TcpHandle::close).
-    pub(in crate::engine) fn close(&mut self, cx: &mut Context, ip: &mut IpLayer, id: SocketId) {
+    pub(in crate::engine) fn close(&mut self, cx: &mut Context, reach: &mut IpReach, id: SocketId) {
         let _ = self.with_conn(cx, id, |socket, _| {
             socket.detached = true;
             socket.conn.close();
         });
-        self.note_orphan(cx, ip, id);
+        self.note_orphan(cx, reach, id);
     }
 
     /// See [`TcpHandle::abort`](crate::TcpHandle::abort).

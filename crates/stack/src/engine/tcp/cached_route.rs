@@ -9,7 +9,7 @@ use millstream_wire::tcp::MAX_HEADER_LEN;
 
 use crate::engine::Serial;
 use crate::engine::context::Context;
-use crate::engine::ip::{IpLayer, NextHop};
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::tuning::HEADROOM_BYTES;
 
 /// A connection's next hop, as it was when last looked up.
@@ -129,23 +129,23 @@ impl CachedRoute {
     pub fn look_up(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         tuple: &FourTuple,
         scope: Serial,
         marks: Marks,
     ) -> Option<(Ready, usize)> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         self.known = None;
-        let hop = ip.next_hop(dst, Some(scope))?;
+        let hop = reach.next_hop(dst, Some(scope))?;
         let mut header = IpHeader::new(src, dst, Protocol::TCP, 0);
         marks.put(&mut header);
-        let ethernet = ip.ethernet(cx.now, hop, dst);
+        let ethernet = reach.ethernet(cx.now, hop, dst);
         // Being used can change the table's generation.
-        let generations = ip.generations();
+        let generations = reach.generations();
         let is_resolved = ethernet.is_some();
         let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &header, generations);
         cx.stats.templates_built += u64::from(is_resolved);
-        let limits = transmit_limits(ip, hop, dst.is_ipv4());
+        let limits = transmit_limits(reach, hop, dst.is_ipv4());
         let checksum = match limits.payload {
             PayloadSource::Frames { .. } => TransportChecksum::Compute,
             _ => TransportChecksum::Offload,
@@ -160,8 +160,8 @@ impl CachedRoute {
 }
 
 /// Returns the limits that the link of `hop` sets to what a connection sends.
-fn transmit_limits(ip: &IpLayer, hop: NextHop, is_v4: bool) -> TransmitLimits {
-    let capabilities = &ip.links[hop.link.index()].capabilities;
+fn transmit_limits(reach: &IpReach, hop: NextHop, is_v4: bool) -> TransmitLimits {
+    let capabilities = &reach.links[hop.link.index()].capabilities;
     let sums = match is_v4 {
         true => capabilities.tx_checksum.v4,
         false => capabilities.tx_checksum.v6,

@@ -10,10 +10,10 @@ use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 
 use crate::demux::PackedKey;
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
-use crate::engine::ip::icmp_meaning::{self, Meaning};
+use crate::engine::ip::icmp::meaning::{self, Meaning};
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::addresses::Destination;
 use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::segment::{Segment, send_bare};
@@ -35,16 +35,16 @@ impl TcpLayer {
     }
 
     /// Tells what happened to a connection.
-    fn publish_events(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
+    fn publish_events(&mut self, cx: &mut Context, reach: &mut IpReach, slot: u32) {
         let connected = self.table.collect_events(slot, &mut cx.events);
         let Some(socket) = self.table.sockets.get(slot) else { return };
         if socket.conn.state() == State::Closed {
             // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
             return self.table.forget_flow(slot);
         }
-        if connected && let Some(hop) = socket.route.next_hop(ip.generations()) {
+        if connected && let Some(hop) = socket.route.next_hop(reach.generations()) {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
-            ip.neighbors.confirm(cx.now, hop.link, hop.address);
+            reach.neighbors.confirm(cx.now, hop.link, hop.address);
         }
     }
 
@@ -103,7 +103,7 @@ impl TcpLayer {
     pub(in crate::engine) fn input(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         segment: &mut Segment,
         reader: Option<&mut Reader<'_>>,
     ) -> usize {
@@ -118,14 +118,14 @@ impl TcpLayer {
                     return 0;
                 }
             }
-            self.no_connection(cx, ip, segment.take());
+            self.no_connection(cx, reach, segment.take());
             return 0;
         };
         if socket.half_open && self.must_wait_to_open(cx, slot, segment) {
             cx.stats.drop(DropReason::AcceptQueueFull);
             return 0;
         }
-        if segment.header.flags.syn() && self.reuse(cx, ip, slot, segment) {
+        if segment.header.flags.syn() && self.reuse(cx, reach, slot, segment) {
             return 0;
         }
         cx.stats.tcp_rx_segments += 1;
@@ -149,13 +149,13 @@ impl TcpLayer {
             }
             _ => socket.conn.on_segment(cx.now, header, payload.into(), *ecn, pool),
         };
-        self.after_segment(cx, ip, slot);
+        self.after_segment(cx, reach, slot);
         taken
     }
 
     /// The connection in `slot` has taken a segment: what follows from that.
     #[inline]
-    fn after_segment(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
+    fn after_segment(&mut self, cx: &mut Context, reach: &mut IpReach, slot: u32) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         socket.conn.add_counted(&mut cx.stats.tcp);
         let has_less = socket.settle_memory(&mut cx.account);
@@ -173,7 +173,7 @@ impl TcpLayer {
             if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
                 cx.events.push(socket.id, &mut socket.pending, READABLE);
             } else {
-                self.publish_events(cx, ip, slot);
+                self.publish_events(cx, reach, slot);
             }
         }
         if has_less || cx.account.is_pressed() {
@@ -197,7 +197,7 @@ impl TcpLayer {
     fn reuse(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         slot: u32,
         segment: &mut Segment,
     ) -> bool {
@@ -216,20 +216,20 @@ impl TcpLayer {
         cx.stats.tcp_time_wait_reused += 1;
         let fresh = Segment { socket: None, ..segment.take() };
         let hash = self.table.hash(&tuple);
-        self.admit(cx, ip, listener, hash, isn, fresh);
+        self.admit(cx, reach, listener, hash, isn, fresh);
         true
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
-    fn no_connection(&mut self, cx: &mut Context, ip: &mut IpLayer, mut segment: Segment) {
+    fn no_connection(&mut self, cx: &mut Context, reach: &mut IpReach, mut segment: Segment) {
         let (tuple, flags) = (segment.tuple, segment.header.flags);
         let hash = self.table.hash(&tuple);
         let key = PackedKey::new(&tuple);
         if let Some(entry) = self.table.half_open.find(hash, &key) {
-            return self.half_open_input(cx, ip, entry, segment);
+            return self.half_open_input(cx, reach, entry, segment);
         }
         if let Some(entry) = self.table.time_wait.find(hash, &key) {
-            return self.time_wait_input(cx, ip, entry, hash, segment);
+            return self.time_wait_input(cx, reach, entry, hash, segment);
         }
         if !flags.rst()
             && let Some(listener) = self.table.listeners.find(tuple.local)
@@ -238,9 +238,9 @@ impl TcpLayer {
             match (flags.syn(), flags.ack()) {
                 (true, false) => {
                     let isn = self.table.isn.isn(&tuple, cx.now);
-                    return self.admit(cx, ip, listener, hash, isn, segment);
+                    return self.admit(cx, reach, listener, hash, isn, segment);
                 }
-                (false, true) => match self.cookie_input(cx, ip, listener, segment) {
+                (false, true) => match self.cookie_input(cx, reach, listener, segment) {
                     None => return,
                     Some(refused) => segment = refused,
                 },
@@ -254,15 +254,15 @@ impl TcpLayer {
         let Segment { header, link, .. } = segment;
         cx.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
-        if !ip.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
+        if !self.resets.admits(cx, tuple.remote.ip(), DropReason::ResetRateLimit) {
             return;
         }
-        let scope = ip.links[link.index()].serial;
-        match ip.next_hop(tuple.remote.ip(), Some(scope)) {
+        let scope = reach.links[link.index()].serial;
+        match reach.next_hop(tuple.remote.ip(), Some(scope)) {
             Some(hop) => {
                 // RFC 9293, 3.10.7.1.
                 cx.stats.tcp_resets += 1;
-                send_bare(cx, ip, hop, &tuple, &answer);
+                send_bare(cx, reach, hop, &tuple, &answer);
             }
             None => cx.stats.drop(DropReason::NoRoute),
         }
@@ -278,7 +278,7 @@ impl TcpLayer {
         seq: SeqNumber,
         error: &Icmp,
     ) -> bool {
-        let meaning = icmp_meaning::of(Version::of(&tuple.local.ip()), error);
+        let meaning = meaning::of(Version::of(&tuple.local.ip()), error);
         let Some(slot) = self.table.find(tuple) else {
             let hard = meaning.is_some_and(|meaning| meaning.hard);
             return self.half_open_icmp_error(tuple, seq, hard);

@@ -18,7 +18,7 @@ use millstream_tcp::HalfOpen;
 
 use crate::demux::{match_rank, overlaps};
 use crate::engine::Serial;
-use crate::engine::ip::local_prefixes::Target;
+use crate::engine::ip::reach::local_prefixes::Target;
 use crate::error::Error;
 use crate::slab::Slab;
 use crate::socket::{Readiness, SocketId, SocketKind};

@@ -37,6 +37,7 @@ pub(in crate::engine) mod zero_copy;
 use millstream_packet::Instant;
 use millstream_tcp::Config;
 
+use crate::engine::ip::icmp::rate::AnswerLimit;
 use crate::engine::tcp::parked::Parked;
 use crate::engine::tcp::reclaim::Reclaim;
 use crate::engine::tcp::table::TcpTable;
@@ -44,6 +45,7 @@ use crate::engine::tcp::transmit::TransmitScheduler;
 use crate::engine::tcp::writes::WriteScheduler;
 use crate::engine::words;
 use crate::limits::Limits;
+use crate::tuning::Tuning;
 
 /// TCP: all connections and listeners, their timers, and who may write and send how much. It knows
 /// the IP layer below it.
@@ -59,11 +61,15 @@ pub(in crate::engine) struct TcpLayer {
     pub writes: WriteScheduler,
     /// Where memory is taken back from.
     pub reclaim: Reclaim,
+    /// The limit on resets for segments without a connection.
+    resets: AnswerLimit,
 }
 
 impl TcpLayer {
     /// Without connections, by secrets that come from the engine's seed.
     pub fn new(config: Config, limits: &Limits, seed: &[u8; 32], now: Instant) -> Self {
+        let Tuning { resets_per_s, resets_per_address_s, .. } = limits.tuning;
+        let answers = words(seed, 6);
         let seeds = [1, 3, 5].map(|purpose| words(seed, purpose));
         Self {
             table: TcpTable::new(limits, seeds.each_ref(), now),
@@ -72,6 +78,7 @@ impl TcpLayer {
             parked: Parked::default(),
             writes: WriteScheduler::new(limits),
             reclaim: Reclaim::default(),
+            resets: AnswerLimit::new(resets_per_s, resets_per_address_s, (answers[2], answers[3])),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use millstream_route::{Generations, LinkId};
 
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::tcp::TcpLayer;
 
 /// See the module text.
@@ -61,21 +61,21 @@ impl TcpLayer {
     /// `is_next` if it found no room at all.
     pub(in crate::engine) fn park(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         slot: u32,
         link: LinkId,
         is_next: bool,
     ) {
         if self.parked.is_empty() {
-            self.parked.generations = Some(ip.generations());
+            self.parked.generations = Some(reach.generations());
         }
         self.parked.line(link).put(slot, is_next);
     }
 
     /// Returns true if routes or links have changed, so that parked connections may have another
     /// next hop.
-    pub(in crate::engine) fn parked_may_go(&self, ip: &mut IpLayer) -> bool {
-        !self.parked.is_empty() && self.parked.generations != Some(ip.generations())
+    pub(in crate::engine) fn parked_may_go(&self, reach: &mut IpReach) -> bool {
+        !self.parked.is_empty() && self.parked.generations != Some(reach.generations())
     }
 
     /// Returns true if a link that connections wait for takes something again, or routes have
@@ -83,18 +83,18 @@ impl TcpLayer {
     pub(in crate::engine) fn parked_have_room(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
     ) -> bool {
-        let may_go = self.parked_may_go(ip);
-        may_go || self.parked.lines.iter().any(|line| ip.room(cx, line.link) != 0)
+        let may_go = self.parked_may_go(reach);
+        may_go || self.parked.lines.iter().any(|line| reach.room(cx, line.link) != 0)
     }
 
     /// Puts connections back whose links take something again: of all together half as many as a
     /// turn serves, so that connections that were not parked get their turn, too, and of each link
     /// one at least.
     #[inline(never)]
-    pub(in crate::engine) fn unpark(&mut self, cx: &mut Context, ip: &mut IpLayer) {
-        let may_go = self.parked_may_go(ip);
+    pub(in crate::engine) fn unpark(&mut self, cx: &mut Context, reach: &mut IpReach) {
+        let may_go = self.parked_may_go(reach);
         let (parked, dirty) = (&mut self.parked, &mut self.table.dirty);
         if may_go {
             let lines = parked.lines.drain(..);
@@ -102,7 +102,7 @@ impl TcpLayer {
         }
         let share = (cx.limits.tuning.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
         parked.lines.retain_mut(|line| {
-            let most = share.min(ip.room(cx, line.link));
+            let most = share.min(reach.room(cx, line.link));
             (line.taken, line.returned) = (line.slots.len().min(most), 0);
             line.slots.drain(..line.taken).rev().for_each(|slot| dirty.push_front(slot));
             // One that is empty stays until the next time, as some may come back.

@@ -23,10 +23,11 @@ use super::segment::{Segment, send_bare, with_mss};
 use crate::demux::PackedKey;
 use crate::engine::Serial;
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
-use crate::engine::ip::addresses::Destination;
 use crate::engine::ip::arrival::Arrival;
-use crate::engine::ip::local_prefixes::Target;
+use crate::engine::ip::icmp::IcmpErrors;
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::addresses::Destination;
+use crate::engine::ip::reach::local_prefixes::Target;
 use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
 use crate::error::Error;
@@ -51,7 +52,7 @@ pub enum Refusal {
 pub(in crate::engine) struct Requests<'a> {
     pub tcp: &'a mut TcpLayer,
     pub cx: &'a mut Context,
-    pub ip: &'a mut IpLayer,
+    pub reach: &'a mut IpReach,
 }
 
 impl Requests<'_> {
@@ -79,7 +80,7 @@ impl Requests<'_> {
     /// Keeps a SYN until the application has decided. `hash` is that of the segment's ends, `isn`
     /// the number to answer with.
     pub fn hold(self, listener: u32, hash: u32, isn: SeqNumber, segment: &Segment) {
-        let Self { tcp, cx, ip } = self;
+        let Self { tcp, cx, reach } = self;
         let (source, table) = (segment.tuple.remote.ip(), &mut tcp.table);
         let Some(one) = table.listeners.slots.get_mut(listener) else { return };
         let Some(rule) = &mut one.intercept else { return };
@@ -99,7 +100,7 @@ impl Requests<'_> {
             cx.stats.tcp_requests_displaced += 1;
         }
         let open = HalfOpen::new(&segment.header, isn, cx.now);
-        let link = ip.links[segment.link.index()].serial;
+        let link = reach.links[segment.link.index()].serial;
         let request = Request { open, listener, link };
         let entry = table.half_open.insert(hash, PackedKey::new(&segment.tuple), request);
         let (Some(entry), Some(one)) = (entry, table.listeners.slots.get_mut(listener)) else {
@@ -171,14 +172,14 @@ impl Requests<'_> {
     /// See [`Intercept::accept`](crate::Intercept::accept).
     pub fn accept(self, ends: &FourTuple) -> Result<SocketId, Error> {
         let (entry, open, listener, link) = self.find(ends)?;
-        let Self { tcp, cx, ip } = self;
+        let Self { tcp, cx, reach } = self;
         let source = ends.remote.ip();
-        let hop = ip.next_hop(source, Some(link)).ok_or_else(|| ip.why_no_hop(source))?;
+        let hop = reach.next_hop(source, Some(link)).ok_or_else(|| reach.why_no_hop(source))?;
         if tcp.has_its_share(cx, source, 0) {
             return Err(Error::Limit("connections_per_source"));
         }
         let count = tcp.table.sources.count(source, Counted::Connections);
-        if tcp.table.is_full() && !tcp.make_room(cx, ip, count) {
+        if tcp.table.is_full() && !tcp.make_room(cx, reach, count) {
             return Err(Error::Limit("connections"));
         }
         let config = tcp.table.listeners.slots.get(listener).ok_or(Error::NoSuchSocket)?;
@@ -200,16 +201,21 @@ impl Requests<'_> {
     }
 
     /// See [`Intercept::refuse`](crate::Intercept::refuse).
-    pub fn refuse(self, ends: &FourTuple, refusal: Refusal) -> Result<(), Error> {
+    pub fn refuse(
+        self,
+        errors: &mut IcmpErrors,
+        ends: &FourTuple,
+        refusal: Refusal,
+    ) -> Result<(), Error> {
         let (entry, open, _, link) = self.find(ends)?;
-        let Self { tcp, cx, ip } = self;
+        let Self { tcp, cx, reach } = self;
         tcp.table.remove_half_open(entry);
         let syn = open.syn(ends);
         match refusal {
             Refusal::Drop => cx.stats.tcp_requests_dropped += 1,
             Refusal::Icmp(why) => {
                 cx.stats.tcp_requests_rejected += 1;
-                let link = ip.links.by_serial(link).ok_or(Error::NetworkUnreachable)?;
+                let link = reach.links.by_serial(link).ok_or(Error::NetworkUnreachable)?;
                 let mut bytes = [0; ip::V6_HEADER_LEN + tcp::MAX_HEADER_LEN];
                 let (src, dst) = (ends.remote.ip(), ends.local.ip());
                 let mut header = IpHeader::new(src, dst, Protocol::TCP, syn.header_len());
@@ -225,15 +231,15 @@ impl Requests<'_> {
                 let packet = packet.map_err(|_| Error::Exhausted)?;
                 let (destination, to_all) = (Destination::Own, false);
                 let arrival = Arrival { packet, ip: header, link, destination, to_all };
-                ip.send_icmp_error(cx, &arrival, Icmp::Unreachable(why));
+                errors.send(cx, reach, &arrival, Icmp::Unreachable(why));
             }
             Refusal::Reset => {
                 cx.stats.tcp_requests_reset += 1;
                 let peer = ends.remote.ip();
-                let hop = ip.next_hop(peer, Some(link)).ok_or_else(|| ip.why_no_hop(peer))?;
+                let hop = reach.next_hop(peer, Some(link)).ok_or_else(|| reach.why_no_hop(peer))?;
                 if let Some(answer) = reset_for(&syn, 0) {
                     cx.stats.tcp_resets += 1;
-                    send_bare(cx, ip, hop, ends, &answer);
+                    send_bare(cx, reach, hop, ends, &answer);
                 }
             }
         }
@@ -243,8 +249,8 @@ impl Requests<'_> {
     /// Some prefixes have gone: forgets requests for addresses that are delivered no more, and
     /// resets connections from them.
     pub fn follow_prefixes(self) {
-        let Self { tcp, cx, ip } = self;
-        let is_lost = |ends: &FourTuple| !ip.addresses.is_local(ends.local.ip());
+        let Self { tcp, cx, reach } = self;
+        let is_lost = |ends: &FourTuple| !reach.addresses.is_local(ends.local.ip());
         let table = &mut tcp.table;
         let requests = table.half_open.iter().filter(|(_, one)| is_lost(&one.key.unpack()));
         let requests: Vec<u32> = requests.map(|(entry, _)| entry).collect();

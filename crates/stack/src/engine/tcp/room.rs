@@ -11,7 +11,7 @@ use std::time::Duration;
 use millstream_tcp::State;
 
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::sources::Counted;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::orphans::patience;
@@ -56,7 +56,7 @@ impl TcpLayer {
     pub(in crate::engine) fn make_room(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         newcomers: usize,
     ) -> bool {
         let found = self.sample_orphans(cx, None, patience(0, 1));
@@ -74,7 +74,7 @@ impl TcpLayer {
             Lack::Unused => &mut stats.tcp_unused_displaced,
             Lack::Idle | Lack::OneOfMany => &mut stats.tcp_idle_displaced,
         } += 1;
-        self.displace(cx, ip, slot);
+        self.displace(cx, reach, slot);
         !self.table.is_full()
     }
 
@@ -83,7 +83,7 @@ impl TcpLayer {
     pub(in crate::engine) fn note_orphan(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
     ) {
         let Some((slot, socket)) = self.table.by_id(id) else { return };
@@ -107,7 +107,7 @@ impl TcpLayer {
             ];
             let beyond = counts.into_iter().find(|(_, count, limit)| count > limit);
             let Some((too_many, count, limit)) = beyond else { return };
-            if !self.reduce_orphans(cx, ip, too_many, patience(count, limit)) {
+            if !self.reduce_orphans(cx, reach, too_many, patience(count, limit)) {
                 return;
             }
         }
@@ -117,7 +117,7 @@ impl TcpLayer {
     fn reduce_orphans(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         too_many: TooMany,
         patience: Duration,
     ) -> bool {
@@ -129,7 +129,7 @@ impl TcpLayer {
             TooMany::InAll => &mut stats.tcp_orphans_over_number,
             TooMany::Bytes => &mut stats.tcp_orphans_over_memory,
         } += 1;
-        self.displace(cx, ip, slot);
+        self.displace(cx, reach, slot);
         true
     }
 
@@ -207,7 +207,7 @@ impl TcpLayer {
 
     /// Ends a connection at once. The peer is told by a reset, unless it has everything and only
     /// never closed its side; the application, if it has the connection, as of any other end.
-    fn displace(&mut self, cx: &mut Context, ip: &mut IpLayer, slot: u32) {
+    fn displace(&mut self, cx: &mut Context, reach: &mut IpReach, slot: u32) {
         let Some(socket) = self.table.sockets.get_mut(slot) else { return };
         let listener = socket.listener;
         let is_held = !socket.detached && listener.is_none();
@@ -215,11 +215,11 @@ impl TcpLayer {
         let (tuple, scope) = (socket.conn.tuple(), socket.scope);
         socket.conn.abort();
         if !is_silent
-            && let Some(hop) = ip.next_hop(tuple.remote.ip(), Some(scope))
+            && let Some(hop) = reach.next_hop(tuple.remote.ip(), Some(scope))
             && let Some(reset) = self.tx.last_segment(&cx.pool, socket, cx.now)
         {
             cx.stats.tcp_resets += 1;
-            send_bare(cx, ip, hop, &tuple, &reset.header);
+            send_bare(cx, reach, hop, &tuple, &reset.header);
         }
         if is_held {
             self.table.collect_events(slot, &mut cx.events);

@@ -7,11 +7,9 @@ use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, MIN_HEADER_LEN, TcpHeader};
 
 use crate::engine::context::Context;
-use crate::engine::ip::{IpLayer, NextHop};
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::engine::reader::PlacedAt;
 use crate::socket::SocketId;
-use crate::stats::DropReason;
-use crate::tuning::HEADROOM_BYTES;
 
 /// A segment whose headers are read. What is placed of its payload comes before the rest.
 pub(in crate::engine) struct Segment {
@@ -56,21 +54,19 @@ pub(in crate::engine) fn with_mss(
 /// Sends a segment without payload that no connection keeps account of.
 pub(in crate::engine) fn send_bare(
     cx: &mut Context,
-    ip: &mut IpLayer,
+    reach: &mut IpReach,
     hop: NextHop,
     tuple: &FourTuple,
     header: &TcpHeader,
 ) {
-    let Some(mut packet) = cx.pool.alloc(HEADROOM_BYTES) else {
-        return cx.stats.drop(DropReason::PoolExhausted);
-    };
+    let Some(mut packet) = cx.alloc() else { return };
     if let Some(room) = packet.prepend(header.header_len()) {
         header.emit(room);
     }
     let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
     let ip_header = IpHeader::new(src, dst, Protocol::TCP, packet.len());
-    ip.seal(&mut packet, hop.link, &ip_header, tcp::CHECKSUM_OFFSET as u16);
+    reach.seal(&mut packet, hop.link, &ip_header, tcp::CHECKSUM_OFFSET as u16);
     cx.stats.tcp_tx_segments += 1;
     cx.stats.tcp_tx_pure += 1;
-    ip.send_ip(cx, hop, &ip_header, packet);
+    reach.send_ip(cx, hop, &ip_header, packet);
 }

@@ -29,16 +29,16 @@ impl Host {
     fn turn(&mut self) -> bool {
         let Self { cx, ip, tcp, link } = self;
         let mut batch = PacketBatch::new();
-        let slot = &mut ip.links[link.index()];
+        let slot = &mut ip.reach.links[link.index()];
         slot.link.receive(cx.now, &cx.pool, &mut batch).unwrap();
         let any = !batch.is_empty();
         while let Some(packet) = batch.pop() {
             let Delivery::Tcp(arrival) = ip.input(cx, *link, packet) else { panic!("no segment") };
             let (mut segment, ..) = tcp.arrival(cx, arrival).unwrap();
-            tcp.input(cx, ip, &mut segment, None);
+            tcp.input(cx, &mut ip.reach, &mut segment, None);
         }
-        tcp.transmit(cx, ip);
-        ip.flush(cx);
+        tcp.transmit(cx, &mut ip.reach);
+        ip.reach.flush(cx);
         any
     }
 }
@@ -54,11 +54,13 @@ fn connects_and_carries_bytes_over_the_ip_layer_alone() {
     let (near, far) = pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).unwrap();
     let (mut near, mut far) = (Host::new(near, "10.0.0.1/24"), Host::new(far, "10.0.0.2/24"));
     let address = "10.0.0.2:7".parse().unwrap();
-    let listener =
-        far.tcp.listen_with(&mut far.cx, &mut far.ip, address, 1, &Config::default()).unwrap();
+    let listener = far
+        .tcp
+        .listen_with(&mut far.cx, &mut far.ip.reach, address, 1, &Config::default())
+        .unwrap();
     let client = near
         .tcp
-        .connect_with(&mut near.cx, &mut near.ip, address, None, &Config::default())
+        .connect_with(&mut near.cx, &mut near.ip.reach, address, None, &Config::default())
         .unwrap();
     settle(&mut near, &mut far);
     let (server, _) = far.tcp.table.accept(&mut far.cx.events, listener).unwrap();

@@ -8,7 +8,7 @@ use super::mini::MiniTable;
 use super::segment::Segment;
 use crate::demux::PackedKey;
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::segment::send_bare;
 use crate::stats::DropReason;
@@ -19,7 +19,7 @@ impl TcpLayer {
     pub(in crate::engine) fn time_wait_input(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         entry: u32,
         hash: u32,
         segment: Segment,
@@ -34,7 +34,7 @@ impl TcpLayer {
             let isn = wait.next_isn(self.table.isn.isn(tuple, cx.now));
             self.table.time_wait.remove(entry);
             cx.stats.tcp_time_wait_reused += 1;
-            return self.admit(cx, ip, listener, hash, isn, segment);
+            return self.admit(cx, reach, listener, hash, isn, segment);
         }
         cx.stats.tcp_rx_segments += 1;
         cx.stats.tcp.drops[TcpDrop::TimeWait.index()] += 1;
@@ -46,9 +46,9 @@ impl TcpLayer {
             Wait::Over => drop(self.table.time_wait.remove(entry)),
         }
         let Some(answer) = answer else { return };
-        let scope = ip.links[link.index()].serial;
-        match ip.next_hop(tuple.remote.ip(), Some(scope)) {
-            Some(hop) => send_bare(cx, ip, hop, tuple, &answer),
+        let scope = reach.links[link.index()].serial;
+        match reach.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => send_bare(cx, reach, hop, tuple, &answer),
             None => cx.stats.drop(DropReason::NoRoute),
         }
     }

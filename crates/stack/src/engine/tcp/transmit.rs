@@ -12,7 +12,7 @@
 //!    payload goes to a batch: views of the send queue, frames of a segment each, or nothing where
 //!    it is borrowed from the writer.
 //! 3. **Header** (`segment_headers`). One writer, on the template of the flow.
-//! 4. **Transmit** ([`IpLayer::send_segments`]). The packets go into the queue of the link, which
+//! 4. **Transmit** ([`TcpLayer::send_segments`]). The packets go into the queue of the link, which
 //!    takes them when the turn ends or the queue is full. Segments of borrowed payload go to the
 //!    link at once.
 //! 5. **What follows** (`finish_service`): timers, events, room for writers, the connection's place
@@ -27,7 +27,7 @@ use millstream_route::{LinkId, TransportChecksum};
 use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::cached_route::{CachedRoute, Marks, Ready};
 use crate::engine::tcp::segment_headers::{Refused, SegmentHeaders};
@@ -83,11 +83,11 @@ pub(in crate::engine) struct Borrowed<'a> {
 impl Borrowed<'_> {
     /// Returns true if more of it may be sent: the connection's segments still go to the link,
     /// whose queue is empty.
-    fn may_go(&self, ip: &IpLayer, socket: &TcpSocket) -> bool {
-        let ready = socket.route.ready(ip.generations(), &socket.conn);
+    fn may_go(&self, reach: &IpReach, socket: &TcpSocket) -> bool {
+        let ready = socket.route.ready(reach.generations(), &socket.conn);
         !self.rest.is_empty()
             && ready.is_some_and(|ready| ready.link == self.link)
-            && ip.links[self.link.index()].queue.is_empty()
+            && reach.links[self.link.index()].queue.is_empty()
     }
 }
 
@@ -146,13 +146,13 @@ impl TransmitScheduler {
     pub fn push(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         socket: &mut TcpSocket,
         budget: usize,
         borrowed: Option<&mut Borrowed<'_>>,
     ) -> Served {
         let budget = (budget, &mut self.push_left);
-        serve(cx, ip, &mut self.batch, socket, budget, borrowed).2
+        serve(cx, reach, &mut self.batch, socket, budget, borrowed).2
     }
 
     /// The segment that ends a connection, a reset above all.
@@ -169,15 +169,15 @@ impl TransmitScheduler {
 impl TcpLayer {
     /// Serves connections that may have something to send; whether anything was sent.
     #[inline]
-    pub(in crate::engine) fn transmit(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
+    pub(in crate::engine) fn transmit(&mut self, cx: &mut Context, reach: &mut IpReach) -> bool {
         if !self.parked.is_empty() {
-            self.unpark(cx, ip);
+            self.unpark(cx, reach);
         }
-        !self.table.dirty.is_empty() && self.serve_list(cx, ip)
+        !self.table.dirty.is_empty() && self.serve_list(cx, reach)
     }
 
     /// Serves those in the list; whether anything was sent.
-    fn serve_list(&mut self, cx: &mut Context, ip: &mut IpLayer) -> bool {
+    fn serve_list(&mut self, cx: &mut Context, reach: &mut IpReach) -> bool {
         let mut left = cx.limits.tuning.transmit_turn_bytes;
         let mut count = 0;
         let rounds = self.table.dirty.len().min(cx.limits.tuning.transmit_connections);
@@ -186,12 +186,12 @@ impl TcpLayer {
             if self.table.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
                 continue;
             }
-            let (any, served) = self.serve_turn(cx, ip, slot, rounds == 1, &mut left);
+            let (any, served) = self.serve_turn(cx, reach, slot, rounds == 1, &mut left);
             count += usize::from(any);
             if left == 0 {
                 break;
             }
-            if self.stops_all(ip, &served) {
+            if self.stops_all(reach, &served) {
                 self.pause_serving(cx, slot);
                 break;
             }
@@ -207,7 +207,7 @@ impl TcpLayer {
     fn serve_turn(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         slot: u32,
         sole: bool,
         left: &mut usize,
@@ -220,11 +220,12 @@ impl TcpLayer {
         }
         if socket.transmit.deficit <= 0 {
             // What it took beyond its turns is more than this one has.
-            self.finish_service(cx, ip, slot, &Served::More, false);
+            self.finish_service(cx, reach, slot, &Served::More, false);
             return (false, Served::More);
         }
         let budget = usize::from(socket.transmit.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
-        let (sent, any, served) = serve(cx, ip, &mut self.tx.batch, socket, (budget, left), None);
+        let (sent, any, served) =
+            serve(cx, reach, &mut self.tx.batch, socket, (budget, left), None);
         socket.transmit.deficit = match served {
             Served::Done => 0,
             _ => left_of(socket.transmit.deficit, sent),
@@ -235,16 +236,16 @@ impl TcpLayer {
             // Who found no room at all is the first to have some.
             _ => !any,
         };
-        self.finish_service(cx, ip, slot, &served, is_next);
+        self.finish_service(cx, reach, slot, &served, is_next);
         (any, served)
     }
 
     /// Returns true if no other connection can be served either.
     #[inline(always)]
-    pub(in crate::engine) fn stops_all(&self, ip: &mut IpLayer, served: &Served) -> bool {
+    pub(in crate::engine) fn stops_all(&self, reach: &mut IpReach, served: &Served) -> bool {
         match served {
             Served::Blocked => true,
-            Served::Full(_) => ip.links.used_count() < 2,
+            Served::Full(_) => reach.links.used_count() < 2,
             Served::Done | Served::More => false,
         }
     }
@@ -267,7 +268,7 @@ impl TcpLayer {
     pub(in crate::engine) fn push_written(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         written: usize,
     ) {
@@ -287,12 +288,12 @@ impl TcpLayer {
             return;
         }
         self.tx.resume();
-        let served = self.tx.push(cx, ip, socket, budget, None);
+        let served = self.tx.push(cx, reach, socket, budget, None);
         let is_done = matches!(served, Served::Done);
         if is_done && self.table.dirty.back() == Some(&slot) {
             // The write has put it there, and the next turn need not look at it.
             self.table.dirty.pop_back();
-            self.finish_service(cx, ip, slot, &served, false);
+            self.finish_service(cx, reach, slot, &served, false);
         } else {
             if is_done {
                 self.table.collect_events(slot, &mut cx.events);
@@ -300,7 +301,7 @@ impl TcpLayer {
             self.table.arm(slot);
             self.table.note_room(cx, slot);
         }
-        ip.flush(cx);
+        reach.flush(cx);
     }
 
     /// Returns true if connections are waiting to be served and nothing keeps them from it.
@@ -313,7 +314,7 @@ impl TcpLayer {
     fn finish_service(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         slot: u32,
         served: &Served,
         is_next: bool,
@@ -323,7 +324,7 @@ impl TcpLayer {
         socket.tell(&mut cx.sink, cx.now);
         let (wants_room, told) = (socket.write.wants_room(), socket.conn.has_events());
         if !matches!(served, Served::Done) {
-            self.queue_again(ip, slot, served, is_next);
+            self.queue_again(reach, slot, served, is_next);
         } else if matches!(socket.conn.state(), State::Closed | State::TimeWait) {
             self.retire(cx, slot);
         } else {
@@ -345,10 +346,10 @@ impl TcpLayer {
 
     /// A connection that has more to send finds its place in a list.
     #[inline(never)]
-    fn queue_again(&mut self, ip: &mut IpLayer, slot: u32, served: &Served, is_next: bool) {
+    fn queue_again(&mut self, reach: &mut IpReach, slot: u32, served: &Served, is_next: bool) {
         match served {
-            Served::Full(link) if !self.stops_all(ip, served) => {
-                self.park(ip, slot, *link, is_next)
+            Served::Full(link) if !self.stops_all(reach, served) => {
+                self.park(reach, slot, *link, is_next)
             }
             _ if is_next => self.table.dirty.push_front(slot),
             _ => self.table.dirty.push_back(slot),
@@ -373,13 +374,13 @@ impl TcpLayer {
 /// Tells subscribers that the segments of a connection are in the queue of a link, or were taken by
 /// it.
 #[cold]
-fn tell_queued(cx: &mut Context, ip: &IpLayer, socket: &TcpSocket, link: LinkId) {
+fn tell_queued(cx: &mut Context, reach: &IpReach, socket: &TcpSocket, link: LinkId) {
     // One whose neighbour is asked for its address waits elsewhere, and its trace has no such
     // point.
     let is_resolved = socket.route.template().is_some_and(|(_, is_resolved, _)| is_resolved);
-    if is_resolved && let Some(queued) = ip.links.queued(link) {
+    if is_resolved && let Some(queued) = reach.links.queued(link) {
         cx.sink.segments_queued(socket.id, (link, queued));
-        cx.sink.transmitted(|link| ip.links.taken(link));
+        cx.sink.transmitted(|link| reach.links.taken(link));
     }
 }
 
@@ -388,7 +389,7 @@ fn tell_queued(cx: &mut Context, ip: &IpLayer, socket: &TcpSocket, link: LinkId)
 /// sent, whether anything was, and how it ended.
 fn serve(
     cx: &mut Context,
-    ip: &mut IpLayer,
+    reach: &mut IpReach,
     batch: &mut PacketBatch,
     socket: &mut TcpSocket,
     (budget, left): (usize, &mut usize),
@@ -401,12 +402,12 @@ fn serve(
         if cx.pool.is_dry() {
             break Served::Blocked;
         }
-        let ready = ready_link(cx, ip, socket);
-        let room = ready.map_or(1, |ready| ip.room(cx, ready.link));
+        let ready = ready_link(cx, reach, socket);
+        let room = ready.map_or(1, |ready| reach.room(cx, ready.link));
         if let Some(ready) = ready.filter(|_| room == 0) {
             break Served::Full(ready.link);
         }
-        if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(ip, socket)) {
+        if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(reach, socket)) {
             break Served::Done;
         }
         let mut limits = ready.map_or(TransmitLimits::ONE, |ready| ready.limits);
@@ -438,11 +439,11 @@ fn serve(
         socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
         socket.tell(&mut cx.sink, cx.now);
         match &mut borrowed {
-            None => socket.route.send_segments(cx, ip, link, segment, batch),
-            Some(borrowed) => socket.route.send_borrowed(cx, ip, segment, borrowed),
+            None => socket.route.send_segments(cx, reach, link, segment, batch),
+            Some(borrowed) => socket.route.send_borrowed(cx, reach, segment, borrowed),
         }
         if cx.sink.follows(socket.id.slot()) {
-            tell_queued(cx, ip, socket, link);
+            tell_queued(cx, reach, socket, link);
         }
         if !socket.conn.has_output() {
             socket.transmit.unflushed = 0;
@@ -467,18 +468,18 @@ fn within(most: usize, bytes: usize, size: usize) -> usize {
 /// The link that a connection's segments go to now, and what it takes of them; none without a
 /// route.
 #[inline(always)]
-fn ready_link(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option<Ready> {
-    match socket.route.ready(ip.generations(), &socket.conn) {
-        None => look_up(cx, ip, socket),
+fn ready_link(cx: &mut Context, reach: &mut IpReach, socket: &mut TcpSocket) -> Option<Ready> {
+    match socket.route.ready(reach.generations(), &socket.conn) {
+        None => look_up(cx, reach, socket),
         ready => ready,
     }
 }
 
 /// The same where it was not known, or is another by now.
 #[inline(never)]
-fn look_up(cx: &mut Context, ip: &mut IpLayer, socket: &mut TcpSocket) -> Option<Ready> {
+fn look_up(cx: &mut Context, reach: &mut IpReach, socket: &mut TcpSocket) -> Option<Ready> {
     let TcpSocket { conn, route, scope, .. } = socket;
-    let (ready, mtu) = route.look_up(cx, ip, conn.ends(), *scope, Marks::of(conn))?;
+    let (ready, mtu) = route.look_up(cx, reach, conn.ends(), *scope, Marks::of(conn))?;
     // Another link than the one before may take less, and so may the same one by now.
     conn.set_link_mtu(cx.now, mtu);
     Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
@@ -491,16 +492,14 @@ impl CachedRoute {
     fn send_segments(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         link: LinkId,
         segment: &Segment,
         batch: &mut PacketBatch,
     ) {
         if batch.is_empty() {
             // No payload: a frame for the headers.
-            let Some(packet) = cx.pool.alloc(HEADROOM_BYTES) else {
-                return cx.stats.drop(DropReason::PoolExhausted);
-            };
+            let Some(packet) = cx.alloc() else { return };
             drop(batch.push(packet));
             cx.stats.tcp_tx_pure += 1;
         }
@@ -515,19 +514,19 @@ impl CachedRoute {
         }
         cx.stats.tcp_tx_segments += batch.len() as u64;
         if !is_resolved {
-            return self.send_unresolved(cx, ip, batch);
+            return self.send_unresolved(cx, reach, batch);
         }
         let bytes: usize = batch.iter().map(Packet::len).sum();
         cx.stats.tx_packets += batch.len() as u64;
         cx.stats.tx_bytes += bytes as u64;
-        ip.put_all(cx, link, batch);
+        reach.put_all(cx, link, batch);
     }
 
     /// The packets of `batch` wait for the address of the neighbour.
     #[cold]
-    fn send_unresolved(&self, cx: &mut Context, ip: &mut IpLayer, batch: &mut PacketBatch) {
+    fn send_unresolved(&self, cx: &mut Context, reach: &mut IpReach, batch: &mut PacketBatch) {
         let Some(hop) = self.unresolved_hop() else { return batch.clear() };
-        batch.drain().for_each(|packet| ip.send_to_neighbor(cx, hop, packet));
+        batch.drain().for_each(|packet| reach.send_to_neighbor(cx, hop, packet));
     }
 
     /// Hands the link a segment whose payload is the next of what is borrowed; where the link takes
@@ -535,7 +534,7 @@ impl CachedRoute {
     fn send_borrowed(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         segment: &Segment,
         borrowed: &mut Borrowed<'_>,
     ) {
@@ -554,11 +553,11 @@ impl CachedRoute {
         cx.stats.tcp_tx_segments += 1;
         cx.stats.tcp_tx_pure += u64::from(payload.is_empty());
         cx.stats.stages.mark(Stage::Egress, 1);
-        let slot = &mut ip.links[borrowed.link.index()];
+        let slot = &mut reach.links[borrowed.link.index()];
         let given_back = match slot.link.transmit_from(cx.now, &cx.pool, head, payload) {
             Ok(given_back) => given_back,
             Err(error) => {
-                ip.fail(cx, borrowed.link, error);
+                reach.fail(cx, borrowed.link, error);
                 return cx.stats.drop(DropReason::LinkFailed);
             }
         };
@@ -574,7 +573,7 @@ impl CachedRoute {
         match Packet::bulk_from_slice(&cx.pool, payload, borrowed.piece) {
             Ok(copy) => {
                 head.concat(copy);
-                ip.enqueue(cx, borrowed.link, head);
+                reach.enqueue(cx, borrowed.link, head);
             }
             Err(_) => cx.stats.drop(DropReason::PoolExhausted),
         }

@@ -22,7 +22,7 @@ use millstream_tcp::{PayloadSource, Widened};
 use super::ack_wait::AckWait;
 use super::writes::Room;
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::cached_route::Ready;
 use crate::engine::tcp::transmit::Borrowed;
@@ -44,11 +44,11 @@ struct Terms {
 
 impl Terms {
     /// Returns how the connection may send from the writer's memory now, if it may.
-    fn of(tcp: &mut TcpLayer, ip: &IpLayer, id: SocketId) -> Option<Self> {
-        let generations = ip.generations();
+    fn of(tcp: &mut TcpLayer, reach: &IpReach, id: SocketId) -> Option<Self> {
+        let generations = reach.generations();
         let (_, socket) = tcp.table.by_id(id)?;
         let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
-        let slot = &ip.links[link.index()];
+        let slot = &reach.links[link.index()];
         let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
         if !is_ready || !socket.conn.may_borrow() {
             return None;
@@ -91,7 +91,7 @@ impl TcpLayer {
     pub(in crate::engine) fn send_rest(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         id: SocketId,
         (sent, rest): (usize, &[u8]),
     ) -> Result<usize, Error> {
@@ -105,7 +105,7 @@ impl TcpLayer {
         }
         match self.write(cx, id, rest) {
             Ok(written) => {
-                self.push_written(cx, ip, id, written);
+                self.push_written(cx, reach, id, written);
                 Ok(sent + written)
             }
             Err(_) if sent != 0 => Ok(sent),
@@ -120,12 +120,12 @@ impl<'a> BorrowedWrite<'a> {
     /// for ACKs where they come soon enough.
     pub fn begin(
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         tcp: &mut TcpLayer,
         id: SocketId,
         data: &'a [u8],
     ) -> (usize, Option<Self>) {
-        let Some(terms) = Terms::of(tcp, ip, id) else { return (0, None) };
+        let Some(terms) = Terms::of(tcp, reach, id) else { return (0, None) };
         let mut begun = 0;
         if terms.unsent != 0 {
             let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());
@@ -134,7 +134,7 @@ impl<'a> BorrowedWrite<'a> {
                 // As much is whole here, where nothing is waited for.
                 socket.transmit.fill_whole();
             }
-            tcp.push_written(cx, ip, id, written);
+            tcp.push_written(cx, reach, id, written);
             begun = written;
         }
         let news = news_of_others(cx, tcp, id);
@@ -156,15 +156,15 @@ impl<'a> BorrowedWrite<'a> {
     /// Makes places for some segments more where all before are sent, and sends what the connection
     /// may. False when the write has to end, or has come to its end: nothing is left to send, and
     /// little to wait for.
-    pub fn extend(&mut self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
-        let Some(terms) = Terms::of(tcp, ip, self.id) else { return false };
+    pub fn extend(&mut self, cx: &mut Context, reach: &mut IpReach, tcp: &mut TcpLayer) -> bool {
+        let Some(terms) = Terms::of(tcp, reach, self.id) else { return false };
         let left = self.data.len() - self.reserved;
         let wanted = terms.whole(left.min(ZERO_COPY_SEGMENTS * terms.whole));
         if terms.unsent == 0 {
             self.reserve(cx, tcp, &terms, wanted);
         }
         let before = self.sent;
-        self.send(cx, ip, tcp, &terms);
+        self.send(cx, reach, tcp, &terms);
         self.waits = self.sent == before;
         self.sent != 0
             && !(wanted == 0 && self.sent == self.reserved && self.is_nearly_acknowledged(tcp))
@@ -193,12 +193,12 @@ impl<'a> BorrowedWrite<'a> {
     }
 
     /// Sends of what has places as much as the connection may.
-    fn send(&mut self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer, terms: &Terms) {
+    fn send(&mut self, cx: &mut Context, reach: &mut IpReach, tcp: &mut TcpLayer, terms: &Terms) {
         let TcpLayer { table, tx, .. } = tcp;
         let Some((_, socket)) = table.by_id(self.id).filter(|_| tx.may_push()) else { return };
         let rest = &self.data[self.sent..self.reserved];
         let mut borrowed = Borrowed { rest, link: terms.link, piece: terms.piece };
-        tx.push(cx, ip, socket, usize::MAX, Some(&mut borrowed));
+        tx.push(cx, reach, socket, usize::MAX, Some(&mut borrowed));
         self.sent = self.reserved - borrowed.rest.len();
     }
 
@@ -213,9 +213,10 @@ impl<'a> BorrowedWrite<'a> {
     }
 
     /// Grants a turn more. False when one is due for the sake of other connections or sockets.
-    pub fn goes_on(&self, cx: &mut Context, ip: &mut IpLayer, tcp: &mut TcpLayer) -> bool {
+    pub fn goes_on(&self, cx: &mut Context, reach: &mut IpReach, tcp: &mut TcpLayer) -> bool {
         let others = tcp.table.dirty.iter().any(|&slot| slot != self.id.slot());
-        let is_told = news_of_others(cx, tcp, self.id) > self.news || tcp.parked_have_room(cx, ip);
+        let is_told =
+            news_of_others(cx, tcp, self.id) > self.news || tcp.parked_have_room(cx, reach);
         if others || is_told || !tcp.writes.renew(&cx.limits) {
             return false;
         }

@@ -8,7 +8,7 @@ use millstream_packet::Instant;
 use millstream_route::{Generations, LinkId, Route};
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 
-use crate::engine::ip::IpLayer;
+use crate::engine::ip::reach::IpReach;
 
 /// Hops that are remembered. Of two in the same place the one looked up last is.
 const HOPS: usize = 64;
@@ -72,38 +72,38 @@ impl Hops {
     #[inline]
     pub fn find(
         &mut self,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         now: Instant,
         route: &Route,
         dst: IpAddr,
     ) -> Option<&Hop> {
         let key = Key::new(route, route.next_hop(dst), dst.is_ipv6());
-        let generations = ip.generations();
+        let generations = reach.generations();
         let place = &mut self.0[key.place()];
         let is_it = |hop: &Hop| hop.key == key && hop.generations == generations;
         if !place.as_ref().is_some_and(is_it) {
-            *place = look_up(ip, now, key, route, dst);
+            *place = look_up(reach, now, key, route, dst);
         }
         place.as_ref()
     }
 }
 
 #[inline(never)]
-fn look_up(ip: &mut IpLayer, now: Instant, key: Key, route: &Route, dst: IpAddr) -> Option<Hop> {
-    let hop = ip.hop_by(*route, dst)?;
-    let capabilities = &ip.links[hop.link.index()].capabilities;
+fn look_up(reach: &mut IpReach, now: Instant, key: Key, route: &Route, dst: IpAddr) -> Option<Hop> {
+    let hop = reach.hop_by(*route, dst)?;
+    let capabilities = &reach.links[hop.link.index()].capabilities;
     let src = capabilities.mac;
     let header = match capabilities.medium {
         Medium::Ip => None,
-        Medium::Ethernet if ip.addresses.is_broadcast_of(hop.link, hop.address) => return None,
+        Medium::Ethernet if reach.addresses.is_broadcast_of(hop.link, hop.address) => return None,
         Medium::Ethernet => {
-            let mac = ip.neighbors.usable(now, hop.link, hop.address)?;
+            let mac = reach.neighbors.usable(now, hop.link, hop.address)?;
             let mut header = [0; ethernet::HEADER_LEN];
             EthernetHeader::new(mac, src, EtherType::of(&dst)).emit(&mut header);
             Some(header)
         }
     };
     // The neighbour's use may have changed them.
-    let generations = ip.generations();
+    let generations = reach.generations();
     Some(Hop { key, generations, link: hop.link, mtu: hop.mtu, header })
 }

@@ -22,61 +22,71 @@ use millstream_wire::ip::{self, IpHeader};
 use millstream_wire::udp;
 
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
-use crate::engine::ip::NextHop;
-use crate::engine::ip::addresses::{Destination, is_link_local};
 use crate::engine::ip::arrival::Arrival;
-use crate::engine::ip::fragments::part_of;
-use crate::engine::ip::reserved::is_no_destination;
+use crate::engine::ip::icmp::IcmpErrors;
+use crate::engine::ip::reach::addresses::{Addresses, Destination};
+use crate::engine::ip::reach::fragments::part_of;
+use crate::engine::ip::reach::reserved::{is_link_local, is_no_destination};
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::stats::DropReason;
 
 /// Where a TCP header says how long it is.
 const TCP_OFFSET_AT: usize = 12;
 
-impl IpLayer {
-    /// A packet from `link` that is not for us, `packet` from its IP header on: hands it on, tells
-    /// its sender why not, or drops and counts it.
-    pub(in crate::engine) fn forward(
-        &mut self,
+/// The switch for packets of others, and memory for many of them.
+#[derive(Default)]
+pub(in crate::engine) struct Forwarding {
+    pub is_on: bool,
+    /// Where they are handed on many at a time, with the fast path; away while they are.
+    pub runs: Option<Box<Runs>>,
+}
+
+impl Forwarding {
+    /// A packet that is not for us: hands it on, tells its sender why not, or drops and counts it.
+    pub fn forward(
+        &self,
         cx: &mut Context,
-        link: LinkId,
-        mut packet: Packet,
-        ip: IpHeader,
-        to_all: bool,
+        reach: &mut IpReach,
+        errors: &mut IcmpErrors,
+        mut arrival: Arrival,
     ) {
-        if let Err(reason) = self.may_forward(link, &ip, to_all) {
+        if let Err(reason) = Self::may_forward(reach, &arrival) {
             return cx.stats.drop(reason);
         }
+        let Arrival { packet, ip, .. } = &mut arrival;
         // RFC 1812, 5.3.1; RFC 8200, 3.
         if ip.hop_limit <= 1 {
             cx.stats.drop(DropReason::HopLimit);
             let error = Icmp::TimeExceeded { reassembly: false };
-            return self.forward_error(cx, link, packet, ip, error);
+            return errors.send(cx, reach, &arrival, error);
         }
-        let route = self.routing.lookup_packet(&ip, packet.head());
-        let hop = route.and_then(|route| self.hop_by(route, ip.dst));
-        let Some(hop) = hop else { return self.forward_nowhere(cx, link, packet, ip, route) };
+        let route = reach.routing.lookup_packet(ip, packet.head());
+        let hop = route.and_then(|route| reach.hop_by(route, ip.dst));
+        let Some(hop) = hop else {
+            return Self::forward_nowhere(cx, reach, errors, &arrival, route);
+        };
         // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
-        if self.addresses.is_broadcast_of(hop.link, ip.dst) {
+        if reach.addresses.is_broadcast_of(hop.link, ip.dst) {
             return cx.stats.drop(DropReason::NotForwardable);
         }
-        if wire_len(&packet, &ip) > hop.mtu {
-            return self.forward_long(cx, link, packet, ip, hop);
+        if wire_len(packet, ip) > hop.mtu {
+            return Self::forward_long(cx, reach, errors, arrival, hop);
         }
         let Ok(head) = packet.make_head_mut(&cx.pool) else {
             return cx.stats.drop(DropReason::PoolExhausted);
         };
         ip::decrement_hop_limit(head);
-        carry_meta(&mut packet, &ip);
+        carry_meta(packet, ip);
         cx.stats.forwarded += 1;
-        self.send_to_neighbor(cx, hop, packet);
+        reach.send_to_neighbor(cx, hop, arrival.packet);
     }
 
     /// The header of a packet for others that would be refused here for what its extension headers
     /// ask of its destination: that is nobody's business on the way (RFC 8200, 4).
     #[cold]
-    pub(in crate::engine) fn passes(
+    pub fn passes(
         &self,
+        addresses: &Addresses,
         link: LinkId,
         packet: &Packet,
         reason: Malformed,
@@ -89,22 +99,23 @@ impl IpLayer {
                 | Malformed::Ipv6Routing
                 | Malformed::Ipv6ExtensionOrder
         );
-        if !self.forwards || !is_for_its_destination {
+        if !self.is_on || !is_for_its_destination {
             return None;
         }
         let ip = ip::parse_quoted(packet.head()).ok()?;
-        let is_others = self.addresses.classify(link, ip.dst) == Destination::Other;
+        let is_others = addresses.classify(link, ip.dst) == Destination::Other;
         (is_others && ip.packet_len() <= packet.len()).then_some(ip)
     }
 
     /// RFC 1812, 5.3.4, 5.3.7 and 4.2.2.11; RFC 4291, 2.5.6; RFC 3927, 2.7: whose packets are not
     /// handed on.
     #[inline]
-    fn may_forward(&self, link: LinkId, ip: &IpHeader, to_all: bool) -> Result<(), DropReason> {
+    fn may_forward(reach: &IpReach, arrival: &Arrival) -> Result<(), DropReason> {
+        let &Arrival { ref ip, link, to_all, .. } = arrival;
         let stays =
             |ip: IpAddr| is_link_local(ip) || matches!(ip, IpAddr::V4(ip) if ip.is_link_local());
         let is_broadcast = matches!(ip.dst, IpAddr::V4(dst) if dst.is_broadcast());
-        if self.addresses.is_martian(link, ip.src, Destination::Own) {
+        if reach.addresses.is_martian(link, ip.src, Destination::Own) {
             return Err(DropReason::MartianSource);
         }
         if to_all
@@ -116,7 +127,7 @@ impl IpLayer {
         {
             return Err(DropReason::NotForwardable);
         }
-        match self.has_way_back(link, ip.src) {
+        match reach.has_way_back(link, ip.src) {
             true => Ok(()),
             false => Err(DropReason::ReversePath),
         }
@@ -126,23 +137,24 @@ impl IpLayer {
     /// (RFC 1191, RFC 1812 4.2.2.7; RFC 4443, 3.2).
     #[cold]
     fn forward_long(
-        &mut self,
         cx: &mut Context,
-        link: LinkId,
-        mut packet: Packet,
-        ip: IpHeader,
+        reach: &mut IpReach,
+        errors: &mut IcmpErrors,
+        arrival: Arrival,
         hop: NextHop,
     ) {
+        let ip = arrival.ip;
         // RFC 791, 3.1: options would be copied into some; whoever sends them is told instead.
         let may_cut = ip.src.is_ipv4()
             && !ip.dont_fragment
             && ip.header_len == ip::V4_HEADER_LEN
-            && packet.meta().segmentation.is_none();
+            && arrival.packet.meta().segmentation.is_none();
         if !may_cut {
             cx.stats.drop(DropReason::TooLong);
             let error = Icmp::PacketTooBig { mtu: hop.mtu as u32 };
-            return self.forward_error(cx, link, packet, ip, error);
+            return errors.send(cx, reach, &arrival, error);
         }
+        let mut packet = arrival.packet;
         carry_meta(&mut packet, &ip);
         if millstream_link::offload::complete_checksum(&mut packet, &cx.pool).is_err() {
             return cx.stats.drop(DropReason::PoolExhausted);
@@ -150,18 +162,17 @@ impl IpLayer {
         packet.trim_front(ip.header_len);
         let header = IpHeader { hop_limit: ip.hop_limit - 1, ..ip };
         cx.stats.forwarded += 1;
-        self.send_fragments_as(cx, hop, &header, &packet, ip.identification.into());
+        reach.send_fragments_as(cx, hop, &header, &packet, ip.identification.into());
     }
 
     /// One that no route leads on, whose `route` says what becomes of it, or leads by a link that
     /// we do not have.
     #[cold]
     fn forward_nowhere(
-        &mut self,
         cx: &mut Context,
-        link: LinkId,
-        packet: Packet,
-        ip: IpHeader,
+        reach: &mut IpReach,
+        errors: &mut IcmpErrors,
+        arrival: &Arrival,
         route: Option<Route>,
     ) {
         let reject = route.and_then(|route| route.reject);
@@ -173,55 +184,33 @@ impl IpLayer {
         let why = match reject {
             Some(Reject::Blackhole) => return,
             // As Linux says it; in ICMPv6 the code for hosts is about those on the last link.
-            Some(Reject::Unreachable) if ip.src.is_ipv4() => Unreachable::Host,
+            Some(Reject::Unreachable) if arrival.ip.src.is_ipv4() => Unreachable::Host,
             Some(Reject::Prohibit) => Unreachable::Prohibited,
             Some(Reject::Unreachable) | None => Unreachable::Network,
         };
-        self.forward_error(cx, link, packet, ip, Icmp::Unreachable(why));
-    }
-
-    /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment
-    /// (RFC 1122, 3.2.2).
-    #[cold]
-    fn forward_error(
-        &mut self,
-        cx: &mut Context,
-        link: LinkId,
-        packet: Packet,
-        ip: IpHeader,
-        error: Icmp,
-    ) {
-        let destination = Destination::Forwarded;
-        let arrival = Arrival { packet, ip, link, destination, to_all: false };
-        self.send_icmp_error(cx, &arrival, error);
+        errors.send(cx, reach, arrival, Icmp::Unreachable(why));
     }
 
     /// A packet of somebody else, from its IP header on, whose next hop does not answer (RFC 1812,
     /// 5.2.7.1; RFC 4443, 3.1); false for one of ours.
     #[cold]
-    pub(in crate::engine) fn forwarded_in_vain(
-        &mut self,
+    pub fn forwarded_in_vain(
+        &self,
         cx: &mut Context,
+        reach: &mut IpReach,
+        errors: &mut IcmpErrors,
         packet: &Packet,
     ) -> bool {
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return false };
-        if self.addresses.is_local(ip.src) || !self.forwards {
+        if reach.addresses.is_local(ip.src) || !self.is_on {
             return false;
         }
-        let Some(back) = self.next_hop(ip.src, None) else { return true };
-        if let Ok(copy) = part_of(cx, packet, 0, packet.len().min(1500)) {
+        let Some(back) = reach.next_hop(ip.src, None) else { return true };
+        if let Ok(packet) = part_of(cx, packet, 0, packet.len().min(1500)) {
             let error = Icmp::Unreachable(Unreachable::Host);
-            self.forward_error(cx, back.link, copy, ip, error);
+            errors.send(cx, reach, &Arrival::forwarded(back.link, packet, ip, false), error);
         }
         true
-    }
-}
-
-impl IpLayer {
-    /// See [`RoutesHandle::set_forwarding`](crate::RoutesHandle::set_forwarding).
-    pub(in crate::engine) fn set_forwarding(&mut self, cx: &Context, on: bool) {
-        self.forwards = on;
-        self.runs = (on && cx.limits.tuning.fast_path.forward_runs).then(Box::default);
     }
 }
 

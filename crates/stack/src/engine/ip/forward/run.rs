@@ -22,8 +22,8 @@ use millstream_wire::ip::{self, Transit, V4_HEADER_LEN, V6_HEADER_LEN};
 
 use super::hops::{Hop, Hops, LinkHeader};
 use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
-use crate::engine::ip::routing::Routing;
+use crate::engine::ip::reach::IpReach;
+use crate::engine::ip::reach::routing::Routing;
 use crate::engine::links::ReversePath;
 
 /// Memory for runs; empty between them.
@@ -33,7 +33,7 @@ pub(in crate::engine) struct Runs {
     v4: Ways<Ipv4Addr>,
     v6: Ways<Ipv6Addr>,
     hops: Hops,
-    leaving: Leaving,
+    pub leaving: Leaving,
 }
 
 /// The request of a packet of a run.
@@ -60,7 +60,7 @@ struct Ways<A> {
 }
 
 /// Packets that are ready for their link.
-struct Leaving {
+pub(in crate::engine::ip) struct Leaving {
     packets: PacketBatch,
     link: LinkId,
     bytes: usize,
@@ -115,9 +115,9 @@ impl<A: Copy + PartialEq + Into<IpAddr>> Ways<A> {
 impl Leaving {
     /// Takes in a packet that is to leave by `link`, and hands those on that leave by another one.
     #[inline(always)]
-    fn push(&mut self, cx: &mut Context, ip: &mut IpLayer, link: LinkId, packet: Packet) {
+    fn push(&mut self, cx: &mut Context, reach: &mut IpReach, link: LinkId, packet: Packet) {
         if link != self.link {
-            self.send(cx, ip);
+            self.send(cx, reach);
             self.link = link;
         }
         self.bytes += packet.len();
@@ -126,14 +126,14 @@ impl Leaving {
     }
 
     /// Hands all to their link's queue.
-    fn send(&mut self, cx: &mut Context, ip: &mut IpLayer) {
+    pub(in crate::engine::ip) fn send(&mut self, cx: &mut Context, reach: &mut IpReach) {
         if self.packets.is_empty() {
             return;
         }
         cx.stats.forwarded += self.packets.len() as u64;
         cx.stats.forwarded_in_runs += self.packets.len() as u64;
         let bytes = std::mem::take(&mut self.bytes);
-        ip.enqueue_all(cx, self.link, &mut self.packets, bytes);
+        reach.enqueue_all(cx, self.link, &mut self.packets, bytes);
     }
 }
 
@@ -149,46 +149,23 @@ impl Default for Runs {
     }
 }
 
-impl IpLayer {
-    /// Hands on the run at the front of the batch that came by `link`, if there is one, where the
-    /// engine does so; how many bytes that were.
-    #[inline]
-    pub(in crate::engine) fn forward_run(
+impl Runs {
+    /// Reads the headers of the run at the front of a batch, and looks up its routes; of how many
+    /// packets.
+    pub(in crate::engine::ip) fn begin(
         &mut self,
-        cx: &mut Context,
-        batch: &mut PacketBatch,
-        link: LinkId,
-        medium: Medium,
-    ) -> usize {
-        // What an engine has sent to itself is for nobody else.
-        if self.runs.is_none() || self.addresses.is_loopback(link) {
-            return 0;
-        }
-        let Some(mut runs) = self.runs.take() else { return 0 };
-        let bytes = match self.read_run(batch, &mut runs, link, medium) {
-            0 => 0,
-            count => self.hand_on_run(cx, batch, &mut runs, count, (link, medium)),
-        };
-        self.runs = Some(runs);
-        bytes
-    }
-
-    /// Reads the headers of the run; of how many packets.
-    fn read_run(
-        &self,
+        reach: &IpReach,
         batch: &PacketBatch,
-        runs: &mut Runs,
-        link: LinkId,
-        medium: Medium,
+        (link, medium, filter): (LinkId, Medium, ReversePath),
     ) -> usize {
-        let mac = self.links[link.index()].capabilities.mac;
-        let Runs { asked, v4, v6, .. } = runs;
+        let mac = reach.links[link.index()].capabilities.mac;
+        let Runs { asked, v4, v6, .. } = self;
         v4.clear();
         v6.clear();
         let mut count = 0;
         for (asked, packet) in asked.iter_mut().zip(batch.iter_ahead()) {
             let Some(transit) = read(packet, medium, mac) else { break };
-            if !self.addresses.are_others(transit.src, transit.dst) {
+            if !reach.addresses.are_others(transit.src, transit.dst) {
                 break;
             }
             let (v6, (at, from)) = match (transit.src, transit.dst) {
@@ -199,41 +176,15 @@ impl IpLayer {
             *asked = Asked { v6, at, from, packet_len: transit.packet_len as u16 };
             count += 1;
         }
+        if count != 0 {
+            self.look_up(&reach.routing, batch, count, medium);
+            if filter != ReversePath::Off {
+                self.look_back(reach.routing.routes());
+            }
+        }
         count
     }
 
-    /// Finds the way of the first `count` packets of the batch, whose headers were read, and hands
-    /// them on; how many bytes they had.
-    fn hand_on_run(
-        &mut self,
-        cx: &mut Context,
-        batch: &mut PacketBatch,
-        runs: &mut Runs,
-        count: usize,
-        (link, medium): (LinkId, Medium),
-    ) -> usize {
-        let filter = self.reverse_path(link);
-        runs.look_up(&self.routing, batch, count, medium);
-        if filter != ReversePath::Off {
-            runs.look_back(self.routing.routes());
-        }
-        let mut bytes = 0;
-        for at in 0..count {
-            let Some(packet) = batch.pop() else { break };
-            bytes += packet.len();
-            let from = (link, medium, filter);
-            if let Err(packet) = runs.hand_on(cx, self, at, packet, from) {
-                runs.leaving.send(cx, self);
-                // It is for others, so that nobody above hears of it.
-                self.input(cx, link, packet);
-            }
-        }
-        runs.leaving.send(cx, self);
-        bytes
-    }
-}
-
-impl Runs {
     /// Looks up the routes of the first `count` packets of the batch.
     #[inline]
     fn look_up(&mut self, routing: &Routing, batch: &PacketBatch, count: usize, medium: Medium) {
@@ -263,10 +214,10 @@ impl Runs {
     /// Prepares the packet at place `at` of the run for its link. Gives it back, as good as it was,
     /// where more is to be done.
     #[inline(always)]
-    fn hand_on(
+    pub(in crate::engine::ip) fn hand_on(
         &mut self,
         cx: &mut Context,
-        ip: &mut IpLayer,
+        reach: &mut IpReach,
         at: usize,
         mut packet: Packet,
         (link, medium, filter): (LinkId, Medium, ReversePath),
@@ -279,13 +230,13 @@ impl Runs {
         if !filter.lets(link, back) {
             return Err(packet);
         }
-        let hop = route.as_ref().and_then(|route| hops.find(ip, cx.now, route, dst));
+        let hop = route.as_ref().and_then(|route| hops.find(reach, cx.now, route, dst));
         let Some(hop) = hop else { return Err(packet) };
         let len = usize::from(packet_len);
         if len > hop.mtu || !rewrite(&mut packet, medium.header_len(), len, is_v6, hop) {
             return Err(packet);
         }
-        leaving.push(cx, ip, hop.link, packet);
+        leaving.push(cx, reach, hop.link, packet);
         Ok(())
     }
 }

@@ -247,8 +247,8 @@ impl Table {
             Self::Icmp => engine.echo.sockets.slots(),
             Self::HalfOpen => engine.tcp.table.half_open.slots(),
             Self::TimeWait => engine.tcp.table.time_wait.slots(),
-            Self::Neighbors => engine.ip.neighbors.slots(),
-            Self::Links => engine.ip.links.numbers(),
+            Self::Neighbors => engine.ip.reach.neighbors.slots(),
+            Self::Links => engine.ip.reach.links.numbers(),
         }
     }
 }
@@ -301,7 +301,7 @@ impl Walk {
 /// The number and the name of a link.
 fn put_link(line: &mut Fields<'_>, engine: &Engine, link: LinkId) {
     line.put("link", link.0);
-    if let Some(slot) = engine.ip.links.get(link) {
+    if let Some(slot) = engine.ip.reach.links.get(link) {
         line.put("name", slot.link.name());
     }
 }

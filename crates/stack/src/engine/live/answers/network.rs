@@ -7,7 +7,7 @@ use millstream_route::{LinkId, Prefix, Reject, Route};
 
 use super::{Done, Page, Pages, SLOT_STEPS, Table, Walk, Written, put_link, us};
 use crate::engine::Engine;
-use crate::engine::ip::GroupFilter;
+use crate::engine::ip::reach::group_filter::GroupFilter;
 use crate::engine::live::id::Id;
 use crate::socket::SocketId;
 
@@ -30,7 +30,7 @@ impl Pages for Links {
 }
 
 fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
-    let slot = engine.ip.links.get(id)?;
+    let slot = engine.ip.reach.links.get(id)?;
     let (capabilities, stats) = (&slot.capabilities, slot.link.stats());
     let mut line = page.line("link");
     put_link(&mut line, engine, id);
@@ -57,7 +57,7 @@ fn link(engine: &Engine, id: LinkId, page: &mut Page) -> Option<()> {
         line.put(name, value);
     }
     line.end();
-    for (_, one) in engine.ip.addresses.prefixes.iter().filter(|(of, _)| *of == id) {
+    for (_, one) in engine.ip.reach.addresses.prefixes.iter().filter(|(of, _)| *of == id) {
         let mut line = page.line("prefix");
         put_link(&mut line, engine, id);
         line.put("prefix", one.prefix).put("may_send_from", u8::from(one.may_send_from));
@@ -84,7 +84,7 @@ impl Pages for Neighbors {
             neighbor(engine, slot as usize, page);
         });
         if done == Done::Last {
-            let (table, stats) = (&engine.ip.neighbors, engine.ip.neighbors.stats());
+            let (table, stats) = (&engine.ip.reach.neighbors, engine.ip.reach.neighbors.stats());
             let mut line = page.line("neighbors");
             line.put("entries", table.len()).put("pending_packets", stats.pending_packets);
             line.put("pending_bytes", stats.pending_bytes).put("unreachable", stats.unreachable);
@@ -98,7 +98,7 @@ impl Pages for Neighbors {
 }
 
 fn neighbor(engine: &Engine, slot: usize, page: &mut Page) -> Option<()> {
-    let (now, one) = (engine.cx.now, engine.ip.neighbors.in_slot(slot)?);
+    let (now, one) = (engine.cx.now, engine.ip.reach.neighbors.in_slot(slot)?);
     let mut line = page.line("neighbor");
     line.put("address", one.ip);
     put_link(&mut line, engine, one.link);
@@ -139,7 +139,7 @@ impl Routes {
 
 impl Pages for Routes {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        let routes = engine.ip.routing.iter_from(self.next.0, self.next.1);
+        let routes = engine.ip.reach.routing.iter_from(self.next.0, self.next.1);
         let routes = routes
             .ok_or("the route table is another's, who has the list: ask for one by `route get`")?;
         for (prefix, place, route) in routes {
@@ -195,11 +195,11 @@ impl RouteTo {
 
 impl Pages for RouteTo {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
-        let route = engine.ip.routing.lookup(self.0).ok_or("no route")?;
+        let route = engine.ip.reach.routing.lookup(self.0).ok_or("no route")?;
         let mut line = page.line("route");
         line.put("destination", self.0);
         put_route(&mut line, engine, &route);
-        if let Some(mac) = engine.ip.neighbors.lookup(route.link, route.next_hop(self.0)) {
+        if let Some(mac) = engine.ip.reach.neighbors.lookup(route.link, route.next_hop(self.0)) {
             line.put("lladdr", mac);
         }
         line.put("metric", route.metric);
@@ -224,7 +224,9 @@ impl Pages for Groups {
     fn write(&mut self, engine: &mut Engine, page: &mut Page) -> Written {
         let engine = &*engine;
         let (link, first, mut place) = self.next;
-        for (link, group, is_own, sockets) in engine.ip.addresses.groups.iter_from(link, first) {
+        for (link, group, is_own, sockets) in
+            engine.ip.reach.addresses.groups.iter_from(link, first)
+        {
             // The one that is begun may have gone meanwhile.
             place = if group == first && link == self.next.0 { place } else { 0 };
             // Nobody but an address of ours has one line, too.

@@ -121,7 +121,7 @@ pub(super) fn half_open(engine: &Engine, slot: u32, page: &mut Page) -> Option<(
             line.put("waits_for", "verdict");
         }
     }
-    if let Some(link) = engine.ip.links.by_serial(request.link) {
+    if let Some(link) = engine.ip.reach.links.by_serial(request.link) {
         put_link(&mut line, engine, link);
     }
     line.put("age_us", us(request.open.since(), engine.cx.now));

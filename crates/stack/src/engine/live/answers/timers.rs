@@ -108,7 +108,7 @@ fn look(
             tell(TimerKind::TimeWait as usize, due, &one.key.unpack().remote);
         }
         Table::Neighbors => {
-            let one = engine.ip.neighbors.in_slot(slot as usize)?;
+            let one = engine.ip.reach.neighbors.in_slot(slot as usize)?;
             tell(NEIGHBOR, one.until?, &one.ip);
         }
         Table::Listeners | Table::Udp | Table::Icmp | Table::Links => {}
@@ -134,8 +134,8 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
 
 /// Writes the timers of the engine itself; only the first of each kind is known.
 fn of_the_engine(engine: &Engine, page: &mut Page) {
-    let addresses = &engine.ip.addresses;
-    let of_links = engine.ip.links.used_slots().filter_map(|slot| slot.link.next_deadline());
+    let addresses = &engine.ip.reach.addresses;
+    let of_links = engine.ip.reach.links.used_slots().filter_map(|slot| slot.link.next_deadline());
     let firsts = [
         // Which connections have fallen quiet.
         ("quiet_sweep", engine.tcp.table.busy.due()),

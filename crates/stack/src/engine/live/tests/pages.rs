@@ -40,7 +40,7 @@ fn all_lines(pages: &[String], kind: &str) -> Vec<Record> {
 fn alone() -> (Engine, LinkId, PairEnd) {
     let (end, other) = pair(PairConfig::default()).expect("a pair");
     let engine = engine(Some(end), None);
-    let link = engine.ip.links.used().next().expect("a link");
+    let link = engine.ip.reach.links.used().next().expect("a link");
     (engine, link, other)
 }
 
@@ -68,7 +68,7 @@ fn routes_are_told_by_prefix_a_page_at_a_time() {
     engine.routes().add("21.0.0.0/8".parse().expect("a prefix"), nowhere).expect("room");
     let all = pages_within_bounds(&mut engine, "route");
     let routes = all_lines(&all, "route");
-    assert_eq!(routes.len(), engine.ip.routing.len(), "each once");
+    assert_eq!(routes.len(), engine.ip.reach.routing.len(), "each once");
     let of_one = routes.iter().filter(|route| route.get("prefix") == Some("20.0.0.0/24"));
     let places: Vec<u64> = of_one.filter_map(|route| route.number("place")).collect();
     assert_eq!(places, (0..=400).collect::<Vec<u64>>());
@@ -96,7 +96,7 @@ fn of_another_s_table_single_routes_are_told() {
     assert!(pages(&mut engine, "route")[0].starts_with("error why=the%20route%20table"));
     let found = &all_lines(&pages(&mut engine, "route get 20.0.5.9"), "route")[0];
     assert_eq!(found.get("gateway"), Some("10.9.0.7"), "{found:?}");
-    assert_eq!(engine.ip.routing.len(), 1);
+    assert_eq!(engine.ip.reach.routing.len(), 1);
 }
 
 #[test]
@@ -106,11 +106,11 @@ fn neighbours_are_told_with_what_waits_for_them() {
     let now = engine.now();
     for number in 10..10 + COUNT {
         let mac = MacAddr([2, 0, 0, 0, (number >> 8) as u8, number as u8]);
-        let set = engine.ip.neighbors.set_static(now, link, host(number), mac);
+        let set = engine.ip.reach.neighbors.set_static(now, link, host(number), mac);
         assert!(set.expect("room").is_empty());
     }
     let packet = Packet::from_slice(&engine.cx.pool, 0, &[7; 100]).expect("frames");
-    let _ = engine.ip.neighbors.resolve(now, link, host(7), packet);
+    let _ = engine.ip.reach.neighbors.resolve(now, link, host(7), packet);
     let all = pages_within_bounds(&mut engine, "neigh");
     let neighbors = all_lines(&all, "neighbor");
     assert_eq!(neighbors.len(), COUNT as usize + 1);
@@ -136,7 +136,7 @@ fn links_are_told_with_those_that_have_failed() {
         others.push(other);
     }
     let broken = millstream_link::LinkError::Invalid("of no use".into());
-    engine.ip.links.fail(LinkId(3), broken, 0);
+    engine.ip.reach.links.fail(LinkId(3), broken, 0);
     let all = pages_within_bounds(&mut engine, "links");
     let links = all_lines(&all, "link");
     assert!(links.len() == 40 && all.len() > 1, "{} in {}", links.len(), all.len());
@@ -187,7 +187,7 @@ fn the_pool_is_told_with_what_the_queues_hold() {
     }
     let packet = Packet::from_slice(&near.cx.pool, 0, &[7; 100]).expect("frames");
     let (now, link) = (near.now(), LinkId(0));
-    let _ = near.ip.neighbors.resolve(now, link, host(77), packet);
+    let _ = near.ip.reach.neighbors.resolve(now, link, host(77), packet);
     let held = |engine: &mut Engine, name: &str, key: &str| {
         let all = all_lines(&pages_within_bounds(engine, "pool"), "holder");
         let mut found = all.iter().filter(|one| one.get("name") == Some(name));

@@ -17,7 +17,7 @@ use super::group_filter::GroupFilter;
 use super::group_member::{
     ANSWER_LEAST, Member, SOURCES, Say, UNSOLICITED_INTERVAL, is_everybodys, is_told,
 };
-use crate::engine::ip::claims::between;
+use crate::engine::ip::reach::claims::between;
 use crate::socket::SocketId;
 
 /// Bytes of the records of one report at most: they fit the least MTU of either version (RFC 1122,

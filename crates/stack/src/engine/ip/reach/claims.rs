@@ -179,12 +179,16 @@ impl Claims {
         let step = match (checked, probes) {
             (false, _) => Step::Done,
             (true, true) => Step::Probe(if is_v4 { PROBE_NUM } else { DAD_TRANSMITS }),
-            (true, false) => Step::Announce(self.announcements(is_v4)),
+            (true, false) => Step::Announce(self.config.announcements(is_v4)),
         };
         // RFC 5227, 2.1.1, and RFC 4862, 5.4.2: not all stations at once, when all have begun at
         // once. What is used meanwhile is not to be used unchecked for as long.
-        let delay = if waits { self.between(Duration::ZERO, PROBE_WAIT) } else { Duration::ZERO };
-        let nonce = self.draw().to_be_bytes();
+        let delay = if waits {
+            between(&mut self.random, Duration::ZERO, PROBE_WAIT)
+        } else {
+            Duration::ZERO
+        };
+        let nonce = draw(&mut self.random).to_be_bytes();
         let claim = Claim {
             link,
             prefix,
@@ -217,10 +221,6 @@ impl Claims {
             claim.due = now;
         }
         self.find_next();
-    }
-
-    fn announcements(&self, is_v4: bool) -> u8 {
-        self.config.announcements(is_v4)
     }
 
     /// The link is over, and its addresses are not claimed any more.
@@ -340,14 +340,6 @@ impl Claims {
             let &Claim { link, prefix, state, conflicts, claimed, .. } = claim;
             AddressInfo { link, prefix, state, conflicts, claimed }
         })
-    }
-
-    fn between(&mut self, least: Duration, most: Duration) -> Duration {
-        between(&mut self.random, least, most)
-    }
-
-    fn draw(&mut self) -> u64 {
-        draw(&mut self.random)
     }
 }
 

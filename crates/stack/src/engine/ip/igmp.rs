@@ -1,4 +1,4 @@
-//! Multicast groups: sockets join and leave them, get what is sent to them, and routers are told.
+//! The messages of IGMP and MLD: what routers ask of the groups of a link, and what they are told.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,14 +8,13 @@ use millstream_wire::groups::{self, Generation, GroupMessage};
 use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 use millstream_wire::{checksum, icmp};
 
-use super::group_member::Say;
 use crate::engine::context::Context;
-use crate::engine::ip::addresses::Addresses;
 use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
-use crate::engine::ip::{IpLayer, NextHop, output::with_header};
-use crate::error::Error;
+use crate::engine::ip::reach::addresses::Addresses;
+use crate::engine::ip::reach::group_member::Say;
+use crate::engine::ip::reach::membership::Membership;
+use crate::engine::ip::reach::{IpReach, NextHop, output::with_header};
 use crate::stats::DropReason;
-use crate::tuning::HEADROOM_BYTES;
 
 /// Bytes of the IPv4 header with Router Alert (RFC 2113).
 const V4_ALERT_LEN: usize = 24;
@@ -35,7 +34,7 @@ const ALL_MLD_ROUTERS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 
 const ALL_ROUTERS_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 2));
 const ALL_ROUTERS_V6: IpAddr = IpAddr::V6(millstream_route::ALL_ROUTERS);
 
-impl IpLayer {
+impl Membership {
     /// A message of IGMP. It does not come from another link.
     #[cold]
     pub(in crate::engine) fn igmp_input(&mut self, cx: &mut Context, mut arrival: Arrival) {
@@ -74,46 +73,20 @@ impl IpLayer {
         ip: &IpHeader,
         message: Option<GroupMessage<'_>>,
     ) {
-        let groups = &mut self.addresses.groups;
         match message {
-            Some(GroupMessage::Query(query)) => {
-                groups.asked(cx.now, link, ip.src.is_ipv4(), &query)
-            }
+            Some(GroupMessage::Query(query)) => self.asked(cx.now, link, ip.src.is_ipv4(), &query),
             // It goes to the group that it names.
-            Some(GroupMessage::Report(group)) if group == ip.dst => {
-                groups.heard(cx.now, link, group)
-            }
+            Some(GroupMessage::Report(group)) if group == ip.dst => self.heard(cx.now, link, group),
             _ => cx.stats.drop(DropReason::GroupMessageIgnored),
         }
     }
-
-    /// Says what is due.
-    #[cold]
-    pub(in crate::engine) fn group_timers(&mut self, cx: &mut Context) {
-        // They are told while the list of them is walked.
-        let mut groups = std::mem::take(&mut self.addresses.groups);
-        groups.poll(cx.now, cx.limits.tuning.timers, &mut |link, say| self.say(cx, link, say));
-        self.addresses.groups = groups;
-    }
 }
 
-impl IpLayer {
-    /// The link that a call about groups means.
-    pub(in crate::engine) fn group_link(&self, link: Option<LinkId>) -> Result<LinkId, Error> {
-        match link {
-            Some(link) => self.links.check(link).map(|()| link),
-            None => self.first_link().ok_or(Error::NetworkUnreachable),
-        }
-    }
-}
-
-impl IpLayer {
+impl Say<'_> {
     /// Tells the routers of a link, by the packets of IGMP or MLD.
-    fn say(&mut self, cx: &mut Context, link: LinkId, say: Say<'_>) {
-        let Some(mut packet) = cx.pool.alloc(HEADROOM_BYTES) else {
-            return cx.stats.drop(DropReason::PoolExhausted);
-        };
-        let (dst, len) = match say {
+    pub(super) fn send(self, cx: &mut Context, reach: &mut IpReach, link: LinkId) {
+        let Some(mut packet) = cx.alloc() else { return };
+        let (dst, len) = match self {
             Say::Records(records) => {
                 let Some(first) = records.first() else { return };
                 let version = Version::of(&first.group);
@@ -138,12 +111,12 @@ impl IpLayer {
             }
         };
         let packet = match dst.is_ipv4() {
-            true => with_alert_v4(&self.addresses, &cx.pool, link, dst, packet, len),
-            false => with_alert_v6(&self.addresses, &cx.pool, link, dst, packet, len),
+            true => with_alert_v4(&reach.addresses, &cx.pool, link, dst, packet, len),
+            false => with_alert_v6(&reach.addresses, &cx.pool, link, dst, packet, len),
         };
         let Some(packet) = packet else { return cx.stats.drop(DropReason::PoolExhausted) };
-        let mtu = self.links[link.index()].capabilities.mtu;
-        self.send_to_neighbor(cx, NextHop { link, address: dst, mtu }, packet);
+        let mtu = reach.links[link.index()].capabilities.mtu;
+        reach.send_to_neighbor(cx, NextHop { link, address: dst, mtu }, packet);
     }
 }
 

@@ -8,7 +8,7 @@ use millstream_route::{ALL_NODES, LinkId};
 use millstream_wire::groups::{Generation, Query, Record, RecordKind};
 
 use super::group_filter::GroupFilter;
-use crate::engine::ip::claims::between;
+use crate::engine::ip::reach::claims::between;
 use crate::socket::SocketId;
 
 /// Answers have so much time at least, whatever a router says, and are so far apart: who asks again

@@ -1,11 +1,13 @@
 //! Path MTUs of datagrams by destination, from routers that could not pass a packet on (RFC 1191,
 //! RFC 8201). Connections know theirs themselves.
 //!
-//! Only proven sizes come here ([`sent_lately`](super::sent_lately)). A destination, an IPv4
+//! Only proven sizes come here ([`sent_lately`]). A destination, an IPv4
 //! address or an IPv6 network of 64 bits, has its places by a keyed hash. An attacker who has
 //! others believe him, about himself, displaces nothing but entries of his own few places, one of
 //! them by chance. So he does not see of whom else a size is known, but for the few with whom he
 //! happens to share places, and whom he cannot choose (CVE-2021-20322).
+
+pub(in crate::engine) mod sent_lately;
 
 use std::hash::Hasher;
 use std::net::IpAddr;

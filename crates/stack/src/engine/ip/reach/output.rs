@@ -8,73 +8,15 @@ use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use crate::engine::context::Context;
-use crate::engine::ip::sent_lately::least_path_mtu;
-use crate::engine::ip::{IpLayer, NextHop};
-use crate::engine::links::RemovedLink;
+use crate::engine::ip::path_mtus::sent_lately::least_path_mtu;
+use crate::engine::ip::reach::{IpReach, NextHop};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
 /// Where an IPv4 header has its protocol.
 const IPV4_PROTOCOL_AT: usize = 9;
 
-impl IpLayer {
-    /// The link said that it is broken: of it stays what it was and counted, until it is removed.
-    #[cold]
-    pub fn fail(&mut self, cx: &mut Context, link: LinkId, error: LinkError) {
-        if self.links.used_slot(link).is_none() {
-            return;
-        }
-        let waited = self.links.fail(link, error, cx.stats.turns);
-        cx.stats.drop_many(DropReason::LinkFailed, waited as u64);
-        self.end_link(cx, link, DropReason::LinkFailed);
-        // What is put into its queue yet is looked for.
-        self.waiting = true;
-    }
-
-    /// Gives a link back that there is, when what waits for it has been offered to it once more.
-    pub fn remove(&mut self, cx: &mut Context, link: LinkId) -> RemovedLink {
-        let Self { links, .. } = self;
-        let Context { now, stats, pool, .. } = cx;
-        let slot = &mut links[link.index()];
-        if slot.is_used()
-            && !slot.queue.is_empty()
-            && let Err(error) = slot.flush(*now, pool, stats)
-        {
-            self.fail(cx, link, error);
-        }
-        let has_failed = self.links.used_slot(link).is_none();
-        let why = if has_failed { DropReason::LinkFailed } else { DropReason::LinkRemoved };
-        self.end_link(cx, link, why);
-        self.addresses.forget_link(link);
-        let (removed, waited) = self.links.remove(link);
-        cx.stats.drop_many(why, waited as u64);
-        removed
-    }
-
-    /// A link is over. Its routes go with it, so that those by other links take their place, and
-    /// what was known of its neighbours; connections look their routes up anew when they send. Its
-    /// addresses stay, for the connections that have them and that other links may reach, until
-    /// another link gets them, or room is needed for others; but those that only mean something on
-    /// the link go.
-    fn end_link(&mut self, cx: &mut Context, link: LinkId, why: DropReason) {
-        self.routing.remove_link(link);
-        self.addresses.end_link(link);
-        self.changes.flows = true;
-        let waited = self.neighbors.stats().pending_packets;
-        self.neighbors.remove_link(link);
-        let dropped = waited - self.neighbors.stats().pending_packets;
-        cx.stats.drop_many(why, dropped as u64);
-    }
-
-    /// Charges what waits for neighbours. Where that is more than it may be now, the oldest packets
-    /// are dropped.
-    #[inline]
-    pub fn settle_neighbors(&mut self, cx: &mut Context) {
-        let limit = cx.account.settle_neighbors(self.neighbors.pending_bytes());
-        let dropped = self.neighbors.limit_pending(limit);
-        cx.stats.drop_many(DropReason::NeighborQueueFull, dropped);
-    }
-
+impl IpReach {
     /// Completes the transport checksum of `packet`, which starts at its transport header with a
     /// zero checksum field at `offset`, or leaves it to the link when the link can: not what may be
     /// cut before, whose header says so.
@@ -146,7 +88,7 @@ impl IpLayer {
             Resolved::Pending { solicit, displaced } => {
                 cx.stats.drops[DropReason::NeighborQueueFull as usize] += u64::from(displaced);
                 if solicit {
-                    self.ask(cx, hop.link, hop.address);
+                    self.solicit(cx, hop.link, hop.address, None);
                 }
             }
             Resolved::Refused(packet, why) => {

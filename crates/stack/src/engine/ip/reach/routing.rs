@@ -6,26 +6,11 @@ use millstream_route::{LinkId, Prefix, Route, RouteError, RouteTable, Routes};
 use millstream_wire::ip::{IpHeader, Protocol};
 
 use crate::engine::NO_PREFIX;
-use crate::engine::ip::IpLayer;
 use crate::error::Error;
 
 /// The error for a change of routes that belong to another's table.
 const SHARED: Error =
     Error::Invalid("the engine goes by a route table that another owns: change that one");
-
-impl IpLayer {
-    /// See [`RoutesHandle::add`](crate::RoutesHandle::add).
-    pub(in crate::engine) fn add_route(
-        &mut self,
-        prefix: Prefix,
-        route: Route,
-    ) -> Result<(), Error> {
-        if route.reject.is_none() {
-            self.links.check(route.link)?;
-        }
-        self.routing.insert(prefix, route)
-    }
-}
 
 /// See the module text.
 pub(crate) struct Routing {

@@ -2,17 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use millstream_route::{LinkId, Prefix, Route};
+use millstream_route::{LinkId, Prefix};
 
 use super::claims::Claims;
+use super::is_broadcast;
 use super::local_prefixes::LocalPrefixes;
+use super::membership::Membership;
 pub(crate) use super::reserved::is_link_local;
-use super::reserved::{is_no_host, is_no_source, is_plain_host, means_this_host};
+use super::reserved::{is_no_source, is_plain_host, means_this_host};
 use super::source::{AddressUse, Candidate, choose};
-use super::{Membership, is_broadcast};
-use crate::engine::NO_PREFIX;
-use crate::engine::context::Context;
-use crate::engine::ip::IpLayer;
 use crate::error::Error;
 
 /// Why no socket has a peer at one of the engine's own addresses.
@@ -29,88 +27,6 @@ pub(crate) enum Destination {
     Other,
     /// The same, of a packet that was to be handed on.
     Forwarded,
-}
-
-impl IpLayer {
-    /// See [`LinksHandle::set_address_use`](crate::LinksHandle::set_address_use).
-    pub(in crate::engine) fn set_address_use(
-        &mut self,
-        link: LinkId,
-        ip: std::net::IpAddr,
-        usage: AddressUse,
-    ) -> Result<(), Error> {
-        let addresses = &self.addresses;
-        let is_there = addresses.of_link(link).any(|own| own.addr == ip);
-        if !is_there && !addresses.claims.is_tentative(ip) {
-            return Err(Error::AddrNotAvailable);
-        }
-        self.addresses.set_use(ip, usage);
-        // Whoever keeps a way and its source looks it up anew.
-        self.routing.note_link_change();
-        Ok(())
-    }
-
-    /// See [`Engine::add_address`](crate::Engine::add_address).
-    pub(in crate::engine) fn add_address(
-        &mut self,
-        cx: &mut Context,
-        link: LinkId,
-        prefix: Prefix,
-    ) -> Result<(), Error> {
-        if !prefix.is_valid() {
-            return Err(Error::Invalid(NO_PREFIX));
-        }
-        if is_no_host(prefix.addr) {
-            return Err(Error::Invalid("not an address that a host has on a link"));
-        }
-        self.links.check(link)?;
-        let addresses = &self.addresses;
-        if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
-            return Err(Error::AddrInUse);
-        }
-        let count = addresses.len() + addresses.claims.unused();
-        let to_go = match addresses.owns(prefix.addr) {
-            true => 0,
-            false => (count + 1).saturating_sub(cx.limits.addresses),
-        };
-        if addresses.over_count() < to_go {
-            return Err(Error::Limit("addresses"));
-        }
-        // The last that can fail.
-        if self.routing.is_own() {
-            self.add_route(prefix.network(), Route::on_link(link))?;
-        }
-        for _ in 0..to_go {
-            self.addresses.forget_one();
-        }
-        self.claim(cx, link, prefix);
-        Ok(())
-    }
-
-    /// See [`LinksHandle::remove_address`](crate::LinksHandle::remove_address).
-    pub(in crate::engine) fn remove_address(
-        &mut self,
-        cx: &mut Context,
-        link: LinkId,
-        ip: IpAddr,
-    ) -> Result<(), Error> {
-        self.links.check(link)?;
-        let claims = &self.addresses.claims;
-        let own = self.addresses.of_link(link).find(|own| own.addr == ip);
-        let claimed = || claims.iter().find(|info| info.link == link && info.prefix.addr == ip);
-        let own = own.or_else(|| claimed().map(|info| info.prefix));
-        let own = own.ok_or(Error::AddrNotAvailable)?;
-        self.addresses.claims.forget(ip);
-        self.lose_address(cx, link, ip);
-        let is_same = |other: Prefix| other.network() == own.network();
-        let claims = &self.addresses.claims;
-        let is_used = self.addresses.of_link(link).any(is_same)
-            || claims.iter().any(|info| info.link == link && is_same(info.prefix));
-        if !is_used {
-            self.routing.remove_network(own.network(), link);
-        }
-        Ok(())
-    }
 }
 
 /// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
@@ -514,11 +430,11 @@ fn insert<T: Ord>(list: &mut Vec<T>, value: T) -> bool {
 mod tests {
     use millstream_link::{Medium, PairConfig, pair};
     use millstream_packet::{Pool, PoolConfig};
-    use millstream_route::RouteTable;
+    use millstream_route::{Route, RouteTable};
 
     use super::*;
     use crate::engine::Engine;
-    use crate::engine::ip::routing::Routing;
+    use crate::engine::ip::reach::routing::Routing;
     use crate::{EngineConfig, Limits};
 
     fn addresses() -> Addresses {
@@ -587,7 +503,7 @@ mod tests {
         let limits = Limits { addresses, ..Limits::default() };
         let mut engine =
             Engine::new(EngineConfig { limits, ..EngineConfig::new(pool) }).expect("an engine");
-        engine.ip.routing = Routing::over(RouteTable::with_limit(routes));
+        engine.ip.reach.routing = Routing::over(RouteTable::with_limit(routes));
         let (near, far) =
             pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).expect("a pair");
         for (number, end) in [near, far].into_iter().enumerate() {
@@ -607,8 +523,8 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
         }
-        assert_eq!((engine.ip.addresses.len(), engine.ip.routing.len()), (1, 1));
-        assert!(!engine.ip.addresses.owns("10.1.0.2".parse().expect("an address")));
+        assert_eq!((engine.ip.reach.addresses.len(), engine.ip.reach.routing.len()), (1, 1));
+        assert!(!engine.ip.reach.addresses.owns("10.1.0.2".parse().expect("an address")));
         // One that needs no further route.
         assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
         assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
@@ -624,11 +540,11 @@ mod tests {
         engine.links().remove(LinkId(0)).expect("removed");
         let route = Route::on_link(LinkId(1));
         engine.routes().add("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
-        let before: Vec<_> = engine.ip.addresses.iter().collect();
+        let before: Vec<_> = engine.ip.reach.addresses.iter().collect();
         // It had taken one's place, and had taken one over.
         for prefix in ["10.1.0.2/24", "10.0.0.2/24"] {
             assert_eq!(add(&mut engine, 1, prefix), Err(Error::Limit("routes")));
-            assert_eq!(engine.ip.addresses.iter().collect::<Vec<_>>(), before);
+            assert_eq!(engine.ip.reach.addresses.iter().collect::<Vec<_>>(), before);
         }
     }
 

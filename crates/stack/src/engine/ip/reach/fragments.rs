@@ -1,19 +1,14 @@
-//! Fragments that come, and datagrams that are cut to leave.
+//! Datagrams that are cut to leave.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
 
 use millstream_packet::{Exhausted, Packet};
-use millstream_wire::icmp::Icmp;
-use millstream_wire::ip::{self, Fragment, IpHeader, Protocol, Version};
+use millstream_wire::ip::{Fragment, IpHeader, Protocol, Version};
 use siphasher::sip::SipHasher13;
 
-use super::reassembly::{Expired, Outcome, Part};
 use crate::engine::context::Context;
-use crate::engine::ip::addresses::is_link_local;
-use crate::engine::ip::arrival::Delivery;
-use crate::engine::ip::arrival::{Arrival, PULL_UP_BYTES, gather};
-use crate::engine::ip::{IpLayer, NextHop, output::with_header};
+use crate::engine::ip::reach::{IpReach, NextHop, output::with_header};
 use crate::stats::DropReason;
 use crate::tuning::HEADROOM_BYTES;
 
@@ -51,84 +46,7 @@ impl Identifications {
     }
 }
 
-impl IpLayer {
-    /// A fragment that is for us. What it makes whole takes the way of a packet that just came.
-    #[cold]
-    pub(in crate::engine) fn fragment_input(
-        &mut self,
-        cx: &mut Context,
-        arrival: Arrival,
-    ) -> Delivery {
-        let Arrival { mut packet, ip, link, destination, to_all } = arrival;
-        if !gather(&mut packet, PULL_UP_BYTES) {
-            return Delivery::Dropped(DropReason::PoolExhausted);
-        }
-        cx.stats.fragments_received += 1;
-        let is_first = ip.fragment.is_none_or(|fragment| fragment.offset == 0);
-        let payload = packet.head().get(ip.header_len..).unwrap_or_default();
-        if is_first
-            && ip.src.is_ipv6()
-            && !ip::holds_header_chain(ip.protocol, payload, ip.payload_len)
-        {
-            // RFC 7112, 5; RFC 4443 has no better code.
-            let problem = Icmp::ParameterProblem { code: 3, pointer: 0 };
-            let arrival = Arrival { packet, ip, link, destination, to_all };
-            self.send_icmp_error(cx, &arrival, problem);
-            return Delivery::Dropped(DropReason::FragmentHeaders);
-        }
-        let serial = self.links[link.index()].serial;
-        let is_scoped = is_link_local(ip.src) || is_link_local(ip.dst);
-        let part = Part { packet, ip: &ip, link: serial, is_scoped, to_all };
-        let outcome = self.reassembly.take(cx.now, &cx.pool, &mut cx.account, part);
-        let displaced = self.reassembly.take_displaced();
-        cx.stats.drop_many(DropReason::FragmentMemory, displaced);
-        match outcome {
-            Outcome::Kept => Delivery::Taken,
-            Outcome::Refused(why, fragments) => {
-                cx.stats.drop_many(why, fragments.into());
-                Delivery::Taken
-            }
-            Outcome::Whole(mut packet) => {
-                cx.stats.datagrams_reassembled += 1;
-                let is_ndp = ip.src.is_ipv6() && gather(&mut packet, PULL_UP_BYTES) && {
-                    let whole = ip::parse(packet.head(), packet.len());
-                    whole.is_ok_and(|whole| {
-                        let kind = packet.head().get(whole.header_len);
-                        whole.protocol == Protocol::ICMPV6 && matches!(kind, Some(133..=137))
-                    })
-                };
-                // RFC 6980, 5: neighbour discovery is never fragmented.
-                match is_ndp {
-                    true => Delivery::Dropped(DropReason::FragmentInvalid),
-                    false => self.packet_input(cx, link, packet, to_all),
-                }
-            }
-        }
-    }
-
-    /// Drops what was not whole in time.
-    #[cold]
-    pub(in crate::engine) fn reassembly_timers(&mut self, cx: &mut Context) {
-        for _ in 0..cx.limits.tuning.timers {
-            let Some(expired) = self.reassembly.expire(cx.now, &mut cx.account) else {
-                return;
-            };
-            let Expired { first, link, to_all, fragments } = expired;
-            cx.stats.drop_many(DropReason::FragmentTimeout, fragments.into());
-            // RFC 1122, 3.3.2, and RFC 8200, 4.5: its sender is told if the first one has come.
-            let Some(link) = self.links.by_serial(link) else { continue };
-            let Some(mut packet) = first.filter(|_| fragments != 0) else { continue };
-            let Ok(ip) = ip::parse_quoted(packet.head()) else { continue };
-            let told = ip::parse(packet.head(), packet.len());
-            packet.truncate(told.map_or(packet.len(), |ip| ip.packet_len()));
-            let destination = self.addresses.classify(link, ip.dst);
-            let arrival = Arrival { packet, ip, link, destination, to_all };
-            self.send_icmp_error(cx, &arrival, Icmp::TimeExceeded { reassembly: true });
-        }
-    }
-}
-
-impl IpLayer {
+impl IpReach {
     /// Sends `packet`, which starts behind the IP header and is summed, in fragments of `hop.mtu`
     /// bytes at most (RFC 791, 3.2; RFC 8200, 4.5). What cannot be sent is dropped and counted.
     pub fn send_fragments(
@@ -185,7 +103,7 @@ impl IpLayer {
 }
 
 /// A copy of some bytes in a frame of their own; a view where they do not fit one.
-pub(super) fn part_of(
+pub(in crate::engine::ip) fn part_of(
     cx: &mut Context,
     packet: &Packet,
     at: usize,

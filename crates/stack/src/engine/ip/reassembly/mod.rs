@@ -19,6 +19,8 @@
 //!
 //! [`Limits::fragments_bytes`]: crate::Limits::fragments_bytes
 
+mod input;
+
 use std::hash::Hasher;
 use std::net::IpAddr;
 
@@ -685,5 +687,4 @@ fn set_ecn(head: &mut [u8], ecn: u8) {
 }
 
 #[cfg(test)]
-#[path = "reassembly_tests.rs"]
 mod tests;
