@@ -48,6 +48,16 @@ impl Gauge {
         self.held == 0 || bytes <= self.limits.high_bytes.saturating_sub(self.held)
     }
 
+    /// Returns true if `bytes` more may be held; a refusal is counted.
+    #[inline]
+    pub(crate) fn admit(&mut self, bytes: usize) -> bool {
+        let fits = self.has_room(bytes);
+        if !fits {
+            self.refuse();
+        }
+        fits
+    }
+
     /// Returns how many insertions of `bytes` each there is room for.
     #[inline]
     pub(crate) fn rooms(&self, bytes: usize) -> usize {

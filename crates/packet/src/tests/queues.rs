@@ -76,10 +76,10 @@ enum Op {
 impl ByteQueue {
     /// Entries to be walked to the byte at `offset`.
     pub(super) fn steps_to(&self, offset: usize) -> usize {
-        let start = self.cursors.nearest(self.front, offset);
+        let start = self.entries.cursors.nearest(self.entries.front, offset);
         let (mut entry, mut left) = match start {
             Some((_, entry, at)) => (entry, offset - at),
-            None => (self.last.expect("data").next(), offset),
+            None => (self.entries.last.expect("data").next(), offset),
         };
         let mut steps = 0;
         while left > entry.len() {
@@ -91,7 +91,7 @@ impl ByteQueue {
     }
 
     fn held_by_walking(&self) -> usize {
-        let Some(last) = self.last else { return 0 };
+        let Some(last) = self.entries.last else { return 0 };
         let (mut entry, mut units) = (last.next(), last.units());
         while entry != last {
             units += entry.units();
@@ -416,7 +416,7 @@ proptest! {
         };
         for op in ops {
             world.apply(op);
-            world.left = world.queue.front;
+            world.left = world.queue.entries.front;
             world.check();
         }
         world.kept.clear();

@@ -62,7 +62,7 @@ fn a_place_that_others_have_taken_is_found_again_a_few_steps_at_a_time() {
     let pool = pool();
     let mut queue = queue(&pool, 100, 1000);
     let next = queue.survey(1, queue.position(), 60, |_| {}).expect("more");
-    queue.cursors.clear();
+    queue.entries.cursors.clear();
     let (mut calls, mut told, mut next) = (0, 0, Some(next));
     while let Some(from) = next {
         next = queue.survey(1, from, 10, |_| told += 1);
@@ -82,7 +82,9 @@ fn surveys_take_no_place_from_readers_and_several_at_once_come_to_an_end() {
         assert_eq!(queue.copy_packet(&pool, 0, offset, 10).expect("frames").len(), 10);
     }
     let places = |queue: &ByteQueue| {
-        offsets.map(|at| queue.cursors.nearest(queue.position(), at).map(|(_, _, start)| start))
+        offsets.map(|at| {
+            queue.entries.cursors.nearest(queue.position(), at).map(|(_, _, start)| start)
+        })
     };
     let before = places(&queue);
     let mut surveys = [0, 25, 60, 95, 130, 165].map(|at| (Some(queue.position() + at * 1000), 0));

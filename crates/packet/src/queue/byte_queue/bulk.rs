@@ -8,7 +8,7 @@
 //! so the sender that cuts where blocks begin ([`ByteQueue::up_to_block`]) has one contiguous,
 //! aligned piece of memory in each.
 
-use super::{ByteQueue, Written};
+use super::{ByteQueue, Entries, Written};
 use crate::limits::{BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BULK_BYTES, FRAME_HELD_BYTES};
 use crate::memory::Entry;
 use crate::memory::Pool;
@@ -57,7 +57,7 @@ impl ByteQueue {
     /// [`write_bulk`](Self::write_bulk).
     #[inline]
     pub fn is_bulk(&self, len: usize) -> bool {
-        self.whole != 0 && (len >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block))
+        self.whole != 0 && (len >= BULK_BYTES || self.entries.last.is_some_and(Entry::is_in_block))
     }
 
     /// Writes as [`write`](Self::write) does, into blocks of [`whole`](Self::whole) bytes each
@@ -70,9 +70,9 @@ impl ByteQueue {
             return self.write(pool, bytes);
         }
         let mut rest = bytes;
-        self.extend_bulk(pool, bytes.len(), cuts, false, |queue, last, n| {
+        self.extend_bulk(pool, bytes.len(), cuts, false, |entries, last, n| {
             let (now, later) = rest.split_at(n);
-            queue.copy_behind(last, now);
+            entries.copy_behind(last, now);
             rest = later;
         })
     }
@@ -86,7 +86,7 @@ impl ByteQueue {
             return 0;
         }
         let afresh = cuts.unsent == 0;
-        self.extend_bulk(pool, len, cuts, afresh, |queue, last, n| queue.grow_behind(last, n)).bytes
+        self.extend_bulk(pool, len, cuts, afresh, Entries::grow_behind).bytes
     }
 
     /// Writes the last bytes of the queue, which were [reserved](Self::reserve_bulk).
@@ -94,9 +94,9 @@ impl ByteQueue {
     /// # Panics
     /// When there are fewer, or somebody was given a view of them.
     pub fn fill(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.len, "more than was reserved");
-        let mut done = 0;
-        let filled = self.walk(self.len - bytes.len(), bytes.len(), |entry, from, len| {
+        assert!(bytes.len() <= self.len(), "more than was reserved");
+        let (start, mut done) = (self.len() - bytes.len(), 0);
+        let filled = self.entries.walk(start, bytes.len(), |entry, from, len| {
             let from = entry.offset() + from;
             assert!(entry.may_write_from(from), "a view of what was not filled");
             // SAFETY: nobody else refers to these bytes, and the queue, which owns the entry, is
@@ -116,49 +116,44 @@ impl ByteQueue {
         len: usize,
         cuts: &Cuts,
         mut afresh: bool,
-        mut put: impl FnMut(&mut Self, Entry, usize),
+        mut put: impl FnMut(&mut Entries, Entry, usize),
     ) -> Written {
         let was_empty = self.is_empty();
-        self.framed.end();
+        self.entries.framed.end();
         let mut left = len;
-        let mut blocks = self.gauge.limits.high_bytes >= 4 * BLOCK_HELD_BYTES;
+        let mut blocks = self.entries.gauge.limits.high_bytes >= 4 * BLOCK_HELD_BYTES;
         while left != 0 {
             let seam = cuts.seam(len - left);
-            let follows = blocks && self.block_follows(left);
-            if let Some(last) = self.last.filter(|_| !afresh) {
+            let follows = blocks && self.entries.block_follows(left);
+            if let Some(last) = self.entries.last.filter(|_| !afresh) {
                 let room = self.room_in(last, seam, follows).min(left);
                 if room != 0 {
-                    put(self, last, room);
+                    put(&mut self.entries, last, room);
                     left -= room;
                     continue;
                 }
             }
             if follows && seam == 0 {
-                if !self.has_room_for(BLOCK_HELD_BYTES) {
+                if !self.entries.gauge.admit(BLOCK_HELD_BYTES) {
                     break;
                 }
                 if let Some(block) = pool.alloc_block(0) {
-                    self.link_counted(block);
+                    self.entries.link_counted(block);
                     afresh = false;
                 } else {
                     blocks = false;
                 }
                 continue;
             }
-            if !self.has_room_for(FRAME_HELD_BYTES) {
+            if !self.entries.gauge.admit(FRAME_HELD_BYTES) {
                 break;
             }
             let Some(frame) = pool.alloc(0) else { break };
-            self.link_counted(frame);
+            self.entries.link_counted(frame);
             afresh = false;
         }
         let bytes = len - left;
         Written { bytes, was_empty: was_empty && bytes != 0 }
-    }
-
-    /// Returns true if `left` bytes are enough for a block, or go on where one ended.
-    fn block_follows(&self, left: usize) -> bool {
-        left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
     }
 
     /// Returns the number of bytes that go into the room of `last`: up to where a segment ends,
@@ -172,30 +167,16 @@ impl ByteQueue {
         }
     }
 
-    /// Copies `bytes` behind the data of `last`, which has the room.
-    pub(super) fn copy_behind(&mut self, last: Entry, bytes: &[u8]) {
-        let end = last.offset() + last.len();
-        // SAFETY: tailroom may be written.
-        unsafe { last.frame_mut(end, bytes.len()) }.copy_from_slice(bytes);
-        self.grow_behind(last, bytes.len());
-    }
-
-    /// Adds `len` bytes to `last`, in its room.
-    fn grow_behind(&mut self, last: Entry, len: usize) {
-        last.set_range(last.offset(), last.len() + len);
-        self.grew(len);
-    }
-
     /// Returns how many of `len` bytes from `offset` lie before the block that would be cut at
     /// their end; `len` where none is, or that block begins before, or the queue does not end with
     /// one, as a stream in bulk does. Linear in the frames, constant in blocks.
     pub fn up_to_block(&self, offset: usize, len: usize) -> usize {
-        let Some(last) = self.last.filter(|last| last.is_in_block()) else { return len };
-        let (mut entry, mut start) = match self.cursors.nearest(self.front, offset) {
+        let Some(last) = self.entries.last.filter(|last| last.is_in_block()) else { return len };
+        let (mut entry, mut start) = match self.entries.nearest(offset) {
             Some((_, entry, start)) => (entry, start),
             None => (last.next(), 0),
         };
-        let end = offset.saturating_add(len).min(self.len);
+        let end = offset.saturating_add(len).min(self.entries.len);
         while start < end {
             let next = start + entry.len();
             if next > end {
@@ -208,5 +189,26 @@ impl ByteQueue {
             (entry, start) = (entry.next(), next);
         }
         len
+    }
+}
+
+impl Entries {
+    /// Returns true if `left` bytes are enough for a block, or go on where one ended.
+    fn block_follows(&self, left: usize) -> bool {
+        left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
+    }
+
+    /// Copies `bytes` behind the data of `last`, which has the room.
+    pub(super) fn copy_behind(&mut self, last: Entry, bytes: &[u8]) {
+        let end = last.offset() + last.len();
+        // SAFETY: tailroom may be written.
+        unsafe { last.frame_mut(end, bytes.len()) }.copy_from_slice(bytes);
+        self.grow_behind(last, bytes.len());
+    }
+
+    /// Adds `len` bytes to `last`, in its room.
+    pub(super) fn grow_behind(&mut self, last: Entry, len: usize) {
+        last.set_range(last.offset(), last.len() + len);
+        self.len += len;
     }
 }

@@ -1,29 +1,20 @@
 //! CLOGS. Reads as faults have them: all joined first, or the whole chain taken and the rest put
 //! back.
 
-use super::ByteQueue;
+use super::{ByteQueue, Entries};
 use crate::limits::DESCRIPTOR_SIZE_BYTES;
 use crate::memory::heap::{PULL_UP, WALK, count};
 use crate::meta::Meta;
 use crate::packet::Packet;
 
 impl ByteQueue {
-    fn is_marked(&self, mark: u32) -> bool {
-        self.last.is_some_and(|last| last.tag() & mark != 0)
-    }
-
-    /// Returns true if its limit counts what was sent, not the memory that this holds.
-    pub(crate) fn counts_payload(&self) -> bool {
-        self.is_marked(WALK)
-    }
-
     /// Reads as a fault has it; `None` where none is switched on.
     #[inline]
     pub(crate) fn read_clogged(&mut self, out: &mut [u8]) -> Option<usize> {
-        if self.is_marked(PULL_UP) {
+        if self.entries.is_marked(PULL_UP) {
             return self.read_pulled_up(out);
         }
-        self.is_marked(WALK).then(|| self.read_and_put_back(out))
+        self.entries.is_marked(WALK).then(|| self.read_and_put_back(out))
     }
 
     /// Joins all that is queued in one fresh mapping and reads from there; `None`, and nothing is
@@ -47,14 +38,10 @@ impl ByteQueue {
 
     /// Takes the whole chain off the queue, reads from its front, and puts the rest back.
     fn read_and_put_back(&mut self, out: &mut [u8]) -> usize {
-        let Some(last) = self.last.take() else { return 0 };
-        let (len, held) = (self.len(), self.gauge.held);
+        let Some((last, len, held)) = self.entries.take_all() else { return 0 };
         last.set_totals(len, (held / DESCRIPTOR_SIZE_BYTES) as u32);
         last.set_meta(Meta::default());
         let mut chain = Packet::from_ring(last);
-        self.cursors.clear();
-        self.framed.clear();
-        self.took(len, held);
         let read = chain.copy_to(0, out);
         chain.trim_front(read);
         if !chain.is_empty() {
@@ -62,6 +49,17 @@ impl ByteQueue {
             self.put_back(chain);
         }
         read
+    }
+}
+
+impl Entries {
+    fn is_marked(&self, mark: u32) -> bool {
+        self.last.is_some_and(|last| last.tag() & mark != 0)
+    }
+
+    /// Returns true if its limit counts what was sent, not the memory that this holds.
+    pub(crate) fn counts_payload(&self) -> bool {
+        self.is_marked(WALK)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking from the front: packets, copies, or nothing but the room.
 
-use super::ByteQueue;
+use super::{ByteQueue, Entries};
 use crate::limits::{
     DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
 };
@@ -16,8 +16,8 @@ impl ByteQueue {
     /// frame across the cut is shared by a view (copied when no view is free); fewer bytes come
     /// when neither is to be had, or they hold more memory than a packet may.
     pub fn take(&mut self, n: usize, pool: &Pool) -> Option<Packet> {
-        let n = n.min(self.len).min(PACKET_LIMIT_BYTES);
-        let last = self.last.filter(|_| n != 0)?;
+        let n = n.min(self.entries.len).min(PACKET_LIMIT_BYTES);
+        let last = self.entries.last.filter(|_| n != 0)?;
         let (mut bytes, mut units) = (0, 0);
         // Only a queue of several pools' packets holds more than one packet may.
         let most = UNITS_LIMIT - 2 * (BLOCK_UNITS + VIEW_UNITS);
@@ -27,8 +27,7 @@ impl ByteQueue {
         while bytes + next.len() <= n && units <= most {
             bytes += next.len();
             units += next.units();
-            self.cursors.forget(next);
-            self.framed.forget(next);
+            self.entries.forget(next);
             taken = Some(next);
             if next == last {
                 break;
@@ -37,27 +36,23 @@ impl ByteQueue {
         }
         let mut packet = taken.map(|end| {
             let first = last.next();
-            if end == last {
-                self.last = None;
-            } else {
-                last.set_next(end.next());
-            }
+            self.entries.unlink_up_to(end, last);
             end.set_next(first);
             end.set_totals(bytes, units);
             end.set_meta(Meta::default());
             Packet::from_ring(end)
         });
-        self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
-        if let (Some(last), 1..) = (self.last, n - bytes)
+        self.entries.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
+        if let (Some(last), 1..) = (self.entries.last, n - bytes)
             && units <= most
-            && let Some(part) = self.take_part(last.next(), n - bytes, pool)
+            && let Some(part) = self.entries.take_part(last.next(), n - bytes, pool)
         {
             match &mut packet {
                 Some(packet) => packet.concat(part),
                 None => packet = Some(part),
             }
         }
-        if let (Some(left), Some(packet)) = (self.last, &packet) {
+        if let (Some(left), Some(packet)) = (self.entries.last, &packet) {
             // The rest of its last frame, in the queue, may be freed before the packet, which is
             // charged for the frame then.
             let end = packet.last();
@@ -67,6 +62,41 @@ impl ByteQueue {
         packet
     }
 
+    /// Drops `n` bytes from the front, or all. Returns how many.
+    pub fn discard(&mut self, n: usize) -> usize {
+        match self.entries.sole_frame() {
+            Some(sole) if sole.len() == n && n != 0 => {
+                self.entries.drop_sole(sole);
+                n
+            }
+            _ => self.entries.discard_some(n),
+        }
+    }
+
+    /// Copies bytes from the front into `out` and drops them. Returns how many.
+    ///
+    /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame,
+    /// would wait for the bytes copied before it to be written.
+    pub fn read(&mut self, out: &mut [u8]) -> usize {
+        #[cfg(feature = "clogs")]
+        if let Some(read) = self.read_clogged(out) {
+            return read;
+        }
+        if let Some(sole) = self.entries.sole_frame()
+            && let Some(out) = out.get_mut(..sole.len())
+            && !out.is_empty()
+        {
+            // SAFETY: the entry is the queue's.
+            sum::copy_few(unsafe { sole.own_bytes() }, out);
+            let len = out.len();
+            self.entries.drop_sole(sole);
+            return len;
+        }
+        self.entries.read_some(out)
+    }
+}
+
+impl Entries {
     /// Takes the first `n` bytes of the first entry, which has more.
     fn take_part(&mut self, first: Entry, n: usize, pool: &Pool) -> Option<Packet> {
         let part = match pool.take_view() {
@@ -85,9 +115,7 @@ impl ByteQueue {
             }
         };
         let n = part.len();
-        first.set_range(first.offset() + n, first.len() - n);
-        self.cursors.trim(first, n);
-        self.framed.trim(first);
+        self.trim_front(first, n);
         self.took(n, 0);
         Some(part)
     }
@@ -97,17 +125,6 @@ impl ByteQueue {
         self.len -= bytes;
         self.front = self.front.wrapping_add(bytes as u64);
         self.gauge.sub(held);
-    }
-
-    /// Drops `n` bytes from the front, or all. Returns how many.
-    pub fn discard(&mut self, n: usize) -> usize {
-        match self.sole_frame() {
-            Some(sole) if sole.len() == n && n != 0 => {
-                self.drop_sole(sole);
-                n
-            }
-            _ => self.discard_some(n),
-        }
     }
 
     /// Returns the one entry, if it is one and a frame.
@@ -120,8 +137,7 @@ impl ByteQueue {
     #[inline(always)]
     fn drop_sole(&mut self, sole: Entry) {
         self.last = None;
-        self.cursors.forget(sole);
-        self.framed.forget(sole);
+        self.forget(sole);
         self.took(sole.len(), FRAME_HELD_BYTES);
         memory::release(sole);
     }
@@ -150,8 +166,7 @@ impl ByteQueue {
         let mut releasing = Releasing::like(front);
         while entry != last && bytes + entry.len() <= n {
             bytes += entry.len();
-            self.cursors.forget(entry);
-            self.framed.forget(entry);
+            self.forget(entry);
             let next = entry.next();
             units += releasing.release(entry);
             entry = next;
@@ -166,42 +181,13 @@ impl ByteQueue {
     /// Drops the first `n` bytes of the first entry, and the entry when that is all of it.
     fn drop_front(&mut self, last: Entry, first: Entry, n: usize) {
         if n < first.len() {
-            first.set_range(first.offset() + n, first.len() - n);
-            self.cursors.trim(first, n);
-            self.framed.trim(first);
+            self.trim_front(first, n);
             return self.took(n, 0);
         }
-        if first == last {
-            self.last = None;
-        } else {
-            last.set_next(first.next());
-        }
-        self.cursors.forget(first);
-        self.framed.forget(first);
+        self.unlink_up_to(first, last);
+        self.forget(first);
         self.took(n, first.units() as usize * DESCRIPTOR_SIZE_BYTES);
         memory::release(first);
-    }
-
-    /// Copies bytes from the front into `out` and drops them. Returns how many.
-    ///
-    /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame,
-    /// would wait for the bytes copied before it to be written.
-    pub fn read(&mut self, out: &mut [u8]) -> usize {
-        #[cfg(feature = "clogs")]
-        if let Some(read) = self.read_clogged(out) {
-            return read;
-        }
-        if let Some(sole) = self.sole_frame()
-            && let Some(out) = out.get_mut(..sole.len())
-            && !out.is_empty()
-        {
-            // SAFETY: the entry is the queue's.
-            sum::copy_few(unsafe { sole.own_bytes() }, out);
-            let len = out.len();
-            self.drop_sole(sole);
-            return len;
-        }
-        self.read_some(out)
     }
 
     fn read_some(&mut self, out: &mut [u8]) -> usize {
@@ -217,14 +203,11 @@ impl ByteQueue {
             out[done..done + n].copy_from_slice(unsafe { &entry.bytes()[..n] });
             done += n;
             if n < entry.len() {
-                entry.set_range(entry.offset() + n, entry.len() - n);
-                self.cursors.trim(entry, n);
-                self.framed.trim(entry);
+                self.trim_front(entry, n);
                 break;
             }
             units += entry.units();
-            self.cursors.forget(entry);
-            self.framed.forget(entry);
+            self.forget(entry);
             whole = Some(entry);
             if entry == last {
                 break;
@@ -233,10 +216,7 @@ impl ByteQueue {
         }
         self.took(done, units as usize * DESCRIPTOR_SIZE_BYTES);
         if let Some(end) = whole {
-            match end == last {
-                true => self.last = None,
-                false => last.set_next(end.next()),
-            }
+            self.unlink_up_to(end, last);
             memory::release_run(front, end);
         }
         if self.len == 0 {

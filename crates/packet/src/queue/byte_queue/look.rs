@@ -1,6 +1,6 @@
 //! Looking into a [`ByteQueue`] at any place, with nothing taken from it: copies and views.
 
-use super::ByteQueue;
+use super::{ByteQueue, Entries};
 use crate::limits::{FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES};
 use crate::memory::Entry;
 use crate::memory::{Exhausted, Pool};
@@ -16,15 +16,15 @@ impl ByteQueue {
     /// Copies bytes from `offset` on into `out`, as far as there are any; nothing is dropped.
     /// Returns how many.
     pub fn peek(&self, offset: usize, out: &mut [u8]) -> usize {
-        let n = out.len().min(self.len.saturating_sub(offset));
+        let n = out.len().min(self.entries.len.saturating_sub(offset));
         let mut done = 0;
-        self.walk(offset, n, |entry, from, len| {
+        let walked = self.entries.walk(offset, n, |entry, from, len| {
             // SAFETY: the entry is the queue's.
             out[done..done + len].copy_from_slice(unsafe { &entry.bytes()[from..from + len] });
             done += len;
             Ok(())
-        })
-        .map_or(0, |_| n)
+        });
+        walked.map_or(0, |_| n)
     }
 
     /// Returns references to `len` bytes from `offset` (as many as there are), which stay. Finding
@@ -34,11 +34,12 @@ impl ByteQueue {
     /// # Errors
     /// When not enough views are free.
     pub fn view(&mut self, pool: &Pool, offset: usize, len: usize) -> Result<Packet, Exhausted> {
-        let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
+        let len = len.min(self.entries.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
         let mut builder = RingBuilder::new();
-        let walked =
-            self.walk(offset, len, |entry, from, len| builder.push_view(pool, entry, from, len))?;
-        self.cursors.keep(walked);
+        let walked = self
+            .entries
+            .walk(offset, len, |entry, from, len| builder.push_view(pool, entry, from, len))?;
+        self.entries.cursors.keep(walked);
         builder.finish().or_else(|| pool.alloc(0)).ok_or(Exhausted)
     }
 
@@ -56,16 +57,16 @@ impl ByteQueue {
         offset: usize,
         len: usize,
     ) -> Result<Packet, Exhausted> {
-        let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
+        let len = len.min(self.entries.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
         if headroom.saturating_add(len) <= FRAME_SIZE_BYTES {
-            return self.copy_frame(pool, headroom, offset, len);
+            return self.entries.copy_frame(pool, headroom, offset, len);
         }
         let mut packet = pool.alloc_chain(headroom, len).ok_or(Exhausted)?;
         let mut total = 0;
         let mut done = 0;
         let mut slices = packet.spare_slices();
         let mut to: &mut [u8] = &mut [];
-        let walked = self.walk(offset, len, |entry, from, len| {
+        let walked = self.entries.walk(offset, len, |entry, from, len| {
             // SAFETY: the entry is the queue's.
             let mut bytes = unsafe { &entry.bytes()[from..from + len] };
             while !bytes.is_empty() {
@@ -82,12 +83,14 @@ impl ByteQueue {
             Ok(())
         })?;
         drop(slices);
-        self.cursors.keep(walked);
+        self.entries.cursors.keep(walked);
         packet.commit(len);
         packet.meta_mut().payload_sum = Some(total as u16);
         Ok(packet)
     }
+}
 
+impl Entries {
     /// Copies as [`copy_packet`](Self::copy_packet) does, into one frame.
     fn copy_frame(
         &mut self,
@@ -122,7 +125,7 @@ impl ByteQueue {
         mut f: impl FnMut(Entry, usize, usize) -> Result<(), Exhausted>,
     ) -> Result<Option<Walked>, Exhausted> {
         let (Some(last), 1..) = (self.last, len) else { return Ok(None) };
-        let (mut used, mut entry, mut skip) = match self.cursors.nearest(self.front, offset) {
+        let (mut used, mut entry, mut skip) = match self.nearest(offset) {
             Some((used, entry, at)) => (Some(used), entry, offset - at),
             None => (None, last.next(), offset),
         };

@@ -1,6 +1,6 @@
 //! Surveys of a queue: its pieces, a few at a time.
 
-use super::ByteQueue;
+use super::{ByteQueue, Entries};
 use crate::limits::DESCRIPTOR_SIZE_BYTES;
 
 /// One piece of memory in a queue.
@@ -18,7 +18,7 @@ impl ByteQueue {
     /// Returns the position in the stream of the first byte inside: it grows by the bytes taken,
     /// wraps, and goes back by the bytes put back.
     pub fn position(&self) -> u64 {
-        self.front
+        self.entries.front
     }
 
     /// Tells `see` of the pieces from stream position `from` on, and where to go on: `None` at the
@@ -36,16 +36,18 @@ impl ByteQueue {
         most: usize,
         see: impl FnMut(Piece),
     ) -> Option<u64> {
-        if self.last.is_some() && !self.cursors.begin_survey(by) {
+        if self.entries.last.is_some() && !self.entries.cursors.begin_survey(by) {
             return Some(from);
         }
-        let next = self.go_on(from, most, see);
+        let next = self.entries.go_on(from, most, see);
         if next.is_none() {
-            self.cursors.end_survey();
+            self.entries.cursors.end_survey();
         }
         next
     }
+}
 
+impl Entries {
     fn go_on(&mut self, from: u64, most: usize, mut see: impl FnMut(Piece)) -> Option<u64> {
         let last = self.last?;
         // Before the front: that was taken meanwhile.

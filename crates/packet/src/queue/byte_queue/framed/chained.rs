@@ -13,7 +13,7 @@ use crate::memory::Pool;
 use crate::memory::{Entry, FRAME_UNITS, more_units};
 use crate::packet::Packet;
 use crate::packet::RingBuilder;
-use crate::queue::byte_queue::ByteQueue;
+use crate::queue::byte_queue::Entries;
 use crate::sum;
 
 /// Frames that follow each other and hold just a segment.
@@ -23,7 +23,7 @@ struct Measured {
     sum: u32,
 }
 
-impl ByteQueue {
+impl Entries {
     /// Writes as [`write_framed`](Self::write_framed) does, where a segment of `size` bytes, and
     /// `headroom`, need more than a frame. Returns the number of bytes written.
     pub(super) fn write_chained(
@@ -62,7 +62,7 @@ impl ByteQueue {
     /// Writes `bytes` into a new frame behind `headroom` free ones, as many as it holds; `None`
     /// where none is to be had.
     fn link_summed(&mut self, pool: &Pool, bytes: &[u8], headroom: usize) -> Option<usize> {
-        if !self.has_room_for(FRAME_HELD_BYTES) {
+        if !self.gauge.admit(FRAME_HELD_BYTES) {
             return None;
         }
         let frame = pool.take_frame()?;
@@ -109,7 +109,7 @@ impl ByteQueue {
         if self.last == Some(last) {
             self.last = Some(views);
         }
-        self.hold(count * DESCRIPTOR_SIZE_BYTES);
+        self.gauge.add(count * DESCRIPTOR_SIZE_BYTES);
         self.framed.give(views, end);
         last.set_next(first);
         last.set_totals(len, units);

@@ -21,7 +21,7 @@ use crate::memory::Pool;
 use crate::memory::{Entry, FRAME_UNITS, Kind};
 use crate::packet::Packet;
 use crate::packet::PacketBatch;
-use crate::queue::byte_queue::{ByteQueue, Written};
+use crate::queue::byte_queue::{ByteQueue, Entries, Written};
 use crate::sum;
 
 /// The state of a queue's framed bytes.
@@ -54,6 +54,12 @@ impl Framed {
         if !self.active {
             (self.active, self.from, self.open) = (true, from, 0);
         }
+    }
+
+    /// Returns true if what is at position `at` was written by `write_framed`.
+    #[inline]
+    fn covers(&self, at: u64) -> bool {
+        self.active && at.wrapping_sub(self.from) <= u64::MAX / 2
     }
 
     /// Ends framing, when other bytes were put in.
@@ -113,13 +119,13 @@ impl ByteQueue {
     /// frame's); 0 that they are not.
     #[inline]
     pub fn set_framing(&mut self, headroom: usize) {
-        self.framed.headroom = headroom.min(FRAME_SIZE_BYTES) as u16;
+        self.entries.framed.headroom = headroom.min(FRAME_SIZE_BYTES) as u16;
     }
 
     /// Returns the headroom that [`set_framing`](Self::set_framing) has set.
     #[inline]
     pub fn framing(&self) -> usize {
-        usize::from(self.framed.headroom)
+        usize::from(self.entries.framed.headroom)
     }
 
     /// Writes as [`write`](Self::write) does, into frames of `size` bytes each behind `headroom`
@@ -137,21 +143,21 @@ impl ByteQueue {
             return self.write(pool, bytes);
         }
         let was_empty = self.is_empty();
-        self.framed.begin(self.front.wrapping_add(self.len() as u64));
+        self.entries.framed.begin(self.entries.front.wrapping_add(self.len() as u64));
         if headroom + size > FRAME_SIZE_BYTES {
-            let bytes = self.write_chained(pool, bytes, headroom, size);
+            let bytes = self.entries.write_chained(pool, bytes, headroom, size);
             return Written { bytes, was_empty: was_empty && bytes != 0 };
         }
-        self.framed.open = 0;
+        self.entries.framed.open = 0;
         let mut rest = bytes;
-        if let Some(last) = self.last {
-            rest = &rest[self.grow(last, rest, size)..];
+        if let Some(last) = self.entries.last {
+            rest = &rest[self.entries.grow(last, rest, size)..];
         }
         if rest.len() >= size {
-            rest = &rest[self.write_whole(pool, rest, headroom, size)..];
+            rest = &rest[self.entries.write_whole(pool, rest, headroom, size)..];
         }
         while !rest.is_empty() {
-            if !self.has_room_for(FRAME_HELD_BYTES) {
+            if !self.entries.gauge.admit(FRAME_HELD_BYTES) {
                 break;
             }
             let Some(frame) = pool.take_frame() else { break };
@@ -160,13 +166,141 @@ impl ByteQueue {
             // SAFETY: nobody else has the frame.
             let part = sum::copy_and_sum(now, unsafe { frame.own_frame_mut(headroom, now.len()) });
             set_sum(frame, Some(part as u16));
-            self.link_frame(frame, now.len());
+            self.entries.link_frame(frame, now.len());
             rest = later;
         }
         let bytes = bytes.len() - rest.len();
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
+    /// Returns the frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where
+    /// they are [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there,
+    /// behind `headroom` free bytes at least, and it was not handed out before: with its partial
+    /// checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is
+    /// none, or no view is free.
+    ///
+    /// To be asked in the order of writing; what was passed over is not found again until all
+    /// before it has left.
+    pub fn hand_out(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Option<Packet> {
+        let entries = &mut self.entries;
+        let at = entries.front.wrapping_add(offset as u64);
+        let last = entries.last.filter(|_| entries.framed.covers(at))?;
+        if offset >= entries.len || len > PACKET_LIMIT_BYTES {
+            return None;
+        }
+        let before = match entries.framed.given {
+            Some((given, end)) if end == at => given,
+            _ if offset == 0 => last,
+            _ => entries.ends_at(offset)?,
+        };
+        let (frame, end) = (before.next(), at.wrapping_add(len as u64));
+        if len > frame.len() {
+            return entries.hand_out_chained(pool, headroom, before, len, end);
+        }
+        if !frame.is_frame() || frame.len() != len || get_sum(frame).is_none() {
+            return None;
+        }
+        if len <= FRAMED_COPY_BYTES {
+            return entries.copy_framed(pool, headroom, frame, end);
+        }
+        if frame.offset() < headroom || !frame.is_unique() {
+            return None;
+        }
+        let view = pool.take_view()?;
+        view.reset_view(Kind::Part, frame, frame.offset(), len);
+        entries.replace_behind(before, frame, view);
+        entries.gauge.add(view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES);
+        entries.framed.give(view, end);
+        frame.set_next(frame);
+        frame.set_totals(len, frame.units());
+        Some(Packet::from_ring(frame))
+    }
+
+    /// Hands out, as [`hand_out`](Self::hand_out) does, frames that follow each other, `each` bytes
+    /// in every one, up to `len` bytes of them: they go to `parts`. Returns the number of these
+    /// bytes; 0 where the first is no such frame.
+    pub fn hand_out_run(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        (each, len): (usize, usize),
+        parts: &mut PacketBatch,
+    ) -> usize {
+        let len = len.min(self.len().saturating_sub(offset));
+        let entries = &mut self.entries;
+        let at = entries.front.wrapping_add(offset as u64);
+        let Some(last) = entries.last.filter(|_| entries.framed.covers(at)) else { return 0 };
+        let mut before = match entries.framed.given {
+            Some((given, end)) if end == at => given,
+            _ if offset == 0 => last,
+            _ => return 0,
+        };
+        let most = if each > FRAMED_COPY_BYTES { parts.room().min(len / each) } else { 0 };
+        let mut count = 0;
+        let (mut parts, mut views) = (parts.filling(), pool.taking_views());
+        while count < most {
+            let frame = before.next();
+            let is_whole = frame.is_frame()
+                && frame.len() == each
+                && frame.offset() >= headroom
+                && get_sum(frame).is_some()
+                && frame.refs().is_sole();
+            if !is_whole {
+                break;
+            }
+            let Some(view) = views.take() else { break };
+            view.reset_view_of_frame(frame, each);
+            entries.replace_behind(before, frame, view);
+            before = view;
+            count += 1;
+            frame.set_next(frame);
+            frame.set_totals(each, FRAME_UNITS);
+            parts.put(Packet::from_ring(frame));
+        }
+        let made = count * each;
+        if made != 0 {
+            // In the place of each frame there is a view that holds it.
+            entries.gauge.add(count * DESCRIPTOR_SIZE_BYTES);
+            entries.framed.give(before, at.wrapping_add(made as u64));
+        }
+        made
+    }
+
+    /// Returns true if all that is put in now goes into frames that can be handed out, as long as
+    /// nothing else is put in.
+    #[inline]
+    pub fn is_framed(&self) -> bool {
+        self.entries.framed.active
+    }
+
+    /// Returns the number of bytes from `offset` to the end of a segment written by
+    /// [`write_framed`](Self::write_framed), where the copy before ended inside it: a sender that
+    /// sends just these goes on with whole ones.
+    pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
+        let at = self.entries.front.wrapping_add(offset as u64);
+        let place = self.entries.nearest(offset).filter(|_| self.entries.framed.covers(at));
+        let (_, mut entry, start) = place?;
+        let (is_inside, mut end) = (entry.is_frame() && start < offset, start + entry.len());
+        // The first frame of a segment has headroom, others have none.
+        while is_inside && offset <= end && Some(entry) != self.entries.last {
+            entry = entry.next();
+            if !entry.is_frame() || entry.offset() != 0 {
+                break;
+            }
+            end += entry.len();
+        }
+        (is_inside && offset < end).then(|| end - offset)
+    }
+}
+
+impl Entries {
     /// Fills up `last` to `size` bytes, if it takes more: how many of the `bytes` that took.
     #[inline(never)]
     fn grow(&mut self, last: Entry, bytes: &[u8], size: usize) -> usize {
@@ -186,7 +320,7 @@ impl ByteQueue {
         let before = get_sum(last).map_or(0, u32::from);
         set_sum(last, Some(sum::combine(before, part, last.len() % 2 == 1) as u16));
         last.set_range(last.offset(), last.len() + now.len());
-        self.grew(now.len());
+        self.len += now.len();
         now.len()
     }
 
@@ -195,7 +329,7 @@ impl ByteQueue {
     #[inline(never)]
     fn write_whole(&mut self, pool: &Pool, bytes: &[u8], headroom: usize, size: usize) -> usize {
         let (mut count, mut frames) = (0, pool.taking_frames());
-        for now in bytes.chunks_exact(size).take(self.rooms_for(FRAME_HELD_BYTES)) {
+        for now in bytes.chunks_exact(size).take(self.gauge.rooms(FRAME_HELD_BYTES)) {
             let Some(frame) = frames.take() else { break };
             frame.reset_filled(headroom, size);
             // SAFETY: nobody else has the frame.
@@ -205,8 +339,8 @@ impl ByteQueue {
             count += 1;
         }
         if count != 0 {
-            self.grew(count * size);
-            self.hold(count * FRAME_HELD_BYTES);
+            self.len += count * size;
+            self.gauge.add(count * FRAME_HELD_BYTES);
         }
         count * size
     }
@@ -222,7 +356,7 @@ impl ByteQueue {
     /// it.
     #[inline]
     fn takes_more(&self, last: Entry) -> bool {
-        let end = self.front.wrapping_add(self.len() as u64);
+        let end = self.front.wrapping_add(self.len as u64);
         let inside = end.wrapping_sub(self.framed.from) as usize;
         let given = self.framed.given.is_some_and(|(given, _)| given == last);
         !given
@@ -231,125 +365,6 @@ impl ByteQueue {
             && last.len() <= inside
             && last.is_unique()
             && get_sum(last).is_some()
-    }
-
-    /// Returns the frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where
-    /// they are [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there,
-    /// behind `headroom` free bytes at least, and it was not handed out before: with its partial
-    /// checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is
-    /// none, or no view is free.
-    ///
-    /// To be asked in the order of writing; what was passed over is not found again until all
-    /// before it has left.
-    pub fn hand_out(
-        &mut self,
-        pool: &Pool,
-        headroom: usize,
-        offset: usize,
-        len: usize,
-    ) -> Option<Packet> {
-        let last = self.last.filter(|_| self.framed.active)?;
-        let at = self.front.wrapping_add(offset as u64);
-        let is_before = at.wrapping_sub(self.framed.from) > u64::MAX / 2;
-        if is_before || offset >= self.len() || len > PACKET_LIMIT_BYTES {
-            return None;
-        }
-        let before = match self.framed.given {
-            Some((given, end)) if end == at => given,
-            _ if offset == 0 => last,
-            _ => self.ends_at(offset)?,
-        };
-        let (frame, end) = (before.next(), at.wrapping_add(len as u64));
-        if len > frame.len() {
-            return self.hand_out_chained(pool, headroom, before, len, end);
-        }
-        if !frame.is_frame() || frame.len() != len || get_sum(frame).is_none() {
-            return None;
-        }
-        if len <= FRAMED_COPY_BYTES {
-            return self.copy_framed(pool, headroom, frame, end);
-        }
-        if frame.offset() < headroom || !frame.is_unique() {
-            return None;
-        }
-        let view = pool.take_view()?;
-        view.reset_view(Kind::Part, frame, frame.offset(), len);
-        if before != frame {
-            view.set_next(frame.next());
-            before.set_next(view);
-        }
-        if frame == last {
-            self.last = Some(view);
-        }
-        self.cursors.forget(frame);
-        self.hold(view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES);
-        self.framed.give(view, end);
-        frame.set_next(frame);
-        frame.set_totals(len, frame.units());
-        Some(Packet::from_ring(frame))
-    }
-
-    /// Hands out, as [`hand_out`](Self::hand_out) does, frames that follow each other, `each` bytes
-    /// in every one, up to `len` bytes of them: they go to `parts`. Returns the number of these
-    /// bytes; 0 where the first is no such frame.
-    pub fn hand_out_run(
-        &mut self,
-        pool: &Pool,
-        headroom: usize,
-        offset: usize,
-        (each, len): (usize, usize),
-        parts: &mut PacketBatch,
-    ) -> usize {
-        let len = len.min(self.len().saturating_sub(offset));
-        let at = self.front.wrapping_add(offset as u64);
-        let Some(last) = self.last.filter(|_| self.framed.active && each > FRAMED_COPY_BYTES)
-        else {
-            return 0;
-        };
-        if at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
-            return 0;
-        }
-        let mut before = match self.framed.given {
-            Some((given, end)) if end == at => given,
-            _ if offset == 0 => last,
-            _ => return 0,
-        };
-        let most = parts.room().min(len / each);
-        let mut count = 0;
-        let (mut parts, mut views) = (parts.filling(), pool.taking_views());
-        while count < most {
-            let frame = before.next();
-            let is_whole = frame.is_frame()
-                && frame.len() == each
-                && frame.offset() >= headroom
-                && get_sum(frame).is_some()
-                && frame.refs().is_sole();
-            if !is_whole {
-                break;
-            }
-            let Some(view) = views.take() else { break };
-            view.reset_view_of_frame(frame, each);
-            if before != frame {
-                view.set_next(frame.next());
-                before.set_next(view);
-            }
-            if frame == last {
-                self.last = Some(view);
-            }
-            self.cursors.forget(frame);
-            before = view;
-            count += 1;
-            frame.set_next(frame);
-            frame.set_totals(each, FRAME_UNITS);
-            parts.put(Packet::from_ring(frame));
-        }
-        let made = count * each;
-        if made != 0 {
-            // In the place of each frame there is a view that holds it.
-            self.hold(count * DESCRIPTOR_SIZE_BYTES);
-            self.framed.give(before, at.wrapping_add(made as u64));
-        }
-        made
     }
 
     /// Copies a frame of few bytes, which end at `end`, with their sum: the frame stays.
@@ -375,37 +390,9 @@ impl ByteQueue {
         Some(Packet::from_ring(copy))
     }
 
-    /// Returns true if all that is put in now goes into frames that can be handed out, as long as
-    /// nothing else is put in.
-    #[inline]
-    pub fn is_framed(&self) -> bool {
-        self.framed.active
-    }
-
-    /// Returns the number of bytes from `offset` to the end of a segment written by
-    /// [`write_framed`](Self::write_framed), where the copy before ended inside it: a sender that
-    /// sends just these goes on with whole ones.
-    pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
-        let at = self.front.wrapping_add(offset as u64);
-        if !self.framed.active || at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
-            return None;
-        }
-        let (_, mut entry, start) = self.cursors.nearest(self.front, offset)?;
-        let (is_inside, mut end) = (entry.is_frame() && start < offset, start + entry.len());
-        // The first frame of a segment has headroom, others have none.
-        while is_inside && offset <= end && Some(entry) != self.last {
-            entry = entry.next();
-            if !entry.is_frame() || entry.offset() != 0 {
-                break;
-            }
-            end += entry.len();
-        }
-        (is_inside && offset < end).then(|| end - offset)
-    }
-
     /// Returns the entry that ends at `offset`, if a copy or view ended there.
     fn ends_at(&self, offset: usize) -> Option<Entry> {
-        let (_, entry, start) = self.cursors.nearest(self.front, offset)?;
+        let (_, entry, start) = self.nearest(offset)?;
         (start + entry.len() == offset).then_some(entry)
     }
 }
