@@ -139,10 +139,10 @@ impl HalfOpen {
         let kind = config.congestion;
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
         let retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
-        connection.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
-        connection.rcv.was_heard(self.sent_at);
+        connection.sending.snd.on_syn_ack_sent_before(self.sent_at, retransmits);
+        connection.receiving.rcv.was_heard(self.sent_at);
         if self.bits & NOT_CAPABLE != 0 {
-            connection.ecn.take_syn_again(TcpFlags::NONE);
+            connection.sending.ecn.take_syn_again(TcpFlags::NONE);
         }
         connection
     }
@@ -157,9 +157,9 @@ impl HalfOpen {
     ) -> Connection {
         let syn = self.syn(&tuple);
         let mut connection = Connection::accept(config, tuple, self.iss, ts_offset, &syn, now);
-        connection.rcv.was_heard(self.sent_at);
+        connection.receiving.rcv.was_heard(self.sent_at);
         if self.bits & NOT_CAPABLE != 0 {
-            connection.ecn.take_syn_again(TcpFlags::NONE);
+            connection.sending.ecn.take_syn_again(TcpFlags::NONE);
         }
         connection
     }
@@ -175,7 +175,7 @@ impl HalfOpen {
         let syn = self.syn(&tuple);
         let mut connection =
             Connection::accept_with(config, kind, tuple, (self.iss, ts_offset), &syn, now);
-        let syn_ack = connection.syn_ack(now);
+        let syn_ack = connection.syn_ack();
         (connection, syn_ack)
     }
 

@@ -124,19 +124,8 @@ impl Events {
     /// There is something to read, and that is all.
     #[inline]
     pub(crate) fn is_readable_alone(&self) -> bool {
-        self.word() == Events { readable: true, ..Events::NONE }.word()
+        self.word() == Events { readable: true, ..Events::default() }.word()
     }
-
-    const NONE: Events = Events {
-        connected: false,
-        readable: false,
-        writable: false,
-        peer_closed: false,
-        urgent: false,
-        delivery_problem: false,
-        closed: false,
-        error: false,
-    };
 
     /// All of them at once, for comparing.
     #[inline]

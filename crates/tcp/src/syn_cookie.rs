@@ -80,7 +80,7 @@ impl SynCookies {
         let isn = SeqNumber(self.make(&tuple, syn.seq, period(now), index as u32));
         let (config, kind) = (Arc::clone(config), CongestionKind::UNCONTROLLED);
         let mut answer =
-            Connection::accept_with(config, kind, tuple, (isn, ts_offset), &syn, now).syn_ack(now);
+            Connection::accept_with(config, kind, tuple, (isn, ts_offset), &syn, now).syn_ack();
         if let Some(timestamps) = answer.options.timestamps {
             let shift = syn.options.window_scale.filter(|_| answer.options.window_scale.is_some());
             let bits = shift.map_or(NO_SHIFT, |shift| u32::from(shift.min(14)))
@@ -132,9 +132,9 @@ impl SynCookies {
             }
         }
         let mut connection = Connection::accept(config, tuple, isn, ts_offset, &syn, now);
-        connection.syn_ack(now);
+        connection.syn_ack();
         // when it was sent is not known, so it measures no round trip
-        connection.snd.end_wait();
+        connection.sending.snd.end_wait();
         Some(connection)
     }
 

@@ -144,7 +144,7 @@ pub(crate) struct Timers {
     expiry: Expiry,
     /// A part of a segment may be sent, as nothing else was for long (RFC 9293 3.8.6.2.1: the
     /// override timeout).
-    overrides_sws: bool,
+    pub(crate) overrides_sws: bool,
 }
 
 impl Default for Timers {
@@ -161,18 +161,6 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// A part of a segment may be sent into a small window, as nothing else was for long (RFC 9293
-    /// 3.8.6.2.1).
-    #[inline]
-    pub(crate) fn overrides_sws(&self) -> bool {
-        self.overrides_sws
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_sws_override(&mut self, overrides: bool) {
-        self.overrides_sws = overrides;
-    }
-
     pub(crate) fn retransmit_armed(&self) -> bool {
         !self.retransmit.is_none()
     }

@@ -5,17 +5,17 @@
 //! segment that is dropped or marked lost. Nothing is traced of a segment that is in order: with
 //! the feature on, such a segment costs as much as with the feature off.
 
-/// `trace!(connection, LEVEL, "what happened", field = value, …)`. Where nobody listens the values
+/// `trace!(context, LEVEL, "what happened", field = value, …)`. Where nobody listens the values
 /// are not computed.
 #[cfg(feature = "tracing")]
 macro_rules! trace {
-    ($connection:expr, $level:ident, $what:literal $(, $field:ident = $value:expr)*) => {
+    ($context:expr, $level:ident, $what:literal $(, $field:ident = $value:expr)*) => {
         ::tracing::event!(
             target: "millstream::tcp",
             ::tracing::Level::$level,
-            local = %$connection.tuple.local,
-            remote = %$connection.tuple.remote,
-            at_ns = $connection.clock.as_nanos(),
+            local = %$context.tuple.local,
+            remote = %$context.tuple.remote,
+            at_ns = $context.now.as_nanos(),
             $($field = $value,)*
             $what
         )
@@ -25,9 +25,9 @@ macro_rules! trace {
 /// Nothing: its values are checked by the compiler, and never computed.
 #[cfg(not(feature = "tracing"))]
 macro_rules! trace {
-    ($connection:expr, $level:ident, $what:literal $(, $field:ident = $value:expr)*) => {
+    ($context:expr, $level:ident, $what:literal $(, $field:ident = $value:expr)*) => {
         if false {
-            let _ = (&$connection.tuple, $(&$value),*);
+            let _ = (&$context.tuple, $(&$value),*);
         }
     };
 }

@@ -13,9 +13,9 @@ impl Connection {
     /// has.
     #[inline]
     pub fn may_write(&self) -> Result<(), ConnError> {
-        match self.state {
+        match self.cx.state {
             State::Closed => Err(self.untold.unwrap_or(ConnError::Closed)),
-            _ if self.snd.is_fin_queued() => Err(ConnError::Closed),
+            _ if self.sending.snd.is_fin_queued => Err(ConnError::Closed),
             _ => Ok(()),
         }
     }
@@ -48,11 +48,11 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.snd.write(pool, bytes);
+        let written = self.sending.snd.write(pool, bytes);
         if written > 0 {
             return Ok(written);
         }
-        let full = self.snd.queue().held_bytes() >= self.snd.queue().limit() / 2;
+        let full = self.sending.snd.queue().held_bytes() >= self.sending.snd.queue().limit() / 2;
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
     }
 
@@ -66,13 +66,13 @@ impl Connection {
         }
         self.end_deferral();
         let refused = |packet| Refused { packet, why: ConnError::WouldBlock };
-        self.snd.append(packet).map_err(refused)
+        self.sending.snd.append(packet).map_err(refused)
     }
 
     /// Nothing more will come after what is queued: `Ok` is the orderly end, `Err` the reason.
     fn end_of_data(&self) -> Result<usize, ConnError> {
-        match self.state {
-            _ if self.rcv.is_shut() => Ok(0),
+        match self.cx.state {
+            _ if self.receiving.rcv.is_shut => Ok(0),
             State::SynSent | State::SynReceived => Err(ConnError::WouldBlock),
             State::Established | State::FinWait1 | State::FinWait2 => Err(ConnError::WouldBlock),
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait => Ok(0),
@@ -95,48 +95,48 @@ impl Connection {
     /// `out`).
     #[inline]
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
-        if self.rcv.queue().is_empty() {
+        if self.receiving.rcv.queue().is_empty() {
             self.end_deferral();
             return self.tell_end();
         }
-        let read = self.rcv.read(out);
-        self.after_read(read as u64);
+        let read = self.receiving.rcv.read(out);
+        self.receiving.after_read(&mut self.cx, read as u64);
         Ok(read)
     }
 
     /// As [`read`](Self::read), and the bytes stay to be read.
     pub fn peek(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
-        if self.rcv.queue().is_empty() {
+        if self.receiving.rcv.queue().is_empty() {
             return self.tell_end();
         }
-        Ok(self.rcv.queue().peek(out))
+        Ok(self.receiving.rcv.queue().peek(out))
     }
 
     /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the
     /// orderly end.
     pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
-        if self.rcv.queue().is_empty() {
+        if self.receiving.rcv.queue().is_empty() {
             self.end_deferral();
             return self.tell_end().map(|_| None);
         }
-        let packet = self.rcv.read_packet(max, pool).ok_or(ConnError::NoMemory)?;
-        self.after_read(packet.len() as u64);
+        let packet = self.receiving.rcv.read_packet(max, pool).ok_or(ConnError::NoMemory)?;
+        self.receiving.after_read(&mut self.cx, packet.len() as u64);
         Ok(Some(packet))
     }
 
     /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
     pub fn shutdown_write(&mut self) {
         self.end_deferral();
-        match self.state {
+        match self.cx.state {
             // RFC 9293 3.10.4: queued until the connection is established
-            State::SynSent | State::SynReceived => self.snd.queue_fin(),
+            State::SynSent | State::SynReceived => self.sending.snd.is_fin_queued = true,
             State::Established => {
-                self.snd.queue_fin();
-                self.set_state(State::FinWait1);
+                self.sending.snd.is_fin_queued = true;
+                self.cx.set_state(State::FinWait1);
             }
             State::CloseWait => {
-                self.snd.queue_fin();
-                self.set_state(State::LastAck);
+                self.sending.snd.is_fin_queued = true;
+                self.cx.set_state(State::LastAck);
             }
             _ => {}
         }
@@ -144,20 +144,20 @@ impl Connection {
 
     /// No more will be read: what arrives is acknowledged and dropped.
     pub fn shutdown_read(&mut self) {
-        self.begin_rare();
-        self.rcv.shut();
-        let all = self.rcv.discard_unread();
-        self.after_read(all as u64);
+        self.cx.begin_rare();
+        self.receiving.rcv.is_shut = true;
+        let all = self.receiving.rcv.discard_unread();
+        self.receiving.after_read(&mut self.cx, all as u64);
     }
 
     /// The application has gone, and what it wrote is still to come: data of the peer are answered
     /// by a reset from now on, and a window that stays shut is not probed for ever.
     /// [`close`](Self::close) is to follow.
     pub fn orphan(&mut self) {
-        if self.config.linger_s == Some(0) {
+        if self.cx.config.linger_s == Some(0) {
             return self.abort();
         }
-        self.begin_rare();
+        self.cx.begin_rare();
         self.orphaned = true;
     }
 
@@ -166,14 +166,14 @@ impl Connection {
     /// 9293 3.6.1), and so does [`Config::linger_s`](crate::Config::linger_s) when its time is
     /// over.
     pub fn close(&mut self) {
-        let reset = !self.rcv.queue().is_empty() || self.config.linger_s == Some(0);
-        if reset && self.state != State::TimeWait {
+        let reset = !self.receiving.rcv.queue().is_empty() || self.cx.config.linger_s == Some(0);
+        if reset && self.cx.state != State::TimeWait {
             self.finish_with_reset(ConnError::Aborted);
             return;
         }
-        self.begin_rare();
+        self.cx.begin_rare();
         self.orphaned = true;
-        if self.state == State::SynSent && self.snd.queue().is_empty() {
+        if self.cx.state == State::SynSent && self.sending.snd.queue().is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
             self.finish(None);
             return;
@@ -189,55 +189,56 @@ impl Connection {
 
     /// Returns whether the peer's FIN has come, and everything before it.
     pub fn has_peer_ended(&self) -> bool {
-        self.rcv.has_ended()
+        self.receiving.rcv.has_ended()
     }
 
     /// There is data, the end of the stream, or an error to read.
     pub fn is_readable(&self) -> bool {
-        !self.rcv.queue().is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
+        !self.receiving.rcv.queue().is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
     }
 
     /// A write would take something or fail for good.
     pub fn is_writable(&self) -> bool {
-        match self.state {
+        match self.cx.state {
             State::SynSent if self.is_deferred() => true,
             State::SynReceived if self.is_early() => {
-                self.may_write().is_err() || self.snd.has_room()
+                self.may_write().is_err() || self.sending.snd.has_room()
             }
             State::SynSent | State::SynReceived => false,
-            _ => self.may_write().is_err() || self.snd.has_room(),
+            _ => self.may_write().is_err() || self.sending.snd.has_room(),
         }
     }
 
     /// The state is CLOSED: the connection can be dropped once [`poll`](Self::poll) is empty.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.cx.state == State::Closed
     }
 
     /// Payload bytes of a full segment now; at least one.
     #[inline]
     pub fn mss(&self) -> u32 {
-        self.snd.mss().max(1)
+        self.sending.snd.mss().max(1)
     }
 
     /// Bytes received and not read.
     pub fn readable_bytes(&self) -> usize {
-        self.rcv.queue().len()
+        self.receiving.rcv.queue().len()
     }
 
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.snd.queue().len()
+        self.sending.snd.queue().len()
     }
 
     /// Bytes that the application wrote and that the peer has not acknowledged, if there are any,
     /// or if its end was not acknowledged. After the connection has ended: as it was then.
     pub fn undelivered_bytes(&self) -> Option<u64> {
-        if self.state == State::Closed {
-            return self.counters.cut_off();
+        if self.cx.state == State::Closed {
+            return self.cx.counters.cut_off();
         }
-        let bytes = self.snd.queue().len() as u64;
-        let is_end_due = self.snd.is_fin_queued() && self.snd.una() <= self.snd.data_end();
+        let bytes = self.sending.snd.queue().len() as u64;
+        let is_end_due =
+            self.sending.snd.is_fin_queued && self.sending.snd.una() <= self.sending.snd.data_end();
         (bytes != 0 || is_end_due).then_some(bytes)
     }
 
@@ -245,18 +246,18 @@ impl Connection {
     /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0
     /// where those fit a frame, and until it has sent.
     pub fn bulk_bytes(&self) -> usize {
-        self.snd.queue().whole()
+        self.sending.snd.queue().whole()
     }
 
     /// Bytes written and not sent for the first time.
     #[inline]
     pub fn unsent_bytes(&self) -> usize {
-        self.snd.unsent_bytes()
+        self.sending.snd.unsent_bytes()
     }
 
     /// Returns what the send queue and the receive queue hold and count; data out of order aside.
     pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
-        (self.snd.queue().stats(), self.rcv.queue().stats())
+        (self.sending.snd.queue().stats(), self.receiving.rcv.queue().stats())
     }
 
     /// Tells of the pieces of the send queue, or of the receive queue where `receives`, data out of
@@ -271,42 +272,42 @@ impl Connection {
         see: impl FnMut(Piece),
     ) -> Option<u64> {
         match receives {
-            true => self.rcv.survey_queue(by, from, most, see),
-            false => self.snd.survey_queue(by, from, most, see),
+            true => self.receiving.rcv.survey_queue(by, from, most, see),
+            false => self.sending.snd.survey_queue(by, from, most, see),
         }
     }
 
     /// Returns whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks
     /// after the way.
     pub fn take_delivery_problem(&mut self) -> bool {
-        std::mem::take(&mut self.events.delivery_problem)
+        std::mem::take(&mut self.cx.events.delivery_problem)
     }
 
     /// Adds to the owner's `sums` what was counted since the last call.
     #[inline]
     pub fn add_counted(&mut self, sums: &mut TcpStats) {
-        self.counters.tell(sums);
+        self.cx.counters.tell(sums);
     }
 
     /// Returns whether [`take_events`](Self::take_events) has anything to tell.
     #[inline]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.cx.events.is_empty()
     }
 
     /// Returns whether all there is to tell is that there is data to read; then it is told.
     #[inline]
     pub fn take_readable(&mut self) -> bool {
-        let alone = self.events.is_readable_alone();
+        let alone = self.cx.events.is_readable_alone();
         if alone {
-            self.events.readable = false;
+            self.cx.events.readable = false;
         }
         alone
     }
 
     /// Returns what happened since the last call.
     pub fn take_events(&mut self) -> Events {
-        std::mem::take(&mut self.events)
+        std::mem::take(&mut self.cx.events)
     }
 
     /// An ICMP error that means `error` quoted a segment of this connection whose sequence number
@@ -318,17 +319,17 @@ impl Connection {
     /// come only hard ones do, and of an open connection none: it is remembered, for
     /// [`soft_error`](Self::soft_error).
     pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
-        self.set_clock(now);
-        if !self.is_about_outstanding(seq) {
+        self.cx.set_clock(now);
+        if !self.sending.is_about_outstanding(&mut self.cx, seq) {
             return;
         }
-        let is_fatal = match self.state {
+        let is_fatal = match self.cx.state {
             State::SynSent => true,
             State::SynReceived => hard,
             _ => false,
         };
         if !is_fatal {
-            self.begin_rare();
+            self.cx.begin_rare();
             self.soft_error = Some(error);
             return;
         }
@@ -345,18 +346,41 @@ impl Connection {
         self.soft_error
     }
 
-    /// Returns whether an ICMP error about the segment at `seq` can be about one of ours that is on
-    /// its way (RFC 5927 4.1); one that cannot is counted.
-    pub(crate) fn is_about_outstanding(&mut self, seq: SeqNumber) -> bool {
-        let outstanding = self.snd.is_outstanding(seq);
-        if !outstanding {
-            self.counters.count().icmp_not_outstanding += 1;
-        }
-        outstanding
-    }
-
     /// The last [`poll`](Self::poll) had something to send and found no free frame.
     pub fn is_starved_of_frames(&self) -> bool {
-        self.snd.wants_frames()
+        self.sending.snd.wants_frames
+    }
+
+    /// An ICMP message that quoted a segment with sequence number `seq` says that the path takes IP
+    /// packets of at most `mtu_bytes` (RFC 1191, RFC 8201). Believed only while that segment is
+    /// outstanding (RFC 5927 4.1): then segments shrink and what is outstanding is sent again. Once
+    /// a path may have carried full segments, which it may as soon as the bytes of one have
+    /// arrived, the message waits until the segment is found missing, and is dropped when that is
+    /// acknowledged (RFC 5927 7.2). IPv4 packets do not become smaller than 552 bytes: who asks for
+    /// smaller ones, of 68 bytes at least, and is believed, may fragment those of the next ten
+    /// minutes. Who asks for IPv6 packets of less than 1,280 bytes is not heard.
+    pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
+        self.cx.set_clock(now);
+        if self.sending.is_about_outstanding(&mut self.cx, seq) {
+            self.sending.hear_path_claim(&mut self.cx, seq, mtu_bytes);
+        }
+    }
+
+    /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
+    #[inline]
+    pub fn may_be_fragmented(&self) -> bool {
+        self.sending.path.is_fragmentable()
+    }
+
+    /// The link of the way to the peer takes IP packets of at most `mtu_bytes`, as it is another
+    /// one or as its MTU was set. No segment is larger from now on, and what is outstanding in
+    /// larger ones is sent again. Where it takes more again segments grow, up to what they were to
+    /// be when the connection was opened.
+    #[inline]
+    pub fn set_link_mtu(&mut self, now: Instant, mtu_bytes: usize) {
+        if let Some(limit) = self.sending.path.other_link(&self.cx, mtu_bytes) {
+            self.cx.set_clock(now);
+            self.sending.follow_link(&mut self.cx, limit);
+        }
     }
 }

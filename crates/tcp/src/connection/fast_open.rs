@@ -19,37 +19,39 @@ impl Connection {
     /// and the server's `mss` of the time it was given, the SYN waits for the first write (or
     /// read), 50 ms at most, to carry what fits of it (RFC 7413 4.2.1); without, it asks for one.
     pub fn offer_fast_open(&mut self, now: Instant, cookie: Option<(FastOpenCookie, u16)>) {
-        if self.state != State::SynSent || self.snd.nxt() != 0 {
+        if self.cx.state != State::SynSent || self.sending.snd.nxt() != 0 {
             return;
         }
         let (option, mss) = cookie.unwrap_or((FastOpenCookie::REQUEST, 0));
-        let deferred = cookie.is_some() && self.snd.queue().is_empty() && !self.snd.is_fin_queued();
+        let deferred = cookie.is_some()
+            && self.sending.snd.queue().is_empty()
+            && !self.sending.snd.is_fin_queued;
         let state = FastOpen { option: Some(option), mss, deferred, ..FastOpen::default() };
-        let rare = self.counters.rare();
+        let rare = self.cx.counters.rare();
         rare.fast_open = Some(Box::new(state));
         rare.fast_open_status = FastOpenStatus::Requested;
-        self.snd.set_syn_due(!deferred);
+        self.sending.snd.is_syn_due = !deferred;
         if deferred {
             let wait = Duration::from_millis(FAST_OPEN_WAIT_MS);
-            self.timers.arm_retransmit(now + wait, Expiry::Timeout);
+            self.cx.timers.arm_retransmit(now + wait, Expiry::Timeout);
         }
-        self.events.writable |= deferred;
+        self.cx.events.writable |= deferred;
     }
 
     /// The SYN waits for the first write.
     pub fn is_deferred(&self) -> bool {
-        self.counters.fast_open().is_some_and(|open| open.deferred)
+        self.cx.counters.fast_open().is_some_and(|open| open.deferred)
     }
 
     /// Something happened that lets the SYN go.
     #[inline]
     pub(crate) fn end_deferral(&mut self) {
-        if self.state == State::SynSent
-            && let Some(open) = self.counters.fast_open_mut()
+        if self.cx.state == State::SynSent
+            && let Some(open) = self.cx.counters.fast_open_mut()
             && std::mem::take(&mut open.deferred)
         {
-            self.timers.stop_retransmit();
-            self.snd.set_syn_due(true);
+            self.cx.timers.stop_retransmit();
+            self.sending.snd.is_syn_due = true;
         }
     }
 
@@ -57,15 +59,15 @@ impl Connection {
     pub(crate) fn give_up_deferral(&mut self) {
         if self.is_deferred() {
             self.end_deferral();
-            self.counters.take_fast_open();
+            self.cx.counters.take_fast_open();
         }
     }
 
     /// Puts the option into the first SYN or SYN-ACK. What is repeated is plain (RFC 7413 4.2.1 and
     /// 4.2.2), in case that the option or the data was what stopped it.
     pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions) {
-        if self.snd.nxt() == 0
-            && let Some(open) = self.counters.fast_open()
+        if self.sending.snd.nxt() == 0
+            && let Some(open) = self.cx.counters.fast_open()
         {
             options.fast_open = open.option;
         }
@@ -79,20 +81,22 @@ impl Connection {
         source: PayloadSource,
         batch: &mut PacketBatch,
     ) -> usize {
-        let Some(open) = self.counters.fast_open() else { return 0 };
-        if self.snd.nxt() != 0 || open.option.is_none_or(|option| option.is_request()) {
+        let Some(open) = self.cx.counters.fast_open() else { return 0 };
+        if self.sending.snd.nxt() != 0 || open.option.is_none_or(|option| option.is_request()) {
             return 0;
         }
         // RFC 7413 4.1.3: what the server's segment size of last time allows
-        let mss = usize::from(open.mss.max(MIN_MSS_BYTES).min(self.config.mss));
-        let len = mss.saturating_sub(options.emit_len()).min(self.snd.queue().len());
-        self.counters.rare().fast_open_status = FastOpenStatus::Offered;
+        let mss = usize::from(open.mss.max(MIN_MSS_BYTES).min(self.cx.config.mss));
+        let len = mss.saturating_sub(options.emit_len()).min(self.sending.snd.queue().len());
+        self.cx.counters.rare().fast_open_status = FastOpenStatus::Offered;
         if len == 0 {
             return 0;
         }
         let made = match source {
-            PayloadSource::Frames { headroom } => self.snd.first_bytes(pool, Some(headroom), len),
-            _ => self.snd.first_bytes(pool, None, len),
+            PayloadSource::Frames { headroom } => {
+                self.sending.snd.first_bytes(pool, Some(headroom), len)
+            }
+            _ => self.sending.snd.first_bytes(pool, None, len),
         };
         made.map_or(0, |packet| batch.push(packet).map_or(0, |()| len))
     }
@@ -101,52 +105,52 @@ impl Connection {
     /// server gave. Data that was not taken has not been sent, as far as the connection is
     /// concerned (RFC 7413 4.2.1).
     pub(crate) fn end_fast_open(&mut self, answer: &TcpHeader, ack: u64) {
-        let (taken, sent) = self.snd.on_syn_acked(ack, answer.window);
-        self.counters.bytes_acked += taken;
-        self.counters.delivered_bytes += taken;
+        let (taken, sent) = self.sending.snd.on_syn_acked(ack, answer.window);
+        self.cx.counters.bytes_acked += taken;
+        self.cx.counters.delivered_bytes += taken;
         if sent > taken {
-            self.counters.count_resent(1, sent - taken);
+            self.cx.counters.count_resent(1, sent - taken);
         }
-        let Some(open) = self.counters.fast_open_mut() else { return };
+        let Some(open) = self.cx.counters.fast_open_mut() else { return };
         let given = answer.options.fast_open.filter(|cookie| !cookie.is_request());
         open.learnt = given.filter(|_| answer.flags.syn());
         let status = match open.learnt {
             _ if taken > 0 => FastOpenStatus::DataAccepted,
-            None if self.snd.syn_retransmits() > 0 => FastOpenStatus::Lost,
+            None if self.sending.snd.syn_retransmits() > 0 => FastOpenStatus::Lost,
             _ if sent > 0 => FastOpenStatus::DataRefused,
             _ => FastOpenStatus::Requested,
         };
-        self.counters.rare().fast_open_status = status;
+        self.cx.counters.rare().fast_open_status = status;
     }
 
     /// The SYN was given up, or a router or host refused it by ICMP: a bad experience (RFC 7413
     /// 4.1.3.1).
     pub(crate) fn fast_open_failed(&mut self) {
-        if self.state == State::SynSent && self.counters.fast_open().is_some() {
-            self.counters.rare().fast_open_status = FastOpenStatus::Lost;
+        if self.cx.state == State::SynSent && self.cx.counters.fast_open().is_some() {
+            self.cx.counters.rare().fast_open_status = FastOpenStatus::Lost;
         }
     }
 
     /// Returns what a client's cache is to learn; once, when the handshake is done or has failed.
     /// None on other connections.
     pub fn take_fast_open_outcome(&mut self) -> Option<FastOpenOutcome> {
-        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let opening = matches!(self.cx.state, State::SynSent | State::SynReceived);
         if self.passive || opening {
             return None;
         }
-        let mss = (self.rcv.nxt() > 0).then_some(self.snd.peer_mss());
-        let open = self.counters.take_fast_open()?;
-        let status = self.counters.rare().fast_open_status;
+        let mss = (self.receiving.rcv.nxt() > 0).then_some(self.sending.snd.peer_mss());
+        let open = self.cx.counters.take_fast_open()?;
+        let status = self.cx.counters.rare().fast_open_status;
         Some(FastOpenOutcome { status, cookie: open.learnt, mss })
     }
 
     /// Server: the SYN-ACK gives the client a cookie for the next time. To be called right after
     /// [`accept`](Self::accept).
     pub fn give_cookie(&mut self, cookie: FastOpenCookie) {
-        if self.state != State::SynReceived || !self.passive {
+        if self.cx.state != State::SynReceived || !self.passive {
             return;
         }
-        let rare = self.counters.rare();
+        let rare = self.cx.counters.rare();
         rare.fast_open.get_or_insert_default().option = Some(cookie);
         rare.fast_open_status = FastOpenStatus::Answered;
     }
@@ -156,25 +160,26 @@ impl Connection {
     /// [`accept`](Self::accept); the connection is open for the application from now on, but may
     /// still turn out to have no peer.
     pub fn open_early(&mut self, now: Instant, payload: Option<Packet>, pool: &Pool) {
-        if self.state != State::SynReceived || !self.passive || self.snd.nxt() != 0 {
+        if self.cx.state != State::SynReceived || !self.passive || self.sending.snd.nxt() != 0 {
             return;
         }
-        self.set_clock(now);
+        self.cx.set_clock(now);
         if let Some(packet) = payload.filter(|packet| !packet.is_empty()) {
-            self.take_data::<false>(now, 1, Payload::Packet(packet), pool);
-            self.rcv.offer_syn_window();
+            self.take_data::<false>(1, Payload::Packet(packet), pool);
+            self.receiving.rcv.offer_syn_window();
         }
-        let taken = self.rcv.nxt() > 1;
-        let rare = self.counters.rare();
+        let taken = self.receiving.rcv.nxt() > 1;
+        let rare = self.cx.counters.rare();
         rare.fast_open.get_or_insert_default().early = true;
         rare.fast_open_status =
             if taken { FastOpenStatus::DataAccepted } else { FastOpenStatus::Answered };
-        self.events.connected = true;
-        self.events.writable = true;
+        self.cx.events.connected = true;
+        self.cx.events.writable = true;
     }
 
     /// The application has the connection although the handshake is not done.
     pub fn is_early(&self) -> bool {
-        self.state == State::SynReceived && self.counters.fast_open().is_some_and(|open| open.early)
+        self.cx.state == State::SynReceived
+            && self.cx.counters.fast_open().is_some_and(|open| open.early)
     }
 }

@@ -5,7 +5,10 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::connection::recovery::Phase;
+use crate::connection::context::Context;
+use crate::connection::receiving::Receiving;
+use crate::connection::sending::Sending;
+use crate::connection::sending::recovery::Phase;
 use crate::info::TcpInfo;
 use crate::ticks::since_tick;
 use crate::tuning::R1_TIMEOUTS;
@@ -17,36 +20,38 @@ fn us(duration: Duration) -> u64 {
 impl Connection {
     /// Returns whether any data has got through, either way.
     pub fn has_exchanged(&self) -> bool {
-        self.rcv.bytes_received() > 0 || self.counters.bytes_acked > 0
+        self.receiving.rcv.bytes_received() > 0 || self.cx.counters.bytes_acked > 0
     }
 
     /// Returns how long nothing has got on: since data came last, or the peer acknowledged
     /// something new. Where all is acknowledged, since the last of it was sent.
     pub fn still_for(&self, now: Instant) -> Duration {
-        let sent = self.snd.waiting_since().unwrap_or(self.snd.last_sent_at());
-        now.saturating_duration_since(sent).min(since_tick(now, self.rcv.heard_at().0))
+        let sent = self.sending.snd.waiting_since().unwrap_or(self.sending.snd.last_sent_at);
+        now.saturating_duration_since(sent).min(since_tick(now, self.receiving.rcv.heard_at().0))
     }
 
     /// Returns statistics and gauges, as of the last call that carried a time.
     pub fn info(&self) -> TcpInfo {
-        let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
-        let control = self.congestion.metrics(window);
+        let Self { cx, sending, receiving: Receiving { rcv, .. }, .. } = self;
+        let Context { config, negotiated, rtt, counters: c, now, .. } = cx;
+        let Sending { snd, board, path, .. } = sending;
+        let control = sending.congestion.metrics(&sending.window);
         let reordering_bytes = c.rare.as_ref().map_or(0, |rare| rare.reordering_bytes);
         let (out_of_order_bytes, out_of_order_ranges) = rcv.early();
         let (data_at, ack_at) = rcv.heard_at();
         TcpInfo {
-            state: self.state,
-            congestion: self.config.congestion.name(),
+            state: cx.state,
+            congestion: config.congestion.name(),
             congestion_phase: control.phase,
-            ca_state: match self.recovery.phase() {
+            ca_state: match sending.recovery.phase() {
                 Phase::Open => "Open",
                 Phase::Recovery => "Recovery",
                 Phase::Loss => "Loss",
             },
-            timestamps: self.negotiated.timestamps,
-            sack: self.negotiated.sack,
-            ecn: self.ecn.is_agreed(),
-            snd_wscale: self.negotiated.snd_shift,
+            timestamps: negotiated.timestamps,
+            sack: negotiated.sack,
+            ecn: sending.ecn.is_agreed(),
+            snd_wscale: negotiated.snd_shift,
             rcv_wscale: rcv.shift(),
             rto_us: us(rtt.rto()),
             srtt_us: us(rtt.srtt()),
@@ -55,13 +60,13 @@ impl Connection {
             backoff: rtt.backoff(),
             snd_mss_bytes: snd.mss(),
             rcv_mss_bytes: rcv.mss_estimate(),
-            adv_mss_bytes: self.offered_mss(),
+            adv_mss_bytes: path.offered_mss(config),
             rcv_rtt_us: u64::from(rcv.rtt_us()),
             rcv_space_bytes: rcv.space_bytes(),
-            last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at())),
-            last_data_received_us: us(since_tick(self.clock, data_at)),
-            last_ack_received_us: us(since_tick(self.clock, ack_at)),
-            delayed_ack_us: u64::from(self.config.delayed_ack_ms) * 1000,
+            last_data_sent_us: us(now.saturating_duration_since(snd.last_sent_at)),
+            last_data_received_us: us(since_tick(*now, data_at)),
+            last_ack_received_us: us(since_tick(*now, ack_at)),
+            delayed_ack_us: u64::from(config.delayed_ack_ms) * 1000,
             in_flight_bytes: board.pipe(snd.una(), snd.nxt()),
             unacked_bytes: snd.outstanding(),
             sacked_bytes: board.sacked_bytes(),
@@ -69,8 +74,8 @@ impl Connection {
             resent_bytes: board.resent_bytes(),
             snd_wnd_bytes: snd.edge().saturating_sub(snd.una()),
             rcv_wnd_bytes: rcv.window_bytes(),
-            rcv_wnd_limit_bytes: rcv.window_limit(rtt, &self.config),
-            notsent_bytes: self.snd.data_end().saturating_sub(snd.nxt().max(1)),
+            rcv_wnd_limit_bytes: rcv.window_limit(rtt, config),
+            notsent_bytes: snd.data_end().saturating_sub(snd.nxt().max(1)),
             send_queue_bytes: snd.queue().len() as u64,
             send_queue_held_bytes: snd.queue().held_bytes(),
             send_limit_bytes: snd.queue().limit(),
@@ -86,16 +91,16 @@ impl Connection {
             probes_unanswered: snd.probes_unanswered(),
             reordering_segments: reordering_bytes.div_ceil(u64::from(snd.mss())),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
-            path_mtu_bytes: self.tuple.mtu_of(self.config.mss.min(snd.peer_mss())),
-            mtu_search_bytes: self.path.search_end().map_or(0, |mss| self.tuple.mtu_of(mss)),
-            may_be_fragmented: self.path.is_fragmentable(),
+            path_mtu_bytes: cx.tuple.mtu_of(config.mss.min(snd.peer_mss())),
+            mtu_search_bytes: path.search_end().map_or(0, |mss| cx.tuple.mtu_of(mss)),
+            may_be_fragmented: path.is_fragmentable(),
             cwnd_bytes: control.cwnd_bytes,
             ssthresh_bytes: control.ssthresh_bytes,
             pacing_rate_bytes_per_s: control
                 .rate_bytes_per_s
-                .or_else(|| self.pacing_rate())
+                .or_else(|| sending.pacing_rate(cx))
                 .unwrap_or(0),
-            ..c.info(self.clock)
+            ..c.info(*now)
         }
     }
 }

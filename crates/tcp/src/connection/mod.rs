@@ -1,20 +1,21 @@
 //! The connection: its parts, how it begins, and how a segment finds the code for its state.
 
 mod application;
+pub(crate) mod context;
 mod fast_open;
 mod info;
 mod input;
 mod memory;
 mod options;
 mod output;
-pub(crate) mod path;
 mod plain;
 mod progress;
-pub(crate) mod recovery;
+mod receiving;
+pub(crate) mod sending;
 mod time_wait;
 mod timer;
 mod urgent;
-mod window;
+mod zero_copy;
 
 use core::fmt;
 use std::sync::Arc;
@@ -22,48 +23,19 @@ use std::sync::Arc;
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
-use crate::ack_policy::AckPolicy;
 use crate::config::{Config, FourTuple};
-use crate::congestion::{Congestion, CongestionKind, Window};
+use crate::congestion::CongestionKind;
 use crate::counters::Counters;
-use crate::ecn::Ecn;
 use crate::error::ConnError;
 use crate::limits;
-use crate::pacer::Pacer;
-use crate::receiver::Receiver;
 use crate::rtt::RttEstimator;
-use crate::scoreboard::Scoreboard;
-use crate::sender::Sender;
 use crate::state::{Events, State};
-use crate::timers::{Expiry, Timers};
+use crate::timers::Timers;
 use crate::trace::trace;
-use crate::tuning::{self, SACK_BLOCKS, SACK_BLOCKS_WITH_TIMESTAMPS};
-use path::PathMtu;
+use context::{Context, Negotiated};
 pub use progress::Progress;
-use recovery::Recovery;
-
-/// The options that both SYNs agreed on.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Negotiated {
-    pub(crate) timestamps: bool,
-    pub(crate) sack: bool,
-    /// Shift of the peer's window field.
-    pub(crate) snd_shift: u8,
-    /// Both SYNs carry a shift.
-    pub(crate) scaling: bool,
-}
-
-impl Negotiated {
-    /// Returns the timestamp that a segment echoes.
-    pub(crate) fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
-        header.options.timestamps.filter(|_| self.timestamps).map(|timestamps| timestamps.echo)
-    }
-
-    /// Returns how many SACK blocks a header has room for.
-    pub(crate) fn sack_blocks(&self) -> usize {
-        if self.timestamps { SACK_BLOCKS_WITH_TIMESTAMPS } else { SACK_BLOCKS }
-    }
-}
+use receiving::Receiving;
+use sending::Sending;
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and
 /// the next deadline come out. It has no clock, performs no input or output, and sees time only
@@ -73,46 +45,29 @@ impl Negotiated {
 /// application, call [`poll`](Self::poll) until it answers `None`, then arm a timer for
 /// [`next_deadline`](Self::next_deadline).
 pub struct Connection {
-    pub(crate) tuple: FourTuple,
-    /// Shared with others; what a connection changes of it, it copies first.
-    pub(crate) config: Arc<Config>,
-    pub(crate) state: State,
-    /// Nothing rare is under way ([`settle`](Self::settle)).
-    is_plain: bool,
+    pub(crate) cx: Context,
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Receiving,
     /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
     pub(crate) orphaned: bool,
     /// Begun by a SYN from the peer.
     pub(crate) passive: bool,
-    pub(crate) negotiated: Negotiated,
-    pub(crate) snd: Sender,
-    pub(crate) rcv: Receiver,
-    pub(crate) rtt: RttEstimator,
-    pub(crate) window: Window,
-    pub(crate) congestion: Congestion,
-    pub(crate) recovery: Recovery,
-    pub(crate) ecn: Ecn,
-    pub(crate) path: PathMtu,
-    pub(crate) board: Scoreboard,
-    pub(crate) ack: AckPolicy,
-    pub(crate) timers: Timers,
-    pub(crate) pacer: Pacer,
-    pub(crate) events: Events,
     pub(crate) error: Option<ConnError>,
     /// The error that the next call which meets the end is told, once.
     pub(crate) untold: Option<ConnError>,
     /// The word of an ICMP error about the way, until the peer is heard of again.
     pub(crate) soft_error: Option<ConnError>,
-    pub(crate) counters: Counters,
     /// A reset to be sent: sequence number, and acknowledgement if it has one.
     pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
-    /// Latest `now` seen, for calls of the application that carry none.
-    pub(crate) clock: Instant,
 }
 
 impl fmt::Debug for Connection {
     /// Where it stands; all of it: [`info`](Self::info).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tuple, state, error, snd, rcv, window, .. } = self;
+        let Self {
+            cx: Context { tuple, state, .. }, error, receiving: Receiving { rcv, .. }, ..
+        } = self;
+        let Sending { snd, window, .. } = &self.sending;
         f.debug_struct("Connection")
             .field("local", &tuple.local)
             .field("remote", &tuple.remote)
@@ -141,8 +96,8 @@ impl Connection {
         let config = config.into();
         let kind = config.congestion;
         let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
-        connection.set_state(State::SynSent);
-        connection.snd.set_syn_due(true);
+        connection.cx.set_state(State::SynSent);
+        connection.sending.snd.is_syn_due = true;
         connection
     }
 
@@ -171,10 +126,10 @@ impl Connection {
         now: Instant,
     ) -> Connection {
         let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
-        connection.set_state(State::SynReceived);
+        connection.cx.set_state(State::SynReceived);
         connection.passive = true;
-        connection.take_syn(now, syn);
-        connection.snd.set_syn_due(true);
+        connection.take_syn(syn);
+        connection.sending.snd.is_syn_due = true;
         connection
     }
 
@@ -186,80 +141,52 @@ impl Connection {
         ts_offset: u32,
         now: Instant,
     ) -> Connection {
-        let recv_max = config.recv_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
-        let send_max = config.send_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
-        let start =
-            |most: usize, tuned| if tuned { most.min(tuning::BUFFER_START_BYTES) } else { most };
-        let recv = start(recv_max, config.recv_auto_tune);
-        let send = start(send_max, config.send_auto_tune);
         let default_mss = limits::default_mss(tuple.remote.is_ipv6());
-        let mss = u32::from(config.mss.min(default_mss));
+        let sending = Sending::new(&config, congestion, default_mss, (isn, ts_offset), now);
         Connection {
-            tuple,
-            state: State::Closed,
-            is_plain: false,
+            receiving: Receiving::new(&config, sending.snd.mss(), now),
+            sending,
             orphaned: false,
             passive: false,
-            negotiated: Negotiated::default(),
-            snd: Sender::new(&config, send, default_mss, isn, ts_offset, now),
-            rcv: Receiver::new(recv_max, recv, mss, now),
-            rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
-            window: Window {
-                cwnd_bytes: u64::from(config.initial_window_segments) * u64::from(mss),
-                ssthresh_bytes: u64::MAX,
-                mss_bytes: mss,
-            },
-            congestion: Congestion::new(congestion, u64::from(isn.0) << 32 | u64::from(ts_offset)),
-            recovery: Recovery::new(),
-            ecn: Ecn::default(),
-            path: PathMtu::default(),
-            board: Scoreboard::new(isn.0 ^ ts_offset),
-            ack: AckPolicy::new(),
-            timers: Timers::default(),
-            pacer: Pacer::default(),
-            events: Events::default(),
             error: None,
             untold: None,
             soft_error: None,
-            counters: Counters::default(),
             reset_due: None,
-            clock: now,
-            config,
+            cx: Context {
+                now,
+                tuple,
+                state: State::Closed,
+                is_plain: false,
+                negotiated: Negotiated::default(),
+                rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
+                timers: Timers::default(),
+                events: Events::default(),
+                counters: Counters::default(),
+                config,
+            },
         }
-    }
-
-    #[inline]
-    pub(crate) fn set_clock(&mut self, now: Instant) {
-        debug_assert!(now >= self.clock, "time goes backwards");
-        self.clock = now;
     }
 
     /// The latest time that the connection was told.
     pub fn last_time(&self) -> Instant {
-        self.clock
+        self.cx.now
     }
 
     /// The state, as RFC 9293 names it.
     #[inline]
     pub fn state(&self) -> State {
-        self.state
-    }
-
-    pub(crate) fn set_state(&mut self, to: State) {
-        trace!(self, DEBUG, "state", from = self.state.name(), to = to.name());
-        self.state = to;
-        self.is_plain = false;
+        self.cx.state
     }
 
     /// The two ends.
     pub fn tuple(&self) -> FourTuple {
-        self.tuple
+        self.cx.tuple
     }
 
     /// The two ends, where they are.
     #[inline]
     pub fn ends(&self) -> &FourTuple {
-        &self.tuple
+        &self.cx.tuple
     }
 
     /// Why the connection ended, if not in order. Always the same; see also
@@ -270,34 +197,32 @@ impl Connection {
 
     /// Ends the connection without a word to the peer.
     pub(crate) fn finish(&mut self, error: Option<ConnError>) {
-        if self.state == State::Closed {
+        if self.cx.state == State::Closed {
             return;
         }
         if let cut_off @ Some(_) = self.undelivered_bytes() {
-            self.counters.rare().cut_off = cut_off;
+            self.cx.counters.rare().cut_off = cut_off;
         }
-        self.untold = match (self.state, error) {
+        self.untold = match (self.cx.state, error) {
             // The peer closed, then reset our data: report `Closed`, not `Reset`.
             (State::CloseWait, Some(ConnError::Reset)) => Some(ConnError::Closed),
             _ => error,
         };
         if let Some(error) = error {
-            trace!(self, DEBUG, "connection failed", error = error.to_string().as_str());
+            trace!(&self.cx, DEBUG, "connection failed", error = error.to_string().as_str());
         }
-        self.set_state(State::Closed);
-        self.timers = Timers::default();
-        self.pacer = Pacer::default();
-        self.ack.clear();
-        self.rcv.drop_early();
-        self.snd.finish();
-        self.board = Scoreboard::new(1);
+        self.cx.set_state(State::Closed);
+        self.cx.timers = Timers::default();
+        self.receiving.ack.clear();
+        self.receiving.rcv.drop_early();
+        self.sending.finish();
         self.compact();
-        self.events.closed = true;
-        self.events.readable = true;
-        self.events.writable = true;
+        self.cx.events.closed = true;
+        self.cx.events.readable = true;
+        self.cx.events.writable = true;
         if error.is_some() && self.error.is_none() {
             self.error = error;
-            self.events.error = true;
+            self.cx.events.error = true;
         }
     }
 
@@ -309,9 +234,10 @@ impl Connection {
 
     /// Ends the connection and tells the peer by RST.
     pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
-        let reset = (self.snd.seq(self.snd.nxt()), Some(self.rcv.next_seq()));
-        let tell = self.state.is_synchronized() && self.state != State::TimeWait
-            || self.state == State::SynReceived;
+        let snd = &self.sending.snd;
+        let reset = (snd.seq(snd.nxt()), Some(self.receiving.rcv.next_seq()));
+        let tell = self.cx.state.is_synchronized() && self.cx.state != State::TimeWait
+            || self.cx.state == State::SynReceived;
         self.finish(Some(error));
         if tell {
             self.reset_due = Some(reset);
@@ -323,49 +249,25 @@ impl Connection {
     /// alone, but for what is queued and counters of trouble it had. True when nothing is left that
     /// could be given back later.
     pub fn compact(&mut self) -> bool {
-        self.snd.release();
-        let has_received = !self.rcv.release();
-        if !self.snd.is_all_acked() {
-            return false;
-        }
-        self.board.release();
-        self.counters.rate = None;
-        self.recovery.release();
-        self.snd.queue().is_empty() && !has_received
+        let is_all_read = self.receiving.rcv.release();
+        self.sending.release(&mut self.cx) && is_all_read
     }
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
-    pub(crate) fn enter_time_wait(&mut self, now: Instant) {
-        self.set_state(State::TimeWait);
-        self.timers.stop_retransmit();
-        self.timers.stop_keepalive();
-        self.timers.arm_close(now + self.config.time_wait());
-        self.rcv.drop_early();
+    pub(crate) fn enter_time_wait(&mut self) {
+        self.cx.set_state(State::TimeWait);
+        self.cx.timers.stop_retransmit();
+        self.cx.timers.stop_keepalive();
+        self.cx.timers.arm_close(self.cx.now + self.cx.config.time_wait());
+        self.receiving.rcv.drop_early();
         self.compact();
     }
 
     /// Invariants that hold between calls.
     pub(crate) fn check(&self) {
-        self.snd.check();
-        self.rcv.check();
-        debug_assert!(!self.is_plain || self.has_nothing_rare());
-        debug_assert!(
-            !self.negotiated.sack
-                || !self.board.is_in_order()
-                || self
-                    .board
-                    .oldest_at()
-                    .is_none_or(|at| at >= self.recovery.newest_delivered_at()),
-            "in order, though RACK waits for something (the fast path does not ask it)"
-        );
-        debug_assert!(
-            self.state == State::Closed
-                || self.state == State::TimeWait
-                || self.snd.is_all_acked()
-                || self.timers.retransmit().is_some_and(|(_, what)| what != Expiry::Persist),
-            "no timer while data is outstanding in {}",
-            self.state
-        );
+        self.sending.check(&self.cx);
+        self.receiving.rcv.check();
+        debug_assert!(!self.cx.is_plain || self.has_nothing_rare());
     }
 }
 

@@ -3,73 +3,71 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use millstream_packet::Instant;
-
 use crate::config::{Config, Keepalive};
 use crate::connection::Connection;
 use crate::limits;
-use crate::state::State;
 
 impl Connection {
     /// The parameters as they are now, shared with other connections until one is changed here; see
     /// [`is_nodelay`](Self::is_nodelay) for Nagle's rule.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.cx.config
     }
 
     /// Small segments are sent at once (true) or may wait for outstanding ones (false).
     pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.snd.set_nagle(!nodelay);
+        self.sending.snd.nagle = !nodelay;
     }
 
     /// Returns whether they are.
     pub fn is_nodelay(&self) -> bool {
-        !self.snd.nagle()
+        !self.sending.snd.nagle
     }
 
     /// Tells whether the application is about to write more: then what does not fill what the link
     /// takes at once waits for it, as long as an ACK is to come, so that each super-segment is
     /// whole. A FIN ends that, and so does this call.
     pub fn set_more_follows(&mut self, more: bool) {
-        self.snd.set_more_follows(more);
+        self.sending.snd.more_follows = more;
     }
 
     /// Starts, changes or stops keep-alive probes.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
-        Arc::make_mut(&mut self.config).keepalive = keepalive;
-        self.begin_rare();
-        self.timers.stop_keepalive();
-        self.touch_keepalive(self.clock);
+        Arc::make_mut(&mut self.cx.config).keepalive = keepalive;
+        self.cx.begin_rare();
+        self.cx.timers.stop_keepalive();
+        self.touch_keepalive();
     }
 
     /// Sets how long data may go unacknowledged before the connection ends (RFC 5482); none: as
     /// often as it is tried. Holds from the next time-out on.
     pub fn set_user_timeout(&mut self, timeout_ms: Option<u32>) {
-        Arc::make_mut(&mut self.config).user_timeout_ms = timeout_ms;
+        Arc::make_mut(&mut self.cx.config).user_timeout_ms = timeout_ms;
     }
 
     /// Sets how long a closed connection may go on sending what was written; see
     /// [`Config::linger_s`].
     pub fn set_linger(&mut self, linger_s: Option<u16>) {
-        Arc::make_mut(&mut self.config).linger_s = linger_s;
+        Arc::make_mut(&mut self.cx.config).linger_s = linger_s;
     }
 
     /// Longest time that an ACK is held back, in milliseconds, less than 500 (RFC 9293 3.8.6.3); 0
     /// acknowledges every segment.
     pub fn set_delayed_ack(&mut self, delay_ms: u16) {
-        Arc::make_mut(&mut self.config).delayed_ack_ms = delay_ms.min(limits::MAX_DELAYED_ACK_MS);
+        Arc::make_mut(&mut self.cx.config).delayed_ack_ms =
+            delay_ms.min(limits::MAX_DELAYED_ACK_MS);
     }
 
     /// Acknowledges what waits at once, and the next segments as they come, until data goes the
     /// other way.
     pub fn quick_ack(&mut self) {
-        self.ack.hasten();
+        self.receiving.ack.hasten();
     }
 
     /// DiffServ code point and hop limit (TTL) of packets from now on (RFC 9293 3.9.1.6 and 3.9.2).
     /// For the owner, who makes the IP headers.
     pub fn set_ip(&mut self, dscp: u8, hop_limit: u8) {
-        let config = Arc::make_mut(&mut self.config);
+        let config = Arc::make_mut(&mut self.cx.config);
         (config.dscp, config.hop_limit) = (dscp & 63, hop_limit.max(1));
     }
 
@@ -78,35 +76,28 @@ impl Connection {
     pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
         let least = crate::limits::BUFFER_MIN_BYTES;
         if let Some(bytes) = recv_bytes {
-            let config = Arc::make_mut(&mut self.config);
+            let config = Arc::make_mut(&mut self.cx.config);
             config.recv_buffer_bytes = bytes.max(least);
             config.recv_auto_tune = false;
-            self.rcv.set_limit(bytes.max(least));
+            self.receiving.rcv.set_limit(bytes.max(least));
         }
         if let Some(bytes) = send_bytes {
-            let config = Arc::make_mut(&mut self.config);
+            let config = Arc::make_mut(&mut self.cx.config);
             config.send_buffer_bytes = bytes.max(least);
             config.send_auto_tune = false;
-            self.snd.set_queue_limit(bytes.max(least));
+            self.sending.snd.set_queue_limit(bytes.max(least));
         }
     }
 
     /// Closed by the application: what is to end by time, if it is not counted yet.
-    pub(crate) fn arm_close(&mut self, now: Instant) {
-        let ends = matches!(
-            self.state,
-            State::Established
-                | State::CloseWait
-                | State::FinWait1
-                | State::Closing
-                | State::LastAck
-        );
-        if let Some(seconds) =
-            self.config.linger_s.filter(|_| ends && self.timers.close_at().is_none())
+    pub(crate) fn arm_close(&mut self) {
+        let cx = &mut self.cx;
+        if let Some(seconds) = cx.config.linger_s
+            && cx.state.may_transmit_data()
+            && cx.timers.close_at().is_none()
         {
-            let wait = Duration::from_secs(u64::from(seconds));
-            self.timers.arm_close(now + wait);
+            cx.timers.arm_close(cx.now + Duration::from_secs(u64::from(seconds)));
         }
-        self.arm_fin_wait_2(now);
+        self.arm_fin_wait_2();
     }
 }

@@ -8,38 +8,32 @@ use crate::connection::Connection;
 use crate::state::State;
 
 impl Connection {
-    /// Something rare has begun, or may have: all is asked for until it is over.
-    #[inline]
-    pub(crate) fn begin_rare(&mut self) {
-        self.is_plain = false;
-    }
-
     /// Looks whether what was rare is over.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        if !self.is_plain {
-            self.is_plain = self.has_nothing_rare();
+        if !self.cx.is_plain {
+            self.cx.is_plain = self.has_nothing_rare();
         }
     }
 
     /// Returns whether nothing is under way but new data and ACKs.
     pub(crate) fn has_nothing_rare(&self) -> bool {
-        self.state == State::Established
+        self.cx.state == State::Established
             && !self.orphaned
-            && self.negotiated.sack
-            && !self.congestion.governs()
-            && !self.is_paced()
-            && self.config.keepalive.is_none()
-            && !self.ecn.is_agreed()
-            && self.board.is_in_order()
-            && self.recovery.is_quiet()
-            && self.rtt.backoff() == 0
-            && !self.rtt.is_backed_off()
-            && !self.timers.overrides_sws()
-            && self.path.is_settled()
-            && self.snd.has_only_data()
-            && self.rcv.has_only_data()
-            && !self.is_urgent()
+            && self.cx.negotiated.sack
+            && !self.sending.congestion.governs()
+            && !self.sending.is_paced(&self.cx)
+            && self.cx.config.keepalive.is_none()
+            && !self.sending.ecn.is_agreed()
+            && self.sending.board.is_in_order()
+            && self.sending.recovery.is_quiet()
+            && self.cx.rtt.backoff() == 0
+            && !self.cx.rtt.is_backed_off()
+            && !self.cx.timers.overrides_sws
+            && self.sending.path.is_settled()
+            && self.sending.snd.has_only_data()
+            && self.receiving.rcv.has_only_data()
+            && !self.sending.is_urgent(&self.cx)
             && self.reset_due.is_none()
             && self.soft_error.is_none()
     }

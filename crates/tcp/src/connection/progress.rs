@@ -23,7 +23,7 @@ pub struct Progress {
 impl Connection {
     /// How far both streams have come.
     pub fn progress(&self) -> Progress {
-        let (snd, rcv) = (&self.snd, &self.rcv);
+        let (snd, rcv) = (&self.sending.snd, &self.receiving.rcv);
         // Data begins behind the SYN, and ends before the FIN.
         let bytes = |offset: u64| offset.min(snd.data_end()).saturating_sub(1);
         Progress {
@@ -39,13 +39,13 @@ impl Connection {
     /// header and `len` bytes of payload; `None` for one that lies before the stream.
     pub fn stream_end(&self, header: &TcpHeader, len: usize) -> Option<u64> {
         let syn = i64::from(header.flags.syn());
-        let first = self.rcv.offset_of(header.seq) + syn - 1;
+        let first = self.receiving.rcv.offset_of(header.seq) + syn - 1;
         u64::try_from(first + len as i64).ok()
     }
 
     /// Returns the bytes of the TCP header that a segment with data probably has.
     pub fn expected_header_len(&self) -> usize {
-        if self.negotiated.timestamps { 32 } else { 20 }
+        if self.cx.negotiated.timestamps { 32 } else { 20 }
     }
 
     /// Returns whether nothing stands between the next byte that arrives and the application: no
@@ -53,16 +53,16 @@ impl Connection {
     /// a reader's memory.
     #[inline]
     pub fn awaits_data(&self) -> bool {
-        self.state == State::Established
+        self.cx.state == State::Established
             && !self.orphaned
-            && self.rcv.is_all_read()
-            && !self.rcv.has_seen_fin()
-            && self.rcv.is_in_order()
+            && self.receiving.rcv.is_all_read()
+            && !self.receiving.rcv.has_seen_fin()
+            && self.receiving.rcv.is_in_order()
     }
 
     /// The sequence number that the peer's next data in order begin with (RFC 9293: RCV.NXT).
     #[inline]
     pub fn next_seq(&self) -> SeqNumber {
-        self.rcv.next_seq()
+        self.receiving.rcv.next_seq()
     }
 }

@@ -5,7 +5,7 @@
 //! (SHLD-13).
 
 use millstream_packet::Pool;
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::Connection;
 use crate::error::ConnError;
@@ -16,8 +16,8 @@ impl Connection {
     pub fn write_urgent(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
         let written = self.write(pool, bytes)?;
         if written > 0 {
-            self.begin_rare();
-            self.counters.rare().urgent_out = self.snd.data_end();
+            self.cx.begin_rare();
+            self.cx.counters.rare().urgent_out = self.sending.snd.data_end();
         }
         Ok(written)
     }
@@ -30,46 +30,26 @@ impl Connection {
 
     /// The same, whether or not it was read.
     pub fn urgent_end(&self) -> Option<u64> {
-        self.counters.urgent_in().checked_sub(1)
+        self.cx.counters.urgent_in().checked_sub(1)
     }
 
     /// Bytes of the peer's stream that were read, or discarded.
     pub fn read_offset(&self) -> u64 {
-        self.rcv.read_offset()
+        self.receiving.rcv.read_offset()
     }
 
     /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293
     /// 3.10.7.4, sixth).
     pub(crate) fn take_urgent(&mut self, header: &TcpHeader, start: i64) {
-        if !self.state.may_receive_data() {
+        if !self.cx.state.may_receive_data() {
             return;
         }
         let end = (start + i64::from(header.urgent)).max(0) as u64;
         // what was there already is nothing new, nor what was read
-        if end <= self.counters.urgent_in() || end <= self.read_offset() + 1 {
+        if end <= self.cx.counters.urgent_in() || end <= self.read_offset() + 1 {
             return;
         }
-        self.counters.rare().urgent_in = end;
-        self.events.urgent = true;
-    }
-
-    /// Urgent data of ours is not acknowledged yet: segments are sent one by one, each with its own
-    /// pointer.
-    #[inline]
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.counters.urgent_out() > self.snd.una()
-    }
-
-    /// Returns what a segment from `seq` on says of it.
-    #[inline]
-    pub(crate) fn put_urgent(&self, seq: SeqNumber) -> (TcpFlags, u16) {
-        if !self.is_urgent() {
-            return (TcpFlags::NONE, 0);
-        }
-        let ahead = self.snd.seq(self.counters.urgent_out()).0.wrapping_sub(seq.0) as i32;
-        match ahead > 0 {
-            true => (TcpFlags::URG, ahead.min(i32::from(u16::MAX)) as u16),
-            false => (TcpFlags::NONE, 0),
-        }
+        self.cx.counters.rare().urgent_in = end;
+        self.cx.events.urgent = true;
     }
 }

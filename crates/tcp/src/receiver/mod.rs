@@ -48,8 +48,10 @@ pub(crate) struct Receiver {
     dsack: (u64, u64),
     tune: AutoTune,
     density: Density,
-    recent: TsRecent,
-    memory_limit: MemoryLimit,
+    /// The peer's timestamps.
+    pub(crate) ts_recent: TsRecent,
+    /// The owner's limit of memory.
+    pub(crate) memory_limit: MemoryLimit,
     /// Largest segment payload seen: what "full-sized" means for the ACK policy.
     mss_estimate: u32,
     /// When data and when an acceptable ACK came last, in [`ticks`].
@@ -61,7 +63,7 @@ pub(crate) struct Receiver {
     /// Busy connections of this host, as the power of two at or above.
     sharers: u8,
     /// Nobody reads any more.
-    is_shut: bool,
+    pub(crate) is_shut: bool,
 }
 
 /// No FIN was seen: as if it came at the end of all sequence space.
@@ -89,7 +91,7 @@ impl Receiver {
             dsack: (0, 0),
             tune: AutoTune::new(now),
             density: Density::new(),
-            recent: TsRecent::new(now),
+            ts_recent: TsRecent::new(now),
             memory_limit: MemoryLimit::NONE,
             mss_estimate: mss_bytes,
             data_at: ticks(now),
@@ -107,33 +109,15 @@ impl Receiver {
         (self.irs, self.nxt, self.acked, self.shift) = (irs, 1, 1, shift);
     }
 
-    /// Returns the peer's timestamps.
-    #[inline(always)]
-    pub(crate) fn timestamps(&self) -> &TsRecent {
-        &self.recent
-    }
-
-    pub(crate) fn timestamps_mut(&mut self) -> &mut TsRecent {
-        &mut self.recent
-    }
-
     /// RFC 7323 4.3: takes the timestamp of a segment that begins at `start`, if that is at or
     /// before the last ACK sent.
     #[inline(always)]
     pub(crate) fn remember_timestamp(&mut self, now: Instant, value: u32, start: u64) {
-        if start <= self.acked && (self.recent.behind(value) <= 0 || self.recent.is_stale(now)) {
-            self.recent.set(now, value);
+        if start <= self.acked
+            && (self.ts_recent.behind(value) <= 0 || self.ts_recent.is_stale(now))
+        {
+            self.ts_recent.set(now, value);
         }
-    }
-
-    /// Returns the owner's limit of memory.
-    #[inline(always)]
-    pub(crate) fn memory_limit(&self) -> MemoryLimit {
-        self.memory_limit
-    }
-
-    pub(crate) fn memory_limit_mut(&mut self) -> &mut MemoryLimit {
-        &mut self.memory_limit
     }
 
     /// Memory that the queue stands for: what it holds, and no less than its bytes. A view of what
@@ -332,16 +316,6 @@ impl Receiver {
         let all = self.queue.len();
         self.queue.discard(all);
         all
-    }
-
-    /// Nobody reads any more: what arrives is dropped once it was counted.
-    pub(crate) fn shut(&mut self) {
-        self.is_shut = true;
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_shut(&self) -> bool {
-        self.is_shut
     }
 
     /// Returns whether a reader waits for what comes next: nothing lies before it that was not
@@ -565,20 +539,18 @@ mod tests {
         let (mut rcv, config) = (receiver(), Config::default());
         rcv.keep_early(5001, packet(&pool, 1000), &config, 1, &pool);
         let held = rcv.held_bytes();
-        rcv.memory_limit_mut().set(Some(held));
+        rcv.memory_limit.set(Some(held));
         let kept = rcv.keep_early(9001, packet(&pool, 1000), &config, 1, &pool);
         assert!(
-            kept.is_dropped
-                && rcv.memory_limit_mut().take_refused()
-                && !rcv.memory_limit_mut().take_refused()
+            kept.is_dropped && rcv.memory_limit.take_refused() && !rcv.memory_limit.take_refused()
         );
         let stored = rcv.take_next(packet(&pool, 1000), &config, &pool);
         assert_eq!((stored.is_stored, stored.dropped), (true, 1));
         assert_eq!((rcv.join(&pool), rcv.early()), (None, (0, 0)));
         assert!(rcv.held_bytes() <= held);
         let held = rcv.held_bytes();
-        rcv.memory_limit_mut().set(Some(held));
+        rcv.memory_limit.set(Some(held));
         while rcv.take_next(packet(&pool, 1000), &config, &pool).is_stored {}
-        assert!(rcv.memory_limit_mut().take_refused() && rcv.held_bytes() <= held);
+        assert!(rcv.memory_limit.take_refused() && rcv.held_bytes() <= held);
     }
 }

@@ -54,29 +54,29 @@ mod tests {
     fn what_is_echoed_comes_from_segments_that_begin_at_or_before_the_last_ack() {
         let (mut rcv, now) = (receiver(), Instant::ZERO);
         rcv.remember_timestamp(now, 100, 1);
-        assert_eq!(rcv.timestamps().value(), 100);
+        assert_eq!(rcv.ts_recent.value(), 100);
         rcv.remember_timestamp(now, 120, 2);
-        assert_eq!(rcv.timestamps().value(), 100, "it lies behind what was acknowledged");
+        assert_eq!(rcv.ts_recent.value(), 100, "it lies behind what was acknowledged");
         rcv.remember_timestamp(now, 90, 1);
-        assert_eq!(rcv.timestamps().value(), 100, "it is older");
+        assert_eq!(rcv.ts_recent.value(), 100, "it is older");
         rcv.take_placed(50);
         rcv.remember_timestamp(now, 120, 51);
-        assert_eq!(rcv.timestamps().value(), 100, "what came is not acknowledged yet");
+        assert_eq!(rcv.ts_recent.value(), 100, "what came is not acknowledged yet");
         rcv.on_ack_sent();
         rcv.remember_timestamp(now, 120, 51);
-        assert_eq!(rcv.timestamps().value(), 120);
+        assert_eq!(rcv.ts_recent.value(), 120);
     }
 
     #[test]
     fn a_clock_that_wraps_is_newer_and_after_24_days_nothing_is_old() {
         let (mut rcv, now) = (receiver(), Instant::ZERO);
-        rcv.timestamps_mut().set(now, u32::MAX - 5);
-        assert_eq!((rcv.timestamps().behind(4), rcv.timestamps().behind(u32::MAX - 15)), (-10, 10));
+        rcv.ts_recent.set(now, u32::MAX - 5);
+        assert_eq!((rcv.ts_recent.behind(4), rcv.ts_recent.behind(u32::MAX - 15)), (-10, 10));
         let late = now + Duration::from_secs(TIMESTAMP_AGE_LIMIT_S - 5);
         rcv.remember_timestamp(late, u32::MAX - 15, 1);
-        assert_eq!(rcv.timestamps().value(), u32::MAX - 5);
+        assert_eq!(rcv.ts_recent.value(), u32::MAX - 5);
         let later = now + Duration::from_secs(TIMESTAMP_AGE_LIMIT_S + 5);
         rcv.remember_timestamp(later, u32::MAX - 15, 1);
-        assert_eq!(rcv.timestamps().value(), u32::MAX - 15);
+        assert_eq!(rcv.ts_recent.value(), u32::MAX - 15);
     }
 }

@@ -305,7 +305,7 @@ mod tests {
         let alone = rcv.used_at_most(&rtt, &config);
         rcv.set_sharers(1_000);
         assert!(rcv.used_at_most(&rtt, &config) < alone);
-        rcv.memory_limit_mut().set(Some(100_000));
+        rcv.memory_limit.set(Some(100_000));
         assert_eq!(rcv.used_at_most(&rtt, &config), 100_000);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Sender {
     queue_base: u64,
     /// End of the last segment sent that was not full (Minshall).
     small_end: u64,
-    last_sent_at: Instant,
+    pub(crate) last_sent_at: Instant,
     /// When the oldest outstanding byte began to wait, for the user timeout; of a SYN also for its
     /// round trip.
     waiting_since: Deadline,
@@ -52,22 +52,22 @@ pub(crate) struct Sender {
     /// Window probes or keep-alive probes without an answer.
     probes_unanswered: u8,
     /// The FIN follows the last byte of the queue.
-    is_fin_queued: bool,
+    pub(crate) is_fin_queued: bool,
     /// A SYN or SYN-ACK is to be sent.
-    is_syn_due: bool,
+    pub(crate) is_syn_due: bool,
     /// A segment without data, at `una - 1`, is to be sent, that asks for an ACK: for keep-alive,
     /// or a window of zero.
-    is_probe_due: bool,
+    pub(crate) is_probe_due: bool,
     /// The application was refused, or served short, for want of room.
     is_starved: bool,
     /// The congestion window held back what was to be sent last.
-    is_cwnd_limited: bool,
+    pub(crate) is_cwnd_limited: bool,
     /// Small segments may wait for outstanding ones.
-    nagle: bool,
+    pub(crate) nagle: bool,
     /// The application is about to write more.
-    more_follows: bool,
+    pub(crate) more_follows: bool,
     /// The last poll found no free frame.
-    wants_frames: bool,
+    pub(crate) wants_frames: bool,
 }
 
 impl Sender {
@@ -275,21 +275,6 @@ impl Sender {
         is_first
     }
 
-    /// A SYN or SYN-ACK is to be sent.
-    #[inline(always)]
-    pub(crate) fn is_syn_due(&self) -> bool {
-        self.is_syn_due
-    }
-
-    pub(crate) fn set_syn_due(&mut self, is_due: bool) {
-        self.is_syn_due = is_due;
-    }
-
-    /// Returns whether one is to be sent; then it is not any more.
-    pub(crate) fn take_syn_due(&mut self) -> bool {
-        std::mem::take(&mut self.is_syn_due)
-    }
-
     pub(crate) fn syn_retransmits(&self) -> u8 {
         self.syn_retransmits
     }
@@ -362,18 +347,6 @@ impl Sender {
         was_all_acked
     }
 
-    /// When data was sent last, or the connection began.
-    #[inline(always)]
-    pub(crate) fn last_sent_at(&self) -> Instant {
-        self.last_sent_at
-    }
-
-    /// Data leaves now, or counts as if.
-    #[inline(always)]
-    pub(crate) fn set_last_sent(&mut self, now: Instant) {
-        self.last_sent_at = now;
-    }
-
     /// When what is outstanding, or held back by a window, began to wait.
     #[inline(always)]
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
@@ -425,23 +398,6 @@ impl Sender {
         self.count_probe();
     }
 
-    #[inline(always)]
-    pub(crate) fn is_probe_due(&self) -> bool {
-        self.is_probe_due
-    }
-
-    /// Returns whether one is to be sent; then it is not any more.
-    #[inline(always)]
-    pub(crate) fn take_probe_due(&mut self) -> bool {
-        std::mem::take(&mut self.is_probe_due)
-    }
-
-    /// The FIN follows the last byte written.
-    #[inline(always)]
-    pub(crate) fn is_fin_queued(&self) -> bool {
-        self.is_fin_queued
-    }
-
     /// Returns whether the segment at `seq` is on its way.
     pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
         seq.ge(self.seq(self.una)) && seq.lt(self.seq(self.nxt))
@@ -452,10 +408,6 @@ impl Sender {
         !self.is_fin_queued && !self.is_syn_due && !self.is_probe_due
     }
 
-    pub(crate) fn queue_fin(&mut self) {
-        self.is_fin_queued = true;
-    }
-
     /// The FIN was sent at least once.
     #[inline]
     pub(crate) fn is_fin_sent(&self) -> bool {
@@ -464,29 +416,6 @@ impl Sender {
 
     pub(crate) fn is_fin_acked(&self) -> bool {
         self.is_fin_queued && self.una > self.data_end()
-    }
-
-    /// The congestion window held back what was to be sent last.
-    #[inline(always)]
-    pub(crate) fn is_cwnd_limited(&self) -> bool {
-        self.is_cwnd_limited
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_cwnd_limited(&mut self, is_limited: bool) {
-        self.is_cwnd_limited = is_limited;
-    }
-
-    pub(crate) fn set_nagle(&mut self, nagle: bool) {
-        self.nagle = nagle;
-    }
-
-    pub(crate) fn nagle(&self) -> bool {
-        self.nagle
-    }
-
-    pub(crate) fn set_more_follows(&mut self, more: bool) {
-        self.more_follows = more;
     }
 
     /// Nagle (RFC 9293 3.7.4), with Minshall's change: how many of the last `len` bytes may be
@@ -602,9 +531,9 @@ mod tests {
         assert_eq!(snd.without_small_tail(250, 100), 250, "a full one is outstanding");
         snd.on_new_sent(151, true);
         assert_eq!(snd.without_small_tail(250, 100), 200);
-        snd.set_nagle(false);
+        snd.nagle = false;
         assert_eq!(snd.without_small_tail(250, 100), 250);
-        snd.set_nagle(true);
+        snd.nagle = true;
         snd.acknowledge(at(1), 151);
         assert_eq!(snd.without_small_tail(250, 100), 250);
     }

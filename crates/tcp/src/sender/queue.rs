@@ -152,16 +152,6 @@ impl Sender {
         self.queue.set_whole(bytes);
     }
 
-    /// Returns whether the last poll had something to send and found no free frame.
-    pub(crate) fn wants_frames(&self) -> bool {
-        self.wants_frames
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_wants_frames(&mut self, wants: bool) {
-        self.wants_frames = wants;
-    }
-
     /// Puts a view of `len` bytes from offset `start` into `batch`: how many bytes, all or none.
     #[inline]
     pub(crate) fn put_view(

@@ -29,7 +29,7 @@ fn a_window_grows_for_a_peer_that_it_stops_again_and_again_and_shrinks_for_anoth
                 connection.on_segment(now, &segment, placed(&[1; 64_000]), 0, &pool);
                 at = at.wrapping_add(bytes);
             }
-            connection.ack.send_at_once();
+            connection.receiving.ack.send_at_once();
             drain(&mut connection, now, &pool);
         }
         connection.window_left_bytes()

@@ -9,7 +9,7 @@ fn net(path: Path, seed: u64) -> Net {
 }
 
 fn bbr(net: &mut Net) -> &mut Bbr {
-    net.side(0).congestion.downcast_mut().expect("the control that was configured")
+    net.side(0).sending.congestion.downcast_mut().expect("the control that was configured")
 }
 
 #[test]
@@ -64,13 +64,13 @@ fn after_five_seconds_it_looks_for_the_round_trip() {
     net.connect(0);
     let seen = net.run_until(Duration::from_secs(8), |net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        connection.congestion.downcast::<Bbr>().is_some_and(|b| b.state == State::ProbeRtt)
+        connection.sending.congestion.downcast::<Bbr>().is_some_and(|b| b.state == State::ProbeRtt)
     });
     assert!(seen && net.now.as_nanos() < 7_500_000_000, "{:#?}", net.side(0).info());
     let begin = net.now;
     net.run_until(Duration::from_secs(2), |net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        connection.congestion.downcast::<Bbr>().is_some_and(|b| b.state != State::ProbeRtt)
+        connection.sending.congestion.downcast::<Bbr>().is_some_and(|b| b.state != State::ProbeRtt)
     });
     let took = net.now.saturating_duration_since(begin);
     assert!(took >= PROBE_RTT_DURATION && took < 2 * PROBE_RTT_DURATION, "{took:?}");

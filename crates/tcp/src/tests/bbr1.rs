@@ -10,7 +10,7 @@ fn net(path: Path, seed: u64) -> Net {
 }
 
 fn model(net: &mut Net) -> &mut Bbr1 {
-    net.side(0).congestion.downcast_mut().expect("the control that was configured")
+    net.side(0).sending.congestion.downcast_mut().expect("the control that was configured")
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn after_ten_seconds_it_looks_for_the_round_trip() {
     net.connect(0);
     let probing = |net: &Net| {
         let Some(connection) = &net.sides[0].connection else { return false };
-        connection.congestion.downcast::<Bbr1>().is_some_and(|b| b.state == State::ProbeRtt)
+        connection.sending.congestion.downcast::<Bbr1>().is_some_and(|b| b.state == State::ProbeRtt)
     };
     assert!(net.run_until(Duration::from_secs(13), probing), "{:#?}", net.side(0).info());
     let begin = net.now;

@@ -191,7 +191,7 @@ fn send_limit(most: usize, (rtt_us, later_rtt_us): (u64, u64), waited: Duration)
     let mut now = at(10);
     let config = Config { send_buffer_bytes: most, ..Config::default() };
     let mut end = Receiver::new(pool.clone(), config).connection;
-    end.counters.limited.sndbuf_ns = waited.as_nanos() as u64;
+    end.cx.counters.limited.sndbuf_ns = waited.as_nanos() as u64;
     let data = [1; 64 << 10];
     for round in 0..60 {
         while end.write(&pool, &data).is_ok() {}

@@ -122,14 +122,14 @@ fn reordering_does_not_allocate_anew_each_time() {
             let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
             let segment = header(seq + part, 1, TcpFlags::ACK);
             connection.on_segment(now, &segment, Payload::Packet(packet), 0, &pool);
-            assert_eq!(!connection.rcv.is_in_order(), part > 0);
-            assert_eq!(connection.rcv.has_spare(), part == 0);
+            assert_eq!(!connection.receiving.rcv.is_in_order(), part > 0);
+            assert_eq!(connection.receiving.rcv.has_spare(), part == 0);
             drain(&mut connection, now, &pool);
         }
         seq += 200;
     }
     assert_eq!(connection.read(&mut [0; 10_000]), Ok(4000));
-    assert!(connection.compact() && !connection.rcv.has_spare());
+    assert!(connection.compact() && !connection.receiving.rcv.has_spare());
 }
 
 #[test]

@@ -446,7 +446,7 @@ fn a_send_buffer_is_widened_for_a_loan() {
     let config = Config { send_buffer_bytes: 1 << 20, ..Config::default() };
     let mut receiver = Receiver::new(pool(), config.clone());
     let connection = &mut receiver.connection;
-    connection.snd.set_queue_limit(TUNED);
+    connection.sending.snd.set_queue_limit(TUNED);
     for (bytes, widened) in [(TUNED / 2, TUNED), (TUNED * 2, TUNED * 2), (2 << 20, 1 << 20)] {
         let loan = connection.widen(bytes);
         assert_eq!(limit(connection), widened);

@@ -50,7 +50,8 @@ fn answers_like_the_whole_connection() {
         let (mut whole, _) = closed(&config, v6, &pool);
         let (mut wait, until) = whole.time_wait().expect("nothing is owed");
         assert_eq!(until, at(61_000));
-        let (ours, theirs) = (whole.rcv.next_seq(), whole.snd.seq(whole.snd.nxt()));
+        let (ours, theirs) =
+            (whole.receiving.rcv.next_seq(), whole.sending.snd.seq(whole.sending.snd.nxt()));
         let mut now = at(2000);
         let mut answered = 0;
         for _ in 0..3000 {
@@ -82,7 +83,7 @@ fn answers_like_the_whole_connection() {
             let expected = whole.poll_one(now, &pool, &LIMITS).map(|s| s.header);
             assert_eq!(answer, expected, "{header:?}");
             answered += u32::from(answer.is_some());
-            let restarted = whole.timers.close_at() == Some(now + wait.duration());
+            let restarted = whole.cx.timers.close_at() == Some(now + wait.duration());
             assert!(again != Wait::BeginsAnew || restarted);
             assert_ne!(again, Wait::Over);
         }
@@ -96,8 +97,11 @@ fn a_fin_without_ack_does_not_begin_the_wait_anew() {
     let pool = pool();
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
-    let mut fin =
-        TcpHeader { seq: whole.rcv.next_seq() - 1, flags: TcpFlags::FIN, ..TcpHeader::default() };
+    let mut fin = TcpHeader {
+        seq: whole.receiving.rcv.next_seq() - 1,
+        flags: TcpFlags::FIN,
+        ..TcpHeader::default()
+    };
     assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::GoesOn);
     fin.flags = TcpFlags::FIN | TcpFlags::ACK;
     assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::BeginsAnew);
@@ -112,13 +116,13 @@ fn our_own_new_connection_waits_a_second_and_begins_above() {
     assert!(wait.may_connect(at(2000)));
     // what is said meanwhile counts
     let fin = TcpHeader {
-        seq: whole.rcv.next_seq() - 1,
+        seq: whole.receiving.rcv.next_seq() - 1,
         flags: TcpFlags::FIN | TcpFlags::ACK,
         ..TcpHeader::default()
     };
     assert_eq!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1, Wait::BeginsAnew);
     assert!(!wait.may_connect(at(5999)) && wait.may_connect(at(6000)));
-    let old = whole.snd.seq(whole.snd.nxt());
+    let old = whole.sending.snd.seq(whole.sending.snd.nxt());
     assert_eq!(wait.next_isn(old + 5), old + 5);
     assert_eq!(wait.next_isn(old - 5), old + 65_537);
     let plain = Config { timestamps: false, ..Config::default() };
@@ -136,7 +140,7 @@ fn nothing_is_kept_of_a_connection_that_is_not_done() {
     assert!(near.time_wait().is_none());
     let (whole, _) = closed(&Config::default(), false, &pool);
     let mut owing = whole;
-    owing.ack.send_at_once();
+    owing.receiving.ack.send_at_once();
     assert!(owing.time_wait().is_none(), "an ACK is to be sent first");
 }
 
@@ -146,15 +150,16 @@ fn a_syn_that_may_not_begin_anew_is_challenged() {
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
     let mut syn = TcpHeader { flags: TcpFlags::SYN, ..TcpHeader::default() };
-    syn.options.timestamps = Some(Timestamps { value: whole.rcv.timestamps().value(), echo: 0 });
+    syn.options.timestamps =
+        Some(Timestamps { value: whole.receiving.rcv.ts_recent.value(), echo: 0 });
     for above in [0, -1, -70_000] {
-        syn.seq = SeqNumber(whole.rcv.next_seq().0.wrapping_add_signed(above));
+        syn.seq = SeqNumber(whole.receiving.rcv.next_seq().0.wrapping_add_signed(above));
         assert!(!wait.may_reuse(&syn, true), "{above}");
         let (answer, again) = wait.on_segment(at(2000), tuple(0, false), &syn, 0);
         let answer = answer.expect("a challenge");
         assert_eq!(
             (answer.flags, answer.ack, again),
-            (TcpFlags::ACK, whole.rcv.next_seq(), Wait::GoesOn)
+            (TcpFlags::ACK, whole.receiving.rcv.next_seq(), Wait::GoesOn)
         );
     }
 }
@@ -177,10 +182,10 @@ fn only_a_reset_of_the_exact_number_and_no_older_ends_the_wait() {
         ] {
             let (mut whole, _) = closed(&config, false, &pool);
             let mut reset = TcpHeader { flags: TcpFlags::RST, ..TcpHeader::default() };
-            let next = whole.rcv.next_seq();
+            let next = whole.receiving.rcv.next_seq();
             reset.seq = SeqNumber(next.0.wrapping_add_signed(above));
             reset.options.timestamps = behind.map(|behind| Timestamps {
-                value: whole.rcv.timestamps().value().wrapping_sub(behind),
+                value: whole.receiving.rcv.ts_recent.value().wrapping_sub(behind),
                 echo: 0,
             });
             let (mut wait, _) = whole.time_wait().expect("nothing is owed");
@@ -199,7 +204,7 @@ fn a_second_fin_is_answered_and_begins_nothing_anew() {
     let (whole, _) = closed(&Config::default(), false, &pool);
     let (mut wait, _) = whole.time_wait().expect("nothing is owed");
     let flags = TcpFlags::FIN | TcpFlags::ACK;
-    let fin = TcpHeader { seq: whole.rcv.next_seq(), flags, ..TcpHeader::default() };
+    let fin = TcpHeader { seq: whole.receiving.rcv.next_seq(), flags, ..TcpHeader::default() };
     let (answer, what) = wait.on_segment(at(2000), tuple(0, false), &fin, 0);
     let answer = answer.expect("an ACK");
     assert_eq!((answer.flags, answer.ack, what), (TcpFlags::ACK, fin.seq, Wait::GoesOn));

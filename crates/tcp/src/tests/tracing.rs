@@ -92,7 +92,7 @@ fn a_subscriber_sees_states_losses_time_outs_and_drops() {
         // from far beyond the window
         let now = net.now;
         let client = net.side(0);
-        let (seq, flags) = (client.rcv.seq(1 << 30), TcpFlags::RST);
+        let (seq, flags) = (client.receiving.rcv.seq(1 << 30), TcpFlags::RST);
         let header = TcpHeader { seq, flags, ..TcpHeader::default() };
         client.on_segment(now, &header, Payload::None, 0, &pool);
         client.abort();

@@ -4,7 +4,9 @@ use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
-use crate::connection::recovery::Phase;
+use crate::connection::context::Context;
+use crate::connection::sending::Sending;
+use crate::connection::sending::recovery::Phase;
 use crate::limits::{BUFFER_MIN_BYTES, REASSEMBLY_RANGES};
 use crate::tuning::MAX_RTO_MS;
 use crate::*;
@@ -75,12 +77,12 @@ impl Watch {
     pub fn hear(&mut self, header: &TcpHeader, connection: &Connection) {
         let syn = header.flags.syn();
         if syn {
-            self.heard_syn(header, connection.snd.iss());
+            self.heard_syn(header, connection.sending.snd.iss());
         }
         if !header.flags.ack() || header.flags.rst() {
             return;
         }
-        let shift = if syn { 0 } else { connection.negotiated.snd_shift };
+        let shift = if syn { 0 } else { connection.cx.negotiated.snd_shift };
         let edge = header.ack + (usize::from(header.window) << shift);
         if self.granted.is_none_or(|before| edge.gt(before)) {
             self.granted = Some(edge);
@@ -114,7 +116,7 @@ impl World<'_> {
         assert!(state != State::Closed, "a closed connection sends");
         assert!(!header.flags.ack() || state != State::SynSent, "an ACK of nothing");
         side.losses.sent(self.now, connection, segment);
-        watch.check_window(header, connection.rcv.shift());
+        watch.check_window(header, connection.receiving.rcv.shift());
         watch.check_extent(header, len, *segment_size);
         if header.flags.ack() {
             let ahead = watch.acked.is_some_and(|before| header.ack.lt(before));
@@ -124,7 +126,7 @@ impl World<'_> {
             for (left, right) in header.options.sack.iter() {
                 assert!(left.lt(*right), "an empty SACK block");
                 assert!(heard.is_some_and(|end| right.le(end)), "SACK of what was not sent");
-                assert!(connection.negotiated.sack, "SACK without agreement");
+                assert!(connection.cx.negotiated.sack, "SACK without agreement");
             }
         }
     }
@@ -139,16 +141,17 @@ impl World<'_> {
             return;
         }
         check_timers(connection);
-        let limit = connection.config.recv_buffer_bytes.max(connection.rcv.limit_bytes());
+        let limit =
+            connection.cx.config.recv_buffer_bytes.max(connection.receiving.rcv.limit_bytes());
         side.watch.recv_limit = side.watch.recv_limit.max(limit).max(BUFFER_MIN_BYTES);
-        side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue().limit());
+        side.watch.send_limit = side.watch.send_limit.max(connection.sending.snd.queue().limit());
         check_memory(connection, side.watch.recv_limit, side.watch.send_limit);
         check_sender(connection);
         side.losses.check(self.now, connection);
         check_receiver(connection);
-        let counters = &connection.counters;
+        let counters = &connection.cx.counters;
         assert_eq!(counters.segments_out, side.watch.segments_out, "segments sent");
-        let received = connection.rcv.bytes_received();
+        let received = connection.receiving.rcv.bytes_received();
         assert!(received >= side.watch.bytes_received, "a counter goes back");
         side.watch.bytes_received = received;
         if !side.shut_read {
@@ -157,14 +160,14 @@ impl World<'_> {
         }
         assert_eq!(
             counters.bytes_acked + 1,
-            connection.snd.data_end() - connection.snd.queue().len() as u64,
+            connection.sending.snd.data_end() - connection.sending.snd.queue().len() as u64,
             "bytes acknowledged"
         );
         // what a receiver short of memory takes back is delivered twice (RFC 2018 section 8)
         let drops = peer.connection.as_ref().map_or(1, |peer| peer.info().memory_drops);
-        let (delivered, sent) = (counters.delivered_bytes, connection.snd.nxt());
+        let (delivered, sent) = (counters.delivered_bytes, connection.sending.snd.nxt());
         assert!(drops > 0 || delivered <= sent, "delivered {delivered} of {sent} bytes");
-        let queued = connection.snd.data_end() - 1;
+        let queued = connection.sending.snd.data_end() - 1;
         assert_eq!(queued, side.written, "bytes taken from the application");
     }
 
@@ -265,10 +268,9 @@ impl Watch {
 }
 
 fn check_timers(connection: &Connection) {
-    let Connection { snd, state, .. } = connection;
+    let (snd, state) = (&connection.sending.snd, connection.cx.state);
     let deadline = connection.next_deadline();
-    let unsent =
-        connection.snd.data_end() > snd.nxt().max(1) || snd.is_fin_queued() && !snd.is_fin_sent();
+    let unsent = snd.data_end() > snd.nxt().max(1) || snd.is_fin_queued && !snd.is_fin_sent();
     let waits = snd.una() < snd.nxt() || unsent && state.may_transmit_data();
     let must = match state {
         State::SynSent | State::SynReceived | State::TimeWait => true,
@@ -276,7 +278,10 @@ fn check_timers(connection: &Connection) {
         _ => waits,
     };
     assert!(!must || deadline.is_some(), "no timer in {state}");
-    assert!(!snd.is_probe_due() && !connection.ack.is_at_once(), "something is left to send");
+    assert!(
+        !snd.is_probe_due && !connection.receiving.ack.is_at_once(),
+        "something is left to send"
+    );
 }
 
 /// The limits are the largest that the buffers ever had: what was taken or promised stays when they
@@ -285,43 +290,41 @@ fn check_memory(connection: &Connection, recv_limit: usize, send_limit: usize) {
     let held = connection.receive_held_bytes();
     let most = 2 * recv_limit + BURST_BYTES;
     assert!(held <= most, "{held} bytes held to receive, the limit is {most}");
-    let held = connection.snd.queue().held_bytes();
+    let held = connection.sending.snd.queue().held_bytes();
     assert!(
         held <= send_limit + BURST_BYTES,
         "{held} bytes held to send, the limit is {send_limit}"
     );
-    let ranges = connection.rcv.early().1;
+    let ranges = connection.receiving.rcv.early().1;
     assert!(ranges <= REASSEMBLY_RANGES, "{ranges} ranges out of order");
 }
 
 fn check_sender(connection: &Connection) {
-    let Connection { snd, board, window, rtt, config, .. } = connection;
+    let Context { rtt, config, .. } = &connection.cx;
+    let Sending { snd, board, window, .. } = &connection.sending;
     assert!(snd.una() <= snd.nxt(), "acknowledged beyond what was sent");
-    assert!(
-        snd.nxt() <= connection.snd.data_end() + u64::from(snd.is_fin_queued()),
-        "sent beyond the data"
-    );
+    assert!(snd.nxt() <= snd.data_end() + u64::from(snd.is_fin_queued), "sent beyond the data");
     let outstanding = snd.outstanding();
     let (sacked, lost) = (board.sacked_bytes(), board.lost_bytes());
     assert!(sacked + lost <= outstanding, "{sacked} + {lost} of {outstanding} bytes accounted for");
     assert!(board.pipe(snd.una(), snd.nxt()) <= outstanding, "more in flight than outstanding");
     assert!(window.cwnd_bytes >= u64::from(window.mss_bytes.min(88)), "no congestion window");
-    if outstanding == 0 && connection.state.is_synchronized() {
-        assert_eq!(connection.recovery.phase(), Phase::Open, "nothing is outstanding");
+    if outstanding == 0 && connection.cx.state.is_synchronized() {
+        assert_eq!(connection.sending.recovery.phase(), Phase::Open, "nothing is outstanding");
         assert!(board.is_in_order(), "something exceptional, and nothing outstanding");
     }
     let rto = rtt.rto().as_millis() as u64;
     assert!(rto <= u64::from(MAX_RTO_MS), "a time-out of {rto} ms");
     assert!(rto >= u64::from(config.min_rto_ms), "a time-out of {rto} ms");
-    let c = &connection.counters;
+    let c = &connection.cx.counters;
     let resent = connection.info().bytes_retransmitted;
     assert!(resent <= c.bytes_sent, "sent again more than sent");
     let once = c.bytes_sent - resent;
-    assert_eq!(once, snd.nxt().min(connection.snd.data_end()).saturating_sub(1), "bytes sent once");
+    assert_eq!(once, snd.nxt().min(snd.data_end()).saturating_sub(1), "bytes sent once");
 }
 
 fn check_receiver(connection: &Connection) {
-    let Connection { rcv, state, .. } = connection;
+    let (rcv, state) = (&connection.receiving.rcv, connection.cx.state);
     if !matches!(state, State::SynSent) {
         assert!(rcv.nxt() <= rcv.edge() + 1, "took more than it offered");
     }

@@ -73,7 +73,7 @@ impl World<'_> {
         } else if let Some(connection) =
             self.cookies.accept(config.clone(), ends, *isn, header, now)
         {
-            side.watch.forget_window(connection.snd.iss());
+            side.watch.forget_window(connection.sending.snd.iss());
             side.connection = Some(connection);
             return true;
         } else {
@@ -113,7 +113,7 @@ impl World<'_> {
         opened.on_segment(now, header, Payload::None, 0, &self.pool);
         if opened.state().is_synchronized() {
             side.half_open = None;
-            side.watch.made_from_entry(connection.snd.iss());
+            side.watch.made_from_entry(connection.sending.snd.iss());
             side.connection = Some(connection);
             return Some(payload);
         }

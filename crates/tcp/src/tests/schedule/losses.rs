@@ -13,7 +13,8 @@ use core::time::Duration;
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
-use crate::connection::recovery::Phase;
+use crate::connection::sending::Sending;
+use crate::connection::sending::recovery::Phase;
 use crate::tuning::RENEGED_WAIT_MS;
 use crate::*;
 
@@ -87,9 +88,9 @@ impl Before {
     pub fn of(connection: &Connection) -> Before {
         let info = connection.info();
         Before {
-            phase: connection.recovery.phase(),
+            phase: connection.sending.recovery.phase(),
             refused: info.paws_rejected + info.out_of_window + info.challenge_acks,
-            rto: connection.rtt.base_rto(),
+            rto: connection.cx.rtt.base_rto(),
         }
     }
 }
@@ -113,10 +114,10 @@ impl Losses {
             return;
         }
         let is_new = self.iss.is_none();
-        self.iss.get_or_insert(connection.snd.iss());
+        self.iss.get_or_insert(connection.sending.snd.iss());
         let begin = self.offset(header.seq).max(1) as u64;
         if is_new {
-            (self.una, self.nxt) = (connection.snd.una().min(begin), begin);
+            (self.una, self.nxt) = (connection.sending.snd.una().min(begin), begin);
             if self.una < begin {
                 let (start, stamp) = (self.una, None);
                 let (again, sacked, lost, early) = (false, false, false, true);
@@ -207,8 +208,8 @@ impl Losses {
             || !header.flags.ack()
             || header.flags.rst()
             || self.iss.is_none()
-            || !connection.state.is_synchronized()
-            || connection.state == State::Closed
+            || !connection.cx.state.is_synchronized()
+            || connection.cx.state == State::Closed
         {
             return;
         }
@@ -225,7 +226,7 @@ impl Losses {
         self.undecided = self.undecided.saturating_sub(u8::from(decides));
         if ack > self.una {
             (self.una, self.advanced, self.expired) = (ack, now, false);
-            self.open = connection.recovery.phase() == Phase::Open;
+            self.open = connection.sending.recovery.phase() == Phase::Open;
         }
         // RFC 8985 7.4: one acknowledged that was sent again may have repaired a loss, which the
         // next ACK tells
@@ -236,7 +237,7 @@ impl Losses {
             // 6.2 step 4
             (self.widened, self.dsack_round) = (self.widened + 1, self.nxt);
         }
-        if connection.negotiated.sack {
+        if connection.cx.negotiated.sack {
             self.update(now, &delivered, header, connection);
             self.take_back(connection);
             self.detect(now, phase, connection);
@@ -254,7 +255,7 @@ impl Losses {
     ) -> (Vec<(u64, u64)>, bool) {
         let mut dsack = false;
         let mut blocks = Vec::new();
-        if !connection.negotiated.sack {
+        if !connection.cx.negotiated.sack {
             return (blocks, dsack);
         }
         let all: Vec<(i64, i64)> =
@@ -303,7 +304,7 @@ impl Losses {
         header: &TcpHeader,
         connection: &Connection,
     ) {
-        let least = connection.rtt.min_rtt().unwrap_or_default();
+        let least = connection.cx.rtt.min_rtt().unwrap_or_default();
         let echo = header.options.timestamps.map(|timestamps| timestamps.echo);
         let mut newest: Option<(Instant, u64)> = None;
         // the longest that it may have taken, where nobody knows
@@ -346,13 +347,14 @@ impl Losses {
 
     /// 6.2 steps 4 and 5, and RFC 6675 section 4: IsLost.
     fn detect(&mut self, now: Instant, before: Phase, connection: &Connection) {
-        let (before, after) = (before != Phase::Open, connection.recovery.phase() != Phase::Open);
+        let (before, after) =
+            (before != Phase::Open, connection.sending.recovery.phase() != Phase::Open);
         let recovers = before && after && self.una < self.recover;
         let window = match !self.reordering && (recovers || self.segments_sacked() >= 3) {
             true => Duration::ZERO,
             false => {
-                let quarter = connection.rtt.min_rtt().unwrap_or_default() / 4;
-                (quarter * (1 + self.widened)).min(connection.rtt.srtt())
+                let quarter = connection.cx.rtt.min_rtt().unwrap_or_default() / 4;
+                (quarter * (1 + self.widened)).min(connection.cx.rtt.srtt())
             }
         };
         self.window = window;
@@ -407,7 +409,7 @@ impl Losses {
             ranges += u32::from(piece.start != end);
             end = piece.end;
         }
-        ranges >= 3 || bytes > 2 * u64::from(connection.snd.mss())
+        ranges >= 3 || bytes > 2 * u64::from(connection.sending.snd.mss())
     }
 
     /// A timer of the connection expired.
@@ -428,7 +430,7 @@ impl Losses {
                 // RFC 2018 section 8
                 self.pieces.iter_mut().for_each(|piece| piece.sacked = false);
             }
-            if connection.state.is_synchronized() {
+            if connection.cx.state.is_synchronized() {
                 // RFC 6675 5.1; else it was the SYN's
                 self.pieces.iter_mut().for_each(|piece| piece.lost = !piece.sacked && !piece.early);
                 (self.recover, self.undecided) = (self.nxt, 2);
@@ -441,7 +443,7 @@ impl Losses {
             self.probes = info.loss_probes;
             self.probe_end = u64::MAX;
             let quiet = now.saturating_duration_since(self.advanced.max(self.sent_new));
-            let least = (2 * connection.rtt.srtt()).min(before.rto);
+            let least = (2 * connection.cx.rtt.srtt()).min(before.rto);
             // RFC 8985 7.2
             assert!(quiet >= least, "a loss probe after {quiet:?}, not {least:?}");
         }
@@ -449,8 +451,9 @@ impl Losses {
 
     /// All that the connection sends now was sent.
     pub fn check(&self, now: Instant, connection: &Connection) {
-        let Connection { state, snd, window, pacer, .. } = connection;
-        if !state.may_transmit_data() || !connection.negotiated.sack || self.una >= self.nxt {
+        let state = connection.cx.state;
+        let Sending { snd, window, pacer, .. } = &connection.sending;
+        if !state.may_transmit_data() || !connection.cx.negotiated.sack || self.una >= self.nxt {
             return;
         }
         assert_eq!((self.una, self.nxt), (snd.una(), snd.nxt()), "the model heard something else");
@@ -469,7 +472,7 @@ impl Losses {
                 "RACK is to look at {due:?}, the timer is {deadline:?}: {self:#?}"
             );
         }
-        let rto = connection.rtt.rto();
+        let rto = connection.cx.rtt.rto();
         assert!(
             deadline <= now + rto,
             "the timer is {:?} away, the time-out {rto:?}",
@@ -479,7 +482,7 @@ impl Losses {
         let Some(first) = self.pieces.iter().position(|piece| piece.lost) else { return };
         let Piece { start, .. } = self.pieces[first];
         let may = start < snd.edge() || start == snd.una();
-        if !may || snd.wants_frames() || pacer.next() > now {
+        if !may || snd.wants_frames || pacer.next() > now {
             return;
         }
         assert!(
@@ -495,7 +498,8 @@ impl Losses {
         let lost = self.pieces[first..].iter().take_while(|piece| piece.lost);
         let lost: u64 = lost.map(|piece| piece.end - piece.start).sum();
         let wanted = lost.min(snd.mss().into());
-        let quota = window.cwnd_bytes.saturating_sub(pipe + connection.recovery.short_bytes());
+        let quota =
+            window.cwnd_bytes.saturating_sub(pipe + connection.sending.recovery.short_bytes());
         assert!(
             quota < wanted,
             "{start} is lost, and {wanted} bytes of it do not go again: {} bytes of window, {pipe} in flight: {self:#?}",
@@ -505,7 +509,8 @@ impl Losses {
 
     /// RFC 8985 7.2: the loss probe of a tail of which nothing is known.
     fn check_probe(&self, now: Instant, connection: &Connection, deadline: Instant) {
-        let Connection { recovery, rtt, snd, .. } = connection;
+        let rtt = &connection.cx.rtt;
+        let Sending { recovery, snd, .. } = &connection.sending;
         let known = self.pieces.iter().any(|piece| piece.sacked || piece.lost || piece.early);
         let waits =
             known || self.expired || !self.open || self.probe_end > 0 || rtt.is_backed_off();

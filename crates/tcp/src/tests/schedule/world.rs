@@ -343,7 +343,7 @@ impl<'a> World<'a> {
         }
         let now = self.now;
         if let Some(connection) = side.connection.as_mut() {
-            connection.set_clock(now);
+            connection.cx.set_clock(now);
             match deed {
                 Deed::Read(n) => self.read(index, n as usize),
                 Deed::ShutdownRead => {
@@ -358,7 +358,7 @@ impl<'a> World<'a> {
                 Deed::RecvBuffer(n) => connection.set_buffers(Some(n as usize), None),
                 Deed::SendBuffer(n) => connection.set_buffers(None, Some(n as usize)),
                 Deed::PathMtu(mtu) => {
-                    let seq = connection.snd.seq(connection.snd.una());
+                    let seq = connection.sending.snd.seq(connection.sending.snd.una());
                     let mtu = if v6 { mtu.max(1280) } else { mtu };
                     connection.set_path_mtu(now, seq, mtu);
                 }

@@ -5,10 +5,8 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use super::{Acked, Recovery};
-use crate::connection::Connection;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
-use crate::timers::Expiry;
 use crate::tuning::DUPLICATE_THRESHOLD;
 
 /// Time-outs for which a wider reordering window lasts (RFC 8985 6.2 step 4), and most quarters of
@@ -22,9 +20,9 @@ const WIDEST: u8 = 16;
 #[repr(Rust, packed(4))]
 pub(super) struct Rack {
     /// RFC 8985: RACK.xmit_ts and RACK.end_seq. The end is zero before the first.
-    newest: (Instant, u64),
+    pub(super) newest: (Instant, u64),
     /// RACK.rtt.
-    rtt_ns: u64,
+    pub(super) rtt_ns: u64,
     /// `nxt` when a D-SACK last widened the reordering window.
     dsack_round: u64,
     is_reordering_seen: bool,
@@ -94,7 +92,12 @@ impl Recovery {
 
     /// Returns how long to wait for what may only be late: not at all while recovering, or with as
     /// much reported as a loss would be, where nothing came in another order yet.
-    fn reordering_window(&self, board: &Scoreboard, mss: u32, rtt: &RttEstimator) -> Duration {
+    pub(super) fn reordering_window(
+        &self,
+        board: &Scoreboard,
+        mss: u32,
+        rtt: &RttEstimator,
+    ) -> Duration {
         let is_much = || {
             let most = u64::from(mss) * u64::from(DUPLICATE_THRESHOLD - 1);
             board.sacked_segments() >= DUPLICATE_THRESHOLD || board.sacked_bytes() > most
@@ -108,37 +111,6 @@ impl Recovery {
     /// When the newest was sent that has arrived.
     pub(crate) fn newest_delivered_at(&self) -> Instant {
         self.rack.newest.0
-    }
-}
-
-impl Connection {
-    /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
-    pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
-        let Rack { newest, rtt_ns, .. } = self.recovery.rack;
-        if newest.1 == 0 {
-            return 0;
-        }
-        let late = self.recovery.reordering_window(&self.board, self.snd.mss(), &self.rtt);
-        let wait = Duration::from_nanos(rtt_ns) + late;
-        let judged = self.board.detect_lost(newest, wait, now);
-        if let Some(at) = judged.again {
-            self.timers.arm_retransmit(at, Expiry::Reorder);
-        }
-        if judged.bytes > 0 && self.was_mtu_probe(now, judged.bytes) {
-            return 0;
-        }
-        if judged.bytes > 0 {
-            self.tell_lost(now, judged.bytes, judged.sent_at);
-        }
-        judged.bytes
-    }
-
-    /// Nothing new has arrived; time has passed.
-    pub(crate) fn judge_by_time(&mut self, now: Instant) {
-        let newly = self.detect_lost(now);
-        if newly > 0 && self.recovery.is_open() {
-            self.enter_recovery(now, 0, 0);
-        }
     }
 }
 

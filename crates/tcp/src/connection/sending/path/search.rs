@@ -13,13 +13,9 @@
 use core::time::Duration;
 
 use millstream_packet::Instant;
-use millstream_wire::tcp::SeqNumber;
 
 use super::PathMtu;
-use crate::connection::Connection;
-use crate::state::State;
-use crate::trace::trace;
-use crate::tuning::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
+use crate::tuning::{MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
 
 /// Packet sizes that links and tunnels have: likely ends of the search (RFC 4821 7.3, RFC 1191
 /// section 7).
@@ -35,18 +31,18 @@ const TIMED_OUT_FACTOR: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     /// Nothing larger is tried until the search begins anew.
-    high: u16,
+    pub(super) high: u16,
     /// Size that link and peer take.
-    most: u16,
+    pub(super) most: u16,
     /// Size of the probes now, and how many of them got lost.
-    size: u16,
-    lost: u8,
+    pub(super) size: u16,
+    pub(super) lost: u8,
     /// Probes in a row of whose loss nothing follows.
     vain: u8,
     /// The probe that is out: offsets of its data; empty: none.
-    start: u64,
-    end: u64,
-    not_before: Instant,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) not_before: Instant,
 }
 
 /// Fate of a probe that did not arrive.
@@ -71,7 +67,7 @@ pub(crate) enum ProbeChoice {
 
 impl Search {
     /// Nothing is known of sizes up to the `most` that link and peer take.
-    fn new(most: u16, not_before: Instant) -> Search {
+    pub(super) fn new(most: u16, not_before: Instant) -> Search {
         let (high, size) = (most, most);
         Search { high, most, size, lost: 0, vain: 0, start: 0, end: 0, not_before }
     }
@@ -88,7 +84,13 @@ impl Search {
     /// those), five times that after a time-out (7.6.3). Where nothing follows, the next one waits
     /// longer each time, `least` and more, so that probes do not keep step with a short queue that
     /// overflows again and again.
-    fn on_lost(&mut self, now: Instant, loss: ProbeLoss, epoch: Duration, least: Duration) {
+    pub(super) fn on_lost(
+        &mut self,
+        now: Instant,
+        loss: ProbeLoss,
+        epoch: Duration,
+        least: Duration,
+    ) {
         (self.start, self.end) = (0, 0);
         let counts = loss != ProbeLoss::Inconclusive;
         self.vain = if counts { 0 } else { self.vain.saturating_add(1) };
@@ -105,7 +107,7 @@ impl Search {
     }
 
     /// The size to try next above `low`; none when the search is over.
-    fn next_size(&self, low: u16, headers: u16) -> Option<u16> {
+    pub(super) fn next_size(&self, low: u16, headers: u16) -> Option<u16> {
         if self.high < low.saturating_add(MTU_SEARCH_STEP_BYTES) && self.high != self.most
             || self.high <= low
         {
@@ -124,13 +126,13 @@ impl Search {
 
 impl PathMtu {
     #[inline]
-    fn search(&mut self) -> Option<&mut Search> {
+    pub(super) fn search(&mut self) -> Option<&mut Search> {
         self.0.as_mut()?.search.as_mut()
     }
 
     /// The search, if one of its probes is out.
     #[inline]
-    fn probe_out(&mut self) -> Option<&mut Search> {
+    pub(super) fn probe_out(&mut self) -> Option<&mut Search> {
         self.search().filter(|search| search.end != 0)
     }
 
@@ -177,7 +179,7 @@ impl PathMtu {
     }
 
     /// The search is over for ten minutes (RFC 8899 5.1.1: PMTU_RAISE_TIMER), or for good.
-    fn end_search(&mut self, now: Instant, low: u16) {
+    pub(super) fn end_search(&mut self, now: Instant, low: u16) {
         let Some(search) = self.search() else { return };
         if low >= search.most {
             self.known().search = None;
@@ -186,123 +188,6 @@ impl PathMtu {
         search.high = search.most;
         search.lost = 0;
         search.not_before = now + Duration::from_secs(MTU_RAISE_S);
-    }
-}
-
-impl Connection {
-    /// Segments of `mss` bytes from now on, and a search for what the path carries above that;
-    /// nothing where link and peer take no larger ones.
-    pub(crate) fn begin_search(&mut self, now: Instant, mss: u16) {
-        let before = self.config.mss.min(self.snd.peer_mss());
-        let most = self.path.search().map_or(before, |search| search.most);
-        if mss >= most {
-            return;
-        }
-        self.path.known().search = Some(Search::new(most, now));
-        self.resize_segments(mss);
-    }
-
-    /// Returns whether a probe should be sent now, given segments of `mss` bytes of payload (RFC
-    /// 4821 7.2: enough data, enough window for what follows it, and nothing lost or out of order).
-    #[inline]
-    pub(crate) fn choose_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
-        match self.path.search() {
-            Some(search) if search.end == 0 && search.not_before <= now => {
-                self.consider_mtu_probe(now, mss)
-            }
-            _ => ProbeChoice::No,
-        }
-    }
-
-    #[inline(never)]
-    fn consider_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
-        let plain = matches!(self.state, State::Established | State::CloseWait)
-            && self.negotiated.sack
-            && self.recovery.is_open()
-            && !self.recovery.is_probe_due()
-            && self.board.sacked_bytes() + self.board.lost_bytes() == 0
-            && mss == u64::from(self.snd.mss());
-        if !plain {
-            return ProbeChoice::No;
-        }
-        let (low, headers) = (self.config.mss.min(self.snd.peer_mss()), self.tuple.header_bytes());
-        let Some(search) = self.path.search() else { return ProbeChoice::No };
-        let Some(size) = search.next_size(low, headers) else {
-            self.path.end_search(now, low);
-            return ProbeChoice::No;
-        };
-        if search.size != size {
-            (search.size, search.lost) = (size, 0);
-        }
-        let len = u64::from(size) - (u64::from(low) - mss);
-        let whole = len + MTU_PROBE_FOLLOWERS * mss;
-        let available = self.snd.data_end() - self.snd.nxt();
-        let room = self.snd.room();
-        if available < whole || room < whole || self.window.cwnd_bytes < whole {
-            return ProbeChoice::No;
-        }
-        let pipe = self.board.pipe(self.snd.una(), self.snd.nxt());
-        match self.window.cwnd_bytes.saturating_sub(pipe) >= len {
-            true => ProbeChoice::Probe(len),
-            // something is in flight: its ACKs make room
-            false => ProbeChoice::Wait,
-        }
-    }
-
-    /// An ACK was taken, by which the probe may have arrived.
-    #[inline]
-    pub(crate) fn judge_mtu_probe(&mut self) {
-        let Self { path, snd, board, .. } = self;
-        if let Some(size) = path.on_probe(snd.una(), |start, end| board.is_sacked(start, end)) {
-            self.resize_segments(size);
-        }
-    }
-
-    /// `bytes` were judged lost: whether that is the probe alone, which is then sent again in
-    /// smaller segments and means nothing to congestion control (RFC 4821 7.6.1).
-    pub(crate) fn was_mtu_probe(&mut self, now: Instant, bytes: u64) -> bool {
-        let Some(search) = self.path.probe_out() else {
-            return false;
-        };
-        let (start, end) = (search.start, search.end);
-        let alone = bytes == end - start
-            && self.recovery.is_open()
-            && self.board.lost_bytes() == bytes
-            && self.board.next_lost() == Some((start, end));
-        self.end_mtu_probe(now, if alone { ProbeLoss::Alone } else { ProbeLoss::Inconclusive });
-        if alone {
-            self.recovery.force_resend();
-        }
-        alone
-    }
-
-    /// The probe that is out, if one is, did not arrive.
-    pub(crate) fn end_mtu_probe(&mut self, now: Instant, loss: ProbeLoss) {
-        let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss()).max(1));
-        let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
-        if let Some(search) = self.path.probe_out() {
-            search.on_lost(now, loss, epoch, self.rtt.base_rto());
-            self.counters.count().mtu_probes_lost += 1;
-        }
-    }
-
-    /// A router says what it takes instead of the packet with sequence number `seq`: the search
-    /// need not find out.
-    pub(crate) fn mtu_probe_refused(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
-        let low = self.config.mss.min(self.snd.peer_mss());
-        let iss = self.snd.iss().0;
-        let Some(search) = self.path.probe_out() else {
-            return;
-        };
-        if seq.0 != iss.wrapping_add(search.start as u32) || mss < low || mss >= search.size {
-            return;
-        }
-        let (start, end) = (search.start, search.end);
-        search.high = mss;
-        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
-        let bytes = self.board.mark_lost(start, end);
-        trace!(self, TRACE, "segments marked lost", bytes = bytes);
-        self.recovery.force_resend();
     }
 }
 

@@ -25,30 +25,30 @@ impl Connection {
     /// nothing is lost, there is nothing to say but data, and the link takes super-segments. Never
     /// under a congestion control that governs each transmission.
     pub fn may_borrow(&self) -> bool {
-        self.config.fast_path
+        self.cx.config.fast_path
             && self.sends_only_data_and_acks()
-            && !self.ack.is_at_once()
-            && self.snd.queue().whole() != 0
+            && !self.receiving.ack.is_at_once()
+            && self.sending.snd.queue().whole() != 0
     }
 
     /// Returns whether a segment sent now is acknowledged within `time`, as far as the last round
     /// trips tell.
     pub fn answers_within(&self, time: Duration) -> bool {
-        self.rtt.srtt() <= time
+        self.cx.rtt.srtt() <= time
     }
 
     /// Raises the limit of the send queue to `bytes`, where it tunes itself: what is borrowed is
     /// neither copied nor in the cache. To be given to [`narrow`](Self::narrow) when the write
     /// ends.
     pub fn widen(&mut self, bytes: usize) -> Widened {
-        let most = if self.config.send_auto_tune { self.config.send_buffer_bytes } else { 0 };
-        self.snd.widen(bytes.min(most))
+        let most = if self.cx.config.send_auto_tune { self.cx.config.send_buffer_bytes } else { 0 };
+        self.sending.snd.widen(bytes.min(most))
     }
 
     /// Sets the limit of the send queue back, unless it was tuned or set meanwhile. What it holds
     /// beyond stays.
     pub fn narrow(&mut self, widened: Widened) {
-        self.snd.narrow(widened);
+        self.sending.snd.narrow(widened);
     }
 
     /// Makes places for `len` bytes of the writer's, as far as limit and pool allow, and answers
@@ -57,12 +57,12 @@ impl Connection {
     /// is called but [`poll`](Self::poll) for borrowed segments and what takes segments in.
     pub fn reserve_borrowed(&mut self, pool: &Pool, len: usize) -> usize {
         debug_assert!(self.may_borrow() && self.unsent_bytes() == 0);
-        self.snd.reserve(pool, len)
+        self.sending.snd.reserve(pool, len)
     }
 
     /// `bytes` are the last ones that places were made for: copies those that are not acknowledged.
     /// Returns how many they were; none once the connection is closed.
     pub fn fill_borrowed(&mut self, bytes: &[u8]) -> usize {
-        self.snd.fill(bytes)
+        self.sending.snd.fill(bytes)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Acked, Phase, Recovery};
 use crate::congestion::Window;
-use crate::connection::Connection;
+use crate::sender::Sender;
 
 /// The window to restore when a congestion event turns out to be none.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,69 @@ impl Recovery {
         }
     }
 
+    /// Puts the window back to what it was before the last congestion event. What fast recovery
+    /// took for lost was late. Returns false where nothing was remembered.
+    pub(super) fn restore(&mut self, window: &mut Window) -> bool {
+        let Some(undo) = self.episode.as_mut().and_then(|episode| episode.undo.take()) else {
+            return false;
+        };
+        window.cwnd_bytes = window.cwnd_bytes.max(undo.cwnd_bytes);
+        window.ssthresh_bytes = window.ssthresh_bytes.max(undo.ssthresh_bytes);
+        if !undo.timeout {
+            self.rack.note_reordering();
+        }
+        true
+    }
+
+    /// RFC 2883 and RFC 3708: `bytes` more arrived twice. Returns whether by that all that was sent
+    /// again since the last reduction was in vain.
+    pub(super) fn was_all_in_vain(&mut self, bytes: u64, snd: &Sender) -> bool {
+        // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
+        if !self.has_resent_probe() {
+            self.rack.widen(snd.una(), snd.nxt());
+        }
+        let Some(undo) = self.undo_mut().filter(|undo| undo.resent_bytes > 0) else {
+            return false;
+        };
+        undo.resent_bytes = undo.resent_bytes.saturating_sub(bytes);
+        undo.resent_bytes == 0
+    }
+
+    /// RFC 5682 section 2.1 (and 3.1 with SACK): whether an ACK up to `una` shows that the time-out
+    /// was spurious.
+    pub(super) fn was_timeout_spurious(&mut self, ack: &Acked, una: u64) -> bool {
+        if self.phase != Phase::Loss {
+            return false;
+        }
+        match self.frto {
+            Frto::Off => {}
+            _ if ack.acked == 0
+                && (ack.duplicate || ack.delivery.bytes > 0)
+                && ack.delivery.spurious_bytes == 0 =>
+            {
+                // step 2a, 3a: a duplicate ACK; recover as usual
+                self.frto = Frto::Off;
+            }
+            Frto::First if ack.acked > 0 && una < self.recover => {
+                // step 2b: send new data instead of sending more again
+                self.frto = Frto::Second;
+                self.episode().frto_sent = 0;
+            }
+            Frto::Second if ack.delivery.spurious_bytes > 0 => {
+                // step 3b: something arrived that was not sent again
+                self.frto = Frto::Off;
+                return true;
+            }
+            Frto::Second if ack.acked > 0 => {
+                // step 3: it acknowledges nothing but what was sent again, and says no more;
+                // recover as usual
+                self.frto = Frto::Off;
+            }
+            _ => {}
+        }
+        false
+    }
+
     /// There was no new data to send: F-RTO cannot tell (RFC 5682 2.1 step 2b).
     pub(crate) fn give_up_frto(&mut self) {
         self.frto = Frto::Off;
@@ -88,85 +151,5 @@ impl Recovery {
             (Frto::Second, Some(episode)) => Some((2 * mss).saturating_sub(episode.frto_sent)),
             _ => None,
         }
-    }
-}
-
-impl Connection {
-    /// Takes the last congestion event back (RFC 4015 section 3.2). What fast recovery took for
-    /// lost was late: from now on RACK waits for what is (as Linux; RFC 8985 6.2 step 3 cannot see
-    /// it, where all that is late is sent again).
-    pub(super) fn undo(&mut self) {
-        let undo = self.recovery.episode.as_mut().and_then(|episode| episode.undo.take());
-        let Some(undo) = undo else { return };
-        let before = self.window.cwnd_bytes;
-        self.window.cwnd_bytes = before.max(undo.cwnd_bytes);
-        self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
-        self.congestion.on_undo();
-        self.trace_window("nothing was lost", before);
-        if !undo.timeout {
-            self.recovery.rack.note_reordering();
-        }
-        self.counters.count().spurious_recoveries += 1;
-    }
-
-    /// RFC 2883 and RFC 3708: what was sent again arrived twice.
-    pub(crate) fn note_dsack(&mut self, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let stats = self.counters.count();
-        stats.dsacks_in += 1;
-        stats.spurious_bytes += bytes;
-        self.rtt.sent_in_vain();
-        // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
-        if !self.recovery.has_resent_probe() {
-            self.recovery.rack.widen(self.snd.una(), self.snd.nxt());
-        }
-        if let Some(undo) = self.recovery.undo_mut()
-            && undo.resent_bytes > 0
-        {
-            undo.resent_bytes = undo.resent_bytes.saturating_sub(bytes);
-            if undo.resent_bytes == 0 {
-                self.undo();
-                self.open();
-            }
-        }
-    }
-
-    /// RFC 5682 section 2.1 (and 3.1 with SACK): whether the time-out was spurious, and its
-    /// recovery ended with that.
-    pub(super) fn judge_timeout(&mut self, ack: &Acked) -> bool {
-        if self.recovery.phase != Phase::Loss {
-            return false;
-        }
-        match self.recovery.frto {
-            Frto::Off => {}
-            _ if ack.acked == 0
-                && (ack.duplicate || ack.delivery.bytes > 0)
-                && ack.delivery.spurious_bytes == 0 =>
-            {
-                // step 2a, 3a: a duplicate ACK; recover as usual
-                self.recovery.frto = Frto::Off;
-            }
-            Frto::First if ack.acked > 0 && self.snd.una() < self.recovery.recover => {
-                // step 2b: send new data instead of sending more again
-                self.recovery.frto = Frto::Second;
-                self.recovery.episode().frto_sent = 0;
-            }
-            Frto::Second if ack.delivery.spurious_bytes > 0 => {
-                // step 3b: something arrived that was not sent again
-                self.recovery.frto = Frto::Off;
-                self.undo();
-                self.open();
-                return true;
-            }
-            Frto::Second if ack.acked > 0 => {
-                // step 3: it acknowledges nothing but what was sent again, and says no more;
-                // recover as usual
-                self.recovery.frto = Frto::Off;
-            }
-            _ => {}
-        }
-        false
     }
 }
