@@ -158,7 +158,7 @@ impl Connection {
             return self.abort();
         }
         self.cx.begin_rare();
-        self.orphaned = true;
+        self.cx.orphaned = true;
     }
 
     /// The application has no more use for the connection: what is queued is still sent, then the
@@ -172,7 +172,7 @@ impl Connection {
             return;
         }
         self.cx.begin_rare();
-        self.orphaned = true;
+        self.cx.orphaned = true;
         if self.cx.state == State::SynSent && self.sending.snd.queue().is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
             self.finish(None);

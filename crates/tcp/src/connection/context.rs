@@ -49,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) state: State,
     /// Nothing rare is under way ([`settle`](super::Connection::settle)).
     pub(crate) is_plain: bool,
+    /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
+    pub(crate) orphaned: bool,
     pub(crate) negotiated: Negotiated,
     pub(crate) rtt: RttEstimator,
     pub(crate) timers: Timers,

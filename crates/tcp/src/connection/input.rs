@@ -2,8 +2,6 @@
 //! state, is judged by its place and its timestamp (RFC 7323, RFC 5961), its reset or SYN is
 //! answered, its acknowledgement taken, and its data and FIN get into the receive queue.
 
-use core::time::Duration;
-
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
@@ -101,7 +99,7 @@ impl Connection {
         }
         self.receiving.rcv.note_ack(self.cx.now);
         if !PLAIN {
-            self.touch_keepalive();
+            self.cx.touch_keepalive();
             if header.flags.urg() {
                 self.take_urgent(header, start);
             }
@@ -274,7 +272,7 @@ impl Connection {
         if self.passive {
             self.cx.counters.take_fast_open();
         }
-        self.touch_keepalive();
+        self.cx.touch_keepalive();
         if self.sending.snd.is_fin_queued {
             // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)
             self.cx.set_state(State::FinWait1);
@@ -424,20 +422,11 @@ impl Connection {
             State::FinWait1 => {
                 self.cx.set_state(State::FinWait2);
                 self.cx.timers.stop_close();
-                self.arm_fin_wait_2();
+                self.cx.arm_fin_wait_2();
             }
             State::Closing => self.enter_time_wait(),
             State::LastAck => self.finish(None),
             _ => {}
-        }
-    }
-
-    /// A connection closed both ways does not wait for the peer's FIN for ever.
-    pub(crate) fn arm_fin_wait_2(&mut self) {
-        if self.orphaned && self.cx.state == State::FinWait2 && self.cx.timers.close_at().is_none()
-        {
-            let wait = Duration::from_millis(u64::from(self.cx.config.fin_wait_2_ms));
-            self.cx.timers.arm_close(self.cx.now + wait);
         }
     }
 
@@ -468,7 +457,7 @@ impl Connection {
             return 0;
         }
         let end = start + payload.len() as i64;
-        if !PLAIN && self.orphaned && end > self.receiving.rcv.nxt() as i64 {
+        if !PLAIN && self.cx.orphaned && end > self.receiving.rcv.nxt() as i64 {
             // RFC 9293 3.6.1: nobody will read this; the peer must know
             self.cx.discard(TcpDrop::Unread);
             self.finish_with_reset(ConnError::Aborted);

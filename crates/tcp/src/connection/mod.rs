@@ -2,6 +2,7 @@
 
 mod application;
 pub(crate) mod context;
+mod ending;
 mod fast_open;
 mod info;
 mod input;
@@ -48,8 +49,6 @@ pub struct Connection {
     pub(crate) cx: Context,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
-    /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
-    pub(crate) orphaned: bool,
     /// Begun by a SYN from the peer.
     pub(crate) passive: bool,
     pub(crate) error: Option<ConnError>,
@@ -146,7 +145,6 @@ impl Connection {
         Connection {
             receiving: Receiving::new(&config, sending.snd.mss(), now),
             sending,
-            orphaned: false,
             passive: false,
             error: None,
             untold: None,
@@ -157,6 +155,7 @@ impl Connection {
                 tuple,
                 state: State::Closed,
                 is_plain: false,
+                orphaned: false,
                 negotiated: Negotiated::default(),
                 rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
                 timers: Timers::default(),

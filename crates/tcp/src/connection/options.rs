@@ -1,6 +1,5 @@
 //! Options that an application may set on a connection while it lives, and read back.
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use crate::config::{Config, Keepalive};
@@ -36,7 +35,7 @@ impl Connection {
         Arc::make_mut(&mut self.cx.config).keepalive = keepalive;
         self.cx.begin_rare();
         self.cx.timers.stop_keepalive();
-        self.touch_keepalive();
+        self.cx.touch_keepalive();
     }
 
     /// Sets how long data may go unacknowledged before the connection ends (RFC 5482); none: as
@@ -87,17 +86,5 @@ impl Connection {
             config.send_auto_tune = false;
             self.sending.snd.set_queue_limit(bytes.max(least));
         }
-    }
-
-    /// Closed by the application: what is to end by time, if it is not counted yet.
-    pub(crate) fn arm_close(&mut self) {
-        let cx = &mut self.cx;
-        if let Some(seconds) = cx.config.linger_s
-            && cx.state.may_transmit_data()
-            && cx.timers.close_at().is_none()
-        {
-            cx.timers.arm_close(cx.now + Duration::from_secs(u64::from(seconds)));
-        }
-        self.arm_fin_wait_2();
     }
 }

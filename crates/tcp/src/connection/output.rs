@@ -74,8 +74,8 @@ impl Connection {
         if self.cx.is_plain {
             return self.transmit_ordinary::<true>(pool, limits, batch);
         }
-        if self.orphaned {
-            self.arm_close();
+        if self.cx.orphaned {
+            self.cx.arm_close();
         }
         if let Some((seq, ack)) = self.reset_due.take() {
             return Some(self.make_reset(seq, ack));

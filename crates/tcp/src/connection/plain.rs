@@ -19,7 +19,7 @@ impl Connection {
     /// Returns whether nothing is under way but new data and ACKs.
     pub(crate) fn has_nothing_rare(&self) -> bool {
         self.cx.state == State::Established
-            && !self.orphaned
+            && !self.cx.orphaned
             && self.cx.negotiated.sack
             && !self.sending.congestion.governs()
             && !self.sending.is_paced(&self.cx)

@@ -54,7 +54,7 @@ impl Connection {
     #[inline]
     pub fn awaits_data(&self) -> bool {
         self.cx.state == State::Established
-            && !self.orphaned
+            && !self.cx.orphaned
             && self.receiving.rcv.is_all_read()
             && !self.receiving.rcv.has_seen_fin()
             && self.receiving.rcv.is_in_order()

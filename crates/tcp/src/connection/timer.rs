@@ -1,10 +1,7 @@
 //! The timers of a connection: which are armed when, and what each does when it expires.
 
-use core::time::Duration;
-
 use millstream_packet::Instant;
 
-use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::ConnError;
 use crate::state::State;
@@ -53,114 +50,31 @@ impl Connection {
                 false => self.finish(None),
             };
         }
-        if let Some(expiry) = self.cx.timers.take_retransmit(now) {
-            match expiry {
-                Expiry::Timeout => self.on_timeout(),
-                Expiry::LossProbe => self.sending.on_loss_probe(&mut self.cx),
-                Expiry::Reorder => {
-                    // RFC 8985 6.3
-                    self.sending.restart_retransmit(now, &mut self.cx);
-                    self.sending.judge_by_time(&mut self.cx);
-                }
-                Expiry::Persist => self.on_persist(),
+        let expiry = self.cx.timers.take_retransmit(now);
+        let is_deferred = self.is_deferred();
+        let Self { cx, sending, .. } = self;
+        let mut is_hopeless = false;
+        match expiry {
+            Some(Expiry::Timeout) if is_deferred => self.end_deferral(),
+            Some(Expiry::Timeout) => is_hopeless = sending.on_timeout(cx),
+            Some(Expiry::LossProbe) => sending.on_loss_probe(cx),
+            // RFC 8985 6.3
+            Some(Expiry::Reorder) => {
+                sending.restart_retransmit(now, cx);
+                sending.judge_by_time(cx);
             }
+            Some(Expiry::Persist) => is_hopeless = sending.on_persist(cx),
+            None => {}
         }
-        if self.cx.timers.keepalive().is_due(now) {
-            self.on_keepalive();
+        if is_hopeless {
+            self.fast_open_failed();
+            self.give_up();
+        }
+        if self.cx.timers.keepalive().is_due(now) && self.sending.on_keepalive(&mut self.cx) {
+            self.give_up();
         }
         self.cx.begin_rare();
         self.settle();
         self.check();
-    }
-
-    fn on_timeout(&mut self) {
-        if self.is_deferred() {
-            self.end_deferral();
-            return;
-        }
-        let limit = match self.cx.state.is_synchronized() {
-            true => self.retry_limit(),
-            false if self.cx.state == State::SynSent => self.cx.config.syn_retries,
-            false => self.cx.config.syn_ack_retries,
-        };
-        // RFC 9293 3.8.6.1: a window that shrank to nothing over what is outstanding is probed by
-        // sending it again, and a peer that answers is waited for
-        let shut =
-            self.cx.state.is_synchronized() && self.sending.snd.edge() <= self.sending.snd.una();
-        let unanswered =
-            if shut { self.sending.snd.probes_unanswered() } else { self.cx.rtt.backoff() };
-        let orphan = shut && self.is_given_up();
-        if unanswered >= limit
-            || orphan
-            || self.sending.snd.has_waited(self.cx.now, self.cx.config.user_timeout_ms)
-        {
-            // RFC 9293 3.8.3: R2 reached
-            self.fast_open_failed();
-            self.give_up();
-            return;
-        }
-        self.sending.on_timeout(&mut self.cx, shut);
-    }
-
-    /// Time-outs in a row that end it (RFC 9293 3.8.3: R2); nobody waits for what an orphan still
-    /// has to deliver.
-    fn retry_limit(&self) -> u8 {
-        let Config { retries, orphan_retries, .. } = *self.cx.config;
-        if self.orphaned { retries.min(orphan_retries) } else { retries }
-    }
-
-    /// An orphan has probed a shut window for long enough, whether it was answered or not.
-    fn is_given_up(&self) -> bool {
-        self.orphaned && self.cx.rtt.backoff() >= self.retry_limit()
-    }
-
-    fn on_persist(&mut self) {
-        if !self.sending.snd.is_all_acked() {
-            self.sending.restart_retransmit(self.cx.now, &mut self.cx);
-            return;
-        }
-        let unanswered =
-            self.sending.snd.probes_unanswered() >= self.cx.config.retries || self.is_given_up();
-        // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not
-        // wait for ever
-        if self.sending.snd.has_waited(self.cx.now, self.cx.config.user_timeout_ms) || unanswered {
-            self.give_up();
-            return;
-        }
-        self.sending.on_persist(&mut self.cx);
-    }
-
-    /// Starts the keep-alive clock anew: the peer was heard.
-    #[inline]
-    pub(crate) fn touch_keepalive(&mut self) {
-        let Some(keepalive) = self.cx.config.keepalive else { return };
-        if matches!(
-            self.cx.state,
-            State::Closed | State::SynSent | State::SynReceived | State::TimeWait
-        ) {
-            return;
-        }
-        self.cx
-            .timers
-            .arm_keepalive(self.cx.now + Duration::from_secs(u64::from(keepalive.idle_s)));
-    }
-
-    fn on_keepalive(&mut self) {
-        self.cx.timers.stop_keepalive();
-        let Some(keepalive) = self.cx.config.keepalive else { return };
-        let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));
-        if !self.sending.snd.is_all_acked() || self.cx.timers.retransmit_armed() {
-            // RFC 9293 3.8.4: only when nothing is outstanding; the retransmission timer watches
-            // the peer
-            self.cx.timers.arm_keepalive(self.cx.now + interval);
-            return;
-        }
-        if self.sending.snd.probes_unanswered() >= keepalive.probes {
-            self.give_up();
-            return;
-        }
-        self.sending.snd.send_probe();
-        self.cx.counters.count().keepalives += 1;
-        self.cx.timers.arm_keepalive(self.cx.now + interval);
     }
 }

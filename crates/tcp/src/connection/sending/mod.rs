@@ -592,9 +592,22 @@ impl Sending {
         outstanding
     }
 
-    /// The retransmission timer expired, and another try is worth it; `is_shut` by a window that
-    /// shrank to nothing.
-    pub(crate) fn on_timeout(&mut self, cx: &mut Context, is_shut: bool) {
+    /// The retransmission timer expired. Returns whether there is no hope any more (RFC 9293 3.8.3:
+    /// R2); else it is tried again.
+    pub(crate) fn on_timeout(&mut self, cx: &mut Context) -> bool {
+        let limit = match cx.state {
+            State::SynSent => cx.config.syn_retries,
+            State::SynReceived => cx.config.syn_ack_retries,
+            _ => cx.retry_limit(),
+        };
+        // RFC 9293 3.8.6.1: a window that shrank to nothing over what is outstanding is probed by
+        // sending it again, and a peer that answers is waited for
+        let is_shut = cx.state.is_synchronized() && self.snd.edge() <= self.snd.una();
+        let unanswered = if is_shut { self.snd.probes_unanswered() } else { cx.rtt.backoff() };
+        let has_waited = self.snd.has_waited(cx.now, cx.config.user_timeout_ms);
+        if unanswered >= limit || is_shut && cx.is_given_up() || has_waited {
+            return true;
+        }
         if cx.rtt.backoff() + 1 == R1_TIMEOUTS {
             // RFC 9293 3.8.3: R1 reached
             cx.events.delivery_problem = true;
@@ -613,7 +626,7 @@ impl Sending {
             self.snd.on_syn_timeout();
             cx.rtt.back_off();
             cx.timers.arm_retransmit(cx.now + cx.rtt.rto(), Expiry::Timeout);
-            return;
+            return false;
         }
         if is_shut {
             self.snd.count_probe();
@@ -625,10 +638,22 @@ impl Sending {
         cx.rtt.back_off();
         let at = self.snd.within(cx.config.user_timeout_ms, cx.now, cx.now + cx.rtt.rto());
         cx.timers.arm_retransmit(at, Expiry::Timeout);
+        false
     }
 
-    /// Asks for the window that holds back all that is to be sent.
-    pub(crate) fn on_persist(&mut self, cx: &mut Context) {
+    /// Asks for the window that holds back all that is to be sent. Returns whether there is no hope
+    /// any more.
+    pub(crate) fn on_persist(&mut self, cx: &mut Context) -> bool {
+        if !self.snd.is_all_acked() {
+            self.restart_retransmit(cx.now, cx);
+            return false;
+        }
+        // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not
+        // wait for ever
+        let unanswered = self.snd.probes_unanswered() >= cx.config.retries || cx.is_given_up();
+        if unanswered || self.snd.has_waited(cx.now, cx.config.user_timeout_ms) {
+            return true;
+        }
         cx.counters.count().window_probes += 1;
         if self.snd.edge() > self.snd.nxt() {
             // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window
@@ -639,5 +664,24 @@ impl Sending {
         }
         cx.rtt.back_off();
         self.arm_persist(cx);
+        false
+    }
+
+    /// Asks a peer that is silent for a word. Returns whether it has not answered for too long.
+    pub(crate) fn on_keepalive(&mut self, cx: &mut Context) -> bool {
+        cx.timers.stop_keepalive();
+        let Some(keepalive) = cx.config.keepalive else { return false };
+        let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));
+        // RFC 9293 3.8.4: only when nothing is outstanding; else the retransmission timer watches
+        // the peer
+        if self.snd.is_all_acked() && !cx.timers.retransmit_armed() {
+            if self.snd.probes_unanswered() >= keepalive.probes {
+                return true;
+            }
+            self.snd.send_probe();
+            cx.counters.count().keepalives += 1;
+        }
+        cx.timers.arm_keepalive(cx.now + interval);
+        false
     }
 }

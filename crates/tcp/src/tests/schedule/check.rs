@@ -274,7 +274,7 @@ fn check_timers(connection: &Connection) {
     let waits = snd.una() < snd.nxt() || unsent && state.may_transmit_data();
     let must = match state {
         State::SynSent | State::SynReceived | State::TimeWait => true,
-        State::FinWait2 => connection.orphaned,
+        State::FinWait2 => connection.cx.orphaned,
         _ => waits,
     };
     assert!(!must || deadline.is_some(), "no timer in {state}");
