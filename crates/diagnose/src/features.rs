@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_record::{CpuActivity, Probes, QdiscCounters, RUNNER, RunRecord, keys};
+use millstream_record::{CpuActivity, Probes, RUNNER, RunRecord, keys};
 
 use crate::separate::Feature;
 
@@ -66,7 +66,6 @@ fn of_run(run: &RunRecord) -> Values {
     others::others(&mut seen, probes);
     cpu_time(&mut seen, probes);
     interrupts(&mut seen, probes);
-    queues(&mut seen, probes);
     protocols(&mut seen, probes);
     flows::flows(&mut seen, probes);
     kernel::kernel(&mut seen, probes);
@@ -241,23 +240,6 @@ fn interrupts(seen: &mut Seen, probes: &Probes) {
     if let Some(throttling) = &probes.throttling {
         seen.per_second("throttled_share", throttling.throttled_s, distance::MACHINE);
     }
-}
-
-/// Adds the features of the queueing disciplines: of each kind of trouble, the value of the
-/// discipline that has most of it.
-fn queues(seen: &mut Seen, probes: &Probes) {
-    let Some(qdiscs) = &probes.qdiscs else { return };
-    let most = |of: fn(&QdiscCounters) -> f64| qdiscs.values().map(of).fold(0.0, f64::max);
-    seen.per_second("qdisc_drops_per_s", most(|one| one.drops as f64), distance::PROTOCOL);
-    seen.per_second(
-        "qdisc_overlimits_per_s",
-        most(|one| one.overlimits as f64),
-        distance::PROTOCOL,
-    );
-    let dropped = most(|one| one.drops as f64 / (one.drops + one.sent_packets).max(1) as f64);
-    seen.put("qdisc_dropped_share", dropped, distance::PROTOCOL);
-    let held = most(|one| if one.overlimits > 0 { one.waiting_share } else { 0.0 });
-    seen.put("qdisc_held_share", held, distance::PROTOCOL);
 }
 
 fn protocols(seen: &mut Seen, probes: &Probes) {

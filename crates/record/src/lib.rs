@@ -37,7 +37,7 @@ pub use kernel::{
 pub use over_time::{EngineSeries, EngineStretch, QueueSeries, Series};
 pub use probes::{
     CpuActivity, CpuSeries, EndsOnCpus, HostCounters, IdleCpu, IdleState, InterfaceCounters,
-    InterruptRow, Interrupts, Measured, Probes, QdiscCounters, RUNNER, Throttling, WorkerActivity,
+    InterruptRow, Interrupts, Measured, Probes, RUNNER, Throttling, WorkerActivity,
 };
 pub use run::{IntervalSeries, PathProof, RunRecord, Validity, configuration_label};
 pub use table::{Column, Key, Kind, Table, Tables};

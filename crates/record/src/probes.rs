@@ -60,9 +60,6 @@ pub struct Probes {
     /// started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<EndsOnCpus>,
-    /// Queueing disciplines of the hosts, by host, interface, kind and handle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub qdiscs: Option<BTreeMap<String, QdiscCounters>>,
     /// Time for which a CPU quota held the ends back; filled in by the process that started them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttling: Option<Throttling>,
@@ -85,6 +82,9 @@ pub struct Probes {
     #[doc(hidden)]
     #[serde(default, skip_serializing)]
     pub disks: Option<Value>,
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub qdiscs: Option<Value>,
     /// Numbers of probes that have nothing else: by probe, name → value over all samples.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, BTreeMap<String, Measured>>,
@@ -118,12 +118,13 @@ impl Serialize for Probes {
 impl<'de> Deserialize<'de> for Probes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut probes = Self::deserialize(deserializer)?;
-        let Self { softirqs, softnet, pressure, disks, tables, .. } = &mut probes;
+        let Self { softirqs, softnet, pressure, disks, qdiscs, tables, .. } = &mut probes;
         for (name, form) in [
             ("softirqs", softirqs.take()),
             ("softnet", softnet.take()),
             ("pressure", pressure.take()),
             ("disks", disks.take()),
+            ("qdiscs", qdiscs.take()),
         ] {
             let table = form.and_then(|form| before::table(name, &form));
             tables.extend(table.map(|table| (name.to_owned(), table)));
@@ -153,21 +154,6 @@ pub struct EndsOnCpus {
     pub shares: BTreeMap<String, BTreeMap<u32, f64>>,
     /// Times that either end went to another CPU.
     pub moves: u64,
-}
-
-/// A queueing discipline (tc(8)), over all samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QdiscCounters {
-    /// Packets that it let through.
-    pub sent_packets: u64,
-    /// Packets that it dropped.
-    pub drops: u64,
-    /// Times that a packet had to wait for its turn by a rate.
-    pub overlimits: u64,
-    /// Packets that the device gave back.
-    pub requeues: u64,
-    /// Share of the samples in which packets waited, 0 to 1.
-    pub waiting_share: f64,
 }
 
 /// Time that a CPU quota took from the ends of a run.

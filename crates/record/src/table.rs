@@ -32,6 +32,8 @@ pub enum Key {
     Interface,
     /// The whole machine: one row.
     Machine,
+    /// A queueing discipline: `HOST/INTERFACE`, kind and handle.
+    Qdisc,
     /// A resource that tasks wait for, by the same name on every machine.
     Resource,
 }
@@ -44,6 +46,7 @@ impl Key {
             Self::Disk => "disk",
             Self::Interface => "interface",
             Self::Machine => "",
+            Self::Qdisc => "queueing discipline",
             Self::Resource => "resource",
         }
     }
@@ -73,7 +76,8 @@ pub struct Column {
     pub unit: Cow<'static, str>,
     /// The way in which they behave.
     pub kind: Kind,
-    /// A column whose part this one is: of a counter all, of trouble what went well beside it.
+    /// A column whose part this one is: of a counter all, of trouble what went well beside it; of a
+    /// share the trouble without which it says nothing.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub part_of: Cow<'static, str>,
     /// A sentence on what it counts.
@@ -136,13 +140,44 @@ impl Table {
         Some(found.map_or(0.0, |(_, value)| value))
     }
 
-    /// Returns the values of a column as one: the sum of CPUs and interfaces, which do the same
-    /// work together, and of a level or of disks the most.
+    /// Returns true where the rows do the same work together, so that their counts add up; of
+    /// others the one with most counts.
+    pub fn adds_up(&self) -> bool {
+        !matches!(self.key, Key::Disk | Key::Qdisc)
+    }
+
+    /// Returns the values of a column as one: the sum of counts that add up, else the most.
     pub fn all_of(&self, column: &Column) -> f64 {
         let values = self.column(&column.name).into_iter().flatten().map(|(_, value)| value);
-        match column.grows() && self.key != Key::Disk {
+        let mut trouble = self.column(&column.part_of);
+        let is_known = |_: &f64| match &mut trouble {
+            Some(trouble) if column.kind == Kind::Share => {
+                trouble.next().is_some_and(|one| one.1 > 0.0)
+            }
+            _ => true,
+        };
+        match column.grows() && self.adds_up() {
             true => values.sum(),
-            false => values.fold(0.0, f64::max),
+            false => values.filter(is_known).fold(0.0, f64::max),
+        }
+    }
+
+    /// Returns the share of a part in its whole, of rows that add up in all together, else the most
+    /// that one has; trouble is no part of what went well. `None` where there is no whole.
+    pub fn share_of(&self, column: &Column) -> Option<f64> {
+        if column.kind == Kind::Share {
+            return None;
+        }
+        let parts = self.column(&column.name)?.map(|(_, value)| value);
+        let both = self.column(&column.part_of)?.map(|(_, value)| value).zip(parts);
+        let beside = f64::from(u8::from(column.kind == Kind::Trouble));
+        let share = |(whole, part): (f64, f64)| {
+            let whole = whole + beside * part;
+            (whole > 0.0).then(|| (part / whole).min(1.0))
+        };
+        match self.adds_up() {
+            true => share(both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))),
+            false => both.filter_map(share).reduce(f64::max),
         }
     }
 }
@@ -176,6 +211,13 @@ pub(super) mod before {
         ("written_bytes", column("written_bytes", "bytes", Kind::Counter)),
         ("busy_ms", column("busy", "ms", Kind::Counter)),
     ];
+    static QDISCS: [(&str, Column); 5] = [
+        ("sent_packets", column("sent", "packets", Kind::Counter)),
+        ("drops", Column::part("dropped", "packets", Kind::Trouble, "sent", "")),
+        ("overlimits", column("overlimits", "", Kind::Trouble)),
+        ("requeues", column("requeues", "packets", Kind::Trouble)),
+        ("waiting_share", Column::part("waiting", "", Kind::Share, "overlimits", "")),
+    ];
 
     /// Returns the table of the probe of this name.
     pub fn table(name: &str, value: &Value) -> Option<Table> {
@@ -184,6 +226,7 @@ pub(super) mod before {
             "softnet" => (Key::Cpu, &SOFTNET),
             "pressure" => (Key::Resource, &PRESSURE),
             "disks" => (Key::Disk, &DISKS),
+            "qdiscs" => (Key::Qdisc, &QDISCS),
             _ => return None,
         };
         let values = |row: &Value| -> Vec<f64> {
@@ -230,7 +273,9 @@ mod tests {
             "softnet": [{"cpu": 0, "processed": 7, "dropped": 2, "time_squeezed": 1, "received_rps": 3,
                          "flow_limited": 0}],
             "pressure": {"io": {"some_us": 500000, "full_us": 1}},
-            "disks": {"vda": {"read_bytes": 1, "written_bytes": 4096, "busy_ms": 250}}}"#,
+            "disks": {"vda": {"read_bytes": 1, "written_bytes": 4096, "busy_ms": 250}},
+            "qdiscs": {"a/eth0 tbf 1:": {"sent_packets": 9, "drops": 3, "overlimits": 0, "requeues": 0,
+                                         "waiting_share": 0.75}}}"#,
         )
         .unwrap();
         let value = |table: &str, key: &str, column: &str| probes.tables[table].value(key, column);
@@ -241,6 +286,7 @@ mod tests {
         assert_eq!(value("disks", "vda", "busy"), Some(250.0));
         assert_eq!(value("disks", "vdb", "busy"), Some(0.0), "was not busy");
         assert_eq!(value("disks", "vda", "seeks"), None);
+        assert_eq!(value("qdiscs", "a/eth0 tbf 1:", "waiting"), Some(0.75));
         let again = serde_json::to_string(&probes).unwrap();
         assert!(!again.contains("busy_ms"), "is kept as tables from now on: {again}");
         assert_eq!(serde_json::from_str::<Probes>(&again).unwrap(), probes);
@@ -254,5 +300,22 @@ mod tests {
         assert_eq!(table.all_of(&column), 4.0);
         table.key = Key::Cpu;
         assert_eq!(table.all_of(&column), 7.0);
+    }
+
+    #[test]
+    fn a_share_counts_by_row_where_rows_do_not_add_up_and_where_its_trouble_is() {
+        let columns = vec![
+            Column::new("sent", "", Kind::Counter, ""),
+            Column::part("dropped", "", Kind::Trouble, "sent", ""),
+            Column::part("waiting", "", Kind::Share, "dropped", ""),
+        ];
+        let row = |key: &str, values: [f64; 3]| (key.to_owned(), values.to_vec());
+        let rows = vec![row("a", [3.0, 1.0, 0.5]), row("b", [96.0, 0.0, 0.75])];
+        let mut table = Table { key: Key::Qdisc, columns, rows };
+        let of = |table: &Table, at: usize| table.share_of(&table.columns[at]);
+        assert_eq!((of(&table, 0), of(&table, 1), of(&table, 2)), (None, Some(0.25), None));
+        assert_eq!(table.all_of(&table.columns[2]), 0.5, "nothing was dropped where more waited");
+        table.key = Key::Interface;
+        assert_eq!(of(&table, 1), Some(0.01));
     }
 }

@@ -4,13 +4,13 @@
 //! a part its share of the whole; levels stay as they are. Rows of a key that has other names on
 //! other machines count together.
 
-use millstream_record::{Column, Key, Kind, Probes, Table};
+use millstream_record::{Column, Key, Kind, Probes};
 
 use super::{Seen, distance};
 
 /// Features that causes ask for by a shorter name, and those that are nearer to a cause than what a
 /// machine counts is in general. Of these alone counters are given by second too.
-const KNOWN: [(&str, &str, u8); 9] = [
+const KNOWN: [(&str, &str, u8); 13] = [
     ("softnet.dropped_per_s", "softnet_dropped_per_s", distance::PROTOCOL),
     ("softnet.dropped_share", "softnet_dropped_share", distance::PROTOCOL),
     ("softnet.squeezed_per_s", "softnet_squeezed_per_s", distance::PROTOCOL),
@@ -20,6 +20,10 @@ const KNOWN: [(&str, &str, u8); 9] = [
     ("disks.busy_share", "disk_busy_share", distance::MACHINE),
     ("disks.written_bytes_per_s", "disk_written_bytes_per_s", distance::MACHINE),
     ("pressure.io.some_share", "io_pressure_share", distance::MACHINE),
+    ("qdiscs.dropped_per_s", "qdisc_drops_per_s", distance::PROTOCOL),
+    ("qdiscs.dropped_share", "qdisc_dropped_share", distance::PROTOCOL),
+    ("qdiscs.overlimits_per_s", "qdisc_overlimits_per_s", distance::PROTOCOL),
+    ("qdiscs.waiting", "qdisc_held_share", distance::PROTOCOL),
 ];
 
 pub(super) fn tables(seen: &mut Seen, probes: &Probes) {
@@ -33,7 +37,7 @@ pub(super) fn tables(seen: &mut Seen, probes: &Probes) {
             }
             let (stem, value) = (format!("{name}.{}", column.name), table.all_of(column));
             put(seen, &stem, column, value);
-            if let Some(share) = share(table, column, value) {
+            if let Some(share) = table.share_of(column) {
                 add(seen, &format!("{stem}_share"), share);
             }
         }
@@ -63,14 +67,6 @@ fn add(seen: &mut Seen, feature: &str, value: f64) {
     }
 }
 
-/// The share of a part in its whole: trouble is no part of what went well.
-fn share(table: &Table, column: &Column, value: f64) -> Option<f64> {
-    let whole = table.columns.iter().find(|one| one.name == column.part_of)?;
-    let beside = if column.kind == Kind::Trouble { value } else { 0.0 };
-    let whole = table.all_of(whole) + beside;
-    (whole > 0.0).then(|| (value / whole).min(1.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::features;
@@ -85,7 +81,9 @@ mod tests {
             r#"{"times_s": [0.0, 2.0],
             "softnet": [{"cpu": 0, "processed": 60, "dropped": 20, "time_squeezed": 4, "received_rps": 15}],
             "pressure": {"io": {"some_us": 500000, "full_us": 0}},
-            "disks": {"vda": {"read_bytes": 1, "written_bytes": 4096, "busy_ms": 250}, "vdb": {"busy_ms": 80}}}"#,
+            "disks": {"vda": {"read_bytes": 1, "written_bytes": 4096, "busy_ms": 250}, "vdb": {"busy_ms": 80}},
+            "qdiscs": {"a/eth0 tbf 1:": {"sent_packets": 60, "drops": 20, "overlimits": 4, "waiting_share": 0.5},
+                       "b/eth0 fq 2:": {"sent_packets": 180, "drops": 2, "overlimits": 0, "waiting_share": 1}}}"#,
         )
         .unwrap();
         let found = features(&[&run]);
@@ -102,6 +100,10 @@ mod tests {
             ("disk_busy_share", 0.125),
             ("disk_written_bytes_per_s", 2048.0),
             ("io_pressure_share", 0.25),
+            ("qdisc_drops_per_s", 10.0),
+            ("qdisc_dropped_share", 0.25),
+            ("qdisc_overlimits_per_s", 2.0),
+            ("qdisc_held_share", 0.5),
         ] {
             assert_eq!(of(name), Some(value), "{name}");
         }

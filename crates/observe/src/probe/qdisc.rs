@@ -3,13 +3,33 @@
 use std::collections::BTreeMap;
 
 use millstream_netlink::{Netlink, Qdisc};
-use millstream_record::{Probes, QdiscCounters};
+use millstream_record::Kind::{Counter, Share, Trouble};
+use millstream_record::{Column, Key, Probes, Table};
 
 use super::host::inside;
 use super::{Absent, Host, Kind, Probe, Turn, rise32};
 
 pub(super) const KIND: Kind =
     Kind { name: "qdiscs", open: |config| Ok(Box::new(Qdiscs::open(&config.hosts)?)) };
+
+static COLUMNS: [Column; 5] = [
+    Column::new("sent", "packets", Counter, "Packets that it let through."),
+    Column::part("dropped", "packets", Trouble, "sent", "Packets that it dropped."),
+    Column::new(
+        "overlimits",
+        "",
+        Trouble,
+        "Times that a packet had to wait for its turn by a rate.",
+    ),
+    Column::new("requeues", "packets", Trouble, "Packets that the device gave back."),
+    Column::part(
+        "waiting",
+        "",
+        Share,
+        "overlimits",
+        "Share of the samples in which packets waited.",
+    ),
+];
 
 /// The hosts with a connection to the kernel in the namespace of each.
 pub(super) struct Qdiscs {
@@ -66,20 +86,17 @@ impl Probe for Qdiscs {
 
     fn finish(self: Box<Self>, into: &mut Probes) {
         let Self { hosts: _, first, last, samples, waiting } = *self;
-        let of = |(name, now): (String, Qdisc)| {
+        let row = |(name, now): (String, Qdisc)| {
             let before = first.get(&name).copied().unwrap_or_default();
-            let risen = |of: fn(&Qdisc) -> u32| rise32(of(&before).into(), of(&now).into());
-            let waited = waiting.get(&name).copied().unwrap_or(0);
-            let counters = QdiscCounters {
-                sent_packets: risen(|one| one.sent_packets),
-                drops: risen(|one| one.drops),
-                overlimits: risen(|one| one.overlimits),
-                requeues: risen(|one| one.requeues),
-                waiting_share: waited as f64 / samples.max(1) as f64,
-            };
-            (name, counters)
+            let counts = |of: &Qdisc| [of.sent_packets, of.drops, of.overlimits, of.requeues];
+            let risen = counts(&before).into_iter().zip(counts(&now));
+            let risen = risen.map(|(before, now)| rise32(before.into(), now.into()) as f64);
+            let waited = waiting.get(&name).copied().unwrap_or(0) as f64 / samples.max(1) as f64;
+            (name, risen.chain([waited]).collect())
         };
-        into.qdiscs = Some(last.into_iter().map(of).collect());
+        let rows = last.into_iter().map(row).collect();
+        let table = Table { key: Key::Qdisc, columns: COLUMNS.to_vec(), rows };
+        into.tables.insert("qdiscs".to_owned(), table);
     }
 }
 
@@ -106,9 +123,8 @@ mod tests {
         };
         let mut probes = Probes::default();
         Box::new(probe).finish(&mut probes);
-        let found = probes.qdiscs.unwrap()["a/eth0 tbf 1:"];
-        assert_eq!((found.sent_packets, found.overlimits), (10, 2), "counters of 32 bits wrap");
-        assert_eq!(found.waiting_share, 0.75);
+        let found = &probes.tables["qdiscs"].rows[0].1;
+        assert_eq!(found[..], [10.0, 0.0, 2.0, 0.0, 0.75], "counters of 32 bits wrap");
     }
 
     #[test]
