@@ -53,7 +53,7 @@ mod with {
     use millstream_observe::probe::{Want, watch_kernel};
 
     use super::{Arguments, Error, ExitCode};
-    use crate::output::{out, say, write_whole};
+    use crate::output::{out, say, tell};
 
     /// Samples of the CPU clock in a second.
     const PROFILE_HZ: u64 = 499;
@@ -74,24 +74,13 @@ mod with {
             ));
         }
         let options = Options { rounds: arguments.rounds, seconds: arguments.seconds };
-        let mut tell = |at: usize, of: usize| {
+        let mut say_run = |at: usize, of: usize| {
             if at == 1 || at == of || at.is_multiple_of(10) {
                 say(format_args!("{name}: run {at} of {of}"));
             }
         };
-        let found = clog.run(options, &|| interrupt.check(), &mut tell)?;
-        let json = || {
-            let text = serde_json::to_string_pretty(&found);
-            text.map_err(|error| Error::Store(format!("write JSON: {error}")))
-        };
-        match arguments.json.as_deref() {
-            Some(path) if path.as_os_str() == "-" => out(&format!("{}\n", json()?))?,
-            Some(path) => {
-                write_whole(path, json()?.as_bytes())?;
-                out(&found.text())?;
-            }
-            None => out(&found.text())?,
-        }
+        let found = clog.run(options, &|| interrupt.check(), &mut say_run)?;
+        tell(&found.text(), &found, arguments.json.as_deref())?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,7 +1,7 @@
 //! `millstream compare` and `millstream explain`: what kept runs say, without running anything.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,7 +9,6 @@ use millstream_diagnose::sets::{compare_sets, flame};
 use millstream_lab::investigate::{Options, explain};
 use millstream_record::RunRecord;
 use millstream_record::error::Error;
-use serde_json::to_string;
 
 use crate::output::{self, full_path};
 use crate::values::Database;
@@ -87,7 +86,8 @@ pub fn compare(arguments: &Compare) -> Result<ExitCode, Error> {
     if let Some(file) = &arguments.flame {
         output::write_whole(file, flame(&first, &second)?.as_bytes())?;
     }
-    tell(&found.text(), to_string(&found), arguments.json.as_deref())
+    output::tell(&found.text(), &found, arguments.json.as_deref())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Says what kept runs show.
@@ -101,7 +101,8 @@ pub fn explain_kept(arguments: &Explain) -> Result<ExitCode, Error> {
         let page = investigate::write_page(folder, &found)?;
         output::say(format_args!("Page: {}", full_path(&page)));
     }
-    tell(&found.text(), to_string(&found), arguments.json.as_deref())
+    output::tell(&found.text(), &found, arguments.json.as_deref())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the runs whose configuration has each of `words`. Where there are none, the error names
@@ -120,25 +121,6 @@ fn only(runs: Vec<RunRecord>, words: &[String]) -> Result<Vec<RunRecord>, Error>
         return Err(Error::Refused(format!("--only {words}: no such runs; there are: {there}")));
     }
     Ok(meant)
-}
-
-fn tell(
-    text: &str,
-    json: Result<String, serde_json::Error>,
-    file: Option<&Path>,
-) -> Result<ExitCode, Error> {
-    let Some(file) = file else {
-        output::out(text)?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let json = json.map_err(|error| Error::Store(error.to_string()))? + "\n";
-    if file == Path::new("-") {
-        output::out(&json)?;
-    } else {
-        output::out(text)?;
-        output::write_whole(file, json.as_bytes())?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

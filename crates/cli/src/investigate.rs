@@ -294,19 +294,11 @@ fn finish(arguments: &Arguments, found: &Investigation, at: &Location) -> Result
         summary.push_str(&format!("\nPage: {}\n", full_path(page)));
     }
     summary.push_str(&format!("Kept: {} in {at}\n", found.experiments.join(", ")));
-    let text = serde_json::to_string(found).map_err(|error| Error::Store(error.to_string()))?;
-    match arguments.json.as_deref() {
-        // JSON alone on the standard output: what people read goes beside it.
-        Some(path) if path == Path::new("-") => {
-            output::say(summary.trim_end());
-            output::out(&format!("{text}\n"))?;
-        }
-        Some(path) => {
-            output::out(&summary)?;
-            output::write_whole(path, (text + "\n").as_bytes())?;
-        }
-        None => output::out(&summary)?,
+    // JSON alone on the standard output: what people read goes beside it.
+    if arguments.json.as_deref() == Some(Path::new("-")) {
+        output::say(summary.trim_end());
     }
+    output::tell(&summary, found, arguments.json.as_deref())?;
     page.map(|_| ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,7 @@ use millstream_record::error::Error;
 use millstream_record::own_folder::{behind_no_link_of_another, create_anew, file_name};
 use millstream_record::{ExperimentRecord, FORMAT_VERSION, RunRecord};
 use millstream_report::{Report, json_lines};
+use serde::Serialize;
 use serde_json::Value;
 
 /// Writes the page of an experiment and gives its path.
@@ -36,6 +37,23 @@ pub fn write_json<'a>(
         return out(&lines);
     }
     write_whole(path, lines.as_bytes())
+}
+
+/// Writes what was found: as text for people, and as JSON into a file. Where that is the standard
+/// output (`-`), it has JSON alone.
+pub fn tell(text: &str, found: &impl Serialize, file: Option<&Path>) -> Result<(), Error> {
+    let json = || {
+        let line = serde_json::to_string(found).map(|object| object + "\n");
+        line.map_err(|error| Error::Store(format!("write JSON: {error}")))
+    };
+    match file {
+        None => out(text),
+        Some(path) if path == Path::new("-") => out(&json()?),
+        Some(path) => {
+            out(text)?;
+            write_whole(path, json()?.as_bytes())
+        }
+    }
 }
 
 /// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk
