@@ -75,16 +75,6 @@ pub fn spread<T: Copy>(list: &[T], count: usize) -> Vec<T> {
     }
 }
 
-/// The first lines, and a last one that says how many more there are.
-pub fn first_of(mut lines: Vec<String>, most: usize) -> Vec<String> {
-    if lines.len() > most {
-        let more = lines.len() - most;
-        lines.truncate(most);
-        lines.push(format!("… and {more} more lines, which are left out."));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,9 +13,8 @@ use super::verdict::ratio_with_interval;
 /// 0.27 (0.25 to 0.29) of it`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let Some(apart) = Apart::among(model.runs) else { return Vec::new() };
-    let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
     let bootstrap = Bootstrap { seed: model.experiment.seed, ..Bootstrap::default() };
-    rows.filter_map(|(case, row)| line(case, row, apart, &bootstrap)).collect()
+    model.rows().filter_map(|(case, row)| line(case, row, apart, &bootstrap)).collect()
 }
 
 fn line(case: &Case<'_>, row: &Row<'_>, apart: Apart, bootstrap: &Bootstrap) -> Option<String> {

@@ -6,7 +6,7 @@ use millstream_diagnose::stats::median;
 use millstream_diagnose::units::grouped;
 use millstream_record::RunRecord;
 
-use super::model::{Case, Model, Row};
+use super::model::Model;
 
 /// States below this share of the time are not worth a word.
 const SHARE_LEAST: f64 = 0.005;
@@ -21,22 +21,18 @@ pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     if !model.runs.iter().any(|run| asked(&run)) {
         return Vec::new();
     }
-    let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-    rows.filter_map(|(case, row)| line(case, row)).collect()
-}
-
-fn line(case: &Case<'_>, row: &Row<'_>) -> Option<String> {
-    let runs = &row.group.valid;
-    let run = runs.first()?;
-    let limit = match fact(run, "in_force_us") {
-        Some("none") => "no limit in force".to_owned(),
-        Some(us) => format!("{us} µs in force"),
-        None => "limit in force unknown".to_owned(),
-    };
-    let cpus = states(runs).into_iter().take(CPUS).map(|(cpu, states)| format!("{cpu} {states}"));
-    let parts: Vec<String> = std::iter::once(limit).chain(cpus).collect();
-    let of = if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) };
-    Some(format!("{}, {} ({of}): {}", case.label, row.label, parts.join("; ")))
+    model.lines_of(|row| {
+        let runs = &row.group.valid;
+        let limit = match runs.first().map(|run| fact(run, "in_force_us")) {
+            None => return String::new(),
+            Some(Some("none")) => "no limit in force".to_owned(),
+            Some(Some(us)) => format!("{us} µs in force"),
+            Some(None) => "limit in force unknown".to_owned(),
+        };
+        let cpus = states(runs).into_iter().take(CPUS);
+        let cpus = cpus.map(|(cpu, states)| format!("{cpu} {states}"));
+        std::iter::once(limit).chain(cpus).collect::<Vec<_>>().join("; ")
+    })
 }
 
 fn fact<'a>(run: &'a RunRecord, name: &str) -> Option<&'a str> {

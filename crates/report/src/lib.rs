@@ -9,6 +9,7 @@
 mod detail;
 mod distance;
 mod forced;
+pub mod frame;
 mod html;
 mod idle;
 pub mod kernel;
@@ -17,6 +18,8 @@ mod matrix;
 mod metric;
 mod model;
 mod overruns;
+mod page;
+mod room;
 mod sections;
 mod soak;
 mod stages;
@@ -34,10 +37,10 @@ mod made_up;
 
 use std::fmt;
 
-pub use detail::{first_of, in_detail, spread};
-pub use html::STYLE;
+pub use detail::{in_detail, spread};
 use millstream_record::{ExperimentRecord, RunRecord};
 use model::Model;
+pub use tables::{grids, medians, trouble};
 
 /// The summary of an experiment.
 #[derive(Debug)]
@@ -71,7 +74,7 @@ impl<'a> Report<'a> {
 
     /// A table for a terminal of about 100 columns: medians, intervals, n, ratios, invalid runs.
     pub fn text(&self) -> String {
-        text::render(&self.model)
+        page::text(&self.model)
     }
 
     /// Returns ratios by case as Markdown tables, with the number of cases that hold. Empty when
@@ -82,7 +85,7 @@ impl<'a> Report<'a> {
 
     /// One self-contained page: no network, no script, below 2 MB.
     pub fn html(&self) -> Result<String, ReportError> {
-        html::render(&self.model).map_err(|error| ReportError(format!("{error:#}")))
+        page::render(&self.model).map_err(|error| ReportError(format!("{error:#}")))
     }
 }
 

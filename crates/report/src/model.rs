@@ -127,6 +127,26 @@ impl<'a> Model<'a> {
         model
     }
 
+    /// Returns each stack of each case.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&Case<'a>, &Row<'a>)> {
+        self.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)))
+    }
+
+    /// Returns a line for each stack of each case of which `said` has something to say, after its
+    /// name and how many runs of it count.
+    pub(super) fn lines_of(&self, said: impl Fn(&Row<'a>) -> String) -> Vec<String> {
+        let line = |(case, row): (&Case<'a>, &Row<'a>)| {
+            let runs = match row.group.valid.len() {
+                1 => "1 run".to_owned(),
+                count => format!("{count} runs"),
+            };
+            let said = said(row);
+            let line = || format!("{}, {} ({runs}): {said}", case.label, row.label);
+            (!said.is_empty()).then(line)
+        };
+        self.rows().filter_map(line).collect()
+    }
+
     /// Makes the cells of all results, by as many threads as there are CPUs.
     pub(super) fn make_cells(&self) {
         let all = self.cases.iter().flat_map(|case| case.tables.iter().map(move |one| (case, one)));

@@ -4,28 +4,15 @@
 use millstream_diagnose::stats::median;
 use millstream_record::{RunRecord, keys};
 
-use super::model::{Case, Model, Row};
+use super::model::{Model, Row};
 
 /// `forward router_link=tap, millstream (5 runs): near queue 92 %, far socket 8 %`; medians over
 /// valid runs of the shares of all that were dropped at a known place.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
-    let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-    let line = |(case, row): (&Case<'_>, &Row<'_>)| {
-        let words: Vec<String> = shares(row)
-            .into_iter()
-            .map(|(place, share)| format!("{} {:.0} %", place.replace('_', " "), share * 100.0))
-            .collect();
-        let of = match row.group.valid.len() {
-            1 => "1 run".to_owned(),
-            n => format!("{n} runs"),
-        };
-        let words = words.join(", ");
-        (!words.is_empty()).then(|| format!("{}, {} ({of}): {words}", case.label, row.label))
-    };
-    rows.filter_map(line).collect()
+    model.lines_of(|row| super::stages::in_words(shares(row)))
 }
 
-/// Places and their median shares, the largest first.
+/// Places and their median shares.
 fn shares<'a>(row: &Row<'a>) -> Vec<(&'a str, f64)> {
     let runs = &row.group.valid;
     let mut places: Vec<&str> = runs.iter().flat_map(|run| counts(run)).map(|(at, _)| at).collect();
@@ -40,10 +27,7 @@ fn shares<'a>(row: &Row<'a>) -> Vec<(&'a str, f64)> {
         let values: Vec<f64> = runs.iter().map(|run| share(run, place)).collect();
         median(&values).unwrap_or(0.0)
     };
-    let mut shares: Vec<(&str, f64)> = places.into_iter().map(|place| (place, of(place))).collect();
-    shares.retain(|(_, share)| *share >= super::stages::SHARE_LEAST);
-    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-    shares
+    places.into_iter().map(|place| (place, of(place))).collect()
 }
 
 /// Returns the packets that were dropped at each place of a run. Where no datagram was lost it

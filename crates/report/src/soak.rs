@@ -7,89 +7,38 @@
 use std::collections::BTreeSet;
 
 use millstream_diagnose::histogram::{Buckets, quantile};
-use millstream_diagnose::stats::poisson_bound;
+use millstream_diagnose::stats::{median, poisson_bound};
 use millstream_diagnose::units::{Scale, duration, significant};
 use millstream_record::{EngineStretch, QueueSeries, RunRecord, Series, keys};
 
-use super::model::Model;
+use super::frame::{Cell, Chapter, Grid, Part, Section};
+use super::html::series::{bar, over_time};
+use super::model::{Case, Row};
+use super::room::Scope;
 
-/// A stack in a case.
-pub(super) struct Soak<'a> {
-    /// Case and stack.
-    pub(super) label: String,
-    /// Bytes of all runs, and the rate of this one.
-    pub(super) sentences: Vec<String>,
-    /// Memory and queues of this run.
-    pub(super) lines: Vec<Line>,
-    /// Stages of its engine in the first and in the last quarter.
-    pub(super) stages: Vec<Stage>,
-    /// Its histograms in both quarters.
-    pub(super) histograms: Vec<Twice<'a>>,
-}
-
-/// Bytes over time.
-pub(super) struct Line {
-    pub(super) name: &'static str,
-    /// The process or the host that the bytes belong to.
-    pub(super) of: String,
-    pub(super) series: Series,
-}
-
-/// A stage in both quarters.
-pub(super) struct Stage {
-    pub(super) name: String,
-    /// Share of the timed turns.
-    pub(super) shares: [f64; 2],
-    /// Nanoseconds of a unit: a packet or a call.
-    pub(super) unit_ns: [f64; 2],
-}
-
-/// A histogram in both quarters.
-pub(super) struct Twice<'a> {
-    pub(super) name: &'a str,
-    pub(super) quarters: [&'a Buckets; 2],
-}
-
-impl<'a> Soak<'a> {
-    /// Each stack of each case that has checked bytes.
-    pub(super) fn of(model: &Model<'a>) -> Vec<Self> {
-        let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-        let one = |(case, row): (&super::model::Case<'a>, &super::model::Row<'a>)| {
-            let all = || row.group.all().filter(|run| run.result(keys::CHECKED_BYTES).is_some());
-            let run = all().max_by_key(|run| run.order)?;
-            let engine = run.probes.engine_series.iter().find_map(|one| one.quarters.as_ref());
-            Some(Self {
-                label: format!("{}, {}", case.label, row.label),
-                sentences: sentences(all(), run),
-                lines: lines(run),
-                stages: engine.map(stages).unwrap_or_default(),
-                histograms: engine.map(histograms).unwrap_or_default(),
-            })
-        };
-        rows.filter_map(one).collect()
+/// Returns a section for each stack of each case that has checked bytes, as many as there is room
+/// for.
+pub(super) fn sections<'a>(scope: Scope<'a>) -> Vec<Section<'a>> {
+    let mut all: Vec<Section<'a>> = scope.model.rows().filter_map(section).collect();
+    let most = scope.room.lines / 10;
+    if all.len() > most {
+        let more = all.len() - most;
+        all.truncate(most);
+        let said = format!("{more} more soaks are left out; `millstream show` has all of them.");
+        all.push(Section::new(Chapter::NONE, "", vec![Part::line(said)]));
     }
+    all
 }
 
-/// Returns the soaks as text for a terminal.
-pub(super) fn text(model: &Model<'_>) -> String {
-    let mut text = String::new();
-    for soak in Soak::of(model) {
-        text.push_str(&format!("\nSoak of {}:\n", soak.label));
-        let mut line = |line: String| text.push_str(&format!("  {line}\n"));
-        soak.sentences.iter().cloned().for_each(&mut line);
-        soak.lines.iter().map(Line::text).for_each(&mut line);
-        if !soak.stages.is_empty() {
-            line("Stages of the engine, first quarter → last quarter:".to_owned());
-            soak.stages.iter().map(|stage| format!("  {}", stage.text())).for_each(&mut line);
-        }
-        if !soak.histograms.is_empty() {
-            line(
-                "Histograms of the engine, 50 %, 90 % and 99 % of the values, likewise:".to_owned(),
-            );
-            soak.histograms.iter().map(|one| format!("  {}", one.text())).for_each(&mut line);
-        }
-    }
-    text
+fn section<'a>((case, row): (&'a Case<'a>, &'a Row<'a>)) -> Option<Section<'a>> {
+    let all = || row.group.all().filter(|run| run.result(keys::CHECKED_BYTES).is_some());
+    let run = all().max_by_key(|run| run.order)?;
+    let engine = run.probes.engine_series.iter().find_map(|one| one.quarters.as_ref());
+    let mut parts = vec![Part::lines(sentences(all(), run))];
+    let grids = [Some(lines(run)), engine.map(stages), engine.map(histograms)];
+    parts.extend(grids.into_iter().flatten().filter(|grid| !grid.is_empty()).map(Part::Grid));
+    parts.extend(engine.map(|quarters| Part::on_page(move || bars(quarters))));
+    Some(Section::new(Chapter::NONE, format!("Soak of {}, {}", case.label, row.label), parts))
 }
 
 fn sentences<'a>(all: impl Iterator<Item = &'a RunRecord>, run: &RunRecord) -> Vec<String> {
@@ -142,12 +91,20 @@ fn in_words(count: f64) -> String {
     step.map_or_else(|| significant(count), |(from, word)| significant(count / from) + word)
 }
 
-fn lines(run: &RunRecord) -> Vec<Line> {
+/// Returns memory and queues over time: of the first and of the last quarter, and the most.
+fn lines(run: &RunRecord) -> Grid {
+    let columns =
+        ["memory and queues over the run", ">first quarter", ">last quarter", ">most", ""];
+    let mut grid = Grid::new("Memory and queues over the run", columns);
     let probes = &run.probes;
-    let mut all = Vec::new();
-    let mut add = |name, of: &str, series: &Series| {
+    let mut add = |name: &str, of: &str, series: &Series| {
         if series.iter().flatten().any(|&bytes| bytes > 0) {
-            all.push(Line { name, of: of.to_owned(), series: series.clone() });
+            let name = format!("{name}, {of}");
+            let values = summary(series);
+            let bytes = |bytes: f64| Scale::of("_bytes", bytes).with_unit(bytes);
+            let drawn = Cell::drawn(over_time(series, values[2], &name));
+            let cells = std::iter::once(name).chain(values.map(bytes)).map(Cell::from);
+            grid = std::mem::take(&mut grid).rows([cells.chain([drawn]).collect::<Vec<_>>()]);
         }
     };
     for (role, worker) in probes.workers.iter().flatten() {
@@ -163,74 +120,92 @@ fn lines(run: &RunRecord) -> Vec<Line> {
     for (host, queues) in probes.queues.iter().flatten() {
         add_queues(&mut add, &format!("{host} kernel"), queues);
     }
-    all
+    grid
 }
 
-fn add_queues(add: &mut impl FnMut(&'static str, &str, &Series), of: &str, queues: &QueueSeries) {
+fn add_queues(add: &mut impl FnMut(&str, &str, &Series), of: &str, queues: &QueueSeries) {
     let QueueSeries { received_bytes, sent_bytes, held_bytes } = queues;
     add("received and not read", of, received_bytes);
     add("written and not acknowledged", of, sent_bytes);
     add("memory of both queues", of, held_bytes);
 }
 
-impl Line {
-    /// Medians of the first and of the last quarter, and the most; `None` of too few values.
-    pub(super) fn summary(&self) -> Option<[f64; 3]> {
-        let known: Vec<f64> = self.series.iter().flatten().map(|&bytes| bytes as f64).collect();
-        let quarter = (known.len() / 4).max(1);
-        let first = millstream_diagnose::stats::median(known.get(..quarter)?)?;
-        let last = millstream_diagnose::stats::median(&known[known.len() - quarter..])?;
-        Some([first, last, known.iter().copied().fold(0.0, f64::max)])
-    }
-
-    fn text(&self) -> String {
-        let Self { name, of, .. } = self;
-        let Some(values) = self.summary() else { return format!("{name}, {of}: –") };
-        let [first, last, most] = values.map(|bytes| Scale::of("_bytes", bytes).with_unit(bytes));
-        format!("{name}, {of}: first quarter {first}, last quarter {last}, most {most}")
-    }
+/// Medians of the first and of the last quarter, and the most, of what is known.
+fn summary(series: &Series) -> [f64; 3] {
+    let known: Vec<f64> = series.iter().flatten().map(|&bytes| bytes as f64).collect();
+    let quarter = (known.len() / 4).max(1);
+    let of = |part: &[f64]| median(part).unwrap_or(0.0);
+    let (first, last) = (of(&known[..quarter]), of(&known[known.len() - quarter..]));
+    [first, last, known.iter().copied().fold(0.0, f64::max)]
 }
 
-fn stages(quarters: &[EngineStretch; 2]) -> Vec<Stage> {
+/// Returns the stages of the engine, each with its share of the timed turns and the time of a
+/// packet or call.
+fn stages(quarters: &[EngineStretch; 2]) -> Grid {
     let names: BTreeSet<&String> = quarters.iter().flat_map(|one| one.stages.keys()).collect();
     let total = |of: &EngineStretch| of.stages.values().map(|stage| stage.ns).sum::<u64>().max(1);
-    let of = |name: &String| {
+    let of = |name: &'_ String| {
         let both = quarters.each_ref().map(|one| one.stages.get(name).copied().unwrap_or_default());
         let share = |at: usize| both[at].ns as f64 / total(&quarters[at]) as f64;
-        Stage {
-            name: name.clone(),
-            shares: [share(0), share(1)],
-            unit_ns: both.map(|stage| stage.ns as f64 / stage.units.max(1) as f64),
-        }
+        let unit_ns = both.map(|stage| stage.ns as f64 / stage.units.max(1) as f64);
+        (name.clone(), [share(0), share(1)], unit_ns)
     };
-    let mut all: Vec<Stage> = names.into_iter().map(of).collect();
-    all.sort_by(|a, b| b.shares[0].total_cmp(&a.shares[0]));
-    all
+    let mut all: Vec<_> = names.into_iter().map(of).collect();
+    all.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
+    let cells = |(name, shares, unit_ns): (String, [f64; 2], [f64; 2])| {
+        let [one, two] = shares.map(|share| format!("{:.1} %", share * 100.0));
+        let [before, after] = unit_ns.map(|ns| format!("{} ns", significant(ns)));
+        [name, one, two, before, after]
+    };
+    let columns = [
+        "stage of the engine",
+        ">first quarter",
+        ">last quarter",
+        ">a unit, first",
+        ">a unit, last",
+    ];
+    Grid::new("Stages of the engine", columns).rows(all.into_iter().map(cells))
 }
 
-impl Stage {
-    fn text(&self) -> String {
-        let [one, two] = self.shares.map(|share| format!("{:.1} %", share * 100.0));
-        let [before, after] = self.unit_ns.map(significant);
-        format!("{:<16} {one} → {two} of the time, {before} → {after} ns a unit", self.name)
-    }
+/// Histograms that both quarters have.
+fn both([first, last]: &[EngineStretch; 2]) -> impl Iterator<Item = (&String, [&Buckets; 2])> {
+    first.histograms.iter().filter_map(|(name, one)| {
+        let other: &Buckets = last.histograms.get(name)?;
+        Some((name, [one.as_slice(), other]))
+    })
 }
 
-fn histograms(quarters: &[EngineStretch; 2]) -> Vec<Twice<'_>> {
-    let [first, last] = quarters;
-    let both = first.histograms.iter().filter_map(|(name, one)| {
-        Some(Twice { name, quarters: [one, last.histograms.get(name)?.as_slice()] })
-    });
-    both.collect()
+/// Returns the values below which half, nine tenths and 99 of 100 of each histogram are.
+fn histograms(quarters: &[EngineStretch; 2]) -> Grid {
+    let at = |of: &Buckets, q| quantile(of, q).map_or("–".to_owned(), |least| least.to_string());
+    let cells = |(name, quarters): (&String, [&Buckets; 2])| {
+        let [one, two] = quarters.map(|of| [0.5, 0.9, 0.99].map(|q| at(of, q)).join(" "));
+        [name.clone(), one, two]
+    };
+    let columns =
+        ["histogram of the engine, 50 %, 90 % and 99 %", ">first quarter", ">last quarter"];
+    Grid::new("Histograms of the engine", columns).rows(both(quarters).map(cells))
 }
 
-impl Twice<'_> {
-    fn text(&self) -> String {
-        let at =
-            |of: &Buckets, q| quantile(of, q).map_or("–".to_owned(), |least| least.to_string());
-        let [one, two] = self.quarters.map(|of| [0.5, 0.9, 0.99].map(|q| at(of, q)).join(" "));
-        format!("{:<24} {one} → {two}", self.name)
-    }
+/// Returns each histogram of both quarters with a bar for each bucket.
+fn bars<'a>(quarters: &[EngineStretch; 2]) -> Vec<Part<'a>> {
+    let part = |(name, quarters): (&String, [&Buckets; 2])| {
+        let leasts: BTreeSet<u64> =
+            quarters.iter().flat_map(|of| of.iter()).map(|(least, _)| *least).collect();
+        let share = |of: &Buckets, least| {
+            let all: u64 = of.iter().map(|(_, count)| count).sum();
+            let count = of.iter().find(|(at, _)| *at == least).map_or(0, |(_, count)| *count);
+            bar(count as f64 / all.max(1) as f64)
+        };
+        let row = |least: u64| {
+            let [one, two] = quarters.map(|of| Cell::drawn(share(of, least)));
+            vec![least.to_string().into(), one, two]
+        };
+        let grid = Grid::new(name, ["from", "first quarter", "last quarter"]);
+        let grid = grid.rows(leasts.into_iter().map(row));
+        Part::Folded(format!("Histogram {name}"), false, vec![Part::Grid(grid)])
+    };
+    both(quarters).map(part).collect()
 }
 
 #[cfg(test)]
@@ -286,7 +261,9 @@ mod tests {
         let mut experiment = ExperimentRecord::new("soak", 1, Timestamp::from_unix_ms(0));
         experiment.workloads = vec!["soak".into()];
         experiment.stacks = vec![run.stack.clone()];
-        text(&Model::new(&experiment, std::slice::from_ref(run)))
+        let runs = std::slice::from_ref(run);
+        let text = crate::Report::new(&experiment, runs).text();
+        text.split("Soak of").nth(1).map_or_else(String::new, str::to_owned)
     }
 
     #[test]
@@ -296,12 +273,13 @@ mod tests {
             "0 wrong bytes of 3.00 TB checked: with 95 % confidence fewer than one in 1.00 million million",
             "rate of the last quarter over the first: 0.991 (95 %: 0.985 to 0.998), of 1 h 0 min",
             "2.00 GB read in order, 1.00 GB written, 5,000 reads of 4 KiB",
-            "memory held for peers, near engine: first quarter 70.0 kB, last quarter 80.0 kB, most 80.0 kB",
-            "written and not acknowledged, far kernel: first quarter 5,000 B",
-            "receive          75.0 % → 50.0 % of the time, 15.0 → 5.00 ns a unit",
-            "rx_batch_packets         4 4 64 → 8 8 64",
+            "memory held for peers, near engine 70.0 kB 80.0 kB 80.0 kB",
+            "written and not acknowledged, far kernel 5,000 B",
+            "receive 75.0 % 50.0 % 15.0 ns 5.00 ns",
+            "rx_batch_packets 4 4 64 8 8 64",
         ] {
-            assert!(said.contains(expected), "{expected}: {said}");
+            let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(expected), "{expected}: {said}");
         }
         assert!(!said.contains("received and not read"), "what was never there is no line");
     }

@@ -4,73 +4,100 @@ use std::collections::BTreeSet;
 
 use millstream_diagnose::stats::median;
 use millstream_diagnose::units::significant;
-use millstream_record::{Column, Kind, RunRecord, Table};
-use serde::Serialize;
+use millstream_record::{Column, Key, Kind, RunRecord, Table, Tables};
 
-use super::model::{Case, Model};
+use super::frame::{self, Cell, Grid};
+use super::model::Model;
 
-/// Rows of a stack: the first ones.
+/// Rows of a side: the first ones.
 const ROWS: usize = 16;
+/// Name of the row for all others together, and for the most that one of them has.
+const ALL: [&str; 2] = ["all", "most"];
 
-/// A table of all stacks of a case, medians over runs.
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Drawn {
-    name: String,
-    /// Heading of the keys.
-    heading: &'static str,
-    /// Name with the unit, and help.
-    columns: Vec<(String, String)>,
-    /// Place of the stack, its label, key of the row, and a cell for each column.
-    rows: Vec<(usize, String, String, Vec<String>)>,
+/// Returns the tables that the runs keep, as medians over them. What grows with time is by second;
+/// of time that is a share. A last row is of all others together, where they do one thing.
+pub fn medians(runs: &[&RunRecord]) -> Tables {
+    medians_of(runs, |_| true, keys)
 }
 
-/// Returns all tables of a case; columns without anything in them are left out.
-pub(super) fn drawn(case: &Case<'_>, runs: &[Vec<&RunRecord>]) -> Vec<Drawn> {
-    let all = || runs.iter().flatten().flat_map(|run| &run.probes.tables);
-    let names: BTreeSet<&String> = all().map(|(name, _)| name).collect();
+fn medians_of(
+    runs: &[&RunRecord],
+    is_wanted: fn(&Column) -> bool,
+    keys: fn(&[&RunRecord], &str) -> Vec<String>,
+) -> Tables {
+    let forms: BTreeSet<&String> = runs.iter().flat_map(|run| run.probes.tables.keys()).collect();
     let of_name = |name: &String| {
-        let (_, form) = all().find(|(one, _)| *one == name)?;
+        let form = runs.iter().find_map(|run| run.probes.tables.get(name))?;
+        let columns: Vec<Column> =
+            form.columns.iter().filter(|one| is_wanted(one)).cloned().collect();
+        let row = |key: String, of: &dyn Fn(&Table, &Column) -> Option<f64>| {
+            let value =
+                |column| over(runs, name, column, &|table| of(table, column)).unwrap_or(0.0);
+            (key, columns.iter().map(value).collect())
+        };
+        let of_key = |key: String| {
+            row(key.clone(), &|table: &Table, column: &Column| table.value(&key, &column.name))
+        };
+        let mut rows: Vec<_> = keys(runs, name).into_iter().map(of_key).collect();
+        if rows.len() != 1 && form.key != Key::Resource {
+            let all = ALL[usize::from(!form.adds_up())].to_owned();
+            rows.push(row(all, &|table, column| Some(table.all_of(column))));
+        }
+        Some((name.clone(), Table { key: form.key, columns, rows }))
+    };
+    forms.into_iter().filter_map(of_name).collect()
+}
+
+/// Returns the drawings of the tables of several sides, each a name and its [`medians`]: a drawing
+/// for each probe. Columns without anything in them are left out. `heading` is of the sides.
+pub fn grids(label: &str, heading: &str, sides: &[(Cell, &Tables)]) -> Vec<Grid> {
+    let names: BTreeSet<&String> = sides.iter().flat_map(|(_, tables)| tables.keys()).collect();
+    let of_name = |name: &String| {
+        let own = || sides.iter().filter_map(|(side, tables)| Some((side, tables.get(name)?)));
+        let (_, form) = own().next()?;
         let is_of_something = |column: &&Column| {
-            let mut tables = all().filter(|(one, _)| *one == name).map(|(_, table)| table);
-            tables.any(|table| table.all_of(column) != 0.0)
+            let mut values = own().filter_map(|(_, table)| table.column(&column.name)).flatten();
+            values.any(|(_, value)| value != 0.0)
         };
         let columns: Vec<&Column> = form.columns.iter().filter(is_of_something).collect();
-        let rows = case.rows.iter().zip(runs).flat_map(|(stack, runs)| {
-            let row = |key: String| {
-                let cells = columns.iter().map(|column| cell(runs, name, &key, column)).collect();
-                (stack.place, stack.label.clone(), key, cells)
-            };
-            keys(runs, name).into_iter().take(ROWS).map(row).collect::<Vec<_>>()
-        });
-        Some(Drawn {
-            name: name.clone(),
-            heading: form.key.heading(),
-            rows: rows.collect(),
-            columns: columns.iter().map(|one| (heading(one), one.help.to_string())).collect(),
-        })
-    };
-    names.into_iter().filter_map(of_name).filter(|one| !one.columns.is_empty()).collect()
-}
-
-/// Returns the trouble that the machine counted: a line for each case, stack and table.
-pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
-    let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-    let line = |(case, row): (&Case<'_>, &super::model::Row<'_>)| {
-        let runs = &row.group.valid;
-        let tables = runs.first()?.probes.tables.iter();
-        let troubles = tables.flat_map(|(name, table)| {
-            let troubles = table.columns.iter().filter(|column| column.kind == Kind::Trouble);
-            troubles.filter_map(move |column| {
-                let rate = over(runs, name, column, |table| Some(table.all_of(column)))?;
-                let said = || format!("{name} {} {}", column.name, of_rate(column, rate));
-                (rate > 0.0).then(said)
+        let rows = own().flat_map(|(side, table)| {
+            let skipped = table.rows.len().saturating_sub(1);
+            let (most, last) = table.rows.split_at(skipped);
+            most.iter().take(ROWS).chain(last).map(|(key, _)| {
+                let cell = |column: &&Column| {
+                    let value = table.value(key, &column.name);
+                    value.map_or_else(|| "–".into(), |value| of_rate(column, value)).into()
+                };
+                let named = [side.clone(), key.as_str().into()];
+                named.into_iter().chain(columns.iter().map(cell)).collect::<Vec<_>>()
             })
         });
-        let troubles: Vec<String> = troubles.collect();
-        let said = || format!("{}, {}: {}", case.label, row.label, troubles.join(", "));
-        (!troubles.is_empty()).then(said)
+        let grid = Grid::new(format!("{name}: {label}"), [heading, form.key.heading()]);
+        let grid = grid.columns(columns.iter().map(|one| head(one))).rows(rows);
+        (!columns.is_empty()).then_some(grid)
     };
-    rows.filter_map(line).collect()
+    names.into_iter().filter_map(of_name).collect()
+}
+
+/// Returns the trouble of [`medians`] as words, each with its table; empty where all is well.
+pub fn trouble(tables: &Tables) -> String {
+    let of_table = |(name, table): (&String, &Table)| {
+        let troubles = table.columns.iter().enumerate();
+        let said = troubles.filter_map(|(at, column)| {
+            let (_, all) = table.rows.last()?;
+            let rate = *all.get(at)?;
+            let is_told = column.kind == Kind::Trouble && rate > 0.0;
+            is_told.then(|| format!("{name} {} {}", column.name, of_rate(column, rate)))
+        });
+        said.collect::<Vec<_>>()
+    };
+    tables.iter().flat_map(of_table).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the trouble that the machine counted: a line for each case and stack.
+pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
+    let of_trouble = |column: &Column| column.kind == Kind::Trouble;
+    model.lines_of(|row| trouble(&medians_of(&row.group.valid, of_trouble, |_, _| vec![])))
 }
 
 /// The keys of the rows, in the order of the first run that has them.
@@ -85,17 +112,12 @@ fn keys(runs: &[&RunRecord], name: &str) -> Vec<String> {
     keys
 }
 
-fn cell(runs: &[&RunRecord], name: &str, key: &str, column: &Column) -> String {
-    let value = over(runs, name, column, |table| table.value(key, &column.name));
-    value.map_or_else(|| "–".into(), |value| of_rate(column, value))
-}
-
 /// The median over runs, in a second where the column grows with time.
 fn over(
     runs: &[&RunRecord],
     name: &str,
     column: &Column,
-    of: impl Fn(&Table) -> Option<f64>,
+    of: &dyn Fn(&Table) -> Option<f64>,
 ) -> Option<f64> {
     let one = |run: &&RunRecord| {
         let value = of(run.probes.tables.get(name)?)?;
@@ -119,11 +141,12 @@ fn of_rate(column: &Column, value: f64) -> String {
     }
 }
 
-fn heading(column: &Column) -> String {
-    match is_share(column) || column.unit.is_empty() {
+fn head(column: &Column) -> frame::Column {
+    let name = match is_share(column) || column.unit.is_empty() {
         true => column.name.to_string(),
         false => format!("{} [{}]", column.name, column.unit),
-    }
+    };
+    frame::Column::new(&format!(">{name}")).with_help(column.help.as_ref())
 }
 
 #[cfg(test)]
@@ -137,5 +160,32 @@ mod tests {
         assert_eq!(cell("us", Kind::Counter, 0.2), "20.0 %");
         assert_eq!(cell("", Kind::Share, 0.2), "20.0 %");
         assert_eq!(cell("MHz", Kind::Level, 2000.0), "2,000");
+    }
+
+    /// Trouble that comes on another CPU in each run is none of the median of either CPU.
+    #[test]
+    fn medians_are_by_second_with_a_row_for_all() {
+        let columns = vec![
+            Column::new("dropped", "packets", Kind::Trouble, "Dropped."),
+            Column::new("busy", "ms", Kind::Counter, ""),
+        ];
+        let run = |dropped: [f64; 2]| {
+            let mut run = RunRecord::new("x");
+            run.probes.times_s = vec![0.0, 2.0];
+            let rows = dropped.iter().zip(["0", "1"]).map(|(n, cpu)| (cpu.into(), vec![*n, 500.0]));
+            let table = Table { key: Key::Cpu, columns: columns.clone(), rows: rows.collect() };
+            run.probes.tables.insert("softnet".into(), table);
+            run
+        };
+        let runs = [run([8.0, 0.0]), run([0.0, 8.0]), run([8.0, 8.0])];
+        let found = medians(&runs.iter().collect::<Vec<_>>());
+        let rows = [("0", 4.0), ("1", 4.0), ("all", 4.0)].map(|(key, n)| (key.to_owned(), n));
+        let of = |(key, values): &(String, Vec<f64>)| (key.clone(), values[0]);
+        assert_eq!(found["softnet"].rows.iter().map(of).collect::<Vec<_>>(), rows);
+        assert_eq!(found["softnet"].rows[2].1[1], 0.5);
+        assert_eq!(trouble(&found), "softnet dropped 4.00/s");
+        let side = [(Cell::from("kernel"), &found)];
+        assert_eq!(grids("a case", "stack", &side).len(), 1);
+        assert_eq!(trouble(&medians(&[&RunRecord::new("bare")])), "");
     }
 }

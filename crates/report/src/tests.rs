@@ -198,7 +198,7 @@ fn notes_stand_before_the_numbers_in_text_and_page() {
     assert!(own < of_runs && of_runs < text.find("median").unwrap(), "{text}");
     assert_eq!(text.matches("plain frames").count(), 1);
     let own = page.find("<li>No TAP device can be made here (&lt;why&gt;)").expect("in the page");
-    let of_runs = page.find("plain frames on ms0 <span class=\"dim\">(3 of 30 runs)").unwrap();
+    let of_runs = page.find("<li>plain frames on ms0 (3 of 30 runs)").unwrap();
     assert!(page.find("class=\"verdict\"").unwrap() < own, "right after the answer");
     assert!(own < of_runs && of_runs < page.find("id=\"results\"").unwrap());
 }

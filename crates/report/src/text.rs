@@ -1,59 +1,30 @@
-//! The summary for a terminal.
+//! Words of a report: results, runs that do not count, the end of the text.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, TableComponent};
 use millstream_diagnose::stats::{RUNS_FOR_A_CLAIM, Summary};
 use millstream_diagnose::units::{self, Scale};
-use millstream_foreign::shown;
+use millstream_record::RunRecord;
 
+use super::frame::{Cell, Grid, Part, Row};
 use super::model::{Case, Model, Table};
-use super::sections::SECTIONS;
 use super::verdict;
 
-/// All parts, ending in a new line.
-pub(super) fn render(model: &Model<'_>) -> String {
-    let mut out = String::new();
-    let experiment = model.experiment;
-    let mut head = format!("{}  {}", shown(&experiment.id), experiment.started_at);
-    if experiment.finished_at.is_none() {
-        let (runs, planned) = (model.runs.len(), experiment.planned_runs);
-        head.push_str(&format!("  (unfinished: {runs} of {planned} runs)"));
-    }
-    out.push_str(&format!("{head}\n"));
-    if !experiment.question.is_empty() {
-        out.push_str(&format!("{}\n", shown(&experiment.question)));
-    }
-    for (workload, held) in model.held.iter().filter(|(_, held)| !held.is_empty()) {
-        let held: Vec<String> =
-            held.iter().map(|(name, level)| shown(format!("{name}={level}"))).collect();
-        out.push_str(&format!("{workload} everywhere with {}\n", held.join(" ")));
-    }
-    out.push_str(&notes(model));
-    if !model.cases.is_empty() {
-        out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
-    }
-    for section in &SECTIONS {
-        out.push_str(&listed(section.heading, section.for_text(model)));
-    }
-    out.push_str(&super::soak::text(model));
-    out.push_str(&invalid(model));
-    out.push_str(&differences(model));
-    out.push_str(&format!("\n{}\n", verdict::sentence(model)));
-    out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack, or\n");
-    out.push_str(&format!(
-        "where there is one stack the first level; both of {RUNS_FOR_A_CLAIM} runs a side at least.\n"
-    ));
-    out.push_str("CPU is that of the whole machine, both ends.\n");
-    out
+/// Returns workloads with the factors that had one level in all their runs.
+pub(super) fn held<'m>(model: &'m Model<'_>) -> impl Iterator<Item = (&'m str, Vec<String>)> {
+    let held = model.held.iter().filter(|(_, held)| !held.is_empty());
+    held.map(|(workload, held)| {
+        let levels = held.iter().map(|(name, level)| format!("{name}={level}"));
+        (workload.as_str(), levels.collect())
+    })
 }
 
-/// Lines under a heading; nothing without lines.
-fn listed(heading: &str, lines: Vec<String>) -> String {
-    if lines.is_empty() {
-        return String::new();
-    }
-    let lines: String = lines.iter().map(|line| format!("  {}\n", shown(line))).collect();
-    format!("\n{heading}:\n{lines}")
+/// Returns the answer, and how the numbers are to be read.
+pub(super) fn end<'a>(model: &Model<'_>) -> Vec<Part<'a>> {
+    vec![Part::InText(format!(
+        "{}\nMedians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack, or\n\
+         where there is one stack the first level; both of {RUNS_FOR_A_CLAIM} runs a side at least.\n\
+         CPU is that of the whole machine, both ends.",
+        verdict::sentence(model)
+    ))]
 }
 
 /// `22.9 to 23.4`, or a dash.
@@ -64,112 +35,96 @@ pub(super) fn interval_text(summary: &Summary, scale: &Scale) -> String {
     )
 }
 
-fn grid(model: &Model<'_>) -> Grid {
-    let mut grid = Grid::new();
-    grid.load_preset(NOTHING)
-        .set_style(TableComponent::HeaderLines, '─')
-        .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["", "", "median", "", "95 % interval", "n", "ratio (95 %)", ""]);
+/// Returns the results that come first, of all cases.
+pub(super) fn results(model: &Model<'_>) -> Grid {
+    let heads = ["", "", ">median", ">95 % interval", ">n", "ratio (95 %)", ""];
+    let mut grid = Grid::new("", heads);
     for case in &model.cases {
-        grid.add_row([shown(&case.label)]);
+        grid = grid.rows([[case.label.clone()]]);
         for table in case.tables.iter().filter(|table| table.metric.headline) {
-            rows(&mut grid, model, case, table);
+            let rows = rows(model, case, table).into_iter().enumerate();
+            grid = grid.rows(rows.map(|(at, mut cells)| {
+                let name = table.metric.label.as_str();
+                let name = name.strip_suffix(", whole machine").unwrap_or(name);
+                cells[0] = if at == 0 { format!("  {name}").into() } else { "".into() };
+                cells.drain(SPREAD);
+                cells
+            }));
         }
-    }
-    for column in [2, 4, 5] {
-        if let Some(column) = grid.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    // The unit belongs to the number before it.
-    if let Some(column) = grid.column_mut(2) {
-        column.set_padding((1, 0));
     }
     grid
 }
 
-/// Lines without the blanks at their ends.
-fn trimmed(text: &str) -> String {
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+/// Returns the results of a case with their spread: all, or those that come first.
+pub(super) fn numbers(model: &Model<'_>, case: &Case<'_>, is_full: bool) -> Grid {
+    let heads = [
+        "result",
+        "stack",
+        ">median",
+        ">95 % interval",
+        ">n",
+        ">MAD",
+        ">range",
+        ">ratio (95 %)",
+        "",
+    ];
+    let mut grid = Grid::new(format!("{}: medians over runs that count", case.label), heads);
+    for table in case.tables.iter().filter(|table| is_full || table.metric.headline) {
+        let class = if table.metric.headline { "head" } else { "" };
+        grid = grid.rows(rows(model, case, table).into_iter().map(|cells| Row { class, cells }));
+    }
+    grid
 }
 
-fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
+/// Cells of MAD and range, which a text has no room for.
+const SPREAD: std::ops::Range<usize> = 5..7;
+
+/// Returns a row of a result for each stack.
+fn rows(model: &Model<'_>, case: &Case<'_>, table: &Table) -> Vec<Vec<Cell>> {
     let Table { metric, scale, .. } = table;
-    let name = metric.label.strip_suffix(", whole machine").unwrap_or(&metric.label);
-    for (at, (row, cell)) in case.rows.iter().zip(case.cells(table)).enumerate() {
-        let label = if at == 0 { format!("  {name}") } else { String::new() };
+    let row = |(row, cell): (&super::model::Row<'_>, &super::model::Cell)| {
+        let names = [metric.label.as_str().into(), Cell::of_stack(row.place, &row.label)];
         let Some(summary) = &cell.summary else {
-            grid.add_row([
-                label,
-                shown(&row.label),
-                "–".into(),
-                String::new(),
-                "–".into(),
-                "0".into(),
-            ]);
-            continue;
+            let nothing = ["–", "–", "0", "–", "–", "", ""].map(Cell::from);
+            return names.into_iter().chain(nothing).collect();
         };
+        let number = |value| scale.number(value);
         let comparison = cell.comparison.or_else(|| super::levels::comparison(model, case, table));
         let comparison = comparison.as_ref();
-        grid.add_row([
-            label,
-            shown(&row.label),
-            scale.number(summary.median),
-            scale.unit.clone(),
+        let numbers = [
             interval_text(summary, scale),
             summary.n.to_string(),
+            number(summary.mad),
+            format!("{} to {}", number(summary.min), number(summary.max)),
             comparison.map_or_else(String::new, verdict::ratio_with_interval),
-            comparison.map_or("", |one| verdict::judgement(one, metric.better)).into(),
-        ]);
-    }
+            comparison.map_or("", |one| verdict::judgement(one, metric.better)).to_owned(),
+        ];
+        let median = Cell::from(scale.with_unit(summary.median)).with_class("b");
+        names.into_iter().chain([median]).chain(numbers.map(Cell::from)).collect()
+    };
+    case.rows.iter().zip(case.cells(table)).map(row).collect()
 }
 
-/// Returns the remarks to keep in mind while reading the numbers: fall-backs, a busy machine.
-fn notes(model: &Model<'_>) -> String {
-    let mut out = String::new();
-    for (note, runs) in model.notes() {
-        let of = if runs > 0 {
-            format!(" ({runs} of {} runs)", model.runs.len())
-        } else {
-            String::new()
-        };
-        out.push_str(&format!("  ! {}{of}\n", shown(note)));
-    }
-    if out.is_empty() { out } else { format!("\nTo keep in mind:\n{out}") }
-}
-
-fn invalid(model: &Model<'_>) -> String {
-    let mut out = String::new();
-    for run in model.invalid() {
+/// Returns the runs that do not count, with their reasons, for a text: a page has them among all
+/// runs.
+pub(super) fn invalid<'a>(model: &Model<'_>) -> Vec<Part<'a>> {
+    let line = |run: &RunRecord| {
         let place = model.place_of(run);
         let (case, stack) =
             place.map_or(("", ""), |(case, row)| (case.label.as_str(), row.label.as_str()));
-        let reasons = if run.validity.reasons.is_empty() {
-            "no reason given".into()
-        } else {
-            run.validity.reasons.join("; ")
-        };
-        let line = format!("run {} ({case}, {stack}, block {}): {reasons}", run.order, run.block);
-        out.push_str(&format!("{}\n", shown(line)));
-    }
-    if out.is_empty() { out } else { format!("\nRuns that do not count:\n{out}") }
+        let reasons = reasons(run);
+        Part::InText(format!("run {} ({case}, {stack}, block {}): {reasons}", run.order, run.block))
+    };
+    model.invalid().map(line).collect()
 }
 
-/// Returns the settings that are not the same on all sides. The others are on the page alone.
-fn differences(model: &Model<'_>) -> String {
-    let mut out = String::new();
-    for difference in &model.experiment.differences {
-        let values: Vec<&String> = difference.by_stack.values().collect();
-        if values.windows(2).all(|pair| pair[0] == pair[1]) && values.len() > 1 {
-            continue;
-        }
-        let sides: Vec<String> =
-            difference.by_stack.iter().map(|(stack, how)| format!("{stack}: {how}")).collect();
-        let line = format!("  {} – {}", difference.what, sides.join("; "));
-        out.push_str(&format!("{}\n", shown(line)));
+/// Returns the reasons why a run does not count.
+pub(super) fn reasons(run: &RunRecord) -> String {
+    match (run.validity.valid, &run.validity.reasons[..]) {
+        (true, _) => "its CPUs were apart".to_owned(),
+        (false, []) => "no reason given".to_owned(),
+        (false, reasons) => reasons.join("; "),
     }
-    if out.is_empty() { out } else { format!("\nWhat differs between the sides:\n{out}") }
 }
 
 /// `30 runs in 3 min 20 s`.

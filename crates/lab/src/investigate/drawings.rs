@@ -1,10 +1,22 @@
-//! Drawings of the page: runs over time, and histograms.
+//! Drawings of the page: every run as a point, runs over time, and histograms.
 
 use std::collections::BTreeMap;
 
+use millstream_diagnose::units::Scale;
+use millstream_foreign::markup as escape;
+use millstream_report::spread;
+
 use super::seen::{Heat, TwoHistograms, shares_of};
+use super::{Investigation, Suspect};
 
 const WIDTH: f64 = 760.0;
+/// Height of a drawing of runs, and its margins.
+const HEIGHT: f64 = 240.0;
+const VALUES: f64 = 90.0;
+const LABELS: f64 = 28.0;
+/// Runs that are drawn one by one, of all and of a level of a forced cause.
+pub(super) const DOTS: usize = 1_500;
+const LEVEL_DOTS: usize = 60;
 const LEFT: f64 = 60.0;
 const BELOW: f64 = 18.0;
 /// Shades from idle to busy; the page has a colour for each but the first, which is not drawn.
@@ -15,6 +27,113 @@ const ROWS: f64 = 320.0;
 /// Width of a histogram's half, for all values in one bucket.
 const HALF: f64 = 300.0;
 const LINE: f64 = 15.0;
+
+impl Investigation {
+    /// Returns the lowest and the highest place of a drawing, zero among them, with some room
+    /// above.
+    fn ends(&self) -> (f64, f64) {
+        let forced = self.suspects.iter().flat_map(|one| &one.forced).flat_map(|(_, runs)| runs);
+        let all = self.observed.iter().map(|point| &point.result).chain(forced);
+        let (low, high) =
+            all.fold((0.0f64, 0.0f64), |(low, high), one| (low.min(*one), high.max(*one)));
+        let height = high - low;
+        (low, if height > 0.0 { low + height * 1.05 } else { low + 1.0 })
+    }
+
+    /// Draws the observed runs in the order of execution, coloured by group: all, or of very many
+    /// some of every height, with the lowest and the highest.
+    pub(super) fn runs_plot(&self, scale: &Scale) -> String {
+        let step = (WIDTH - VALUES - 20.0) / self.observed.len().max(1) as f64;
+        let mut drawn: Vec<_> = self.observed.iter().enumerate().collect();
+        drawn.sort_by(|a, b| a.1.result.total_cmp(&b.1.result));
+        let mut drawn = spread(&drawn, DOTS);
+        drawn.sort_by_key(|(at, _)| *at);
+        let points = drawn.into_iter().map(|(at, point)| Dot {
+            x: VALUES + step * (at as f64 + 0.5),
+            value: point.result,
+            class: point.group.unwrap_or(0),
+            title: format!("run {at}: {}", scale.with_unit(point.result)),
+        });
+        drawing(
+            self.ends(),
+            scale,
+            points.collect(),
+            &[(VALUES + 4.0, "runs in the order of execution".to_owned())],
+        )
+    }
+
+    /// Draws the runs of each level of a forced cause, a column each.
+    pub(super) fn levels_plot(&self, suspect: &Suspect, scale: &Scale) -> String {
+        let column = (WIDTH - VALUES - 20.0) / suspect.forced.len().max(1) as f64;
+        let (mut dots, mut labels) = (Vec::new(), Vec::new());
+        for (at, (level, results)) in suspect.forced.iter().enumerate() {
+            let begin = VALUES + column * at as f64;
+            let said = match results.len() > LEVEL_DOTS {
+                true => format!("{level} ({LEVEL_DOTS} of {} are drawn)", results.len()),
+                false => level.clone(),
+            };
+            labels.push((begin + column * 0.3, said));
+            let mut drawn: Vec<(usize, f64)> = results.iter().copied().enumerate().collect();
+            drawn.sort_by(|a, b| a.1.total_cmp(&b.1));
+            for (run, value) in spread(&drawn, LEVEL_DOTS) {
+                let share = (run as f64 + 0.5) / results.len() as f64;
+                dots.push(Dot {
+                    x: begin + column * (0.3 + 0.4 * share),
+                    value,
+                    class: 3 + at,
+                    title: format!("{level}: {}", scale.with_unit(value)),
+                });
+            }
+        }
+        drawing(self.ends(), scale, dots, &labels)
+    }
+}
+
+struct Dot {
+    x: f64,
+    value: f64,
+    class: usize,
+    title: String,
+}
+
+fn drawing(
+    (low, top): (f64, f64),
+    scale: &Scale,
+    dots: Vec<Dot>,
+    labels: &[(f64, String)],
+) -> String {
+    let y = |value: f64| (HEIGHT - LABELS) * (1.0 - (value - low) / (top - low)) + 4.0;
+    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
+    for tick in 0..=4 {
+        let value = low + (top - low) * f64::from(tick) / 4.0 / 1.05;
+        let at = y(value);
+        svg.push_str(&format!(
+            "<line class=\"grid\" x1=\"{VALUES}\" x2=\"{WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            VALUES - 6.0,
+            at + 4.0,
+            escape(&scale.with_unit(value))
+        ));
+    }
+    for (x, label) in labels {
+        svg.push_str(&format!(
+            "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            HEIGHT - 6.0,
+            escape(label)
+        ));
+    }
+    for dot in dots {
+        svg.push_str(&format!(
+            "<circle class=\"g{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>",
+            dot.class,
+            dot.x,
+            y(dot.value),
+            escape(&dot.title)
+        ));
+    }
+    svg.push_str("</svg>");
+    svg
+}
 
 /// A row for each CPU, a column for each step, the darker the busier.
 pub(super) fn heat(heat: &Heat) -> String {
@@ -29,7 +148,7 @@ pub(super) fn heat(heat: &Heat) -> String {
         // Every name where there is room for it.
         if row >= 11.0 || at.is_multiple_of((11.0 / row).ceil() as usize) {
             svg.push_str(&format!(
-                "<text class=\"tick\" x=\"{:.0}\" y=\"{:.1}\">CPU {cpu}</text>",
+                "<text class=\"tick end\" x=\"{:.0}\" y=\"{:.1}\">CPU {cpu}</text>",
                 LEFT - 6.0,
                 y + row.max(11.0) - 3.0
             ));
@@ -50,7 +169,7 @@ pub(super) fn heat(heat: &Heat) -> String {
     let y = bottom + BELOW - 4.0;
     svg.push_str(&format!(
         "<text x=\"{LEFT}\" y=\"{y:.0}\">{begin:.1} s</text>\
-         <text class=\"tick\" x=\"{WIDTH}\" y=\"{y:.0}\">{end:.1} s</text></svg>"
+         <text class=\"tick end\" x=\"{WIDTH}\" y=\"{y:.0}\">{end:.1} s</text></svg>"
     ));
     svg
 }
@@ -91,6 +210,7 @@ pub(super) fn histograms(both: &TwoHistograms) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::investigated;
     use super::*;
 
     #[test]
@@ -124,5 +244,24 @@ mod tests {
         assert_eq!(shares_of(&both), [(4, 0.5, 0.0), (8, 0.5, 1.0)]);
         let drawn = histograms(&both);
         assert!(drawn.contains("width=\"300.0\"") && drawn.contains(">8</text>"), "{drawn}");
+    }
+
+    #[test]
+    fn results_at_zero_and_below_are_drawn_within_the_drawing() {
+        for results in
+            [[-3.0, -3.0], [0.0, 0.0], [-5.0, 5.0], [f64::MIN_POSITIVE, 0.0], [1e300, -1e300]]
+        {
+            let mut found = investigated(true);
+            for (at, point) in found.observed.iter_mut().enumerate() {
+                point.result = results[at % 2];
+            }
+            let page = found.html();
+            let places: Vec<f64> = (page.split("cy=\"").skip(1))
+                .map(|rest| rest[..rest.find('"').unwrap()].parse().unwrap())
+                .collect();
+            assert!(places.len() > found.observed.len());
+            assert!(places.iter().all(|y| (0.0..=HEIGHT).contains(y)), "{results:?}: {places:?}");
+            assert!(!page.contains("NaN") && !page.contains("\"inf"), "{results:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use millstream_diagnose::units::significant;
 use millstream_record::RunRecord;
+use millstream_report::frame::{Grid, Part};
 
 /// Utilisation, saturation and errors of the resources on the path, over all observed runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,9 +76,9 @@ impl Limits {
         said
     }
 
-    /// Name, utilisation, saturation and errors of each resource in words; those of which nothing
-    /// is known with the reason.
-    pub(super) fn rows(&self) -> Vec<[String; 4]> {
+    /// Returns utilisation, saturation and errors of each resource; of those of which nothing is
+    /// known the reason.
+    pub(super) fn grid<'a>(&self) -> Part<'a> {
         let share = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{:.0} %", value * 100.0))
         };
@@ -85,29 +86,16 @@ impl Limits {
             let is_known = one.utilisation.or(one.saturation).or(one.errors_per_s).is_some();
             let errors = match (is_known, one.not_measured.first()) {
                 (false, Some(feature)) => {
-                    format!(
-                        "not measured, because {}",
-                        self.absent.get(feature).map_or("", String::as_str)
-                    )
+                    let why = self.absent.get(feature).map_or("", String::as_str);
+                    format!("not measured, because {why}")
                 }
                 _ => one.errors_per_s.map_or("–".to_owned(), significant),
             };
             [one.name.clone(), share(one.utilisation), share(one.saturation), errors]
         };
-        self.resources.iter().map(row).collect()
-    }
-
-    /// Writes the sentence and the table of the resources.
-    pub(super) fn tell(&self, text: &mut String) {
-        let _ = writeln!(text, "\nWhy not double? {}", self.sentence());
-        let _ = writeln!(
-            text,
-            "  {:<31}{:>6}{:>8}  refused or done again in a second",
-            "", "used", "waited"
-        );
-        for [name, used, waited, errors] in self.rows() {
-            let _ = writeln!(text, "  {name:<31}{used:>6}{waited:>8}  {errors}");
-        }
+        let columns = ["resource", ">used", ">waited for", "refused or done again in a second"];
+        let grid = Grid::new("Use of the resources on the path", columns);
+        Part::Grid(grid.rows(self.resources.iter().map(row)))
     }
 }
 
@@ -124,9 +112,9 @@ mod tests {
         let mut run = RunRecord::new("x");
         run.probes.absent.insert("throttling".into(), "there is no group".into());
         let features: Vec<Feature> = values.iter().map(feature).collect();
-        let mut text = String::new();
-        Limits::of(&[&run], &features).tell(&mut text);
-        text
+        let limits = Limits::of(&[&run], &features);
+        let Part::Grid(grid) = limits.grid() else { panic!("a table") };
+        format!("{}\n{}", limits.sentence(), grid.text())
     }
 
     #[test]

@@ -2,17 +2,13 @@
 //! locks, and the places of the CPUs in the code.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use millstream_diagnose::flame::{flame_difference_within, flame_graph_within};
 use millstream_diagnose::modes::Mode;
 use millstream_diagnose::units::significant;
-use millstream_foreign::shown;
 use millstream_record::{KernelActivity, RunRecord, StackRecord};
 use serde::{Deserialize, Serialize};
 
-/// Entries of a list that are shown.
-const SHOWN: usize = 5;
 /// Entries of a list that are kept.
 const KEPT: usize = 20;
 
@@ -114,24 +110,6 @@ impl Met {
             met.profile_ends = Some((of(lowest), of(highest)));
         }
         met
-    }
-
-    /// The lists in words.
-    pub(super) fn tell(&self, text: &mut String) {
-        for (name, title, list) in self.lists() {
-            if let Some(why) = self.absent.get(name) {
-                let _ = writeln!(text, "\n{title}: not measured, because {why}");
-                continue;
-            }
-            let _ = writeln!(text, "\n{title}:{}", if list.is_empty() { " none" } else { "" });
-            for one in list.iter().take(SHOWN) {
-                let groups = match one.groups() {
-                    groups if groups.is_empty() => groups,
-                    groups => format!(" (lowest to highest results: {groups})"),
-                };
-                let _ = writeln!(text, "  {} {}{groups}", significant(one.per_s), shown(&one.who));
-            }
-        }
     }
 
     /// Key, title and entries of each list.
@@ -270,13 +248,8 @@ mod tests {
         assert_eq!(met.senders[0].by_group, [5.0, 20.0]);
         assert_eq!(met.waiters[0].by_group, [0.25, 1.5]);
         assert_eq!((met.processes[0].who.as_str(), met.processes[0].per_s), ("p", 2.0));
-        let mut text = String::new();
-        met.tell(&mut text);
-        assert!(text.contains("  10.0 ttwu (lowest to highest results: 5.00 → 20.0)"), "{text}");
-        assert!(
-            text.contains("udp_<recv> (spin) (lowest to highest results: 0.250 → 1.50)"),
-            "{text}"
-        );
+        assert_eq!(met.senders[0].groups(), "5.00 → 20.0");
+        assert_eq!(met.waiters[0].who, "udp_<recv> (spin)");
         assert_eq!(met.profile.iter().map(StackRecord::count).collect::<Vec<_>>(), [14, 7]);
         let (lowest, highest) = met.profile_ends.clone().unwrap();
         assert_eq!((lowest[0].count(), highest[0].stack[1].as_str()), (14, "b"));
@@ -296,16 +269,14 @@ mod tests {
     fn what_was_not_measured_is_said_and_is_not_none() {
         let mut unseen = RunRecord::new("run");
         unseen.probes.absent.insert("kernel".to_owned(), "no BPF".to_owned());
-        let mut text = String::new();
-        Met::of(&[&unseen], &[]).tell(&mut text);
-        assert_eq!(text.matches("not measured, because no BPF").count(), 3, "{text}");
+        let absent = Met::of(&[&unseen], &[]).absent;
+        assert!(absent.len() == 4 && absent.values().all(|why| why == "no BPF"), "{absent:?}");
         let mut quiet = run(1, 1.0, "a");
         let kernel = quiet.probes.kernel.as_mut().unwrap();
         (kernel.cross_calls, kernel.lock_waits) = (vec![], vec![]);
         kernel.absent.insert("lock_waits".to_owned(), "no tracepoint".to_owned());
-        let mut text = String::new();
-        Met::of(&[&quiet], &[]).tell(&mut text);
-        assert!(text.contains("by who sent them: none\n"), "{text}");
-        assert!(text.contains("by who waited: not measured, because no tracepoint"), "{text}");
+        let met = Met::of(&[&quiet], &[]);
+        assert!(met.senders.is_empty() && !met.absent.contains_key("senders"));
+        assert_eq!(met.absent["waiters"], "no tracepoint");
     }
 }

@@ -10,12 +10,12 @@ mod drawings;
 mod explain;
 mod figure;
 mod forcing;
-mod html;
 mod limits;
 mod met;
 mod placement;
 mod quota;
 mod running;
+mod sections;
 mod seen;
 mod settings;
 mod subject;
@@ -47,7 +47,8 @@ pub use tried::tried;
 
 use millstream_diagnose::features::features;
 use millstream_record::error::Error;
-use millstream_record::{FORMAT_VERSION, RunRecord};
+use millstream_record::{FORMAT_VERSION, RunRecord, Tables};
+use millstream_report::medians;
 
 /// Fewest runs that are observed: fewer form no groups.
 pub const RUNS_LEAST: u32 = 8;
@@ -120,6 +121,10 @@ pub struct Investigation {
     /// The runs over time, their histograms, and the cost of observation.
     #[serde(default)]
     pub seen: Seen,
+    /// The tables of the probes, each as its median over the runs of a group, the lowest group
+    /// first; of all runs where they form one group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Tables>,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
     /// Features by which causes are judged, each by name, with its value in each observed run that
@@ -271,6 +276,7 @@ fn look(
     let met = Met::of(&valid, &shown.contrast);
     let groups = if shown.contrast.len() < 2 { &shown.modes } else { &shown.contrast };
     let seen = Seen::of(&valid, &results, groups);
+    let tables = tables(&valid, groups);
     Ok(Investigation {
         format: FORMAT_VERSION,
         subject: subject.name(),
@@ -294,9 +300,23 @@ fn look(
         limits: Limits::of(&valid, &features),
         met,
         seen,
+        tables,
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),
     })
+}
+
+/// Returns the tables of the probes for each group.
+fn tables(runs: &[&RunRecord], groups: &[Mode]) -> Vec<Tables> {
+    let of = |mode: &Mode| {
+        let members = mode.members.iter().filter_map(|&at| runs.get(at).copied());
+        medians(&members.collect::<Vec<_>>())
+    };
+    let all: Vec<Tables> = match groups.len() {
+        0 | 1 => vec![medians(runs)],
+        _ => groups.iter().map(of).collect(),
+    };
+    if all.iter().all(Tables::is_empty) { vec![] } else { all }
 }
 
 /// Suspects of why runs differ and of what limits them in turn, the strongest of each first: only
@@ -323,7 +343,7 @@ mod tests {
 
     use super::*;
     use millstream_diagnose::stats::Rng;
-    use millstream_record::{Probes, WorkerActivity, keys};
+    use millstream_record::{Column, Key, Kind as TableKind, Probes, Table, WorkerActivity, keys};
 
     /// A machine on which sharing a CPU makes transactions five times as fast, or does not,
     /// whatever goes with it.
@@ -433,6 +453,36 @@ mod tests {
         // Causes of which nothing was measured are named, not passed over.
         let not_judged: BTreeMap<_, _> = found.not_judged.iter().cloned().collect();
         assert_eq!(not_judged["steal"], ["steal_share"]);
+    }
+
+    #[test]
+    fn tables_of_probes_are_in_text_page_and_json() {
+        let mut machine = Machine { rng: Rng::new(5), is_the_cause: true, runs: 0 };
+        let mut runs = machine.observe(12).unwrap();
+        let columns = vec![
+            Column::new("dropped", "packets", TableKind::Trouble, "Packets that were dropped."),
+            Column::new("taken", "packets", TableKind::Counter, ""),
+        ];
+        for run in &mut runs {
+            let rows = vec![("0".to_owned(), vec![3.0, 50.0]), ("1".to_owned(), vec![4.0, 0.0])];
+            let table = Table { key: Key::Cpu, columns: columns.clone(), rows };
+            run.probes.tables.insert("backlog".to_owned(), table);
+        }
+        let options = Options::default();
+        let found = look(&machine, &runs, None, &[], &options).unwrap();
+        let text = found.text();
+        assert!(
+            text.contains("counted:\n  group 1: backlog dropped 7.00/s\n  group 2: "),
+            "{text}"
+        );
+        let page = found.html();
+        let head = "title=\"Packets that were dropped.\">dropped [packets]</th>";
+        assert!(page.contains(head) && page.contains("<th scope=\"row\">group 2</th><td>1</td>"));
+        let json = serde_json::to_value(&found).unwrap();
+        assert_eq!(
+            json["tables"][1]["backlog"]["rows"][2],
+            serde_json::json!(["all", [7.0, 50.0]])
+        );
     }
 
     #[test]

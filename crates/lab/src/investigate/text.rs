@@ -1,16 +1,12 @@
-//! An investigation in words, for the terminal.
+//! An investigation in words: the answer, and the proof of each cause.
 
 use std::fmt::Write as _;
 
 use millstream_diagnose::causes::{Kind, Proof};
 use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
-use millstream_foreign::shown;
 
 use super::{Investigation, Suspect};
 use millstream_diagnose::units::Scale;
-
-/// Families of features that are listed.
-pub(super) const FINDINGS_SHOWN: usize = 6;
 
 /// Rank below which a suspect that was not proved is not in the answer.
 const SUSPECTED_LEAST: f64 = 0.2;
@@ -88,92 +84,9 @@ impl Investigation {
         let most = self.observed.iter().map(|point| point.result).map(f64::abs).fold(0.0, f64::max);
         Scale::of(&self.result, most)
     }
-
-    /// All of it.
-    pub fn text(&self) -> String {
-        let scale = self.scale();
-        let mut text = format!("{}\n\n{}\n\n", shown(&self.subject), self.verdict());
-        let _ =
-            write!(text, "{} runs, median {}", self.observed.len(), scale.with_unit(self.median));
-        if let Some((low, high)) = self.interval {
-            let _ = write!(text, " (95 %: {} to {})", scale.number(low), scale.number(high));
-        }
-        text.push('\n');
-        for (at, mode) in self.modes.iter().enumerate().filter(|_| self.modes.len() > 1) {
-            let share = 100.0 * mode.share(self.observed.len());
-            let _ = writeln!(
-                text,
-                "  group {}: {} ({} to {}), {} runs, {share:.0} %",
-                at + 1,
-                scale.with_unit(mode.median),
-                scale.number(mode.range.0),
-                scale.number(mode.range.1),
-                mode.members.len()
-            );
-        }
-        self.limits.tell(&mut text);
-        self.findings(&mut text);
-        for suspect in &self.suspects {
-            suspect.tell(&mut text, &scale);
-        }
-        self.met.tell(&mut text);
-        if !self.not_judged.is_empty() {
-            let of = |(cause, missing): &(String, Vec<String>)| {
-                format!("{cause} ({})", missing.join(", "))
-            };
-            let all: Vec<String> = self.not_judged.iter().map(of).collect();
-            let _ = writeln!(text, "\nNot judged, as this was not measured: {}.", all.join("; "));
-        }
-        for line in self.left_out.iter().chain(&self.notes) {
-            let _ = writeln!(text, "Note: {}", shown(line));
-        }
-        text
-    }
-
-    fn findings(&self, text: &mut String) {
-        let what = if self.modes.len() > 1 { "the groups" } else { "the results" };
-        let shown: Vec<_> = self.separation.findings.iter().filter(|one| one.is_shown()).collect();
-        let looked = self.separation.looked_at;
-        if shown.is_empty() {
-            let _ = writeln!(text, "\nOf {looked} features none is shown to go with {what}.");
-            return;
-        }
-        let _ = writeln!(text, "\nWhat goes with {what}, of {looked} features looked at:");
-        for one in shown.iter().take(FINDINGS_SHOWN) {
-            let medians: Vec<String> = one.medians.iter().map(|value| plain(*value)).collect();
-            let others = match one.members.len() {
-                0 => String::new(),
-                count => format!(", and {count} that say the same"),
-            };
-            let _ = writeln!(
-                text,
-                "  {}: {} (strength {:.2}, p {:.4}{others})",
-                one.feature,
-                medians.join(" → "),
-                one.strength,
-                one.p
-            );
-        }
-    }
 }
 
 impl Suspect {
-    fn tell(&self, text: &mut String, scale: &Scale) {
-        let _ = writeln!(text, "\n{}: {}", spoken(self.verdict()), shown(&self.cause.title));
-        let _ = writeln!(text, "  {}", self.evidence);
-        if let Some(counter) = &self.counter {
-            let _ = writeln!(text, "  Against it: {counter}");
-        }
-        for line in self.proof(scale) {
-            let _ = writeln!(text, "  {line}");
-        }
-        if let Some(line) = self.ranked() {
-            let _ = writeln!(text, "  {line}");
-        }
-        let _ = writeln!(text, "  Remedy: {}", self.cause.remedy);
-        let _ = writeln!(text, "  Source: {}", self.cause.source);
-    }
-
     /// Returns the reason for its place among the causes that limit.
     pub(super) fn ranked(&self) -> Option<String> {
         let share_of = self.cause.share_of.as_ref()?;

@@ -7,10 +7,10 @@ use millstream_record::{Environment, ExperimentRecord, RunRecord};
 use serde::{Serialize, Serializer};
 
 use super::super::model::Model;
-use super::room::Detailed;
+use super::super::room::Detailed;
 
 /// Largest JSON put into a page; what goes beyond is left out by kind and named.
-pub(super) const SIZE_BYTES: usize = 900_000;
+pub(in super::super) const SIZE_BYTES: usize = 900_000;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -90,7 +90,7 @@ const REDUCTIONS: [Reduction; 6] = [
 
 /// JSON that is safe inside a script element, of so many bytes at most: no `<` in it. Of runs that
 /// were not all looked at there is none.
-pub(super) fn embedded(
+pub(in super::super) fn embedded(
     model: &Model<'_>,
     detailed: &Detailed<'_>,
     bytes: usize,

@@ -3,10 +3,12 @@
 use millstream_diagnose::stats::Comparison;
 use millstream_diagnose::units::ratio;
 
+use super::super::frame::Part;
 use super::super::metric::Better;
 use super::super::model::Model;
+use super::super::room::Scope;
 use super::super::verdict::{bracketed, judgement, ratio_with_interval};
-use super::svg::{escape, n};
+use super::svg::{escape, figure, n};
 
 const WIDTH: f64 = 1100.0;
 const PLOT_LEFT: f64 = 330.0;
@@ -23,8 +25,22 @@ struct Line {
     comparison: Comparison,
 }
 
+/// Returns the plot, below the facts of the experiment.
+pub(super) fn parts<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
+    let most = scope.room.lines / 2;
+    let drawn = plot(scope.model, most).map(|(svg, all)| {
+        let mut said = "of medians, with 95 % intervals, on a logarithmic axis".to_owned();
+        if all > most {
+            said.push_str(&format!("; {} more are left out", all - most));
+        }
+        let svg = format!("<div class=\"scroll\">{svg}</div>");
+        Part::Markup(figure("card", "Ratios", &said, &svg, ""))
+    });
+    drawn.into_iter().collect()
+}
+
 /// The plot of the first so many ratios, and how many there are; `None` when nothing is compared.
-pub(super) fn plot(model: &Model<'_>, most: usize) -> Option<(String, usize)> {
+fn plot(model: &Model<'_>, most: usize) -> Option<(String, usize)> {
     let mut lines = lines(model);
     let all = lines.len();
     if lines.is_empty() {

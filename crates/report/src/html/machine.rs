@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_diagnose::stats::median;
 use millstream_diagnose::units::{Scale, grouped, significant};
 use millstream_record::{Probes, RunRecord};
-use serde::Serialize;
 
+use super::super::frame::{Cell, Column, Grid, Part, of_place};
 use super::super::model::{Case, Row};
-use super::super::tables::Drawn;
-use super::room::Detailed;
+use super::super::room::{Detailed, Scope};
+use super::super::{idle, tables};
+use super::results;
 
 /// CPUs listed per stack: the busiest.
 const CPUS: usize = 16;
@@ -17,63 +18,88 @@ const CPUS: usize = 16;
 const DEVICES: usize = 5;
 
 /// Columns of the CPU table: shares of time, then events per second.
-pub(super) const CPU_COLUMNS: [&str; 11] = [
-    "usr", "sys", "softirq", "irq", "steal", "wait", "idle", "RES/s", "CAL/s", "TLB/s", "NET_RX/s",
+const CPU_COLUMNS: [&str; 12] = [
+    "CPU",
+    ">usr",
+    ">sys",
+    ">softirq",
+    ">irq",
+    ">steal",
+    ">wait",
+    ">idle",
+    ">RES/s",
+    ">CAL/s",
+    ">TLB/s",
+    ">NET_RX/s",
 ];
+const WORKER_COLUMNS: [&str; 7] =
+    ["worker", ">usr s", ">sys s", ">slept/s", ">preempted/s", "seen on", ">moves"];
+const INTERFACE_COLUMNS: [&str; 8] =
+    ["interface", ">in", ">frames", ">bytes/frame", ">out", ">frames", ">bytes/frame", ">lost"];
 
-/// The machine in one case.
-#[derive(Serialize)]
-pub(super) struct Machine {
-    label: String,
-    sides: Vec<Side>,
-    interfaces: bool,
-    tables: Vec<Drawn>,
-    tcp: Connections,
+const LEAD: &str = "Medians over runs that count, set-up and warm-up included. Shares of time in percent; RES, CAL and TLB are \
+                    interrupts that CPUs send each other: wake-ups, function calls, and unmapped memory.";
+const TCP: &str = "TCP_INFO at the end of a run, as the kernel or the stack reports it: medians over connections and runs \
+                   that count.";
+
+/// Returns what all tables of machines have in common.
+pub(in super::super) fn lead<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
+    vec![Part::Styled("lead", format!("{LEAD} {}", scope.detailed.said))]
 }
 
-/// The machine in one case under one stack, medians over the runs that count.
-#[derive(Serialize)]
-struct Side {
-    label: String,
-    place: usize,
-    cpus: Vec<(String, Vec<String>)>,
-    remark: String,
-    workers: Vec<[String; 7]>,
-    interfaces: Vec<[String; 8]>,
-    protocols: Vec<(String, String)>,
-    /// CPUs with their idle states.
-    idle: Vec<(String, String)>,
+/// A stack of a case with the runs that are looked at one by one.
+type Side<'r> = (&'r Row<'r>, Vec<&'r RunRecord>);
+
+fn sides<'r>(case: &'r Case<'_>, detailed: &Detailed<'_>) -> Vec<Side<'r>> {
+    let side = |row: &'r Row<'_>| (row, detailed.among(row.group.valid.iter().copied()));
+    case.rows.iter().map(side).collect()
 }
 
-/// State of the connections of a case: a column per stack and end, a row per field.
-#[derive(Serialize)]
-struct Connections {
-    /// Place of the stack, its label, whose connection it is.
-    columns: Vec<(usize, String, String)>,
-    rows: Vec<(String, Vec<String>)>,
-}
-
-/// The tables of a case, of the runs that are looked at one by one.
-pub(super) fn tables(case: &Case<'_>, detailed: &Detailed<'_>) -> Machine {
-    let runs = case.rows.iter().map(|row| detailed.among(row.group.valid.iter().copied()));
-    let runs: Vec<Vec<&RunRecord>> = runs.collect();
-    let sides: Vec<Side> = case.rows.iter().zip(&runs).map(|(row, runs)| side(row, runs)).collect();
-    let interfaces = sides.iter().any(|side| !side.interfaces.is_empty());
-    let tables = super::super::tables::drawn(case, &runs);
-    Machine { label: case.label.clone(), sides, interfaces, tables, tcp: connections(case, &runs) }
-}
-
-fn side(row: &Row<'_>, runs: &[&RunRecord]) -> Side {
-    Side {
-        label: row.label.clone(),
-        place: row.place,
-        cpus: cpus(runs),
-        remark: remark(runs),
-        workers: workers(runs),
-        interfaces: interfaces(runs),
-        protocols: protocols(runs),
-        idle: super::super::idle::states(runs).into_iter().take(CPUS).collect(),
+/// Returns the tables of a case, of the runs that are looked at one by one.
+pub(in super::super) fn tables<'a>(case: &Case<'_>, detailed: &Detailed<'_>) -> Vec<Part<'a>> {
+    let sides = sides(case, detailed);
+    let boxes = |(row, _): &Side<'_>, said: &str, values: Vec<String>| {
+        let parts = Part::Boxes(of_place(row.place), format!("{}{said}", row.label), values);
+        Some(parts).filter(|part| !matches!(part, Part::Boxes(_, _, values) if values.is_empty()))
+    };
+    let mut parts = vec![grid("CPUs", case, CPU_COLUMNS, &sides, cpus)];
+    parts.extend(sides.iter().filter_map(|side| boxes(side, "", remarks(&side.1))));
+    parts.extend(sides.iter().filter_map(|side| {
+        let states = idle::states(&side.1).into_iter().take(CPUS);
+        let states = states.map(|(name, states)| format!("{name} {states}"));
+        boxes(side, ", idle states of CPUs in the window:", states.collect())
+    }));
+    let mut folded = vec![grid("Worker processes", case, WORKER_COLUMNS, &sides, workers)];
+    if sides.iter().any(|(_, runs)| !interfaces(runs).is_empty()) {
+        folded.push(grid("Interfaces", case, INTERFACE_COLUMNS, &sides, interfaces));
     }
+    let of_probes: Vec<_> = sides.iter().map(|(_, runs)| tables::medians(runs)).collect();
+    let named = sides.iter().map(|(row, _)| Cell::of_stack(row.place, &row.label));
+    let of_probes: Vec<_> = named.zip(&of_probes).collect();
+    folded.extend(tables::grids(&case.label, "stack", &of_probes).into_iter().map(Part::Grid));
+    folded.extend(sides.iter().filter_map(|side| boxes(side, "", protocols(&side.1))));
+    let what = "Workers, interfaces and protocol counters".to_owned();
+    parts.push(Part::Folded(what, false, folded));
+    parts
+}
+
+/// Returns a table of all sides: of each the rows that `of` gives.
+fn grid<'a, const N: usize>(
+    what: &str,
+    case: &Case<'_>,
+    columns: [&str; N],
+    sides: &[Side<'_>],
+    of: fn(&[&RunRecord]) -> Vec<[String; N]>,
+) -> Part<'a> {
+    let rows = sides.iter().flat_map(|(row, runs)| {
+        let side = Cell::of_stack(row.place, &row.label);
+        let cells = move |cells: [String; N]| {
+            std::iter::once(side.clone()).chain(cells.map(Cell::from)).collect::<Vec<_>>()
+        };
+        of(runs).into_iter().map(cells)
+    });
+    let columns = std::iter::once("stack").chain(columns);
+    Part::Grid(Grid::new(format!("{what}: {}", case.label), columns).rows(rows))
 }
 
 /// Median over the runs in which `of` has a value.
@@ -90,11 +116,11 @@ fn rate(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 100.0 { grouped(value) } else { significant(value) }
 }
 
-fn cpus(runs: &[&RunRecord]) -> Vec<(String, Vec<String>)> {
+fn cpus(runs: &[&RunRecord]) -> Vec<[String; 12]> {
     let activities = runs.iter().filter_map(|run| run.probes.cpu.as_ref());
     let numbers: BTreeSet<u32> =
         activities.flat_map(|cpu| cpu.cpus.iter().map(|one| one.cpu)).collect();
-    let mut rows: Vec<(f64, u32, Vec<String>)> = numbers
+    let mut rows: Vec<(f64, u32, [String; 12])> = numbers
         .into_iter()
         .map(|number| {
             let busy =
@@ -105,28 +131,35 @@ fn cpus(runs: &[&RunRecord]) -> Vec<(String, Vec<String>)> {
     rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     rows.truncate(CPUS);
     rows.sort_by_key(|row| row.1);
-    rows.into_iter().map(|(_, number, cells)| (format!("CPU {number}"), cells)).collect()
+    rows.into_iter().map(|(.., cells)| cells).collect()
 }
 
-fn cpu(runs: &[&RunRecord], cpu: u32) -> Vec<String> {
-    let kinds = CPU_COLUMNS[..7].iter().map(|kind| {
-        let share = over(runs, |probes| share(probes, cpu, kind));
+fn cpu(runs: &[&RunRecord], cpu: u32) -> [String; 12] {
+    let kind = |at: usize| {
+        let share = over(runs, |probes| share(probes, cpu, &CPU_COLUMNS[at][1..]));
         share.map_or_else(|| "–".into(), |share| format!("{:.0}", share * 100.0))
-    });
-    let ipis = ["RES", "CAL", "TLB"].iter().map(|id| {
+    };
+    let interrupts = |id: &str| {
         let rate = over(runs, |probes| {
             let interrupts = probes.interrupts.as_ref()?;
             let column = interrupts.cpus.iter().position(|one| *one == cpu)?;
-            let row = interrupts.rows.iter().find(|row| row.id == *id)?;
+            let row = interrupts.rows.iter().find(|row| row.id == id)?;
             Some(*row.counts.get(column)? as f64 / probes.length_s()?)
         });
         number(rate)
-    });
+    };
     let net_rx = over(runs, |probes| {
         let received = probes.tables.get("softirqs")?.value(&cpu.to_string(), "NET_RX")?;
         Some(received / probes.length_s()?)
     });
-    kinds.chain(ipis).chain([number(net_rx)]).collect()
+    std::array::from_fn(|at| match at {
+        0 => format!("CPU {cpu}"),
+        8 => interrupts("RES"),
+        9 => interrupts("CAL"),
+        10 => interrupts("TLB"),
+        11 => number(net_rx),
+        at => kind(at),
+    })
 }
 
 fn share(probes: &Probes, cpu: u32, kind: &str) -> Option<f64> {
@@ -137,8 +170,8 @@ fn share(probes: &Probes, cpu: u32, kind: &str) -> Option<f64> {
     (all > 0.0).then(|| of_kind / all)
 }
 
-/// Context switches and device interrupts in one line.
-fn remark(runs: &[&RunRecord]) -> String {
+/// Context switches and device interrupts.
+fn remarks(runs: &[&RunRecord]) -> Vec<String> {
     let mut parts = Vec::new();
     let switches = over(runs, |probes| {
         Some(probes.context_switches.as_ref()?.iter().sum::<u64>() as f64 / probes.length_s()?)
@@ -169,7 +202,7 @@ fn remark(runs: &[&RunRecord]) -> String {
     parts.extend(
         devices.iter().take(DEVICES).map(|(events, name)| format!("{name} {}/s", rate(*events))),
     );
-    parts.join(" · ")
+    parts
 }
 
 fn workers(runs: &[&RunRecord]) -> Vec<[String; 7]> {
@@ -279,7 +312,7 @@ const TELLING: &[&str] = &[
     "Ip.ReasmFails",
 ];
 
-fn protocols(runs: &[&RunRecord]) -> Vec<(String, String)> {
+fn protocols(runs: &[&RunRecord]) -> Vec<String> {
     let all = runs.iter().filter_map(|run| run.probes.hosts.as_ref());
     let hosts: BTreeSet<&String> = all.flat_map(|hosts| hosts.keys()).collect();
     let mut rows = Vec::new();
@@ -290,18 +323,32 @@ fn protocols(runs: &[&RunRecord]) -> Vec<(String, String)> {
                 Some(protocols.get(*name).copied().unwrap_or(0) as f64)
             });
             if let Some(count) = count.filter(|count| *count != 0.0) {
-                rows.push((format!("{host} {name}"), rate(count)));
+                rows.push(format!("{host} {name} {}", rate(count)));
             }
         }
     }
     rows
 }
 
-fn connections(case: &Case<'_>, runs: &[Vec<&RunRecord>]) -> Connections {
+/// Returns the state of the connections of each case: a column per stack and end, a row per field.
+pub(in super::super) fn connections<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
+    let of_case = |(at, case): (usize, &Case<'_>)| {
+        let table = match connections_of(case, scope.detailed) {
+            Some(grid) => Part::Grid(grid),
+            None => Part::Styled("dim", "No connection was reported.".to_owned()),
+        };
+        Part::Folded(case.label.clone(), at == 0, vec![table])
+    };
+    let cases = results::full(scope).iter().enumerate().map(of_case);
+    let lead = Part::Styled("lead", format!("{TCP} {}", scope.detailed.said));
+    std::iter::once(lead).chain(cases).collect()
+}
+
+fn connections_of(case: &Case<'_>, detailed: &Detailed<'_>) -> Option<Grid> {
     // Fields by column; every value of every run and connection of that column.
-    let mut columns: Vec<(usize, String, String)> = Vec::new();
+    let mut columns = vec![Column::new("field")];
     let mut values: Vec<BTreeMap<&str, Vec<f64>>> = Vec::new();
-    for (row, runs) in case.rows.iter().zip(runs) {
+    for (row, runs) in sides(case, detailed) {
         let mut ends: BTreeMap<String, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
         for info in runs.iter().flat_map(|run| &run.probes.tcp_info) {
             let parts =
@@ -314,7 +361,7 @@ fn connections(case: &Case<'_>, runs: &[Vec<&RunRecord>]) -> Connections {
             }
         }
         for (end, fields) in ends {
-            columns.push((row.place, row.label.clone(), end));
+            columns.push(Column::new(&format!(">{}: {end}", row.label)));
             values.push(fields);
         }
     }
@@ -322,9 +369,10 @@ fn connections(case: &Case<'_>, runs: &[Vec<&RunRecord>]) -> Connections {
     let rows = names.into_iter().map(|name| {
         let cells = values.iter().map(|fields| {
             let middle = fields.get(name).and_then(|values| median(values));
-            middle.map_or_else(|| "–".into(), rate)
+            number(middle).into()
         });
-        (name.to_owned(), cells.collect())
+        std::iter::once(Cell::from(name)).chain(cells).collect::<Vec<_>>()
     });
-    Connections { columns, rows: rows.collect() }
+    let grid = Grid::new(format!("TCP_INFO: {}", case.label), []).columns(columns).rows(rows);
+    (!grid.is_empty()).then_some(grid)
 }

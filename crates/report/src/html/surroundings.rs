@@ -1,83 +1,222 @@
-//! The surroundings of the runs as tables: facts, changes, settings by stack, probes, remarks.
+//! The surroundings of the runs: facts, changes, settings by stack, probes, and how to repeat them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_diagnose::units;
 
+use super::super::frame::{Cell, Column, Grid, Part, of_place};
 use super::super::model::Model;
-use super::room::Detailed;
+use super::super::room::{Detailed, Scope};
+use super::super::text::extent;
+use super::svg::escape;
 
 /// Values of a setting that are listed.
 const VALUES: usize = 8;
 
-/// The facts of the environment by subject, the part before the first dot.
-pub(super) fn facts(model: &Model<'_>) -> Vec<(String, Vec<(String, String)>)> {
-    let mut groups: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
-    for (name, value) in &model.experiment.environment.facts {
-        let (group, rest) = name.split_once('.').unwrap_or(("other", name));
-        groups.entry(group).or_default().push((rest.to_owned(), value.clone()));
-    }
-    groups.into_iter().map(|(group, facts)| (group.to_owned(), facts)).collect()
+/// Returns names and values as a list of the page.
+fn pairs<'a>(class: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let pair =
+        |(name, value)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(value));
+    let pairs: String = pairs.into_iter().map(pair).collect();
+    format!("<dl class=\"{class}\">\n{pairs}</dl>\n")
 }
 
-/// Facts that changed from the start of the experiment to some run: name, at the start, then,
-/// number of runs.
-pub(super) fn changed(
-    model: &Model<'_>,
+/// Returns the line of facts below the answer.
+pub(super) fn facts<'a>(model: &Model<'_>) -> Part<'a> {
+    let experiment = model.experiment;
+    let fact = |name: &str| experiment.environment.get(name).map(str::to_owned);
+    let begun = experiment.started_at.to_string().replace('T', " ");
+    let mut facts = vec![
+        ("measured", format!("{} UTC", begun.get(..16).unwrap_or(&begun))),
+        ("extent", extent(model)),
+    ];
+    if let Some(cpu) = fact("cpu.model") {
+        let count = fact("cpu.count").map_or(String::new(), |count| format!("{count} × "));
+        facts.push(("processor", format!("{count}{cpu}")));
+    }
+    facts.extend(fact("kernel.release").map(|kernel| ("kernel", kernel)));
+    if let Some(version) = fact("millstream.version") {
+        let commit =
+            fact("millstream.commit").map_or(String::new(), |commit| format!(" ({commit})"));
+        facts.push(("millstream", format!("{version}{commit}")));
+    }
+    facts.push(("seed", experiment.seed.to_string()));
+    let facts = facts.iter().map(|(name, value)| (*name, value.as_str()));
+    Part::Markup(pairs("facts", facts))
+}
+
+/// Every stack once with its colour, in the order of the cases.
+fn stacks(model: &Model<'_>) -> Vec<(usize, String)> {
+    let mut stacks: Vec<(usize, String)> = Vec::new();
+    for row in model.cases.iter().flat_map(|case| &case.rows) {
+        let stack = &row.group.key.stack;
+        if stacks.iter().all(|(_, known)| known != stack) {
+            stacks.push((row.place, stack.clone()));
+        }
+    }
+    stacks
+}
+
+/// Returns the settings that are not the same on all sides, for a text as lines; and for a page all
+/// that the experiment and the runs recorded of the sides.
+pub(in super::super) fn differences<'a>(scope: Scope<'a>) -> Vec<Part<'a>> {
+    let model = scope.model;
+    let line = |one: &millstream_record::Difference| {
+        let values: Vec<&String> = one.by_stack.values().collect();
+        let is_one = values.windows(2).all(|pair| pair[0] == pair[1]) && values.len() > 1;
+        let sides = one.by_stack.iter().map(|(stack, how)| format!("{stack}: {how}"));
+        let said = || format!("{} – {}", one.what, sides.collect::<Vec<_>>().join("; "));
+        (!is_one).then(said).map(Part::InText)
+    };
+    let lines = model.experiment.differences.iter().filter_map(line);
+    let on_page = move || {
+        let stacks = stacks(model);
+        let grid = |caption, name, rows: Vec<Vec<String>>| {
+            let heads =
+                stacks.iter().map(|(place, stack)| Column::new(stack).with_class(of_place(*place)));
+            let cells = |row: Vec<String>| row.into_iter().map(Cell::from).collect::<Vec<_>>();
+            Grid::new(caption, [name]).columns(heads).rows(rows.into_iter().map(cells))
+        };
+        let said = model.experiment.differences.iter().map(|one| {
+            let of = |(_, stack): &(usize, String)| one.by_stack.get(stack).cloned();
+            let of = |stack| of(stack).unwrap_or_else(|| "–".into());
+            std::iter::once(one.what.clone()).chain(stacks.iter().map(of)).collect()
+        });
+        let applied = applied(model, scope.detailed, &stacks);
+        let settings = "Settings that the runs recorded and that are not the same everywhere";
+        let grids = [
+            grid("Differences between the stacks", "", said.collect()),
+            grid(settings, "setting", applied),
+        ];
+        let grids = grids.into_iter().filter(|grid| !grid.is_empty()).map(Part::Grid);
+        let grids: Vec<Part<'_>> = grids.collect();
+        match grids.is_empty() {
+            true => vec![Part::Styled("dim", "The experiment recorded none.".to_owned())],
+            false => grids,
+        }
+    };
+    lines.chain([Part::on_page(on_page)]).collect()
+}
+
+/// Returns what changed, the facts by subject, and what sampling cost and missed.
+pub(in super::super) fn environment<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
+    let Scope { model, detailed, .. } = scope;
+    let mut parts = Vec::new();
+    let changed = changed(model, detailed);
+    if !changed.is_empty() {
+        let row = |(name, (before, now, runs)): (&str, (&str, &str, usize))| {
+            [name.to_owned(), before.to_owned(), now.to_owned(), runs.to_string()]
+        };
+        let columns = ["fact", "at the start", "later", ">runs"];
+        let grid = Grid::new("What changed while the experiment went on", columns);
+        parts.push(Part::Grid(grid.rows(changed.into_iter().map(row))));
+    }
+    let environment = &model.experiment.environment;
+    let mut groups: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for (name, value) in &environment.facts {
+        let (group, rest) = name.split_once('.').unwrap_or(("other", name));
+        groups.entry(group).or_default().push((rest, value));
+    }
+    let absent: Vec<(&str, &str)> =
+        environment.absent.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
+    let unknown = (!absent.is_empty()).then_some(("not known", absent));
+    let cards = groups.into_iter().chain(unknown).map(|(group, facts)| {
+        let (group, count) = (escape(group), facts.len());
+        let facts = pairs("pairs long", facts);
+        format!("<details class=\"card\"><summary>{group} <span class=\"dim\">{count}</span></summary>\n{facts}</details>\n")
+    });
+    let cards: String = cards.collect();
+    parts.push(Part::Markup(format!("<div class=\"columns\">\n{cards}</div>\n")));
+    if !detailed.said.is_empty() {
+        parts.push(Part::line(detailed.said.clone()));
+    }
+    let (cost, absent) = probes(model, detailed);
+    parts.push(Part::line(format!("Sampling itself took {cost}.")));
+    let absent: String = absent
+        .iter()
+        .map(|((probe, reason), runs)| {
+            let [probe, reason] = [probe, reason].map(|text| escape(text));
+            format!("<li>Probe <b>{probe}</b> was absent in {runs} runs: {reason}</li>\n")
+        })
+        .collect();
+    if !absent.is_empty() {
+        parts.push(Part::Markup(format!("<ul class=\"notes\">\n{absent}</ul>\n")));
+    }
+    parts
+}
+
+/// Returns the command, the definition, and how the runs came about.
+pub(in super::super) fn repeat<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
+    let experiment = scope.model.experiment;
+    let code = |text: &str| Part::Markup(format!("<pre><code>{}</code></pre>\n", escape(text)));
+    let command = shell_words(&experiment.command_line);
+    let mut parts = Vec::new();
+    if !command.is_empty() {
+        parts.push(code(&command));
+    }
+    if !experiment.definition.is_empty() {
+        let definition = vec![code(&experiment.definition)];
+        parts.push(Part::Folded("The definition as it was run".to_owned(), false, definition));
+    }
+    parts.push(Part::Styled(
+        "dim",
+        format!(
+            "Seed {}, {} blocks in random order inside; every run was a new process. Experiment {}. The records of the \
+             runs are in this page as JSON (element `data`), where there is room for them.",
+            experiment.seed, experiment.repeats, experiment.id
+        ),
+    ));
+    parts
+}
+
+/// Facts that changed from the start of the experiment to some run: at the start, then, number of
+/// runs.
+fn changed<'m>(
+    model: &'m Model<'_>,
     detailed: &Detailed<'_>,
-) -> Vec<(String, String, String, usize)> {
+) -> BTreeMap<&'m str, (&'m str, &'m str, usize)> {
     let start = &model.experiment.environment;
-    let mut changes: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+    let mut changes: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
     let runs = model.runs.iter().filter(|run| detailed.has(run));
     for run in runs.filter(|run| !run.environment.facts.is_empty()) {
         // What only one of the two recorded says nothing about a change.
         for (name, before, now) in start.changes(&run.environment) {
             if let (Some(before), Some(now)) = (before, now) {
-                *changes.entry((name.into(), before.into(), now.into())).or_default() += 1;
+                *changes.entry((name, before, now)).or_default() += 1;
             }
         }
     }
     // Facts that change by themselves (load, free memory) have many values: one line is enough.
     let mut seen = BTreeMap::new();
     for ((name, before, now), runs) in changes {
-        let entry = seen.entry(name.clone()).or_insert((name, before, now, 0));
-        entry.3 += runs;
+        seen.entry(name).or_insert((before, now, 0)).2 += runs;
     }
-    seen.into_values().collect()
+    seen
 }
 
 /// Cost and absence of probes over all runs.
-pub(super) fn probes(
-    model: &Model<'_>,
+fn probes<'m>(
+    model: &'m Model<'_>,
     detailed: &Detailed<'_>,
-) -> (String, Vec<(String, String, usize)>) {
-    let costs: Vec<f64> = model
-        .runs
-        .iter()
-        .filter_map(|run| {
-            let times = &run.probes.times_s;
-            let length = times.last()? - times.first()?;
-            (length > 0.0).then(|| run.probes.own_cpu_s / length)
-        })
-        .collect();
+) -> (String, BTreeMap<(&'m str, &'m str), usize>) {
+    let cost =
+        |run: &millstream_record::RunRecord| Some(run.probes.own_cpu_s / run.probes.length_s()?);
+    let costs: Vec<f64> = model.runs.iter().filter_map(cost).collect();
     let median = millstream_diagnose::stats::median(&costs);
     let cost = median.map_or_else(
         || "not measured".into(),
         |cost| {
-            format!(
-                "{} % of one CPU (median over {} runs)",
-                units::significant(cost * 100.0),
-                costs.len()
-            )
+            let (cost, runs) = (units::significant(cost * 100.0), costs.len());
+            format!("{cost} % of one CPU (median over {runs} runs)")
         },
     );
-    let mut absent: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut absent: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for run in model.runs.iter().filter(|run| detailed.has(run)) {
         for (probe, reason) in &run.probes.absent {
-            *absent.entry((probe.clone(), reason.clone())).or_default() += 1;
+            *absent.entry((probe, reason)).or_default() += 1;
         }
     }
-    (cost, absent.into_iter().map(|((probe, reason), runs)| (probe, reason, runs)).collect())
+    (cost, absent)
 }
 
 /// The first values, and how many more there are.
@@ -90,9 +229,12 @@ fn joined(values: &BTreeSet<&str>) -> String {
 }
 
 /// Settings that runs recorded for themselves and that are not the same on all stacks: the name,
-/// and the values per stack in the order of `stacks`.
-pub(super) fn applied(model: &Model<'_>, detailed: &Detailed<'_>) -> Vec<(String, Vec<String>)> {
-    let stacks: Vec<String> = super::stacks(model).into_iter().map(|(_, stack)| stack).collect();
+/// and the values per stack.
+fn applied(
+    model: &Model<'_>,
+    detailed: &Detailed<'_>,
+    stacks: &[(usize, String)],
+) -> Vec<Vec<String>> {
     let mut values: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
     for run in model.runs.iter().filter(|run| detailed.has(run)) {
         let own = run.environment.facts.iter();
@@ -103,10 +245,37 @@ pub(super) fn applied(model: &Model<'_>, detailed: &Detailed<'_>) -> Vec<(String
         }
     }
     let rows = values.into_iter().filter_map(|(name, by_stack)| {
-        let of = |stack: &String| by_stack.get(stack.as_str());
+        let of = |(_, stack): &(usize, String)| by_stack.get(stack.as_str());
         let same = stacks.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]));
         let cells = stacks.iter().map(|stack| of(stack).map_or_else(|| "–".into(), joined));
-        (!same).then(|| (name.to_owned(), cells.collect()))
+        (!same).then(|| std::iter::once(name.to_owned()).chain(cells).collect())
     });
     rows.collect()
+}
+
+/// The words as a shell would take them.
+fn shell_words(words: &[String]) -> String {
+    let plain = |word: &String| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_./=,:@%+".contains(&byte))
+    };
+    let quoted = words.iter().map(|word| {
+        if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_survive_a_shell() {
+        let words =
+            ["millstream", "run", "my file.toml", "--set", "a=b,c", "it's"].map(str::to_owned);
+        assert_eq!(
+            super::shell_words(&words),
+            "millstream run 'my file.toml' --set a=b,c 'it'\\''s'"
+        );
+    }
 }

@@ -2,6 +2,15 @@
 
 pub(super) use millstream_foreign::markup as escape;
 
+/// A drawing with a heading, a word on it, and what is below it.
+pub(super) fn figure(class: &str, heading: &str, said: &str, svg: &str, below: &str) -> String {
+    let [heading, said, below] = [heading, said, below].map(escape);
+    let below = if below.is_empty() { below } else { format!("<p class=\"dim\">{below}</p>") };
+    format!(
+        "<figure class=\"{class}\"><figcaption><b>{heading}</b><span>{said}</span></figcaption>\n{svg}{below}</figure>\n"
+    )
+}
+
 /// A coordinate with at most one decimal.
 pub(super) fn n(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;

@@ -98,7 +98,7 @@ fn a_page_of_many_cases_is_small_and_says_what_it_leaves_out() {
         page.contains("all their results in numbers, and tables of the machine"),
         "less of others"
     );
-    assert!(page.contains("more notes are left out"), "notes");
+    assert!(page.contains("more lines, which are left out."), "notes");
     let few = &runs[..40];
     let page = Report::new(&experiment, few).html().unwrap();
     for said in

@@ -2,40 +2,37 @@
 
 use millstream_diagnose::units::Scale;
 use millstream_record::RunRecord;
-use serde::Serialize;
 
 use super::super::detail::spread;
+use super::super::frame::{Part, of_place};
 use super::super::model::{Case, Row};
-use super::activity;
-use super::room::Detailed;
+use super::super::room::{Detailed, Scope};
+use super::svg::figure;
+use super::{activity, results};
 
-#[derive(Serialize)]
-pub(super) struct CaseCards {
-    label: String,
-    what: String,
-    sides: Vec<SideCards>,
-}
+const LEAD: &str = "Each card is a run: its outcome per interval, then how far apart the hosts' CPUs were where that was looked \
+                    at, and what every CPU did. The shaded stretch is the measured window.";
 
-#[derive(Serialize)]
-struct SideCards {
-    label: String,
-    place: usize,
-    cards: Vec<Card>,
-    /// Runs that are not drawn for want of room.
-    left_out: usize,
-}
-
-#[derive(Serialize)]
-struct Card {
-    order: u32,
-    block: u32,
-    value: String,
-    counts: bool,
-    svg: String,
+/// Returns a card for each run of the cases that are shown.
+pub(in super::super) fn parts<'a>(scope: Scope<'a>) -> Vec<Part<'a>> {
+    let kinds =
+        activity::KINDS.iter().map(|kind| format!("<span><i class=\"k-{kind}\"></i>{kind}</span>"));
+    let kinds: String = kinds.collect();
+    let legend =
+        format!("<p class=\"legend\">{kinds}<span><i class=\"idle\"></i>idle</span></p>\n");
+    let head =
+        [Part::Styled("lead", format!("{LEAD} {}", scope.detailed.said)), Part::Markup(legend)];
+    let cases = of(results::shown(scope), scope.detailed, scope.room.steps);
+    let folded = |(at, (label, parts))| Part::Folded(label, at == 0, parts);
+    head.into_iter().chain(cases.into_iter().enumerate().map(folded)).collect()
 }
 
 /// Cards of all runs of these cases, or of as many per stack as there is room for so many steps.
-pub(super) fn of(cases: &[Case<'_>], detailed: &Detailed<'_>, steps: usize) -> Vec<CaseCards> {
+fn of<'a>(
+    cases: &[Case<'_>],
+    detailed: &Detailed<'_>,
+    steps: usize,
+) -> Vec<(String, Vec<Part<'a>>)> {
     let sides = cases.iter().flat_map(|case| &case.rows);
     let sides: Vec<Vec<&RunRecord>> = sides.map(|row| detailed.among(row.group.all())).collect();
     let runs = || sides.iter().flatten();
@@ -50,32 +47,32 @@ pub(super) fn of(cases: &[Case<'_>], detailed: &Detailed<'_>, steps: usize) -> V
         let own: Vec<&Vec<&RunRecord>> = sides.by_ref().take(case.rows.len()).collect();
         let runs = || own.iter().copied().flatten().copied();
         let largest = runs().map(activity::largest).fold(0.0, f64::max);
-        let what =
-            runs().find_map(activity::outcome_key).map_or(String::new(), |key| key.to_owned());
         let rows = case.rows.iter().zip(&own);
-        let sides = rows.map(|(row, runs)| side((case, row), runs, largest, each, &mut room));
-        CaseCards { sides: sides.collect(), label: case.label.clone(), what }
+        let sides = rows.flat_map(|(row, runs)| side((case, row), runs, largest, each, &mut room));
+        (case.label.clone(), sides.collect())
     });
     cases.collect()
 }
 
-fn side(
+fn side<'a>(
     (case, row): (&Case<'_>, &Row<'_>),
     runs: &[&RunRecord],
     largest: f64,
     each: usize,
     room: &mut usize,
-) -> SideCards {
+) -> Vec<Part<'a>> {
     let mut drawn = representative(runs, each.min(*room));
     *room = room.saturating_sub(if each == usize::MAX { 0 } else { drawn.len() });
     drawn.sort_by_key(|run| run.order);
-    let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, row, case, largest)).collect();
-    SideCards {
-        label: row.label.clone(),
-        place: row.place,
-        left_out: row.group.all().count() - cards.len(),
-        cards,
+    let mut parts = vec![Part::Heading(of_place(row.place), row.label.clone())];
+    let left_out = row.group.all().count() - drawn.len();
+    if left_out > 0 {
+        let said = "more runs are not drawn; these are spread from the slowest to the fastest";
+        parts.push(Part::Styled("dim", format!("{left_out} {said}")));
     }
+    let cards: String = drawn.into_iter().map(|run| card(run, row, case, largest)).collect();
+    parts.push(Part::Markup(format!("<div class=\"cards\">\n{cards}</div>\n")));
+    parts
 }
 
 /// Returns at most `count` runs: spread evenly over the sorted outcome, so that slow and fast ones
@@ -93,20 +90,20 @@ fn representative<'a>(runs: &[&'a RunRecord], count: usize) -> Vec<&'a RunRecord
     spread(&sorted, count).into_iter().map(|(_, run)| run).collect()
 }
 
-fn card(run: &RunRecord, row: &Row<'_>, case: &Case<'_>, largest: f64) -> Card {
+fn card(run: &RunRecord, row: &Row<'_>, case: &Case<'_>, largest: f64) -> String {
     let table = case.tables.iter().find(|table| table.metric.headline);
     let value = table.and_then(|table| Some(table.scale.with_unit(run.result(&table.metric.key)?)));
     let fallback = || {
         let (key, value) = run.results.iter().next()?;
         Some(Scale::of(key, *value).with_unit(*value))
     };
-    Card {
-        order: run.order,
-        block: run.block,
-        value: value.or_else(fallback).unwrap_or_default(),
-        counts: row.group.counts(run),
-        svg: activity::plot(run, largest),
-    }
+    let value = value.or_else(fallback).unwrap_or_default();
+    let (class, counted) = match row.group.counts(run) {
+        true => ("card", ""),
+        false => ("card invalid", " · does not count"),
+    };
+    let said = format!("run {} · block {}{counted}", run.order, run.block);
+    figure(class, &value, &said, &activity::plot(run, largest), "")
 }
 
 #[cfg(test)]

@@ -5,14 +5,23 @@ use std::collections::HashSet;
 use millstream_diagnose::units::grouped;
 use millstream_record::RunRecord;
 
-use super::super::detail::{each, in_detail};
-use super::super::model::{Case, Model};
+use super::detail::{each, in_detail};
+use super::model::{Case, Model};
 
 /// Bytes of a page at most.
 pub(super) const PAGE_BYTES: usize = 1_990_000;
 
 /// CPUs that a row of the machine's tables has at most, as for its size.
 const CPUS: usize = 16;
+
+/// The subject of all sections, and the room for it.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) model: &'a Model<'a>,
+    /// The runs that a page looks at one by one.
+    pub(super) detailed: &'a Detailed<'a>,
+    pub(super) room: Room,
+}
 
 /// The most that a page shows of each thing.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +97,7 @@ fn cpus<'a>(mut runs: impl Iterator<Item = &'a RunRecord>) -> usize {
 }
 
 /// The runs that are looked at one by one.
+#[derive(Default)]
 pub(super) struct Detailed<'a> {
     /// Their ids; `None` where they are all runs.
     ids: Option<HashSet<&'a str>>,
