@@ -17,27 +17,22 @@ pub(super) fn work(
     part: &Part<'_>,
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let bytes = |name| part.task.number(name);
-    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
+    let exchange = Transactions::of(part, progress);
     match part.calls {
-        Calls::To(peer) => ask(network, peer, request, response, progress),
-        Calls::At(listener, from) => answer(network, (listener, from), request, response, progress),
+        Calls::To(peer) => ask(network, peer, exchange, progress),
+        Calls::At(listener, from) => answer(network, (listener, from), exchange),
         Calls::None => Err(io::ErrorKind::NotConnected.into()),
     }
 }
 
 /// The asking end. A transaction's latency is from before the call that connects until the end of
 /// the stream is read.
-pub(super) fn ask(
+fn ask(
     network: &mut dyn Network,
     peer: SocketAddr,
-    request_bytes: usize,
-    response_bytes: usize,
+    (mut transactions, request, mut response): (Transactions<'_>, Vec<u8>, Vec<u8>),
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let request = vec![0x5a; request_bytes];
-    let mut response = vec![0; response_bytes];
-    let mut transactions = Transactions::asked(progress, request_bytes, response_bytes);
     while !progress.stopping() {
         let begin = monotonic_ns();
         let conn = network.connect(peer)?;
@@ -56,16 +51,11 @@ pub(super) fn ask(
 }
 
 /// The answering end: until the asking end is done. Connections from another address are closed.
-pub(super) fn answer(
+fn answer(
     network: &mut dyn Network,
     (listener, from): (ListenerId, IpAddr),
-    request_bytes: usize,
-    response_bytes: usize,
-    progress: &Progress,
+    (mut transactions, response, mut request): (Transactions<'_>, Vec<u8>, Vec<u8>),
 ) -> io::Result<Outcome> {
-    let response = vec![0xa5; response_bytes];
-    let mut request = vec![0; request_bytes];
-    let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     loop {
         let (conn, peer) = network.accept(listener)?;
         if peer.ip() != from {

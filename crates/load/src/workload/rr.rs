@@ -12,27 +12,22 @@ pub(super) fn work(
     part: &Part<'_>,
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let bytes = |name| part.task.number(name);
-    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
     let conn = part.lanes.first().ok_or(io::ErrorKind::NotConnected)?.conn;
+    let exchange = Transactions::of(part, progress);
     match part.end {
-        End::Near => ask(network, conn, request, response, progress),
-        End::Far => answer(network, conn, request, response, progress),
+        End::Near => ask(network, conn, exchange, progress),
+        End::Far => answer(network, conn, exchange),
     }
 }
 
 /// The asking end. A transaction's latency is from before the call that sends
 /// the request until after the call that completes the response.
-pub(super) fn ask(
+fn ask(
     network: &mut dyn Network,
     conn: ConnId,
-    request_bytes: usize,
-    response_bytes: usize,
+    (mut transactions, request, mut response): (Transactions<'_>, Vec<u8>, Vec<u8>),
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let request = vec![0x5a; request_bytes];
-    let mut response = vec![0; response_bytes];
-    let mut transactions = Transactions::asked(progress, request_bytes, response_bytes);
     let mut begin = monotonic_ns();
     while !progress.stopping() {
         write_all(network, conn, &request)?;
@@ -50,16 +45,11 @@ pub(super) fn ask(
 }
 
 /// The answering end: until the asking end is done.
-pub(super) fn answer(
+fn answer(
     network: &mut dyn Network,
     conn: ConnId,
-    request_bytes: usize,
-    response_bytes: usize,
-    progress: &Progress,
+    (mut transactions, response, mut request): (Transactions<'_>, Vec<u8>, Vec<u8>),
 ) -> io::Result<Outcome> {
-    let response = vec![0xa5; response_bytes];
-    let mut request = vec![0; request_bytes];
-    let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
     while read_exact(network, conn, &mut request)? {
         transactions.look();
         write_all(network, conn, &response)?;

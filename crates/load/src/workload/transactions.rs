@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
 
-use super::{Outcome, Progress, Tracker, monotonic_ns};
+use super::{End, Outcome, Part, Progress, Tracker, monotonic_ns};
 
 /// Longest latency that is told apart from longer ones.
 const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
@@ -30,22 +30,25 @@ pub(super) struct Transactions<'a> {
 }
 
 impl<'a> Transactions<'a> {
-    /// Returns the counters of the asking end, which takes latencies.
-    pub(super) fn asked(progress: &'a Progress, request: usize, response: usize) -> Self {
-        Self { latency: Some(latencies()), ..Self::answered(progress, response, request) }
-    }
-
-    /// Returns the counters of the answering end.
-    pub(super) fn answered(progress: &'a Progress, request: usize, response: usize) -> Self {
-        Self {
+    /// Returns the counters of an end, the bytes that it sends each time, and as much memory as it
+    /// receives. The asking end takes latencies.
+    pub(super) fn of(part: &Part<'_>, progress: &'a Progress) -> (Self, Vec<u8>, Vec<u8>) {
+        let [request, response] =
+            ["request_bytes", "response_bytes"].map(|name| part.task.number(name));
+        let (latency, fill, sent, received) = match part.end {
+            End::Near => (Some(latencies()), 0x5a, request, response),
+            End::Far => (None, 0xa5, response, request),
+        };
+        let this = Self {
             progress,
-            sent_bytes: response as u64,
-            received_bytes: request as u64,
+            sent_bytes: sent as u64,
+            received_bytes: received as u64,
             count: 0,
             repeated: 0,
-            latency: None,
+            latency,
             tracker: Tracker::new(),
-        }
+        };
+        (this, vec![fill; sent], vec![0; received])
     }
 
     /// Returns the number of finished transactions.

@@ -16,12 +16,11 @@ pub(super) fn work(
     part: &Part<'_>,
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let bytes = |name| part.task.number(name);
-    let (request, response) = (bytes("request_bytes"), bytes("response_bytes"));
     let socket = *part.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
+    let exchange = Transactions::of(part, progress);
     match part.end {
-        End::Near => ask(network, socket, request, response, progress),
-        End::Far => answer(network, socket, request, response, progress),
+        End::Near => ask(network, socket, exchange, progress),
+        End::Far => answer(network, socket, exchange, progress),
     }
 }
 
@@ -32,16 +31,15 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The asking end. The first byte of each datagram tells transactions apart, so that a late answer
 /// is not taken for that of the next.
-pub(super) fn ask(
+fn ask(
     network: &mut dyn Network,
     socket: DatagramId,
-    request_bytes: usize,
-    response_bytes: usize,
+    (mut transactions, mut request, mut response): (Transactions<'_>, Vec<u8>, Vec<u8>),
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let mut request = vec![0x5a; request_bytes];
-    let mut response = vec![0; response_bytes + 1];
-    let mut transactions = Transactions::asked(progress, request_bytes, response_bytes);
+    // One byte more tells a longer datagram.
+    let response_bytes = response.len();
+    response.push(0);
     'next: while !progress.stopping() {
         // Never that of the greeting, which may come late, too.
         request[0] = (transactions.count() % 250) as u8;
@@ -66,16 +64,13 @@ pub(super) fn ask(
 }
 
 /// The answering end: until it is told to stop and nobody has asked for a while.
-pub(super) fn answer(
+fn answer(
     network: &mut dyn Network,
     socket: DatagramId,
-    request_bytes: usize,
-    response_bytes: usize,
+    (mut transactions, mut response, mut request): (Transactions<'_>, Vec<u8>, Vec<u8>),
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let mut response = vec![0xa5; response_bytes];
-    let mut request = vec![0; request_bytes.max(GREETING_BYTES) + 1];
-    let mut transactions = Transactions::answered(progress, request_bytes, response_bytes);
+    request.resize(request.len().max(GREETING_BYTES) + 1, 0);
     loop {
         match network.receive_datagram(socket, &mut request, LOOK)? {
             None if progress.stopping() => break,
