@@ -115,12 +115,25 @@ impl From<Brief> for RunRecord {
     /// Names every part, so that a new one needs a decision if tables show it.
     fn from(brief: Brief) -> Self {
         let Brief { probes, environment, .. } = brief;
+        let BriefProbes { times_s, own_cpu_s, workers, idle_states, tables, .. } = probes;
+        // Text tells of sums over the run, of its length, and of trouble.
+        let times_s = match times_s[..] {
+            [first, .., last] => vec![first, last],
+            _ => times_s,
+        };
+        let all = |series: Vec<f64>| vec![series.iter().sum()];
         let cpu = |one: BriefCpu| CpuSeries {
             cpu: one.cpu,
-            usr_s: one.usr_s,
-            nice_s: one.nice_s,
+            usr_s: all(one.usr_s),
+            nice_s: all(one.nice_s),
             ..CpuSeries::default()
         };
+        let worker = |(role, one)| {
+            let (resident_bytes, seen_on_cpu) = Default::default();
+            (role, WorkerActivity { resident_bytes, seen_on_cpu, ..one })
+        };
+        let workers = workers.map(|all| all.into_iter().map(worker).collect());
+        let tables = tables.into_iter().filter_map(|(name, one)| Some((name, one.of_trouble()?)));
         let cpu = probes.cpu.map(|all| CpuActivity {
             cpus: all.cpus.into_iter().map(cpu).collect(),
             ..CpuActivity::default()
@@ -144,12 +157,12 @@ impl From<Brief> for RunRecord {
             path: None,
             intervals: IntervalSeries::default(),
             probes: Probes {
-                times_s: probes.times_s,
-                own_cpu_s: probes.own_cpu_s,
+                times_s,
+                own_cpu_s,
                 cpu,
-                workers: probes.workers,
-                idle_states: probes.idle_states,
-                tables: probes.tables,
+                workers,
+                idle_states,
+                tables: tables.collect(),
                 ..Probes::default()
             },
             far_probes: None,
@@ -208,6 +221,7 @@ impl<'de> Deserialize<'de> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Column, Key, Kind, Table};
 
     #[test]
     fn what_tables_do_not_tell_is_left_where_it_is_and_all_of_it_has_to_be_json() {
@@ -216,11 +230,22 @@ mod tests {
         run.environment.set("near.sysctl.net.core.rmem_max", "212992");
         run.results.insert(keys::THROUGHPUT.into(), 1.25e10);
         run.intervals.series.insert(keys::THROUGHPUT.into(), vec![1.0, 2.0]);
+        run.probes.times_s = vec![0.0, 1.0, 2.0];
+        let columns = vec![
+            Column::new("processed", "packets", Kind::Counter, "Packets taken."),
+            Column::new("dropped", "packets", Kind::Trouble, "Packets dropped."),
+        ];
+        let rows = vec![("0".to_owned(), vec![7.0, 0.0]), ("1".to_owned(), vec![7.0, 3.0])];
+        run.probes.tables.insert("softnet".into(), Table { key: Key::Cpu, columns, rows });
         let text = serde_json::to_string(&run).unwrap();
         let read = for_tables(&text).unwrap();
         assert_eq!(read.results, run.results);
         assert_eq!(read.environment.facts, [("setting.link".into(), "tap".into())].into());
         assert!(read.intervals.series.is_empty());
+        assert_eq!(read.probes.times_s, [0.0, 2.0], "the length");
+        let trouble = &read.probes.tables["softnet"];
+        assert_eq!(trouble.rows, [("1".to_owned(), vec![3.0])]);
+        assert!(trouble.columns.len() == 1 && trouble.columns[0].help.is_empty());
         // a brief is much the same to tables, and smaller
         let short = brief(&text).expect("a brief");
         assert!(short.len() < text.len());

@@ -182,6 +182,24 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Returns the columns that tell of trouble, without their help, and the rows that had any;
+    /// `None` without such a column.
+    pub(super) fn of_trouble(&self) -> Option<Self> {
+        let is_trouble = |at: &usize| self.columns[*at].kind == Kind::Trouble;
+        let places: Vec<usize> = (0..self.columns.len()).filter(is_trouble).collect();
+        let column = |&at: &usize| Column { help: "".into(), ..self.columns[at].clone() };
+        let row = |(key, values): &(String, Vec<f64>)| {
+            let value = |at: &usize| values.get(*at).copied().unwrap_or(0.0);
+            (key.clone(), places.iter().map(value).collect::<Vec<_>>())
+        };
+        let had_any = |(_, values): &(String, Vec<f64>)| values.iter().any(|value| *value != 0.0);
+        let columns = places.iter().map(column).collect();
+        let rows = self.rows.iter().map(row).filter(had_any).collect();
+        (!places.is_empty()).then_some(Self { key: self.key, columns, rows })
+    }
+}
+
 /// The probes of a record as it was before there were tables, in JSON: each had a form of its own.
 pub(super) mod before {
     use serde_json::Value;
