@@ -52,41 +52,22 @@ const RECEIVED: [&str; 9] = [
 ];
 
 /// The counters of a link that `netstat` shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     /// Its number and its name.
     link: (String, String),
-    rx_packets: u64,
-    rx_errors: u64,
-    tx_packets: u64,
-    tx_errors: u64,
+    /// Packets and errors received, packets and errors sent.
+    counts: [u64; 4],
 }
 
 impl Row {
     fn since(&self, before: Option<&Self>) -> Self {
-        let grown = |of: fn(&Self) -> u64| since(before.map(of), of(self));
-        Self {
-            link: self.link.clone(),
-            rx_packets: grown(|row| row.rx_packets),
-            rx_errors: grown(|row| row.rx_errors),
-            tx_packets: grown(|row| row.tx_packets),
-            tx_errors: grown(|row| row.tx_errors),
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.rx_packets += other.rx_packets;
-        self.rx_errors += other.rx_errors;
-        self.tx_packets += other.tx_packets;
-        self.tx_errors += other.tx_errors;
-    }
-
-    fn numbers(&self) -> [u64; 4] {
-        [self.rx_packets, self.rx_errors, self.tx_packets, self.tx_errors]
+        let grown = |at| since(before.map(|row| row.counts[at]), self.counts[at]);
+        Self { link: self.link.clone(), counts: std::array::from_fn(grown) }
     }
 
     fn json(&self) -> Value {
-        let [rx_packets, rx_errors, tx_packets, tx_errors] = self.numbers();
+        let [rx_packets, rx_errors, tx_packets, tx_errors] = self.counts;
         json!({
             "link": self.link.0, "name": self.link.1, "rx_packets": rx_packets, "rx_errors": rx_errors,
             "tx_packets": tx_packets, "tx_errors": tx_errors,
@@ -100,15 +81,15 @@ fn links(now: &Snapshot) -> Vec<Row> {
     for (entry, values) in now.iter() {
         let (Some(link), Some(name)) = (entry.label("link"), entry.label("name")) else { continue };
         let at = rows.iter().position(|row| row.link.0 == link).unwrap_or_else(|| {
-            rows.push(Row { link: (link.into(), name.into()), ..Row::default() });
+            rows.push(Row { link: (link.into(), name.into()), counts: [0; 4] });
             rows.len() - 1
         });
-        let row = &mut rows[at];
+        let [rx_packets, rx_errors, tx_packets, tx_errors] = &mut rows[at].counts;
         match (entry.name.as_str(), entry.label("cause")) {
-            ("link_rx_packets", _) => row.rx_packets = values[0],
-            ("link_tx_packets", _) => row.tx_packets = values[0],
-            ("link_drops", Some(cause)) if RECEIVED.contains(&cause) => row.rx_errors += values[0],
-            ("link_drops", _) => row.tx_errors += values[0],
+            ("link_rx_packets", _) => *rx_packets = values[0],
+            ("link_tx_packets", _) => *tx_packets = values[0],
+            ("link_drops", Some(cause)) if RECEIVED.contains(&cause) => *rx_errors += values[0],
+            ("link_drops", _) => *tx_errors += values[0],
             _ => {}
         }
     }
@@ -120,8 +101,8 @@ fn grown(before: Option<&Snapshot>, now: &Snapshot) -> (Vec<Row>, Row, u64) {
     let old = before.map(links).unwrap_or_default();
     let of = |row: &Row| row.since(old.iter().find(|old| old.link == row.link));
     let rows: Vec<Row> = links(now).iter().map(of).collect();
-    let mut total = Row { link: (String::new(), "total".into()), ..Row::default() };
-    rows.iter().for_each(|row| total.add(row));
+    let sum = |at: usize| rows.iter().map(|row| row.counts[at]).sum();
+    let total = Row { link: (String::new(), "total".into()), counts: std::array::from_fn(sum) };
     let by_stack = |now: &Snapshot| {
         let by_links = now.total("link_drops").unwrap_or(0);
         dropped(now).unwrap_or(0).saturating_sub(by_links)
@@ -157,7 +138,7 @@ fn table(now: &Snapshot) -> String {
     let mut lines = vec![row(["link", "rx packets", "errs", "tx packets", "errs", "drops"])];
     for one in rows.iter().chain([&total]) {
         let mut cells = vec![one.link.1.clone()];
-        cells.extend(one.numbers().map(|number| number.to_string()));
+        cells.extend(one.counts.map(|number| number.to_string()));
         cells.push(String::new());
         lines.push(cells);
     }
@@ -186,7 +167,7 @@ fn intervals(arguments: &Netstat, segments: Vec<Segment>) -> Result<ExitCode, Er
         }
         line += 1;
         let half = |row: &Row| {
-            let [rx, rx_errors, tx, tx_errors] = row.numbers();
+            let [rx, rx_errors, tx, tx_errors] = row.counts;
             format!("{rx:>10} {rx_errors:>6} {tx:>10} {tx_errors:>6}")
         };
         text += &format!("{}   {} {drops:>7}", half(shown), half(&total));
