@@ -1,5 +1,6 @@
 //! The sections of an investigation, for text and page alike: a further one is an entry here.
 
+use millstream_diagnose::separate::Finding;
 use millstream_diagnose::units::{Scale, significant};
 use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
 use millstream_report::{grids, trouble};
@@ -127,8 +128,8 @@ impl Investigation {
     fn findings(&self, goes_with: &str) -> Vec<Part<'_>> {
         let findings = &self.separation.findings;
         let looked_at = self.separation.looked_at;
-        let of = |all: &mut dyn Iterator<Item = &millstream_diagnose::separate::Finding>| {
-            let row = |one: &millstream_diagnose::separate::Finding| {
+        let of = |all: &mut dyn Iterator<Item = &Finding>| {
+            let row = |one: &Finding| {
                 let medians = one.medians.iter().map(|value| plain(*value)).collect::<Vec<_>>();
                 let members = match one.members.len() {
                     0 => String::new(),
@@ -215,17 +216,16 @@ impl Investigation {
 
     /// Returns a heat map for each run that is kept over time.
     fn over_time(&self) -> Vec<Part<'_>> {
-        let ends = ["lowest", "middle", "highest"];
         let groups = self.seen.heat.iter().map(|one| one.group + 1).max().unwrap_or(1);
         let drawn = |one: &Heat| {
             let of = match (groups, one.group) {
-                (1, _) => "a run near the median".to_owned(),
-                (_, 0) => format!("a run of the {} results", ends[0]),
-                (all, group) if group + 1 == all => format!("a run of the {} results", ends[2]),
-                _ => format!("a run of the {} results", ends[1]),
+                (1, _) => "near the median",
+                (_, 0) => "of the lowest results",
+                (all, group) if group + 1 == all => "of the highest results",
+                _ => "of the middle results",
             };
             let host = if one.is_far { "the host of the far end" } else { "this host" };
-            let heading = Part::Heading("", format!("{host}, {of} ({})", one.run));
+            let heading = Part::Heading("", format!("{host}, a run {of} ({})", one.run));
             [heading, Part::Markup(drawings::heat(one))]
         };
         let said = match self.seen.heat.is_empty() {

@@ -146,7 +146,12 @@ impl<'a> Part<'a> {
                 out.extend(["".to_owned(), "To keep in mind:".to_owned()]);
                 out.extend(remarks.into_iter().map(|one| format!("  ! {one}")));
             }
-            Self::Grid(grid) => out.extend(grid.text().lines().map(str::to_owned)),
+            Self::Grid(grid) => {
+                // A blank line is between two tables.
+                let is_second = out.iter().any(|line| line.starts_with('─'));
+                out.extend(is_second.then(String::new));
+                out.extend(grid.text().lines().map(str::to_owned));
+            }
             Self::Heading(_, text) => out.push(format!("{text}:")),
             Self::InText(text) => out.extend(text.lines().map(str::to_owned)),
             Self::Styled(..) | Self::Boxes(..) | Self::Folded(..) => {}
