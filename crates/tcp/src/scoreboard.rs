@@ -204,8 +204,8 @@ impl Scoreboard {
     }
 
     /// A duplicate ACK without SACK: one segment has left the network.
-    pub(crate) fn on_duplicate(&mut self, mss: u32) {
-        self.duplicate_bytes += u64::from(mss);
+    pub(crate) fn on_duplicate(&mut self, mss: u64) {
+        self.duplicate_bytes += mss;
     }
 
     /// Bytes that duplicates stand for now.
@@ -314,8 +314,8 @@ impl Scoreboard {
     /// At most as many ranges are kept as selective acknowledgements of what is outstanding can
     /// name: for each segment one, and as many again where they have become smaller since, to
     /// `mss`. What single bytes would make beyond that is treated as not reported.
-    fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
-        let segments = (self.segments as usize).max((outstanding / u64::from(mss.max(1))) as usize);
+    fn limit_ranges(&mut self, outstanding: u64, mss: u64) {
+        let segments = (self.segments as usize).max((outstanding / mss.max(1)) as usize);
         let most = (2 * segments + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
         self.exceptions().sacked.set_limit(most);
     }
@@ -333,7 +333,7 @@ impl Scoreboard {
         &mut self,
         ranges: &[(i64, i64)],
         (own_ack, ack): (i64, u64),
-        ((una, nxt), mss): ((u64, u64), u32),
+        ((una, nxt), mss): ((u64, u64), u64),
         delivery: &mut Delivery,
     ) -> u64 {
         let mut dsack_bytes = 0;

@@ -217,7 +217,7 @@ impl Connection {
     /// Payload bytes of a full segment now; at least one.
     #[inline]
     pub fn mss(&self) -> u32 {
-        self.sending.snd.mss().max(1)
+        self.sending.snd.mss().max(1) as u32
     }
 
     /// Bytes received and not read.

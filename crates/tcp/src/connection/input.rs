@@ -101,7 +101,7 @@ impl Connection {
         if !PLAIN {
             self.cx.touch_keepalive();
             if header.flags.urg() {
-                self.take_urgent(header, start);
+                self.receiving.take_urgent(&mut self.cx, header, start);
             }
         }
         let mut placed = 0;
@@ -166,8 +166,8 @@ impl Connection {
         sending.snd.on_peer_syn(mss, syn.window);
         sending.ecn.take_syn(syn.flags, cx.config.ecn, self.passive);
         sending.set_mss(cx);
-        rcv.suppose_mss(sending.snd.mss());
-        let mss = u64::from(sending.snd.mss());
+        let mss = sending.snd.mss();
+        rcv.suppose_mss(mss as u32);
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
         let segments = u64::from(cx.config.initial_window_segments.max(1));
         sending.window.cwnd_bytes = (segments * mss).min((segments * 1460).max(2 * mss));
@@ -199,7 +199,7 @@ impl Connection {
                 // first: an ACK of something else
                 self.cx.discard(TcpDrop::UnacceptableAck);
                 if !flags.rst() {
-                    self.reset_due = Some((header.ack, None));
+                    self.sending.reset_due = Some((header.ack, None));
                 }
                 return;
             }
@@ -251,7 +251,7 @@ impl Connection {
         if offset <= 0 || offset > self.sending.snd.nxt() as i64 {
             // <SEQ=SEG.ACK><CTL=RST>
             self.cx.discard(TcpDrop::UnacceptableAck);
-            self.reset_due = Some((header.ack, None));
+            self.sending.reset_due = Some((header.ack, None));
             return false;
         }
         let window = u64::from(header.window) << self.cx.negotiated.snd_shift;

@@ -56,8 +56,6 @@ pub struct Connection {
     pub(crate) untold: Option<ConnError>,
     /// The word of an ICMP error about the way, until the peer is heard of again.
     pub(crate) soft_error: Option<ConnError>,
-    /// A reset to be sent: sequence number, and acknowledgement if it has one.
-    pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
 }
 
 impl fmt::Debug for Connection {
@@ -143,13 +141,12 @@ impl Connection {
         let default_mss = limits::default_mss(tuple.remote.is_ipv6());
         let sending = Sending::new(&config, congestion, default_mss, (isn, ts_offset), now);
         Connection {
-            receiving: Receiving::new(&config, sending.snd.mss(), now),
+            receiving: Receiving::new(&config, sending.window.mss_bytes, now),
             sending,
             passive: false,
             error: None,
             untold: None,
             soft_error: None,
-            reset_due: None,
             cx: Context {
                 now,
                 tuple,
@@ -239,7 +236,7 @@ impl Connection {
             || self.cx.state == State::SynReceived;
         self.finish(Some(error));
         if tell {
-            self.reset_due = Some(reset);
+            self.sending.reset_due = Some(reset);
         }
     }
 

@@ -15,25 +15,9 @@ impl Connection {
     /// first where the answer is often false.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.sends_only_data_and_acks()
+        !self.sending.sends_only_data_and_acks(&self.cx)
             || self.receiving.ack.is_at_once()
             || self.sending.snd.nxt() != self.sending.snd.data_end()
-    }
-
-    /// Returns whether there is nothing to send but new data and ACKs.
-    #[inline]
-    pub(crate) fn sends_only_data_and_acks(&self) -> bool {
-        let Sending { snd, recovery, board, congestion, .. } = &self.sending;
-        self.cx.is_plain
-            || self.cx.state == State::Established
-                && !snd.is_fin_queued
-                && !snd.is_syn_due
-                && !snd.is_probe_due
-                && !recovery.is_probe_due()
-                && self.reset_due.is_none()
-                && board.next_lost().is_none()
-                // which is told that there was nothing to send
-                && !congestion.governs()
     }
 
     /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that
@@ -66,7 +50,9 @@ impl Connection {
         match limits.payload {
             PayloadSource::View => self.sending.snd.send_views(),
             PayloadSource::Frames { headroom } => self.sending.snd.send_frames(headroom),
-            PayloadSource::Borrowed if !self.sends_only_data_and_acks() => return None,
+            PayloadSource::Borrowed if !self.sending.sends_only_data_and_acks(&self.cx) => {
+                return None;
+            }
             PayloadSource::Borrowed => {}
         }
         self.cx.set_clock(now);
@@ -77,7 +63,7 @@ impl Connection {
         if self.cx.orphaned {
             self.cx.arm_close();
         }
-        if let Some((seq, ack)) = self.reset_due.take() {
+        if let Some((seq, ack)) = self.sending.reset_due.take() {
             return Some(self.make_reset(seq, ack));
         }
         match self.cx.state {
@@ -231,7 +217,7 @@ impl Connection {
         self.receiving.rcv.on_ack_sent();
         self.cx.counters.segments_out += 1;
         self.cx.counters.data_segments_out += u64::from(payload_len > 0);
-        let segment_size = self.sending.snd.mss().max(payload_len) as u16;
+        let segment_size = self.sending.snd.mss().max(payload_len.into()) as u16;
         Some(Segment { header, payload_len, segment_size, ecn: 0 })
     }
 

@@ -34,7 +34,7 @@ impl Connection {
             && self.sending.snd.has_only_data()
             && self.receiving.rcv.has_only_data()
             && !self.sending.is_urgent(&self.cx)
-            && self.reset_due.is_none()
+            && self.sending.reset_due.is_none()
             && self.soft_error.is_none()
     }
 }

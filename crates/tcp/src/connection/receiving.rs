@@ -151,6 +151,21 @@ impl Receiving {
         Some(Span { start, data_end, end, has_syn })
     }
 
+    /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293
+    /// 3.10.7.4, sixth).
+    pub(crate) fn take_urgent(&self, cx: &mut Context, header: &TcpHeader, start: i64) {
+        if !cx.state.may_receive_data() {
+            return;
+        }
+        let end = (start + i64::from(header.urgent)).max(0) as u64;
+        // what was there already is nothing new, nor what was read
+        if end <= cx.counters.urgent_in() || end <= self.rcv.read_offset() + 1 {
+            return;
+        }
+        cx.counters.rare().urgent_in = end;
+        cx.events.urgent = true;
+    }
+
     /// Takes the part of the payload that lies in the window; `seed` is for what is out of order,
     /// where nobody outside can guess it. How many bytes stay where they were placed.
     #[inline(always)]

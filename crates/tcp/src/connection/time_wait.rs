@@ -17,7 +17,7 @@ impl Connection {
         let (snd, rcv) = (&self.sending.snd, &self.receiving.rcv);
         if self.cx.state != State::TimeWait
             || self.receiving.ack.is_at_once()
-            || self.reset_due.is_some()
+            || self.sending.reset_due.is_some()
         {
             return None;
         }

@@ -5,7 +5,6 @@
 //! (SHLD-13).
 
 use millstream_packet::Pool;
-use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::Connection;
 use crate::error::ConnError;
@@ -36,20 +35,5 @@ impl Connection {
     /// Bytes of the peer's stream that were read, or discarded.
     pub fn read_offset(&self) -> u64 {
         self.receiving.rcv.read_offset()
-    }
-
-    /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293
-    /// 3.10.7.4, sixth).
-    pub(crate) fn take_urgent(&mut self, header: &TcpHeader, start: i64) {
-        if !self.cx.state.may_receive_data() {
-            return;
-        }
-        let end = (start + i64::from(header.urgent)).max(0) as u64;
-        // what was there already is nothing new, nor what was read
-        if end <= self.cx.counters.urgent_in() || end <= self.read_offset() + 1 {
-            return;
-        }
-        self.cx.counters.rare().urgent_in = end;
-        self.cx.events.urgent = true;
     }
 }

@@ -26,7 +26,7 @@ impl Connection {
     /// under a congestion control that governs each transmission.
     pub fn may_borrow(&self) -> bool {
         self.cx.config.fast_path
-            && self.sends_only_data_and_acks()
+            && self.sending.sends_only_data_and_acks(&self.cx)
             && !self.receiving.ack.is_at_once()
             && self.sending.snd.queue().whole() != 0
     }

@@ -223,8 +223,8 @@ impl Sender {
 
     /// Payload bytes of a full segment, timestamps taken off.
     #[inline(always)]
-    pub(crate) fn mss(&self) -> u32 {
-        self.mss
+    pub(crate) fn mss(&self) -> u64 {
+        self.mss.into()
     }
 
     pub(crate) fn set_mss(&mut self, mss: u32) {

@@ -11,6 +11,7 @@ use crate::connection::sending::Sending;
 use crate::connection::sending::path::ProbeChoice;
 use crate::segment::{PayloadSource, TransmitLimits};
 use crate::sender::Sender;
+use crate::state::State;
 
 /// An ACK that is farther than this is not waited for.
 const NEAR: Duration = Duration::from_millis(1);
@@ -49,6 +50,22 @@ impl Chosen {
 }
 
 impl Sending {
+    /// Returns whether there is nothing to send but new data and ACKs.
+    #[inline]
+    pub(crate) fn sends_only_data_and_acks(&self, cx: &Context) -> bool {
+        let Self { snd, recovery, board, congestion, reset_due, .. } = self;
+        cx.is_plain
+            || cx.state == State::Established
+                && !snd.is_fin_queued
+                && !snd.is_syn_due
+                && !snd.is_probe_due
+                && !recovery.is_probe_due()
+                && reset_due.is_none()
+                && board.next_lost().is_none()
+                // which is told that there was nothing to send
+                && !congestion.governs()
+    }
+
     /// Chooses the next segments, all of one decision, and puts their payload into `batch`. Returns
     /// the stretch that they carry, and the payload of a full one. The SACK option of their header
     /// takes `sack_len` bytes, and where it has something to tell once there `is_single` segment.
@@ -61,7 +78,7 @@ impl Sending {
         limits: &TransmitLimits,
         batch: &mut PacketBatch,
     ) -> Option<(Chosen, u64)> {
-        let mss = u64::from(self.snd.mss().saturating_sub(sack_len).max(1));
+        let mss = self.snd.mss().saturating_sub(sack_len.into()).max(1);
         // frames are nothing to wait for: the link below sends each by itself
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         let has_no_more = || {
@@ -185,6 +202,7 @@ impl Sending {
         (start < snd.nxt()).then(|| Chosen::again(snd, start, snd.nxt()))
     }
 
+    #[inline]
     fn choose_new<const PLAIN: bool>(
         &mut self,
         cx: &mut Context,
@@ -284,8 +302,7 @@ impl Sending {
         }
         let idle_ns = cx.now.as_nanos().saturating_sub(self.snd.last_sent_at.as_nanos());
         if idle_ns > cx.rtt.base_rto_ns() {
-            let initial =
-                u64::from(cx.config.initial_window_segments.max(1)) * u64::from(self.snd.mss());
+            let initial = u64::from(cx.config.initial_window_segments.max(1)) * self.snd.mss();
             self.window.ssthresh_bytes = match self.window.ssthresh_bytes {
                 u64::MAX => u64::MAX,
                 // RFC 7661 4.4: the path is remembered in the threshold

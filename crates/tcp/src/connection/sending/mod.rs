@@ -40,6 +40,8 @@ pub(crate) struct Sending {
     pub(crate) pacer: Pacer,
     pub(crate) ecn: Ecn,
     pub(crate) path: PathMtu,
+    /// A reset to be sent: sequence number, and acknowledgement if it has one.
+    pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
 }
 
 impl Sending {
@@ -53,20 +55,18 @@ impl Sending {
     ) -> Sending {
         let queue_bytes = start_bytes(config.send_buffer_bytes, config.send_auto_tune);
         let snd = Sender::new(config, queue_bytes, default_mss, isn, ts_offset, now);
-        let mss_bytes = snd.mss();
+        let cwnd_bytes = u64::from(config.initial_window_segments) * snd.mss();
+        let mss_bytes = snd.mss() as u32;
         Sending {
             snd,
             board: Scoreboard::new(isn.0 ^ ts_offset),
             recovery: Recovery::new(),
-            window: Window {
-                cwnd_bytes: u64::from(config.initial_window_segments) * u64::from(mss_bytes),
-                ssthresh_bytes: u64::MAX,
-                mss_bytes,
-            },
+            window: Window { cwnd_bytes, ssthresh_bytes: u64::MAX, mss_bytes },
             congestion: Congestion::new(kind, u64::from(isn.0) << 32 | u64::from(ts_offset)),
             pacer: Pacer::default(),
             ecn: Ecn::default(),
             path: PathMtu::default(),
+            reset_due: None,
         }
     }
 
@@ -209,7 +209,7 @@ impl Sending {
         }
         if self.snd.syn_retransmits() > 1 {
             // RFC 5681 3.1: lost SYNs make the first window one segment
-            self.window.cwnd_bytes = u64::from(self.snd.mss());
+            self.window.cwnd_bytes = self.snd.mss();
         }
         if self.snd.syn_retransmits() > 0 {
             cx.counters.end_timed_out(cx.now);
@@ -311,7 +311,7 @@ impl Sending {
             // `in_flight` bytes fill, or did) or of the one or two segments that are all. A peer
             // that has them merged acknowledges more at once (`acked`), and gives as many fewer: by
             // the letter what was measured once would count for thousands of them.
-            let two = (2 * u64::from(self.snd.mss())).max(1);
+            let two = (2 * self.snd.mss()).max(1);
             let expected = match in_flight <= two {
                 true => 1,
                 false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
@@ -428,15 +428,15 @@ impl Sending {
             "beyond the peer's window"
         );
         // a timer that was started for one segment waits longer than for more
-        let same_burst = self.snd.last_sent_at == cx.now
-            && chosen.start - self.snd.una() > u64::from(self.snd.mss());
+        let same_burst =
+            self.snd.last_sent_at == cx.now && chosen.start - self.snd.una() > self.snd.mss();
         self.snd.last_sent_at = cx.now;
         self.snd.begin_wait(cx.now);
         if PLAIN {
             return self.keep_loss_timers::<PLAIN>(cx, same_burst);
         }
         // What frames had cut shorter says nothing of the size.
-        if mss > u64::from(self.snd.mss())
+        if mss > self.snd.mss()
             && chosen.len == mss
             && self.path.on_probe_sent(chosen.start, chosen.start + chosen.len)
         {
@@ -467,10 +467,7 @@ impl Sending {
             return;
         }
         let shrunk = self.snd.nxt() > self.snd.edge();
-        if self.recovery.is_at_rest()
-            && !shrunk
-            && self.choose_probe(u64::from(self.snd.mss())).is_some()
-        {
+        if self.recovery.is_at_rest() && !shrunk && self.choose_probe(self.snd.mss()).is_some() {
             self.recovery.ask_for_probe();
             cx.counters.count().loss_probes += 1;
         }
@@ -528,7 +525,7 @@ impl Sending {
             _ => 0,
         };
         // one segment: the peer may hold its ACK back
-        wait_ms += if self.snd.outstanding() <= u64::from(self.snd.mss()) { 200 } else { 2 };
+        wait_ms += if self.snd.outstanding() <= self.snd.mss() { 200 } else { 2 };
         let wait_ns = wait_ms * 1_000_000 + 2 * cx.rtt.srtt_ns();
         let probe_at = cx.now.as_nanos().saturating_add(wait_ns);
         let rto_at = since.as_nanos().saturating_add(cx.rtt.base_rto_ns());

@@ -146,7 +146,7 @@ impl Sending {
         let claim = PathClaim { at, mss, is_fragmentable };
         // less than a full segment has arrived since segments have had this size: none of it was
         // full
-        if self.snd.una() < self.path.mss_since() + u64::from(self.snd.mss()) {
+        if self.snd.una() < self.path.mss_since() + self.snd.mss() {
             self.take_path_mtu(cx, claim);
             return;
         }
@@ -286,10 +286,11 @@ impl Sending {
     pub(crate) fn set_mss(&mut self, cx: &mut Context) {
         let options = if cx.negotiated.timestamps { 12 } else { 0 };
         let mss = cx.config.mss.min(self.snd.peer_mss()).max(MIN_MSS_BYTES);
-        self.snd.set_mss(u32::from(mss - options));
-        self.window.mss_bytes = self.snd.mss();
+        let mss = u32::from(mss - options);
+        self.snd.set_mss(mss);
+        self.window.mss_bytes = mss;
         // one segment may always be under way (RFC 5681 3.1)
-        self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss()));
+        self.window.cwnd_bytes = self.window.cwnd_bytes.max(self.snd.mss());
         // and the window that a recovery ends with holds two (equation 4)
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(self.window.minimum());
     }
@@ -325,7 +326,7 @@ impl Sending {
             && self.recovery.is_open()
             && !self.recovery.is_probe_due()
             && self.board.sacked_bytes() + self.board.lost_bytes() == 0
-            && mss == u64::from(self.snd.mss());
+            && mss == self.snd.mss();
         if !plain {
             return ProbeChoice::No;
         }
@@ -382,7 +383,7 @@ impl Sending {
 
     /// The probe that is out, if one is, did not arrive.
     pub(crate) fn end_mtu_probe(&mut self, cx: &mut Context, loss: ProbeLoss) {
-        let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss()).max(1));
+        let window = self.window.cwnd_bytes.div_ceil(self.snd.mss().max(1));
         let epoch = cx.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
         if let Some(search) = self.path.probe_out() {
             search.on_lost(cx.now, loss, epoch, cx.rtt.base_rto());

@@ -178,7 +178,7 @@ impl Recovery {
     /// Counts duplicates of a peer without SACK (RFC 5681 3.2 and RFC 6582). Returns the bytes that
     /// are judged lost for them.
     fn count_duplicates(&mut self, board: &mut Scoreboard, snd: &Sender, ack: &Acked) -> u64 {
-        let (una, nxt, mss) = (snd.una(), snd.nxt(), u64::from(snd.mss()));
+        let (una, nxt, mss) = (snd.una(), snd.nxt(), snd.mss());
         let head = (una + mss).min(nxt);
         if ack.acked > 0 {
             self.duplicate_acks = 0;
@@ -258,7 +258,7 @@ impl Sending {
             // RFC 9937 section 5: without SACK each duplicate stands for a segment, to be taken off
             // later
             delivered = match ack.acked {
-                0 if ack.duplicate => u64::from(self.snd.mss()),
+                0 if ack.duplicate => self.snd.mss(),
                 acked => acked.saturating_sub(self.board.duplicate_bytes()),
             };
             newly_lost = self.recovery.count_duplicates(&mut self.board, &self.snd, ack);
@@ -408,7 +408,7 @@ impl Sending {
         }
         let newly = self.board.mark_all_lost(una, nxt);
         self.tell_lost(cx, newly, self.board.oldest_at());
-        self.window.cwnd_bytes = u64::from(self.snd.mss());
+        self.window.cwnd_bytes = self.snd.mss();
         self.trace_window(cx, "time-out", before);
         let recovery = &mut self.recovery;
         recovery.begin(Phase::Loss, nxt);

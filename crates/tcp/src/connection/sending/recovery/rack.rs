@@ -95,11 +95,11 @@ impl Recovery {
     pub(super) fn reordering_window(
         &self,
         board: &Scoreboard,
-        mss: u32,
+        mss: u64,
         rtt: &RttEstimator,
     ) -> Duration {
         let is_much = || {
-            let most = u64::from(mss) * u64::from(DUPLICATE_THRESHOLD - 1);
+            let most = mss * u64::from(DUPLICATE_THRESHOLD - 1);
             board.sacked_segments() >= DUPLICATE_THRESHOLD || board.sacked_bytes() > most
         };
         if !self.rack.is_reordering_seen && (!self.is_open() || is_much()) {
