@@ -409,7 +409,7 @@ impl Losses {
             ranges += u32::from(piece.start != end);
             end = piece.end;
         }
-        ranges >= 3 || bytes > 2 * u64::from(connection.sending.snd.mss())
+        ranges >= 3 || bytes > 2 * connection.sending.snd.mss()
     }
 
     /// A timer of the connection expired.
@@ -497,7 +497,7 @@ impl Losses {
         let pipe: u64 = self.pieces.iter().filter(in_flight).map(|p| p.end - p.start).sum();
         let lost = self.pieces[first..].iter().take_while(|piece| piece.lost);
         let lost: u64 = lost.map(|piece| piece.end - piece.start).sum();
-        let wanted = lost.min(snd.mss().into());
+        let wanted = lost.min(snd.mss());
         let quota =
             window.cwnd_bytes.saturating_sub(pipe + connection.sending.recovery.short_bytes());
         assert!(
@@ -518,7 +518,7 @@ impl Losses {
             return;
         }
         let mut wait = 2 * rtt.srtt() + Duration::from_millis(2);
-        if self.nxt - self.una <= u64::from(snd.mss()) {
+        if self.nxt - self.una <= snd.mss() {
             wait += Duration::from_millis(198);
         }
         if rtt.srtt().is_zero() {
