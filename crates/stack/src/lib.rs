@@ -35,6 +35,7 @@ pub mod clock;
 #[cfg(feature = "clogs")]
 pub mod clogs;
 pub mod demux;
+pub mod door;
 mod engine;
 mod error;
 mod headers;

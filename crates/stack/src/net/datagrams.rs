@@ -27,7 +27,7 @@ pub type Outgoing = (Packet, (Option<SocketAddr>, SendOptions));
 pub type Incoming = (Packet, (SocketAddr, DatagramInfo));
 
 /// The engine's ends of one socket.
-struct Datagrams {
+pub struct Datagrams {
     id: SocketId,
     shared: Arc<Shared>,
     reach: Reach,
@@ -97,7 +97,7 @@ impl Datagrams {
                 }
                 Err(error @ Error::NoSuchSocket) => {
                     self.shared.set_error(error);
-                    any = true;
+                    self.shared.set_state(READ_END);
                     break;
                 }
                 Err(error) => self.shared.set_passing_error(error),
@@ -112,7 +112,7 @@ impl Datagrams {
 /// The UDP sockets of an engine, by slot.
 #[derive(Default)]
 pub struct DatagramSockets {
-    list: Slots<Datagrams>,
+    pub list: Slots<Datagrams>,
 }
 
 impl DatagramSockets {
@@ -151,16 +151,6 @@ impl DatagramSockets {
         let socket = Datagrams { id, shared: Arc::clone(&shared), reach, tx: tx_taken, rx: rx_put };
         self.list.put(id.slot(), socket);
         (shared, tx, rx)
-    }
-
-    /// Returns a number that all slots are below.
-    pub fn slots(&self) -> usize {
-        self.list.len()
-    }
-
-    /// The socket may have something to send: it stands in line for that.
-    pub fn note(&mut self, slot: u32) {
-        self.list.note(slot);
     }
 
     /// Sends all that lies in the ring of a socket, as much as that holds at most.

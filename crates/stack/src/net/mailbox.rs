@@ -1,5 +1,11 @@
 //! The application's way to the engine: calls, sets of sockets with work, the waker.
+//!
+//! The thread of an engine may not wait for any engine. For its own it would wait for ever; another
+//! one may be about to wait for this one, or for packets that only this one delivers. So engines
+//! cannot come to wait for each other in a circle, and which calls are refused depends on no
+//! timing.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
@@ -8,9 +14,8 @@ use millstream_packet::Pool;
 
 use super::ready::ReadySet;
 use super::sockets::Sockets;
-use super::timeouts::may_wait;
 use super::waiter::Waiter;
-use crate::{Engine, Error, Waker};
+use crate::{Engine, Error, SocketId, SocketKind, Waker};
 
 /// See the module text.
 pub struct Mailbox {
@@ -92,9 +97,14 @@ impl Mailbox {
             || self.has_stopped()
     }
 
-    /// Adds a socket to a set and wakes the engine if that is news.
-    pub fn nudge(&self, set: &ReadySet, slot: u32) {
-        if set.add(slot) {
+    /// Has the engine look at a socket; wakes it if that is news.
+    pub fn nudge(&self, id: SocketId) {
+        let set = match id.kind() {
+            SocketKind::Tcp => &self.streams,
+            SocketKind::Listener => &self.listeners,
+            SocketKind::Udp | SocketKind::Icmp => &self.datagrams,
+        };
+        if set.add(id.slot()) {
             self.waker.wake();
         }
     }
@@ -138,6 +148,20 @@ impl Mailbox {
         self.post(move |sockets| answer.set(call(sockets)));
         reply.wait(|| self.ended.load(Ordering::SeqCst)).ok_or(Error::EngineGone)
     }
+}
+
+thread_local! {
+    static RUNS_AN_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the calling thread runs an engine.
+pub fn enter_engine() {
+    RUNS_AN_ENGINE.set(true);
+}
+
+/// Refuses a wait in a thread that runs an engine.
+pub fn may_wait() -> Result<(), Error> {
+    if RUNS_AN_ENGINE.get() { Err(Error::EngineThread) } else { Ok(()) }
 }
 
 /// An answer that crosses threads once.

@@ -8,7 +8,11 @@
 //! Opening and closing go through one queue of calls that the engine's thread takes up between
 //! turns.
 
-mod calls;
+#![expect(
+    missing_debug_implementations,
+    reason = "the parts of a `RingSocket` count as public, as the sockets' types name it"
+)]
+
 mod datagrams;
 mod listener;
 mod mailbox;
@@ -19,19 +23,41 @@ mod ready;
 mod shared;
 mod side;
 mod slots;
+mod socket;
 mod sockets;
 mod stack;
 mod starved;
 mod stream;
 mod target;
 mod tcp;
-mod timeouts;
 mod udp;
 mod waiter;
 mod worker;
 
-pub use listener::{Incoming, TcpListener};
 pub use poller::Poller;
 pub use stack::{Placement, Stack};
-pub use tcp::TcpStream;
-pub use udp::UdpSocket;
+
+use crate::{WakeStats, door};
+use socket::RingSocket;
+
+/// A TCP connection of an engine in a thread of its own; see [`door::TcpStream`].
+pub type TcpStream = door::TcpStream<RingSocket<tcp::TcpEnds>>;
+
+/// A TCP listener of an engine in a thread of its own; see [`door::TcpListener`].
+pub type TcpListener = door::TcpListener<RingSocket<listener::ListenerEnds>>;
+
+/// The connections of a listener, see [`door::TcpListener::incoming`].
+pub type Incoming<'a> = door::Incoming<'a, RingSocket<listener::ListenerEnds>>;
+
+/// A UDP socket of an engine in a thread of its own; see [`door::UdpSocket`].
+pub type UdpSocket = door::UdpSocket<RingSocket<udp::UdpEnds>>;
+
+impl TcpStream {
+    /// Returns how often the engine told this stream's readers and writers of news, and how often
+    /// it woke them.
+    pub fn wakes(&self) -> WakeStats {
+        let mut both = self.socket.shared.reader.stats();
+        both += self.socket.shared.writer.stats();
+        both
+    }
+}

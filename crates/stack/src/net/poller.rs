@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::listener::TcpListener;
+use super::listener::ListenerEnds;
+use super::mailbox::may_wait;
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE};
 use super::side::{Side, Tried};
+use super::socket::RingSocket;
 use super::stack::Stack;
 use super::target::{PollTarget, Target};
-use super::tcp::TcpStream;
-use super::timeouts::may_wait;
-use super::udp::UdpSocket;
+use super::tcp::TcpEnds;
+use super::udp::UdpEnds;
 use super::waiter::{Waiter, deadline};
+use crate::door::{TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
 
 /// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it
@@ -87,19 +89,23 @@ impl Poller {
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything
     /// that may be so by now, and as writable from then on when there is room for who was refused.
-    pub fn add(&self, stream: &TcpStream, token: usize) -> io::Result<()> {
-        self.register(stream.shared(), token)
+    pub fn add(&self, stream: &TcpStream<RingSocket<TcpEnds>>, token: usize) -> io::Result<()> {
+        self.register(&stream.socket.shared, token)
     }
 
     /// Adds a listener: readable when there is a connection to accept.
-    pub fn add_listener(&self, listener: &TcpListener, token: usize) -> io::Result<()> {
-        self.register(listener.shared(), token)
+    pub fn add_listener(
+        &self,
+        listener: &TcpListener<RingSocket<ListenerEnds>>,
+        token: usize,
+    ) -> io::Result<()> {
+        self.register(&listener.socket.shared, token)
     }
 
     /// Adds a UDP socket: readable when there is a datagram to receive or an error to hear of,
     /// writable when there is room for one to send.
-    pub fn add_udp(&self, socket: &UdpSocket, token: usize) -> io::Result<()> {
-        self.register(socket.shared(), token)
+    pub fn add_udp(&self, socket: &UdpSocket<RingSocket<UdpEnds>>, token: usize) -> io::Result<()> {
+        self.register(&socket.socket.shared, token)
     }
 
     fn register(&self, shared: &Arc<Shared>, token: usize) -> io::Result<()> {

@@ -29,7 +29,7 @@ pub const READ_END: u32 = 2;
 /// which it sets itself: calls that take the writer's lock from then on put nothing in.
 pub const WRITE_END: u32 = 4;
 /// There is an error to be told once.
-const PASSING_ERROR: u32 = 8;
+pub const PASSING_ERROR: u32 = 8;
 /// The application has ended its reading side: no read waits any more. It sets this itself.
 pub const READ_SHUT: u32 = 16;
 
@@ -149,11 +149,6 @@ impl Shared {
     pub fn take_cut(&self, side: u32) -> Option<Error> {
         let was_cut = self.has(side) && self.state.fetch_and(!side, Ordering::AcqRel) & side != 0;
         was_cut.then_some(Error::NetworkDown)
-    }
-
-    /// Returns true if there is an error to report.
-    pub fn has_error(&self) -> bool {
-        self.has(PASSING_ERROR) || self.error.get().is_some()
     }
 
     pub fn has(&self, bit: u32) -> bool {

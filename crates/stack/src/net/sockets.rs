@@ -39,7 +39,6 @@ struct Listening {
 
 /// The application's ends of a listener.
 pub struct ListenerParts {
-    pub id: SocketId,
     pub shared: Arc<Shared>,
     pub accepted: Consumer<StreamParts>,
     pub local: SocketAddr,
@@ -77,7 +76,7 @@ impl Sockets {
         let listening = Listening { id, shared: Arc::clone(&shared), accepted: producer, reach };
         self.listeners.put(id.slot(), listening);
         self.look_at_new(id);
-        Ok(ListenerParts { id, shared, accepted, local })
+        Ok(ListenerParts { shared, accepted, local })
     }
 
     /// Hands finished connections over.
@@ -142,7 +141,8 @@ impl Sockets {
     /// that were not looked at yet; whether there were any.
     pub fn look_at_ways(&mut self) -> bool {
         self.sweep.note(self.engine.inspect());
-        let slots = self.streams.slots().max(self.listeners.len()).max(self.datagrams.slots());
+        let slots =
+            self.streams.list.len().max(self.listeners.len()).max(self.datagrams.list.len());
         let mut any = false;
         for _ in 0..LOOKS {
             let Some(slot) = self.sweep.next(slots) else { break };

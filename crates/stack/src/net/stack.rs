@@ -8,9 +8,8 @@ use std::time::Duration;
 use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
-use super::mailbox::{Mailbox, Reply};
+use super::mailbox::{Mailbox, Reply, enter_engine, may_wait};
 use super::ready::ReadySet;
-use super::timeouts::{enter_engine, may_wait};
 use super::worker::Worker;
 use crate::{Engine, EngineStats, Error, LinkInfo, LiveConfig, SocketInfo, Undelivered, WakeStats};
 

@@ -1,11 +1,10 @@
 //! The engine's ends of a stream: carries packets between its rings and its connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use millstream_packet::{FRAME_HELD_BYTES, Packet};
+use millstream_tcp::FourTuple;
 
 use super::metered::{Giver, Limit, Taker, metered};
 use super::reach::Reach;
@@ -52,12 +51,11 @@ pub struct StreamParts {
     pub shared: Arc<Shared>,
     pub tx: Giver<Packet>,
     pub rx: Taker<Packet>,
-    pub local: SocketAddr,
-    pub remote: SocketAddr,
+    pub addresses: FourTuple,
 }
 
 /// The engine's ends of a stream.
-struct Stream {
+pub struct Stream {
     id: SocketId,
     shared: Arc<Shared>,
     tx: Taker<Packet>,
@@ -79,11 +77,11 @@ struct Stream {
 /// The streams of an engine, by slot.
 #[derive(Default)]
 pub struct Streams {
-    list: Slots<Stream>,
-    starved: Starved,
+    pub list: Slots<Stream>,
+    pub starved: Starved,
     limits: RingLimits,
     /// Data that closed streams could not hand to their connections.
-    refused: Undelivered,
+    pub refused: Undelivered,
 }
 
 /// The memory limits of the rings of each stream.
@@ -119,7 +117,7 @@ impl RingLimits {
 impl Streams {
     /// Makes rings for a connection.
     pub fn attach(&mut self, engine: &mut Engine, id: SocketId) -> Result<StreamParts, Error> {
-        let tuple = engine.tcp(id).addresses()?;
+        let addresses = engine.tcp(id).addresses()?;
         let (tx, tx_taken) = metered(RING_PACKETS, self.limits.tx.clone());
         let (rx_put, rx) = metered(RING_PACKETS, self.limits.rx.clone());
         let shared = Arc::new(Shared::default());
@@ -137,24 +135,13 @@ impl Streams {
             reach: Reach::default(),
         };
         self.list.put(id.slot(), stream);
-        let (local, remote) = (tuple.local, tuple.remote);
-        Ok(StreamParts { id, shared, tx, rx, local, remote })
+        Ok(StreamParts { id, shared, tx, rx, addresses })
     }
 
     /// Divides the memory of all rings among the connections that are open.
     pub fn share_memory(&self, engine: &Engine) {
         let inspect = engine.inspect();
         self.limits.share(inspect.open_connections(), inspect.memory_use().pressure);
-    }
-
-    /// Returns a number that all slots are below.
-    pub fn slots(&self) -> usize {
-        self.list.len()
-    }
-
-    /// The application has left something to do: the stream stands in line for that.
-    pub fn note(&mut self, slot: u32) {
-        self.list.note(slot);
     }
 
     /// Serves those in line, as many as a turn may; whether there were any.
@@ -285,17 +272,6 @@ impl Streams {
             stream.shared.writable();
         }
         any
-    }
-
-    /// Returns the time after which the engine must wake for streams that found no frame; `None` if
-    /// none waits.
-    pub fn rest(&self) -> Option<Duration> {
-        self.starved.rest()
-    }
-
-    /// Returns the data that closed streams could not hand to their connections.
-    pub fn refused(&self) -> Undelivered {
-        self.refused
     }
 
     /// Returns the data in rings, counted by the memory that it holds.

@@ -42,7 +42,7 @@ impl Worker {
         self.sockets.streams.share_memory(&self.sockets.engine);
         let mut busy = self.application() | self.sockets.look_at_ways();
         busy |= self.sockets.streams.tell_starved(&self.sockets.engine);
-        let max_sleep = self.sockets.streams.rest();
+        let max_sleep = self.sockets.streams.starved.rest();
         let mut rested = false;
         if !busy && let Some(quiet) = self.sockets.engine.sleeps_before_turn() {
             self.sockets.engine.idle_unless(quiet, max_sleep, || mailbox.is_busy())?;
@@ -75,9 +75,9 @@ impl Worker {
         for call in calls {
             call(sockets);
         }
-        mailbox.streams.drain(|slot| sockets.streams.note(slot));
+        mailbox.streams.drain(|slot| sockets.streams.list.note(slot));
         busy |= sockets.streams.serve_due(&mut sockets.engine);
-        mailbox.datagrams.drain(|slot| sockets.datagrams.note(slot));
+        mailbox.datagrams.drain(|slot| sockets.datagrams.list.note(slot));
         busy |= sockets.datagrams.send_due(&mut sockets.engine);
         mailbox.listeners.drain(|slot| sockets.serve_listener(slot));
         busy
@@ -101,7 +101,7 @@ impl Worker {
 
     /// Returns the data that connections had not delivered when they ended.
     fn undelivered(&self) -> Undelivered {
-        self.sockets.engine.inspect().undelivered().and(self.sockets.streams.refused())
+        self.sockets.engine.inspect().undelivered().and(self.sockets.streams.refused)
     }
 
     /// Waits for delivery for as long as the application allows or peers take data, then for a

@@ -26,6 +26,7 @@ both_modes!(
     a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it,
     what_was_written_is_seen_through_when_the_last_handle_goes,
     what_a_dead_peer_does_not_take_is_told,
+    a_stream_closes_with_the_last_of_its_handles,
     who_connects_to_nobody_is_told_that_nobody_is_there,
 );
 
@@ -385,6 +386,21 @@ fn what_was_written_is_seen_through_when_the_last_handle_goes(mode: Mode) {
             assert_eq!(received, written.load(Ordering::SeqCst));
         },
     );
+}
+
+fn a_stream_closes_with_the_last_of_its_handles(mode: Mode) {
+    let (near, far) = mode.two(PairConfig::default());
+    let (near, far) = (Stack::new(near), Stack::new(far));
+    let listener = TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("listen");
+    let id = near.engine().sockets().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
+    common::settle(&mut near.engine(), &mut far.engine());
+    let (stream, _) = listener.accept().expect("a connection");
+    drop(stream.try_clone().expect("another handle"));
+    common::settle(&mut near.engine(), &mut far.engine());
+    assert_eq!(near.engine().tcp(id).state(), Ok(State::Established));
+    drop(stream);
+    common::settle(&mut near.engine(), &mut far.engine());
+    assert_eq!(near.engine().tcp(id).read(&mut [0; 8]), Ok(0), "its end came");
 }
 
 fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {

@@ -62,7 +62,7 @@ impl SocketsHandle<'_> {
     /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes
     /// datagrams for any own address, the IPv6 one those of IPv4 as well.
     pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.udp_bind_as(addr, false)
+        self.engine.udp.open(&mut self.engine.cx, &self.engine.ip.reach, addr, false)
     }
 
     /// The same for an address that other sockets have which were opened so, too (as with
@@ -72,15 +72,7 @@ impl SocketsHandle<'_> {
     /// # Errors
     /// As [`udp_bind`](Self::udp_bind); also [`Error::Limit`] when as many have the port.
     pub fn udp_bind_shared(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
-        self.udp_bind_as(addr, true)
-    }
-
-    pub(crate) fn udp_bind_as(
-        &mut self,
-        addr: SocketAddr,
-        shared: bool,
-    ) -> Result<SocketId, Error> {
-        self.engine.udp.open(&mut self.engine.cx, &self.engine.ip.reach, addr, shared)
+        self.engine.udp.open(&mut self.engine.cx, &self.engine.ip.reach, addr, true)
     }
 
     /// Opens an echo socket; identifier 0 asks for a free one.

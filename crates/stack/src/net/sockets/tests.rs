@@ -36,7 +36,7 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
         let packet = Packet::from_slice(&pool, 128, b"flood").expect("frames");
         assert!(tx.push((packet, (to, SendOptions::default()))).is_ok());
     }
-    sockets.datagrams.note(id.slot());
+    sockets.datagrams.list.note(id.slot());
     for turn in 1..=3 {
         assert!(sockets.datagrams.send_due(&mut sockets.engine));
         assert_eq!(sockets.engine.stats().udp_tx as usize, turn * DATAGRAM_TURN);
@@ -68,7 +68,7 @@ fn a_turn_looks_at_the_rings_of_so_many_streams() {
     let looks = || parts.iter().map(|it| it.shared.reader.stats().edges).sum::<u64>() as usize;
     for part in parts.iter().chain(&parts) {
         part.shared.wishes.fetch_or(LOOK_AGAIN, Ordering::AcqRel);
-        sockets.streams.note(part.id.slot());
+        sockets.streams.list.note(part.id.slot());
     }
     for looked in [STREAMS_TURN, 2 * STREAMS_TURN, STREAMS] {
         assert!(sockets.streams.serve_due(&mut sockets.engine));
@@ -94,7 +94,7 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     for sent in 1..=2 {
         let packet = Packet::from_slice(&pool, 128, b"anybody?").expect("frames");
         assert!(tx.push((packet, (None, SendOptions::default()))).is_ok());
-        near.datagrams.note(id.slot());
+        near.datagrams.list.note(id.slot());
         near.datagrams.send_due(&mut near.engine);
         assert_eq!(near.engine.stats().udp_tx, sent);
         // There, with ARP before it, and the answer that nobody listens.
@@ -106,7 +106,7 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
         }
         assert_eq!(far.stats().dropped(crate::DropReason::UdpNoSocket), sent);
     }
-    near.datagrams.note(id.slot());
+    near.datagrams.list.note(id.slot());
     near.datagrams.send_due(&mut near.engine);
     assert!(shared.take_passing_error().is_some());
 }

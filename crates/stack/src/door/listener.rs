@@ -1,0 +1,107 @@
+//! Listeners in the style of `std::net`.
+
+use std::io;
+use std::iter::FusedIterator;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use millstream_tcp::Config;
+
+use super::driver::ListenerDriver;
+use super::tcp::TcpStream;
+use crate::SocketId;
+
+/// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the
+/// connections that nobody accepted.
+#[derive(Debug)]
+pub struct TcpListener<D: ListenerDriver> {
+    pub(crate) socket: Arc<D>,
+}
+
+impl<D: ListenerDriver> TcpListener<D> {
+    /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`]. Up to `backlog`
+    /// connections wait to be accepted, in [`net`](crate::net) two where it is one.
+    pub fn bind(stack: &D::Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
+        Self::open(stack, addr, backlog, None)
+    }
+
+    /// Listens on `addr`; its connections get `config`.
+    pub fn bind_with(
+        stack: &D::Stack,
+        addr: SocketAddr,
+        backlog: usize,
+        config: &Config,
+    ) -> io::Result<Self> {
+        Self::open(stack, addr, backlog, Some(config.clone()))
+    }
+
+    fn open(
+        stack: &D::Stack,
+        addr: SocketAddr,
+        backlog: usize,
+        config: Option<Config>,
+    ) -> io::Result<Self> {
+        let socket = D::open(stack, move |engine| match &config {
+            Some(config) => engine.sockets().tcp_listen_with(addr, backlog, config),
+            None => engine.sockets().tcp_listen(addr, backlog),
+        })?;
+        Ok(Self { socket: Arc::new(socket) })
+    }
+
+    /// Returns another handle of the same listener: each connection is accepted by one of them.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: Arc::clone(&self.socket) })
+    }
+
+    /// Waits for the next connection; returns it and its peer. Fails with
+    /// [`NetworkDown`](io::ErrorKind::NetworkDown) instead of waiting where all links of the engine
+    /// have failed or were removed: in [`net`](crate::net) once, also where it waits already.
+    pub fn accept(&self) -> io::Result<(TcpStream<D::Stream>, SocketAddr)> {
+        let (stream, peer) = self.socket.accept()?;
+        Ok((TcpStream::new(stream), peer))
+    }
+
+    /// Returns the connections as they come: [`accept`](Self::accept), without end.
+    pub fn incoming(&self) -> Incoming<'_, D> {
+        Incoming { listener: self }
+    }
+
+    /// Takes the error of an engine that is gone, in [`net`](crate::net); a listener has no other
+    /// that is not told by the call that meets it.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket.take_error()
+    }
+
+    /// Makes `accept` return at once, with `WouldBlock`, when there is no connection.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.socket.base().timeouts.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Returns the address it listens on, with the port that was chosen where it asked for a free
+    /// one.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Returns its name in the engine, which events carry.
+    pub fn id(&self) -> SocketId {
+        self.socket.base().id
+    }
+}
+
+/// The connections of a listener, see [`TcpListener::incoming`].
+#[derive(Debug)]
+pub struct Incoming<'a, D: ListenerDriver> {
+    listener: &'a TcpListener<D>,
+}
+
+impl<D: ListenerDriver> Iterator for Incoming<'_, D> {
+    type Item = io::Result<TcpStream<D::Stream>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl<D: ListenerDriver> FusedIterator for Incoming<'_, D> {}

@@ -1,0 +1,218 @@
+//! An engine in its application's thread.
+
+use std::cell::{RefCell, RefMut};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::engine::{Reader, Received};
+use crate::{Engine, Readiness, SocketId, Turn, Undelivered};
+
+/// A socket and what happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The socket: compare with `id()` of listeners, streams and sockets.
+    pub id: SocketId,
+    /// Edges: read, write or accept until it would block.
+    pub readiness: Readiness,
+}
+
+/// An engine in its application's thread. Clones share the engine.
+#[derive(Clone)]
+pub struct Stack {
+    shared: Rc<Shared>,
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
+/// State that all handles of one engine share.
+struct Shared {
+    engine: RefCell<Engine>,
+    /// Sockets whose handle was dropped while the engine was borrowed.
+    dropped: RefCell<Vec<SocketId>>,
+}
+
+impl Drop for Shared {
+    /// Delivers written data to its peers when the last of all handles goes.
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut();
+        self.dropped.get_mut().drain(..).for_each(|id| engine.close(id));
+        if std::thread::panicking() {
+            return;
+        }
+        let _ = engine.deliver(None);
+        engine.sockets().reset_all();
+    }
+}
+
+impl Stack {
+    /// Takes an engine with its links. When the last clone and the last socket are gone, written
+    /// data is still delivered, as [`deliver`](Self::deliver) does without a time; connections that
+    /// are not at their end then are reset.
+    pub fn new(engine: Engine) -> Self {
+        let (engine, dropped) = (RefCell::new(engine), RefCell::default());
+        Self { shared: Rc::new(Shared { engine, dropped }) }
+    }
+
+    /// Borrows the engine.
+    ///
+    /// # Panics
+    /// When a former result of this method is still held.
+    pub fn engine(&self) -> RefMut<'_, Engine> {
+        let mut engine = self.shared.engine.borrow_mut();
+        self.close_dropped(&mut engine);
+        engine
+    }
+
+    /// Closes a socket of which the handle is dropped: at once, or when the engine is asked for
+    /// next.
+    pub(super) fn let_go(&self, id: SocketId) {
+        self.shared.dropped.borrow_mut().push(id);
+        if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
+            self.close_dropped(&mut engine);
+        }
+    }
+
+    #[inline]
+    fn close_dropped(&self, engine: &mut Engine) {
+        let mut dropped = self.shared.dropped.borrow_mut();
+        if dropped.is_empty() {
+            return;
+        }
+        engine.refresh_time();
+        dropped.drain(..).for_each(|id| engine.close(id));
+        engine.flush();
+    }
+
+    /// Waits until all written data is acknowledged, and the ends of sides that were shut down or
+    /// closed: for `linger` at most; without that for as long as a peer acknowledges something
+    /// every five seconds. Returns the data that was not acknowledged. Open connections stay open.
+    pub fn deliver(&self, linger: Option<Duration>) -> io::Result<Undelivered> {
+        self.engine().deliver(linger)
+    }
+
+    /// Takes one turn; sleeps, at most `max_sleep`, when there was nothing to do.
+    pub fn run_once(&self, max_sleep: Option<Duration>) -> io::Result<Turn> {
+        self.engine().run_once(max_sleep)
+    }
+
+    /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all
+    /// news to `events`. Also returns, without any, when another thread used the engine's waker, or
+    /// when a link has failed ([`Inspect::link_error`](crate::Inspect::link_error)).
+    pub fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.wait_for(timeout, events, None)
+    }
+
+    /// Waits as [`Stack::wait`] does, and reads: while bulk comes, the link puts the data of
+    /// streams that have [`set_wait_read`](super::TcpStream::set_wait_read) on straight into
+    /// `memory`. The pieces are added to `received`: for each stream in order, and before all data
+    /// that a read of it returns from now on. That is one copy less than a read after an event,
+    /// however many streams there are.
+    ///
+    /// All else (small packets, data out of order or of other streams, ends and errors, and data
+    /// behind others that were not read yet) is told by `events` as ever. One call takes at most as
+    /// many bytes as `memory` has: 256 KiB are a good size, and less than 64 KiB fit no
+    /// super-segment. Bytes of `memory` outside the pieces have no meaning.
+    ///
+    /// ```no_run
+    /// # use std::io::Read;
+    /// # use millstream::local::{Stack, TcpStream};
+    /// # fn serve(stack: &Stack, streams: &[TcpStream], take: impl Fn(&TcpStream, &[u8])) -> std::io::Result<()> {
+    /// for stream in streams {
+    ///     stream.set_nonblocking(true)?;
+    ///     stream.set_wait_read(true)?;
+    /// }
+    /// let (mut memory, mut events, mut received) = (vec![0; 256 << 10], Vec::new(), Vec::new());
+    /// let find = |id| streams.iter().find(|stream| stream.id() == id);
+    /// loop {
+    ///     stack.wait_read(None, &mut memory, &mut events, &mut received)?;
+    ///     for piece in received.drain(..) {
+    ///         find(piece.id).inspect(|stream| take(stream, &memory[piece.range.clone()]));
+    ///     }
+    ///     for mut stream in events.drain(..).filter_map(|event| find(event.id)) {
+    ///         while let Ok(len @ 1..) = stream.read(&mut memory) {
+    ///             take(stream, &memory[..len]);
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn wait_read(
+        &self,
+        timeout: Option<Duration>,
+        memory: &mut [u8],
+        events: &mut Vec<Event>,
+        received: &mut Vec<Received>,
+    ) -> io::Result<()> {
+        self.wait_for(timeout, events, Some((memory, received)))
+    }
+
+    fn wait_for(
+        &self,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+        mut into: Option<(&mut [u8], &mut Vec<Received>)>,
+    ) -> io::Result<()> {
+        let mut engine = self.engine();
+        let deadline = timeout.map(|timeout| engine.refresh_time() + timeout);
+        let before = events.len();
+        loop {
+            // News from calls made meanwhile keep the turn from sleeping.
+            let left = match engine.has_events() {
+                true => Some(Duration::ZERO),
+                false => deadline.map(|at| at.saturating_duration_since(engine.now())),
+            };
+            let mut has_read = false;
+            match &mut into {
+                None => engine.run_once(left)?,
+                Some((memory, received)) => {
+                    let mut read = Reader::of_any(memory, received);
+                    let turn = engine.run_once_for(left, Some(&mut read))?;
+                    has_read = read.filled() > 0;
+                    turn
+                }
+            };
+            let woken = engine.take_woken();
+            while let Some((id, readiness)) = engine.next_event() {
+                events.push(Event { id, readiness });
+            }
+            let over = deadline.is_some_and(|at| engine.now() >= at);
+            if has_read || events.len() > before || over || woken {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets the stack work for `time`.
+    pub fn sleep(&self, time: Duration) -> io::Result<()> {
+        let mut engine = self.engine();
+        let until = engine.refresh_time() + time;
+        while engine.now() < until {
+            let left = until.saturating_duration_since(engine.now());
+            engine.run_once(Some(left))?;
+        }
+        Ok(())
+    }
+
+    /// Brings closed connections to their end before the program ends: takes turns until none has
+    /// anything left to send or to wait for (TIME-WAIT aside), `patience` at most. Then it resets
+    /// those that are left, among them all that the application still holds. Returns true when none
+    /// was left.
+    pub fn finish(&self, patience: Duration) -> io::Result<bool> {
+        let mut engine = self.engine();
+        let until = engine.refresh_time() + patience;
+        while engine.inspect().has_unfinished() && engine.now() < until {
+            let left = until.saturating_duration_since(engine.now());
+            engine.run_once(Some(left))?;
+        }
+        let over = !engine.inspect().has_unfinished();
+        if !over {
+            engine.sockets().reset_all();
+        }
+        Ok(over)
+    }
+}
