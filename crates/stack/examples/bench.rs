@@ -372,7 +372,7 @@ fn tap(o: &Options, what: &str) {
         let stream = local::TcpStream::connect(&stack, addr).expect("connect");
         stream.set_nodelay(true).expect("nodelay");
         our_side(stream, what, o, || Some(stack.engine().stats().clone()));
-        stack.finish(Duration::from_secs(1)).expect("an end");
+        stack.shutdown_within(Duration::from_secs(1));
     }
     drop(peer.join());
 }

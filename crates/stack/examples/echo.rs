@@ -120,7 +120,7 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
         }
     }
     drop((clients, listener));
-    stack.finish(LAST_MOMENT)?;
+    stack.shutdown_within(LAST_MOMENT);
     Ok(())
 }
 

@@ -240,7 +240,8 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
     if run.options.stats {
         println!("{:?}", stack.engine().inspect().link_stats(link));
     }
-    stack.finish(Duration::from_secs(1)).map(drop)
+    stack.shutdown_within(Duration::from_secs(1));
+    Ok(())
 }
 
 /// A few calls; the bytes, and whether there may be more to do at once.

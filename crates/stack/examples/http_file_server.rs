@@ -382,7 +382,7 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
         }
     }
     drop((clients, listener));
-    stack.finish(LAST_MOMENT)?;
+    stack.shutdown_within(LAST_MOMENT);
     Ok(())
 }
 

@@ -124,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     stream.read_exact(&mut answer)?;
     println!("{}", String::from_utf8_lossy(&answer));
     drop(stream);
-    stack.finish(std::time::Duration::from_secs(5))?;
+    stack.shutdown();
     server.join().expect("the server's thread")?;
     Ok(())
 }

@@ -258,7 +258,7 @@ impl Side {
     /// Ends its connections.
     fn close(self) -> Result<(), Failure> {
         drop(self.streams);
-        self.stack.finish(Duration::from_secs(2))?;
+        self.stack.shutdown_within(Duration::from_secs(2));
         for peer in self.peers {
             peer.join().map_err(|_| "the kernel's side panicked")??;
         }

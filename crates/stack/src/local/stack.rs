@@ -5,8 +5,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use millstream_packet::Instant;
+
 use crate::engine::{Reader, Received};
-use crate::{Engine, Readiness, SocketId, Turn, Undelivered};
+use crate::tuning::GOODBYE;
+use crate::{Engine, Readiness, SocketId, SocketKind, Turn, Undelivered};
 
 /// A socket and what happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +44,15 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let engine = self.engine.get_mut();
         self.dropped.get_mut().drain(..).for_each(|id| engine.close(id));
-        if std::thread::panicking() {
-            return;
+        if !std::thread::panicking() {
+            end(engine, None);
         }
-        let _ = engine.deliver(None);
-        engine.sockets().reset_all();
     }
 }
 
 impl Stack {
-    /// Takes an engine with its links. When the last clone and the last socket are gone, written
-    /// data is still delivered, as [`deliver`](Self::deliver) does without a time; connections that
-    /// are not at their end then are reset.
+    /// Takes an engine with its links. When the last clone and the last socket are gone, it ends as
+    /// by [`shutdown`](Self::shutdown).
     pub fn new(engine: Engine) -> Self {
         let (engine, dropped) = (RefCell::new(engine), RefCell::default());
         Self { shared: Rc::new(Shared { engine, dropped }) }
@@ -191,28 +191,62 @@ impl Stack {
     pub fn sleep(&self, time: Duration) -> io::Result<()> {
         let mut engine = self.engine();
         let until = engine.refresh_time() + time;
-        while engine.now() < until {
-            let left = until.saturating_duration_since(engine.now());
-            engine.run_once(Some(left))?;
-        }
-        Ok(())
+        turns_until(&mut engine, until, |_| true)
     }
 
-    /// Brings closed connections to their end before the program ends: takes turns until none has
-    /// anything left to send or to wait for (TIME-WAIT aside), `patience` at most. Then it resets
-    /// those that are left, among them all that the application still holds. Returns true when none
-    /// was left.
-    pub fn finish(&self, patience: Duration) -> io::Result<bool> {
-        let mut engine = self.engine();
-        let until = engine.refresh_time() + patience;
-        while engine.inspect().has_unfinished() && engine.now() < until {
-            let left = until.saturating_duration_since(engine.now());
-            engine.run_once(Some(left))?;
-        }
-        let over = !engine.inspect().has_unfinished();
-        if !over {
-            engine.sockets().reset_all();
-        }
-        Ok(over)
+    /// Ends all connections, as [`net::Stack::shutdown`](crate::net::Stack::shutdown) does:
+    /// listeners are closed, open connections are shut down, and those that nobody accepted are
+    /// reset. Written data is still delivered to its peers, for as long as one of them acknowledges
+    /// something every five seconds. Then peers get half a second to end their sides, and datagrams
+    /// to leave; connections that are not at their end after that are reset. Returns the data that
+    /// was not delivered. The same happens when the last clone and the last socket are gone.
+    ///
+    /// The engine stays, to be looked at. Calls on streams and listeners that are over fail with
+    /// [`NotConnected`](io::ErrorKind::NotConnected).
+    pub fn shutdown(&self) -> Undelivered {
+        end(&mut self.engine(), None)
     }
+
+    /// Ends all connections as [`shutdown`](Self::shutdown) does, but delivers written data for
+    /// `linger` at most.
+    pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
+        end(&mut self.engine(), Some(linger))
+    }
+}
+
+fn end(engine: &mut Engine, linger: Option<Duration>) -> Undelivered {
+    let before = engine.inspect().undelivered();
+    engine.refresh_time();
+    let ids: Vec<SocketId> = engine.inspect().sockets().map(|socket| socket.id).collect();
+    for id in ids {
+        match id.kind() {
+            // A close would reset it where not all data was read, and lose what was written.
+            SocketKind::Tcp if engine.tcp(id).connected() == Ok(true) => {
+                let _ = engine.tcp(id).shutdown_write();
+            }
+            SocketKind::Tcp | SocketKind::Listener => engine.close(id),
+            SocketKind::Udp | SocketKind::Icmp => {}
+        }
+    }
+    let _ = engine.deliver(linger).and_then(|_| {
+        let until = engine.now() + GOODBYE;
+        turns_until(engine, until, |engine| {
+            engine.inspect().has_waiting() || engine.inspect().has_unfinished()
+        })
+    });
+    engine.sockets().reset_all();
+    engine.inspect().undelivered().since(before)
+}
+
+/// Takes turns while `goes_on`, at most until the moment `until`.
+fn turns_until(
+    engine: &mut Engine,
+    until: Instant,
+    goes_on: impl Fn(&Engine) -> bool,
+) -> io::Result<()> {
+    while engine.now() < until && goes_on(engine) {
+        let left = until.saturating_duration_since(engine.now());
+        engine.run_once(Some(left))?;
+    }
+    Ok(())
 }

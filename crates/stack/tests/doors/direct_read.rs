@@ -99,7 +99,7 @@ fn moved_over(
             }
         }
         drop(all);
-        stack.finish(std::time::Duration::from_secs(20)).expect("an end");
+        stack.shutdown();
         reader.join().expect("the reader")
     })
 }
@@ -172,7 +172,7 @@ fn what_is_not_for_the_reader_takes_the_long_way() {
         }
         has_sent.send(()).expect("somebody waits");
         drop(all);
-        stack.finish(std::time::Duration::from_secs(20)).expect("an end");
+        stack.shutdown();
         reader.join().expect("the reader")
     });
     assert!(stats.tcp_rx_direct_missed > 0, "no wrong guess");

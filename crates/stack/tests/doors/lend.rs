@@ -135,7 +135,7 @@ fn written(
             data.fill(0xee);
         }
         drop(stream);
-        stack.finish(Duration::from_secs(30)).expect("an end");
+        stack.shutdown();
         assert_eq!(reader.join().expect("the reader"), total);
         stack.engine().stats().clone()
     })

@@ -25,7 +25,9 @@ both_modes!(
     a_reset_is_told_once_by_what_the_kernel_tells_it_by,
     a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it,
     what_was_written_is_seen_through_when_the_last_handle_goes,
+    what_was_written_arrives_where_not_all_was_read,
     what_a_dead_peer_does_not_take_is_told,
+    a_shutdown_waits_no_longer_than_it_may,
     a_stream_closes_with_the_last_of_its_handles,
     who_connects_to_nobody_is_told_that_nobody_is_there,
 );
@@ -229,7 +231,7 @@ fn what_was_written_before_the_end_arrives(mode: Mode) {
             let mut stream = TcpStream::connect(stack, addr).expect("connect");
             send_pattern(&mut stream, TOTAL, 100_000);
             drop(stream);
-            assert!(stack.finish(std::time::Duration::from_secs(60)).expect("an end"));
+            assert_eq!(stack.shutdown(), Undelivered::default());
         },
         |stack, ready| {
             let listener = TcpListener::bind(stack, addr, 8).expect("bind");
@@ -238,7 +240,7 @@ fn what_was_written_before_the_end_arrives(mode: Mode) {
             receive_pattern(&mut stream, TOTAL);
             assert_eq!(stream.read(&mut [0; 1]).expect("the end"), 0);
             drop(stream);
-            stack.finish(std::time::Duration::from_secs(60)).expect("an end");
+            assert_eq!(stack.shutdown(), Undelivered::default());
         },
     );
 }
@@ -317,7 +319,7 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by(mode: Mode) {
                     let stream = listener.incoming().next().expect("without end").expect("accept");
                     common::end_by(&stream, ending);
                     drop(stream);
-                    stack.finish(Duration::from_secs(60)).expect("an end");
+                    stack.shutdown();
                 },
             );
         }
@@ -386,6 +388,42 @@ fn what_was_written_is_seen_through_when_the_last_handle_goes(mode: Mode) {
             assert_eq!(received, written.load(Ordering::SeqCst));
         },
     );
+}
+
+/// A close would answer the unread data by a reset, which takes what was written with it.
+fn what_was_written_arrives_where_not_all_was_read(mode: Mode) {
+    const TOTAL: usize = 1_000_000;
+    let addr = both_families(21)[0];
+    mode.hosts(
+        PairConfig::default(),
+        |stack| {
+            let mut stream = TcpStream::connect(stack, addr).expect("connect");
+            assert_eq!(stream.peek(&mut [0; 9]).expect("peek"), 6);
+            send_pattern(&mut stream, TOTAL, 10_000);
+            assert_eq!(stack.shutdown(), Undelivered::default());
+            let over = stream.read(&mut [0; 9]).map_err(|error| error.kind());
+            assert_eq!(over, Err(ErrorKind::NotConnected));
+        },
+        |stack, ready| {
+            let listener = TcpListener::bind(stack, addr, 4).expect("bind");
+            ready();
+            let (mut stream, _) = listener.accept().expect("accept");
+            stream.write_all(b"unread").expect("write");
+            receive_pattern(&mut stream, TOTAL);
+        },
+    );
+}
+
+fn a_shutdown_waits_no_longer_than_it_may(mode: Mode) {
+    let (near, mut far) = mode.two(PairConfig::default());
+    far.sockets().tcp_listen(both_families(7)[0], 4).expect("listen");
+    let stack = Stack::new(near);
+    let id = stack.engine().sockets().tcp_connect(both_families(7)[0]).expect("connect");
+    common::settle(&mut stack.engine(), &mut far);
+    assert_eq!(stack.engine().tcp(id).write(b"is anybody there?").expect("written"), 17);
+    let left = Undelivered { connections: 1, bytes: 17 };
+    assert_eq!(stack.shutdown_within(Duration::ZERO), left);
+    assert_eq!(stack.shutdown(), Undelivered::default(), "all is over");
 }
 
 fn a_stream_closes_with_the_last_of_its_handles(mode: Mode) {

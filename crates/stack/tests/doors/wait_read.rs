@@ -154,7 +154,7 @@ fn moved(link: PairConfig, with: Streams) -> (EngineStats, usize) {
             }
         }
         drop(all);
-        stack.finish(PATIENCE).expect("an end");
+        stack.shutdown();
         reader.join().expect("the reader")
     })
 }
