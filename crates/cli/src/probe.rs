@@ -18,8 +18,9 @@ use millstream_observe::probe::{
 };
 use millstream_observe::table::{CpuTable, Row};
 use millstream_observe::watch::{cpu_json, cpu_sheet};
+use millstream_record::Probes;
 use millstream_record::error::Error;
-use millstream_report::kernel::text;
+use millstream_report::{budget, kernel::text};
 use millstream_testbed::guard::Watchdog;
 use serde_json::{Value, json};
 
@@ -36,6 +37,8 @@ Examples:
   millstream probe --profile 99 --flame flame.svg --count 10
   millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
   millstream probe --kernel-function tcp_v4_rcv --count 5
+  millstream probe --budget -- wrk -d 5 http://127.0.0.1/    # where the time of both ends goes
+  millstream probe --budget --process 1234 --count 5
 
 At the end: who sent interrupts to other CPUs and for what, who waited for which lock, latencies by powers of two, and what the
 programs cost. Nothing on this machine is changed. With a command it ends with the command.";
@@ -68,11 +71,18 @@ pub struct Arguments {
     /// Time a function of the kernel, where it lets programs be attached to functions (fentry)
     #[arg(long, value_name = "NAME")]
     kernel_function: Option<String>,
+    /// Tell at the end where the time of each thread of the command or the processes goes, and of
+    /// those that they wait for
+    #[arg(long)]
+    budget: bool,
+    /// A process that the budget is of; without one and without a command, the one that works most
+    #[arg(long, value_name = "PID", requires = "budget", value_parser = whole::<u32>)]
+    process: Vec<u32>,
     /// Count no system calls: they are counted in windows of a few milliseconds, two in a second,
     /// which cost most where there are many
     #[arg(long)]
     no_system_calls: bool,
-    /// Look by /proc alone: no BPF programs count in the kernel
+    /// Look by /proc alone: no BPF programs count in the kernel, but for those of --budget
     #[arg(long, conflicts_with_all = ["histograms", "profile", "uprobe", "kernel_function"])]
     no_bpf: bool,
     /// A command to watch; it ends with `probe`
@@ -129,6 +139,7 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
     // The end waits for half of it.
     config.interval = interval.min(Duration::from_secs(1));
     config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
+    config.budget = arguments.budget;
     let begun = Instant::now();
     let sampler = Sampler::start(config);
     let mut command = match arguments.command.split_first() {
@@ -143,6 +154,8 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         }
         None => None,
     };
+    let mut roots = arguments.process.clone();
+    roots.extend(command.as_ref().map(|command| command.child.id()));
     if let Some(command) = &command {
         sampler.watch_worker("command", command.child.id());
     }
@@ -174,6 +187,9 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
             write_whole(path, drawn.as_bytes())?;
         }
     }
+    if arguments.budget {
+        tell_budget(&probes, &roots)?;
+    }
     out(&cost::text(&cost::costs(&probes, &[("table", table_cpu_s)]), cpus))?;
     write(&mut json, || json!({ "probes": probes }))?;
     if let Some(status) = status {
@@ -182,6 +198,18 @@ pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)));
     }
     Ok(exits::unless_interrupted(interrupt.is_raised() && arguments.count.is_some()))
+}
+
+/// Tells where the time of the processes `roots` and of those that they wait for went.
+fn tell_budget(probes: &Probes, roots: &[u32]) -> Result<(), Error> {
+    match (&probes.budget, probes.absent.get("budget")) {
+        (Some(found), _) => out(&budget::text(found, roots)),
+        (None, why) => {
+            let why = why.map_or("it ended before it began", String::as_str);
+            say(format_args!("budget: not measured, because {why}"));
+            Ok(())
+        }
+    }
 }
 
 /// A command that ends with this value, and with this process.

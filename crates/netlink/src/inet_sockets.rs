@@ -13,7 +13,7 @@ use crate::sock_diag::{Diag, INET_DIAG_INFO, MESSAGE_BYTES};
 const INET_DIAG_SKMEMINFO: u16 = 7;
 
 /// The protocol of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP.
     Tcp,
@@ -84,6 +84,8 @@ pub struct InetSocket {
     pub remote: SocketAddr,
     /// The kernel's name of it as long as it lives.
     pub cookie: u64,
+    /// Its inode, by which `/proc/PID/fd` names it; 0 where no process has it.
+    pub inode: u32,
     /// Bytes that wait for the application; of a listener, connections.
     pub receive_queue: u32,
     /// Bytes that are not acknowledged, or not sent; of a listener, the most connections that may
@@ -158,6 +160,7 @@ fn parse(protocol: Protocol, body: &[u8]) -> Option<InetSocket> {
         local: SocketAddr::new(address(8)?, port(4)?),
         remote: SocketAddr::new(address(24)?, port(6)?),
         cookie: u64::from(u32_at(44)?) | u64::from(u32_at(48)?) << 32,
+        inode: u32_at(68)?,
         receive_queue: u32_at(56)?,
         send_queue: u32_at(60)?,
         receive_memory: memory_at(0).zip(memory_at(1)),

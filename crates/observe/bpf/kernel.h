@@ -9,6 +9,7 @@
 #define MILLSTREAM_KERNEL_H
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long s64;
@@ -42,11 +43,22 @@ static u64 (*const now_ns)(void) = (void *)5;
 static u32 (*const this_cpu)(void) = (void *)8;
 static u64 (*const current_ids)(void) = (void *)14;
 static long (*const stack_id)(void *ctx, void *map, u64 flags) = (void *)27;
+static long (*const read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*const read_kernel_text)(void *to, u32 size, const void *from) = (void *)115;
+static struct task_struct *(*const current_task)(void) = (void *)158;
+static struct pt_regs *(*const registers_of)(struct task_struct *task) = (void *)175;
+
+struct files_struct;
 
 struct task_struct {
 	int pid;
 	int tgid;
+	u32 flags;
+	u64 start_time;
+	char comm[16];
+	struct task_struct *real_parent;
+	struct files_struct *files;
 } KERNEL_TYPE;
 
 struct irqaction {

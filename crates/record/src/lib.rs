@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 mod brief;
+mod budget;
 mod ends;
 mod environment;
 pub mod error;
@@ -27,6 +28,7 @@ mod time;
 
 use brief::brief;
 pub use brief::{BRIEF_VERSION, for_tables};
+pub use budget::{Budget, BudgetRow, End, ThreadBudget, ThreadState};
 pub use ends::{EngineRecord, LinkRecord, StageRecord, TcpInfoRecord, WrongBytes};
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};

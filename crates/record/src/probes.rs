@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::table::{Tables, before};
 use super::{
-    EngineRecord, EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window,
+    Budget, EngineRecord, EngineSeries, KernelActivity, QueueSeries, Series, TcpInfoRecord, Window,
     WrongBytes,
 };
 
@@ -91,6 +91,9 @@ pub struct Probes {
     /// Counts that BPF programs made in the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelActivity>,
+    /// Where the time of threads went, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,

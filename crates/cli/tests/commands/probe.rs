@@ -49,6 +49,23 @@ fn each_interval_has_a_table_of_every_cpu_and_the_end_is_told() {
 }
 
 #[test]
+fn a_budget_is_told_of_the_command_or_why_there_is_none() {
+    let work = "n=0; while [ $n -lt 20000 ]; do n=$((n+1)); done; sleep 0.1";
+    let done = Command::new(PROGRAM)
+        .args(["probe", "--no-bpf", "--budget", "--interval", "60", "--", "sh", "-c", work])
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{err}");
+    if err.contains("budget: not measured, because ") {
+        return println!("NOT RUN: {err}");
+    }
+    assert!(out.contains("Where the time goes, of "), "{out}");
+    // The shell waits for the program that it starts.
+    assert!(out.contains("asleep") && out.contains("wait4") && out.contains("%  sum"), "{out}");
+}
+
+#[test]
 fn it_ends_with_the_command_and_with_its_status() {
     let done = Command::new(PROGRAM)
         .args(["probe", "--no-bpf", "--interval", "60", "--", "sh", "-c", "echo here; exit 7"])

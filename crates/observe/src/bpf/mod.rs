@@ -1,5 +1,6 @@
 //! The BPF programs of `bpf/`, loaded and read: those of `kernel.bpf.c`, which count all the time,
-//! and those of `system_calls.bpf.c`, which do for a part of it.
+//! those of `system_calls.bpf.c`, which do for a part of it, and those of `budget.bpf.c`, which sum
+//! where the time of threads goes.
 //!
 //! Objects are built beforehand and are a part of this crate; the loader fits them to the running
 //! kernel by the kernel's BTF. Each program is loaded and attached by itself, so that a kernel
@@ -8,6 +9,7 @@
 //!
 //! Nothing is pinned: programs, maps and attachments are descriptors of this process.
 
+mod budget;
 mod counters;
 mod histogram;
 #[cfg(all(
@@ -21,15 +23,22 @@ mod kernel;
 )))]
 #[path = "no_kernel.rs"]
 mod kernel;
+#[cfg(not(target_arch = "x86_64"))]
+mod no_budget;
 mod program;
 mod system_calls;
 mod top;
 
 use std::path::PathBuf;
 
+pub use budget::{FAULT, KERNEL_THREAD, Met, OWN, Off, Reason, Times, call_name, thing};
 pub use counters::{Counter, Counters, VECTORS};
 pub use histogram::{BUCKETS, Histogram, Place};
+#[cfg(target_arch = "x86_64")]
+pub use kernel::Budget;
 pub use kernel::{Kernel, count_costs};
+#[cfg(not(target_arch = "x86_64"))]
+pub use no_budget::Budget;
 pub use program::Program;
 pub use system_calls::SystemCalls;
 pub use top::{CrossCall, LockKind, LockWait, Sample};

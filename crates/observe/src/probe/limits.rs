@@ -32,3 +32,7 @@ pub(super) const ENGINE_SNAPSHOTS: usize = 64;
 pub(super) const QUEUES_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that an engine may take for an answer.
 pub(super) const ENGINE_PATIENCE: Duration = Duration::from_millis(100);
+/// Threads that a budget keeps, those with the most time on a CPU.
+pub(super) const BUDGET_THREADS: usize = 256;
+/// Descriptors of a process that are looked at for connections.
+pub(super) const DESCRIPTORS: usize = 4096;

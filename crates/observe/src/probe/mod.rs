@@ -5,6 +5,7 @@
 //! one that cannot look is listed as absent with the reason. What sampling costs is measured and
 //! recorded with the rest.
 
+mod budget;
 mod context;
 mod counters;
 mod cpu;
@@ -19,6 +20,7 @@ mod idle_states;
 mod interrupts;
 mod kernel;
 mod limits;
+mod peers;
 mod pressure;
 mod profile;
 mod qdisc;
@@ -62,6 +64,8 @@ pub struct Config {
     /// True to read, at each step, the queues of the hosts' TCP connections and the counters of
     /// Millstream's engines in the workers.
     pub queues: bool,
+    /// True to sum where the time of every thread goes.
+    pub budget: bool,
 }
 
 impl Config {
@@ -75,6 +79,7 @@ impl Config {
             distance: Err(Absent("not asked for".to_owned())),
             flows: false,
             queues: false,
+            budget: false,
         }
     }
 }
@@ -139,6 +144,7 @@ const KINDS: [Kind; 14] = [
 const FLOWS: Kind = flows::KIND;
 /// Opened after all others, where asked for.
 const QUEUES: Kind = queues::KIND;
+const BUDGET: Kind = budget::KIND;
 
 /// One way of looking.
 pub trait Probe: Send {
@@ -147,6 +153,9 @@ pub trait Probe: Send {
 
     /// Takes a sample. After an error the probe is dropped and listed as absent for that reason.
     fn sample(&mut self, turn: Turn) -> Result<(), Absent>;
+
+    /// Hears that `pid` is a process of the load.
+    fn watch(&mut self, _pid: u32) {}
 
     /// Puts what was seen into the record.
     fn finish(self: Box<Self>, into: &mut Probes);

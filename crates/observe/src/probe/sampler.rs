@@ -11,7 +11,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::engines::Engines;
 use super::worker::Workers;
-use super::{Absent, Config, FLOWS, KINDS, Probe, QUEUES, Turn, limits};
+use super::{Absent, BUDGET, Config, FLOWS, KINDS, Probe, QUEUES, Turn, limits};
 
 /// Samples from `start` to `stop` in a thread of its own.
 ///
@@ -74,7 +74,7 @@ struct Sampling {
 
 impl Sampling {
     fn open(config: &Config) -> Self {
-        let Config { interval, origin, cpu, hosts: _, distance: _, flows, queues } = config;
+        let Config { interval, origin, cpu, hosts: _, distance: _, flows, queues, budget } = config;
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
@@ -102,6 +102,9 @@ impl Sampling {
         if *queues {
             sampling.add(QUEUES.name, (QUEUES.open)(config));
             sampling.engines = Some(Engines::default());
+        }
+        if *budget {
+            sampling.add(BUDGET.name, (BUDGET.open)(config));
         }
         sampling
     }
@@ -151,6 +154,7 @@ impl Sampling {
                 Ok(Message::Watch { role, pid }) => {
                     self.workers.watch(&role, pid);
                     self.engines.iter_mut().for_each(|engines| engines.watch(&role, pid));
+                    self.probes.iter_mut().for_each(|probe| probe.watch(pid));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample(Turn::Middle);

@@ -1,5 +1,7 @@
 //! Programs at work in the running kernel.
 
+#[cfg(target_arch = "x86_64")]
+mod budget;
 mod histograms;
 mod lists;
 mod windows;
@@ -15,6 +17,8 @@ use aya::programs::uprobe::UProbeScope;
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
+#[cfg(target_arch = "x86_64")]
+pub use self::budget::Budget;
 use self::lists::Sampled;
 use self::windows::Windows;
 use super::counters::{Counter, Counters, Value};

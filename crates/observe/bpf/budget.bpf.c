@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * Where the time of each thread goes: on a CPU, ready without one, or asleep, and then in which system call, for which
+ * descriptor or lock, and who woke it. Sums are made here; crates/observe/src/bpf/kernel/budget.rs reads them at the end.
+ *
+ * A thread's system call and its arguments are read from the registers that it entered the kernel with, when it falls
+ * asleep: no program is attached to system calls, which would make every one of them slower. What a thread does on its
+ * CPU is sampled by the CPU clock.
+ */
+#include "kernel.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+/* What the arguments of a system call say, by its number; set by the loader. */
+enum { OTHER, DESCRIPTOR, FUTEX, POLL };
+#define CALLS 512
+const volatile u8 uses[CALLS] = {};
+
+/* When the budget began; 0 before and after it. Set while the programs are attached. */
+u64 began = 0;
+
+enum { RUNS, READY, ASLEEP, BLOCKED, ENDED };
+enum { NOTHING, FILE, PIPE, DEVICE, ANONYMOUS, UNIX_SOCKET, TCP_SOCKET, UDP_SOCKET, OTHER_SOCKET, LOCK };
+
+/* In the place of a system call. */
+#define FAULT 0xffff
+#define KERNEL_THREAD 0xfffe
+#define USER 0xfffd
+
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_DEAD 0x80
+#define PF_KTHREAD 0x00200000
+#define NAME 16
+
+#define S_IFMT 0xf000
+#define S_IFSOCK 0xc000
+#define S_IFREG 0x8000
+#define S_IFBLK 0x6000
+#define S_IFDIR 0x4000
+#define S_IFCHR 0x2000
+#define S_IFIFO 0x1000
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+/* Local ports of connecting sockets begin here (net.ipv4.ip_local_port_range). */
+#define EPHEMERAL 32768
+
+struct reason {
+	u32 thread;
+	u32 by; /* asleep: who woke it; ready: who had the CPU; 0: nobody, or an interrupt */
+	u16 call;
+	u8 kind;
+	u8 state;
+	u16 near; /* ports; that of a connecting socket is left out beside a listening one's */
+	u16 far;
+	u64 what[2]; /* a name, an inode number, an IPv6 address, or the address of a lock */
+};
+
+struct sum {
+	u64 ns;
+	u64 count;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, struct reason);
+	TYPE(value, struct sum);
+} sums SEC(".maps");
+
+/* The reason met last, whose sum is not in the map yet. */
+struct last {
+	struct reason why;
+	struct sum sum;
+};
+
+struct thread {
+	u64 since; /* of the state */
+	u64 born;  /* or the beginning of the budget */
+	u64 ended;
+	u64 on_ns;
+	u64 lost_ns; /* no room in the map of sums */
+	struct last asleep;
+	struct last ready;
+	struct reason now; /* of the sleep that goes on */
+	u32 process;
+	u32 parent;
+	u32 state;
+	u32 number; /* 0: the place is free */
+	char name[NAME];
+	u64 inode; /* of the descriptor in `now`, which is looked up again where it is another one */
+};
+
+/* A thread has one of the PROBES places from its number on: that is found sooner than by a hash. */
+#define THREADS 8192
+#define PROBES 4
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, THREADS);
+	TYPE(key, u32);
+	TYPE(value, struct thread);
+} threads SEC(".maps");
+
+/* Threads that found no room. */
+u64 left_out = 0;
+
+struct pt_regs {
+	u64 orig_ax;
+	u64 di;
+	u64 si;
+} KERNEL_TYPE;
+
+struct in6_addr {
+	u64 words[2];
+};
+
+struct sock_common {
+	u32 skc_daddr;
+	u16 skc_dport;
+	u16 skc_num;
+	u16 skc_family;
+	struct in6_addr skc_v6_daddr;
+} KERNEL_TYPE;
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_protocol;
+} KERNEL_TYPE;
+
+struct socket {
+	struct sock *sk;
+} KERNEL_TYPE;
+
+struct inode {
+	u16 i_mode;
+	unsigned long i_ino;
+} KERNEL_TYPE;
+
+struct qstr {
+	const u8 *name;
+} KERNEL_TYPE;
+
+struct dentry {
+	struct qstr d_name;
+} KERNEL_TYPE;
+
+struct path {
+	struct dentry *dentry;
+} KERNEL_TYPE;
+
+struct file {
+	void *private_data;
+	struct inode *f_inode;
+	struct path f_path;
+} KERNEL_TYPE;
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+} KERNEL_TYPE;
+
+struct files_struct {
+	struct fdtable *fdt;
+} KERNEL_TYPE;
+
+#define READ(to, from) read_kernel(&(to), sizeof(to), &(from))
+
+INLINE void clear(struct reason *why)
+{
+	why->kind = NOTHING;
+	why->near = why->far = 0;
+	why->what[0] = why->what[1] = 0;
+}
+
+INLINE void of_socket(struct reason *why, struct file *file, u64 inode)
+{
+	struct socket *socket = 0;
+	struct sock *sk = 0;
+	u16 family = 0, protocol = 0, far = 0;
+	READ(socket, file->private_data);
+	READ(sk, socket->sk);
+	READ(family, sk->__sk_common.skc_family);
+	if (family != AF_INET && family != AF_INET6) {
+		why->kind = family == AF_UNIX ? UNIX_SOCKET : OTHER_SOCKET;
+		why->what[0] = inode;
+		return;
+	}
+	READ(protocol, sk->sk_protocol);
+	why->kind = protocol == IPPROTO_TCP ? TCP_SOCKET : protocol == IPPROTO_UDP ? UDP_SOCKET : OTHER_SOCKET;
+	READ(why->near, sk->__sk_common.skc_num);
+	READ(far, sk->__sk_common.skc_dport);
+	why->far = __builtin_bswap16(far);
+	if (family == AF_INET) {
+		u32 address = 0;
+		READ(address, sk->__sk_common.skc_daddr);
+		why->what[1] = (u64)address << 32 | 0xffff0000; /* ::ffff:ADDRESS */
+	} else {
+		read_kernel(why->what, sizeof(why->what), &sk->__sk_common.skc_v6_daddr);
+	}
+	/* One row for all connections of a listener, and for all to one. */
+	if (why->far >= EPHEMERAL && why->near < EPHEMERAL)
+		why->far = 0;
+	else if (why->near >= EPHEMERAL && why->far && why->far < EPHEMERAL)
+		why->near = 0;
+}
+
+/* `seen` is the inode that `why` has; returns the one that it has now. */
+INLINE u64 of_descriptor(struct reason *why, struct task_struct *task, u64 number, u64 seen)
+{
+	struct file **all = 0, *file = 0;
+	struct inode *inode = 0;
+	struct files_struct *files = task->files;
+	if (!files)
+		return 0;
+	struct fdtable *table = files->fdt;
+	if (number >= table->max_fds)
+		return 0;
+	all = table->fd;
+	read_kernel(&file, sizeof(file), all + number);
+	if (!file)
+		return 0;
+	u16 mode = 0;
+	unsigned long ino = 0;
+	READ(inode, file->f_inode);
+	READ(ino, inode->i_ino);
+	if (seen && ino == seen)
+		return seen;
+	clear(why);
+	READ(mode, inode->i_mode);
+	mode &= S_IFMT;
+	if (mode == S_IFSOCK) {
+		of_socket(why, file, ino);
+	} else if (mode == S_IFIFO || !mode) {
+		why->kind = mode ? PIPE : ANONYMOUS;
+		why->what[0] = mode ? ino : 0;
+	} else {
+		struct dentry *dentry = 0;
+		const u8 *name = 0;
+		why->kind = mode == S_IFCHR ? DEVICE : FILE;
+		READ(dentry, file->f_path.dentry);
+		READ(name, dentry->d_name.name);
+		read_kernel_text(why->what, sizeof(why->what), name);
+	}
+	return ino;
+}
+
+INLINE u16 call_of(struct task_struct *task, struct pt_regs **regs)
+{
+	if (task->flags & PF_KTHREAD)
+		return KERNEL_THREAD;
+	*regs = registers_of(task);
+	u64 call = (*regs)->orig_ax;
+	return call < USER ? call : FAULT;
+}
+
+/* Notes why `task`, which runs here if `is_here`, falls asleep. */
+INLINE void note_reason(struct task_struct *task, struct thread *t, int is_here)
+{
+	struct reason *why = &t->now;
+	struct pt_regs *regs = 0;
+	u64 call = call_of(task, &regs);
+	/* Of another file system's inode of that number the call is another one, mostly. */
+	u64 seen = call == why->call ? t->inode : 0;
+	t->inode = 0;
+	why->call = call;
+	why->by = 0;
+	u8 use = OTHER;
+	asm volatile("" : "+r"(call));
+	if (call < CALLS && regs)
+		use = uses[call];
+	u32 descriptor = 0;
+	if (use == DESCRIPTOR) {
+		descriptor = regs->di;
+	} else if (use != POLL || !is_here || regs->si != 1
+		   || read_user(&descriptor, sizeof(descriptor), (void *)regs->di)) {
+		clear(why);
+		if (use == FUTEX) {
+			why->kind = LOCK;
+			why->what[0] = regs->di;
+		}
+		return;
+	}
+	t->inode = of_descriptor(why, task, descriptor, seen);
+	if (!t->inode)
+		clear(why);
+}
+
+INLINE void add(struct thread *t, struct last *last, const struct reason *why, u64 ns)
+{
+	const u64 *one = (void *)why, *other = (void *)&last->why;
+	if (one[0] != other[0] || one[1] != other[1] || one[2] != other[2] || one[3] != other[3]) {
+		if (last->sum.count) {
+			struct sum *sum = map_lookup(&sums, &last->why);
+			if (sum) {
+				sum->ns += last->sum.ns;
+				sum->count += last->sum.count;
+			} else if (map_update(&sums, &last->why, &last->sum, BPF_ANY)) {
+				t->lost_ns += last->sum.ns;
+			}
+		}
+		last->why = *why;
+		last->sum.ns = last->sum.count = 0;
+	}
+	last->sum.ns += ns;
+	last->sum.count += 1;
+}
+
+/* Takes a place for a thread that is met for the first time: it has been in `state` since the budget began. */
+static __attribute__((noinline)) struct thread *place(struct task_struct *task, u32 state)
+{
+	u32 number = task->pid;
+	struct thread *t = 0;
+	for (u32 i = 0; i < PROBES; i++) {
+		u32 at = (number + i) & (THREADS - 1);
+		t = map_lookup(&threads, &at);
+		if (t && t->number == number && t->state != ENDED)
+			return t;
+	}
+	for (u32 i = 0; i < PROBES; i++) {
+		u32 at = (number + i) & (THREADS - 1);
+		t = map_lookup(&threads, &at);
+		if (!t)
+			return 0;
+		u32 before = t->number;
+		if (before && t->state != ENDED)
+			continue;
+		if (__sync_val_compare_and_swap(&t->number, before, number) == before)
+			break;
+		t = 0;
+	}
+	if (!t || t->number != number) {
+		__sync_fetch_and_add(&left_out, 1);
+		return 0;
+	}
+	u64 start = task->start_time;
+	__builtin_memset(t, 0, __builtin_offsetof(struct thread, state));
+	t->inode = 0;
+	t->born = t->since = start > began ? start : began;
+	t->process = task->tgid;
+	t->parent = task->real_parent->tgid;
+	t->state = state;
+	t->now.thread = number;
+	t->now.state = state;
+	read_kernel(t->name, sizeof(t->name), task->comm);
+	if (state == ASLEEP)
+		note_reason(task, t, 0);
+	return t;
+}
+
+INLINE struct thread *thread_of(struct task_struct *task, u32 state)
+{
+	u32 number = task->pid, at = number & (THREADS - 1);
+	struct thread *t = map_lookup(&threads, &at);
+	if (t && t->number == number && t->state != ENDED)
+		return t;
+	return place(task, state);
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch(u64 *ctx)
+{
+	struct task_struct *before = (void *)ctx[1];
+	struct task_struct *next = (void *)ctx[2];
+	u32 state = (u32)ctx[3];
+	int could_go_on = (u8)ctx[0] || !state;
+	if (!began)
+		return 0;
+	u64 now = now_ns();
+	struct thread *t = before->pid ? thread_of(before, RUNS) : 0;
+	if (t) {
+		t->on_ns += now - t->since;
+		t->since = now;
+		if (could_go_on) {
+			t->state = READY;
+		} else if (state & TASK_DEAD) {
+			t->ended = now;
+			t->state = ENDED;
+			read_kernel(t->name, sizeof(t->name), before->comm);
+		} else {
+			t->now.state = state & TASK_UNINTERRUPTIBLE ? BLOCKED : ASLEEP;
+			note_reason(before, t, 1);
+			t->state = ASLEEP;
+		}
+	}
+	t = next->pid ? thread_of(next, READY) : 0;
+	if (t) {
+		u64 ns = now - t->since;
+		if (t->state == READY) {
+			struct reason why = { .thread = next->pid, .by = before->pid, .state = READY };
+			add(t, &t->ready, &why, ns);
+		} else if (t->state == ASLEEP) {
+			add(t, &t->asleep, &t->now, ns);
+		}
+		t->since = now;
+		t->state = RUNS;
+	}
+	return 0;
+}
+
+/* Set while the interrupt of a CPU's timer is dealt with. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} in_timer SEC(".maps");
+
+INLINE int set_in_timer(u64 is)
+{
+	u32 zero = 0;
+	u64 *timer = map_lookup(&in_timer, &zero);
+	if (timer)
+		*timer = is;
+	return 0;
+}
+
+SEC("tp_btf/local_timer_entry")
+int local_timer_entry(u64 *ctx)
+{
+	return set_in_timer(1);
+}
+
+SEC("tp_btf/local_timer_exit")
+int local_timer_exit(u64 *ctx)
+{
+	return set_in_timer(0);
+}
+
+SEC("tp_btf/sched_waking")
+int sched_waking(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	if (!began)
+		return 0;
+	struct thread *t = thread_of(task, ASLEEP);
+	if (!t || t->state != ASLEEP)
+		return 0;
+	u64 now = now_ns();
+	u32 zero = 0;
+	u64 *timer = map_lookup(&in_timer, &zero);
+	struct task_struct *waker = current_task();
+	struct pt_regs *regs = 0;
+	/* An interrupt may find anybody on the CPU. */
+	if (timer && !*timer && call_of(waker, &regs) != FAULT)
+		t->now.by = waker->pid;
+	add(t, &t->asleep, &t->now, now - t->since);
+	t->since = now;
+	t->state = READY;
+	return 0;
+}
+
+/* ---- what they do on their CPUs ---- */
+
+struct sample {
+	u32 thread;
+	u32 call;
+	u64 address; /* of the program's own code */
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, struct sample);
+	TYPE(value, u64);
+} samples SEC(".maps");
+
+/* The registers of struct bpf_perf_event_data that are read, by their places on this processor. */
+struct interrupted {
+	u64 others[16];
+	u64 ip;
+	u64 cs;
+};
+
+SEC("perf_event")
+int cpu_clock(struct interrupted *ctx)
+{
+	struct task_struct *task = current_task();
+	struct pt_regs *regs = 0;
+	struct sample key = { .thread = task->pid };
+	u64 one = 1;
+	if (!began || !key.thread)
+		return 0;
+	if (ctx->cs & 3) {
+		key.call = USER;
+		key.address = ctx->ip;
+	} else {
+		key.call = call_of(task, &regs);
+	}
+	u64 *count = map_lookup(&samples, &key);
+	if (!count && key.address && map_update(&samples, &key, &one, BPF_NOEXIST)) {
+		key.address = 0; /* no more room for addresses */
+		count = map_lookup(&samples, &key);
+	}
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else
+		map_update(&samples, &key, &one, BPF_NOEXIST);
+	return 0;
+}

@@ -1,0 +1,183 @@
+//! The processes at both ends of connections, wherever their network namespaces are.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::linux::fs::MetadataExt;
+use std::path::PathBuf;
+
+use millstream_netlink::{InetSocket, Protocol, State, each_inet_socket};
+use millstream_record::End;
+
+use super::host::in_namespace;
+use super::{Absent, limits};
+
+/// The processes that were seen at ends of connections.
+#[derive(Default)]
+pub(super) struct Peers(BTreeMap<u32, End>);
+
+/// A socket, the namespace that it is in, and the processes that have it.
+struct Owned {
+    namespace: u64,
+    socket: InetSocket,
+    owners: Vec<u32>,
+}
+
+impl Peers {
+    /// Looks which of `processes` are connected with which now.
+    pub(super) fn look(&mut self, processes: impl IntoIterator<Item = u32>) {
+        let mut owners: HashMap<u32, Vec<u32>> = HashMap::new();
+        let mut namespaces: BTreeMap<u64, PathBuf> = BTreeMap::new();
+        for process in processes {
+            let path = PathBuf::from(format!("/proc/{process}/ns/net"));
+            // One that has ended has none.
+            if let Ok(namespace) = fs::metadata(&path) {
+                namespaces.insert(namespace.st_ino(), path);
+                for inode in sockets_of(process) {
+                    owners.entry(inode).or_default().push(process);
+                }
+            }
+        }
+        let mut all: Vec<Owned> = Vec::new();
+        for (namespace, path) in namespaces {
+            // A namespace may go with its last process.
+            for socket in in_namespace(&path, sockets).unwrap_or_default() {
+                let owners = owners.get(&socket.inode).cloned().unwrap_or_default();
+                all.push(Owned { namespace, socket, owners });
+            }
+        }
+        self.add(&all);
+    }
+
+    fn add(&mut self, all: &[Owned]) {
+        let ends = |one: &Owned| (one.socket.protocol, one.socket.local, one.socket.remote);
+        let is_open = |one: &&Owned| one.socket.remote.port() == 0;
+        let listening: HashSet<_> = (all.iter().filter(is_open))
+            .map(|one| (one.namespace, one.socket.protocol, one.socket.local.port()))
+            .collect();
+        let mut by_ends: HashMap<(Protocol, SocketAddr, SocketAddr), &Owned> = HashMap::new();
+        by_ends.extend(all.iter().map(|one| (ends(one), one)));
+        // Datagrams come to one socket from everywhere.
+        let open = |protocol: Protocol, address: SocketAddr| {
+            all.iter().filter(is_open).find(|one| {
+                let local = one.socket.local;
+                (one.socket.protocol, local.port()) == (protocol, address.port())
+                    && (local.ip().is_unspecified() || local.ip() == address.ip())
+            })
+        };
+        for one in all.iter().filter(|one| !is_open(one)) {
+            let (protocol, local, remote) = ends(one);
+            let accepted = listening.contains(&(one.namespace, protocol, local.port()));
+            let other = by_ends.get(&(protocol, remote, local)).copied();
+            let other = other.or_else(|| match protocol {
+                Protocol::Udp => open(protocol, remote),
+                Protocol::Tcp => None,
+            });
+            let others = other.map_or(&[][..], |other| &other.owners);
+            for owner in &one.owners {
+                self.note(*owner, accepted, others);
+            }
+            if protocol == Protocol::Udp {
+                others.iter().for_each(|other| self.note(*other, true, &one.owners));
+            }
+        }
+    }
+
+    fn note(&mut self, process: u32, accepted: bool, others: &[u32]) {
+        let end = self.0.entry(process).or_default();
+        end.accepts |= accepted;
+        end.connects |= !accepted;
+        end.peers.extend(others);
+        end.peers.sort_unstable();
+        end.peers.dedup();
+    }
+
+    /// Returns the processes at the other ends of connections of `process`.
+    pub(super) fn of(&self, process: u32) -> &[u32] {
+        self.0.get(&process).map_or(&[], |end| &end.peers)
+    }
+
+    /// Returns what was seen in all looks, by process.
+    pub(super) fn ends(self) -> BTreeMap<u32, End> {
+        self.0
+    }
+}
+
+/// Returns the inodes of the sockets that a process has.
+fn sockets_of(process: u32) -> impl Iterator<Item = u32> {
+    let all = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    all.take(limits::DESCRIPTORS).filter_map(|one| {
+        let link = fs::read_link(one.path()).ok()?;
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    })
+}
+
+/// Returns the sockets of the namespace that the calling thread is in.
+fn sockets() -> Result<Vec<InetSocket>, Absent> {
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let mut all = Vec::new();
+    for protocol in Protocol::ALL {
+        for v6 in [false, true] {
+            let done = each_inet_socket(protocol, v6, |one| {
+                let (local, remote) = (plain(one.local), plain(one.remote));
+                all.push(InetSocket { local, remote, ..one });
+            });
+            // Without IPv6 there are none of it.
+            if !v6 {
+                done.map_err(|error| Absent(format!("sock_diag: {error}")))?;
+            }
+        }
+    }
+    // What has been closed has no process any more.
+    all.retain(|one| one.inode != 0 || one.state == State::LISTEN);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(namespace: u64, protocol: Protocol, ends: [&str; 2], owner: u32) -> Owned {
+        let [local, remote] = ends.map(|end| end.parse().unwrap());
+        let is_open = remote == SocketAddr::from(([0, 0, 0, 0], 0));
+        let state = if is_open { State::LISTEN } else { State(1) };
+        let socket = InetSocket {
+            protocol,
+            state,
+            local,
+            remote,
+            cookie: 0,
+            inode: owner,
+            receive_queue: 0,
+            send_queue: 0,
+            receive_memory: None,
+            send_memory: None,
+            drops: None,
+            tcp: None,
+        };
+        Owned { namespace, socket, owners: vec![owner] }
+    }
+
+    #[test]
+    fn who_accepts_and_who_connects_is_joined_across_namespaces() {
+        use Protocol::*;
+        let none = "0.0.0.0:0";
+        let mut peers = Peers::default();
+        peers.add(&[
+            owned(1, Tcp, ["10.0.0.1:40000", "10.0.0.2:80"], 11),
+            owned(2, Tcp, ["0.0.0.0:80", none], 22),
+            owned(2, Tcp, ["10.0.0.2:80", "10.0.0.1:40000"], 22),
+            owned(2, Tcp, ["127.0.0.1:40001", "127.0.0.1:81"], 22),
+            owned(2, Tcp, ["0.0.0.0:81", none], 33),
+            owned(2, Tcp, ["127.0.0.1:81", "127.0.0.1:40001"], 33),
+            owned(1, Udp, ["10.0.0.1:5000", "10.0.0.9:53"], 11),
+            owned(3, Udp, ["0.0.0.0:53", none], 44),
+        ]);
+        let ends = peers.ends();
+        let said = |process: u32| (ends[&process].role(), ends[&process].peers.clone());
+        assert_eq!(said(11), ("client", vec![22, 44]));
+        assert_eq!(said(22), ("proxy", vec![11, 33]));
+        assert_eq!(said(33), ("server", vec![22]));
+        assert_eq!(said(44), ("server", vec![11]));
+    }
+}

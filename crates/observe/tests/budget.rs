@@ -1,0 +1,186 @@
+//! The budget of threads that do known things. Each thread measures itself what it did, so that
+//! nothing depends on how busy the machine is. Without the rights for BPF programs it passes and
+//! says so.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use millstream_observe::probe::{Config, Sampler};
+use millstream_record::{Budget, BudgetRow, ThreadBudget, ThreadState};
+use nix::unistd::gettid;
+
+const ROUNDS: u32 = 20;
+const SLEEP: Duration = Duration::from_millis(20);
+const WORK: Duration = Duration::from_millis(30);
+
+/// Nanoseconds on a CPU and waiting for one, of the calling thread, as the scheduler counts them.
+fn schedstat() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let mut numbers = text.split_whitespace().map(|word| word.parse().unwrap());
+    [numbers.next().unwrap(), numbers.next().unwrap()]
+}
+
+/// Returns how long `work` took.
+fn timed(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+#[inline(never)]
+fn compute() {
+    let began = schedstat()[0];
+    let mut sum = 0_u64;
+    while schedstat()[0] - began < WORK.as_nanos() as u64 {
+        for n in 0..200_000_u64 {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(n));
+        }
+    }
+}
+
+/// What the worker says of itself.
+#[derive(Default)]
+struct Said {
+    thread: u32,
+    ran: Duration,
+    waited: Duration,
+    slept: Duration,
+    piped: Duration,
+    locked: Duration,
+    synced: Duration,
+    read: Duration,
+}
+
+fn budget_of(work: impl FnOnce()) -> Option<Budget> {
+    let config = Config { budget: true, ..Config::new(Instant::now()) };
+    let sampler = Sampler::start(config);
+    work();
+    let probes = sampler.stop();
+    if let Some(why) = probes.absent.get("budget") {
+        println!("NOT RUN: {why}");
+        assert!(!why.contains("Permission denied: "), "{why}");
+    }
+    probes.budget
+}
+
+fn of(budget: &Budget, thread: u32) -> &ThreadBudget {
+    budget.threads.iter().find(|one| one.thread == thread).expect("the thread was at work")
+}
+
+fn sum(thread: &ThreadBudget, is: impl Fn(&BudgetRow) -> bool) -> Duration {
+    Duration::from_secs_f64(thread.rows.iter().filter(|row| is(row)).map(|row| row.s).sum())
+}
+
+#[track_caller]
+fn assert_near(found: Duration, expected: Duration, share: f64, what: &str) {
+    let (found, expected) = (found.as_secs_f64(), expected.as_secs_f64());
+    let slack = expected * share + 0.004;
+    assert!((found - expected).abs() <= slack, "{what}: {found:.4} s, expected {expected:.4} s");
+}
+
+#[test]
+fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
+    let (mut said, mut peers) = (Said::default(), [0_u32; 3]);
+    let Some(budget) = budget_of(|| {
+        let (mut from, mut to) = std::io::pipe().unwrap();
+        let lock = Arc::new((Mutex::new(0_u32), Condvar::new()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let pause = Duration::from_millis(2);
+        let its_lock = lock.clone();
+        // Each answers some time after it was asked, and whoever asks sleeps meanwhile.
+        let (ask, asked) = std::sync::mpsc::channel::<u8>();
+        let helper = std::thread::spawn(move || {
+            for what in asked {
+                sleep(pause);
+                match what {
+                    0 => to.write_all(&[1]).unwrap(),
+                    1 => {
+                        *its_lock.0.lock().unwrap() += 1;
+                        its_lock.1.notify_one();
+                    }
+                    _ => server.write_all(&[1]).unwrap(),
+                }
+            }
+            gettid().as_raw() as u32
+        });
+        let path = std::env::temp_dir().join(format!("millstream-budget-{}", std::process::id()));
+        let mut file = File::create(&path).unwrap();
+        let worker = std::thread::Builder::new().name("worker".into()).spawn(move || {
+            let before = schedstat();
+            let mut said = Said { thread: gettid().as_raw() as u32, ..Said::default() };
+            for round in 1..=ROUNDS {
+                compute();
+                said.slept += timed(|| sleep(SLEEP));
+                ask.send(0).unwrap();
+                said.piped += timed(|| from.read_exact(&mut [0]).unwrap());
+                ask.send(1).unwrap();
+                said.locked += timed(|| {
+                    let mut count = lock.0.lock().unwrap();
+                    while *count < round {
+                        count = lock.1.wait(count).unwrap();
+                    }
+                });
+                ask.send(2).unwrap();
+                said.read += timed(|| client.read_exact(&mut [0]).unwrap());
+                file.write_all(&[0; 4096]).unwrap();
+                said.synced += timed(|| file.sync_data().unwrap());
+            }
+            let after = schedstat();
+            said.ran = Duration::from_nanos(after[0] - before[0]);
+            said.waited = Duration::from_nanos(after[1] - before[1]);
+            said
+        });
+        said = worker.unwrap().join().unwrap();
+        peers[0] = helper.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }) else {
+        return;
+    };
+    let worker = of(&budget, said.thread);
+    assert_eq!((worker.name.as_str(), worker.process), ("worker", std::process::id()));
+    let all = Duration::from_secs_f64(worker.alive_s);
+    assert_near(sum(worker, |_| true), all, 0.01, "the sum");
+    let untold = sum(worker, |row| row.state == ThreadState::Untold);
+    assert!(untold.as_secs_f64() <= 0.01 * worker.alive_s, "{:?}", worker.rows);
+    let on = |row: &BudgetRow| matches!(row.state, ThreadState::OwnCode | ThreadState::Kernel);
+    assert_near(sum(worker, on), said.ran, 0.03, "on a CPU, beside schedstat");
+    // The scheduler begins to count when a thread is in a queue, which is a little later.
+    let ready = sum(worker, |row| row.state == ThreadState::Ready);
+    assert!(ready + Duration::from_millis(2) >= said.waited.mul_f64(0.95), "{ready:?}");
+    // A sleep is within the call that sleeps; what is left of the call is a wait for a CPU.
+    let asleep = |what: &str, on: &str| {
+        let is = |row: &BudgetRow| {
+            matches!(row.state, ThreadState::Asleep | ThreadState::Blocked)
+                && row.what == what
+                && row.on.starts_with(on)
+        };
+        sum(worker, is)
+    };
+    let (slack, pause) = (said.waited + ready, Duration::from_millis(2) * ROUNDS);
+    for (what, on, wall, least) in [
+        ("clock_nanosleep", "", said.slept, SLEEP * ROUNDS),
+        ("read", "pipe", said.piped, pause / 2),
+        ("futex", "lock", said.locked, pause / 2),
+        ("recvfrom", "TCP 127.0.0.1:", said.read, pause / 2),
+        ("fdatasync", "millstream-budge", said.synced, Duration::ZERO),
+    ] {
+        let found = asleep(what, on);
+        assert!(found <= wall, "{what} {on}: {found:?} of {wall:?}");
+        assert!(found + slack >= least, "{what} {on}: {found:?}, {least:?} at least");
+    }
+    // Who ended the sleeps.
+    for what in ["read", "futex", "recvfrom"] {
+        let by = |with| sum(worker, |row| row.what == what && row.with == with);
+        let (helper, all) = (by(Some(peers[0])), asleep(what, ""));
+        assert!(helper.as_secs_f64() >= 0.9 * all.as_secs_f64(), "{what}: {helper:?} of {all:?}");
+    }
+    let own = sum(worker, |row| row.state == ThreadState::OwnCode);
+    println!("own code {own:?} of {:?}", said.ran);
+    println!("{:#?}", worker.rows);
+}

@@ -1,0 +1,113 @@
+//! Where the time of threads went.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The time of each thread that was at work, in rows that sum to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Duration, in seconds.
+    pub width_s: f64,
+    /// Threads by the time on a CPU, the most first.
+    pub threads: Vec<ThreadBudget>,
+    /// Names of processes and of threads that others have in their rows, by number.
+    pub names: BTreeMap<u32, String>,
+    /// Processes that are ends of connections, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ends: BTreeMap<u32, End>,
+    /// Threads that are not here, as there were too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// One thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadBudget {
+    /// Its number.
+    pub thread: u32,
+    /// Its process.
+    pub process: u32,
+    /// The process that started that one.
+    pub parent: u32,
+    /// Its name.
+    pub name: String,
+    /// The part of the duration in which it existed, in seconds.
+    pub alive_s: f64,
+    /// Rows, the longest first.
+    pub rows: Vec<BudgetRow>,
+}
+
+/// One use of a thread's time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BudgetRow {
+    /// The state of the thread.
+    pub state: ThreadState,
+    /// The function of its own code, the system call, or why nothing can be told.
+    pub what: String,
+    /// The peer, file or lock that it waited for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub on: String,
+    /// The thread that woke it; where it was ready, the process that had the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<u32>,
+    /// Seconds.
+    pub s: f64,
+    /// How often; 0 where that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub count: u64,
+}
+
+/// The state of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThreadState {
+    /// On a CPU, in the program's own code.
+    OwnCode,
+    /// On a CPU, in the kernel.
+    Kernel,
+    /// Ready, and without a CPU.
+    Ready,
+    /// Asleep until it is woken.
+    Asleep,
+    /// Asleep, and no signal wakes it: for a disk, or a lock of the kernel.
+    Blocked,
+    /// It could not be told.
+    #[default]
+    Untold,
+}
+
+/// The part that a process has in its connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// It accepts connections.
+    pub accepts: bool,
+    /// It opens connections.
+    pub connects: bool,
+    /// Processes at the other ends.
+    pub peers: Vec<u32>,
+}
+
+impl End {
+    /// Returns its role in one word.
+    pub fn role(&self) -> &'static str {
+        match (self.accepts, self.connects) {
+            (true, true) => "proxy",
+            (true, false) => "server",
+            (false, true) => "client",
+            (false, false) => "other",
+        }
+    }
+}
+
+impl Budget {
+    /// Returns the name of a thread or process with its number.
+    pub fn name(&self, number: u32) -> String {
+        let name = self.names.get(&number).map_or("thread", String::as_str);
+        format!("{name}/{number}")
+    }
+}
