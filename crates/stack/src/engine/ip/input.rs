@@ -317,7 +317,7 @@ impl IpLayer {
 
     /// Hands on the run at the front of the batch that came by `link`, if there is one, where the
     /// engine does so; how many bytes that were.
-    #[inline]
+    #[inline(never)]
     pub(in crate::engine) fn forward_run(
         &mut self,
         cx: &mut Context,
@@ -326,7 +326,7 @@ impl IpLayer {
         medium: Medium,
     ) -> usize {
         // What an engine has sent to itself is for nobody else.
-        if self.forwarding.runs.is_none() || self.reach.addresses.is_loopback(link) {
+        if self.reach.addresses.is_loopback(link) {
             return 0;
         }
         let Some(mut runs) = self.forwarding.runs.take() else { return 0 };

@@ -50,7 +50,7 @@ pub(in crate::engine) struct IpLayer {
     /// Datagrams of which fragments have come.
     pub reassembly: Reassembly,
     /// Packets for others.
-    forwarding: Forwarding,
+    pub forwarding: Forwarding,
     /// Links whose interfaces somebody sets.
     pub follow: Follow,
     pub icmp_errors: IcmpErrors,

@@ -3,7 +3,7 @@
 //! Turns walk over those in use alone. One that has failed keeps its number and what it counted,
 //! for showing, until it is removed; then the next that is added gets the lowest number that is
 //! free. So whatever outlives a call and must not go over to another link is told of a link's end
-//! ([`IpReach::end_link`](crate::engine::ip::IpReach::end_link)), or goes by its [`Serial`].
+//! ([`IpReach::end_link`](crate::engine::ip::reach::IpReach::end_link)), or goes by its [`Serial`].
 
 mod ended;
 mod reverse_path;
@@ -383,7 +383,7 @@ impl LinkSlot {
 
     /// Hands the link, which is in use, what waits, as far as it takes it; whether it took
     /// something. An error is for
-    /// [`IpReach::fail`](crate::engine::ip::IpReach::fail).
+    /// [`IpReach::fail`](crate::engine::ip::reach::IpReach::fail).
     #[inline(always)]
     pub fn flush(
         &mut self,

@@ -167,7 +167,9 @@ impl Engine {
         let mut bytes = 0;
         self.rx.batch.look_ahead();
         loop {
-            bytes += self.ip.forward_run(&mut self.cx, &mut self.rx.batch, link, medium);
+            if self.ip.forwarding.runs.is_some() {
+                bytes += self.ip.forward_run(&mut self.cx, &mut self.rx.batch, link, medium);
+            }
             let Some(packet) = self.rx.batch.pop_ahead() else { break };
             bytes += packet.len();
             self.classify((link, medium), packet);

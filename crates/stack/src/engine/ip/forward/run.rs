@@ -33,7 +33,7 @@ pub(in crate::engine) struct Runs {
     v4: Ways<Ipv4Addr>,
     v6: Ways<Ipv6Addr>,
     hops: Hops,
-    pub leaving: Leaving,
+    pub(in crate::engine::ip) leaving: Leaving,
 }
 
 /// The request of a packet of a run.
@@ -186,7 +186,7 @@ impl Runs {
     }
 
     /// Looks up the routes of the first `count` packets of the batch.
-    #[inline]
+    #[inline(never)]
     fn look_up(&mut self, routing: &Routing, batch: &PacketBatch, count: usize, medium: Medium) {
         let Self { asked, v4, v6, .. } = self;
         let asked = &asked[..count];
@@ -201,7 +201,7 @@ impl Runs {
     }
 
     /// Looks up the routes back to the sources of the run.
-    #[inline]
+    #[inline(never)]
     fn look_back(&mut self, routes: &Routes) {
         let Ways { sources, back, source_count, .. } = &mut self.v4;
         let put = |at: usize, route: Option<&Route>| back[at] = ReversePath::link_back(route);

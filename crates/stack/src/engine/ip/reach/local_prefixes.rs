@@ -142,7 +142,7 @@ impl LocalPrefixes {
     }
 
     /// Returns the longest prefix with `ip` of those that came with `link`; of all without one.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, link: Option<LinkId>, ip: IpAddr) -> Option<&LocalPrefix> {
         if self.list.is_empty() || is_no_host(ip) || is_link_local(ip) {
             return None;
