@@ -28,12 +28,12 @@ pub(crate) struct Negotiated {
 
 impl Negotiated {
     /// Returns the timestamp that a segment echoes.
-    pub(crate) fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
+    pub(super) fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
         header.options.timestamps.filter(|_| self.timestamps).map(|timestamps| timestamps.echo)
     }
 
     /// Returns how many SACK blocks a header has room for.
-    pub(crate) fn sack_blocks(&self) -> usize {
+    pub(super) fn sack_blocks(&self) -> usize {
         if self.timestamps { SACK_BLOCKS_WITH_TIMESTAMPS } else { SACK_BLOCKS }
     }
 }
@@ -65,7 +65,7 @@ impl Context {
         self.now = now;
     }
 
-    pub(crate) fn set_state(&mut self, to: State) {
+    pub(super) fn set_state(&mut self, to: State) {
         trace!(self, DEBUG, "state", from = self.state.name(), to = to.name());
         self.state = to;
         self.begin_rare();
@@ -73,7 +73,7 @@ impl Context {
 
     /// Something rare has begun, or may have: all is asked for until it is over.
     #[inline]
-    pub(crate) fn begin_rare(&mut self) {
+    pub(super) fn begin_rare(&mut self) {
         self.is_plain = false;
     }
 

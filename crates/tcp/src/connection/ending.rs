@@ -10,19 +10,19 @@ use crate::state::State;
 impl Context {
     /// Time-outs in a row that end it (RFC 9293 3.8.3: R2); nobody waits for what an orphan still
     /// has to deliver.
-    pub(crate) fn retry_limit(&self) -> u8 {
+    pub(super) fn retry_limit(&self) -> u8 {
         let Config { retries, orphan_retries, .. } = *self.config;
         if self.orphaned { retries.min(orphan_retries) } else { retries }
     }
 
     /// An orphan has probed a shut window for long enough, whether it was answered or not.
-    pub(crate) fn is_given_up(&self) -> bool {
+    pub(super) fn is_given_up(&self) -> bool {
         self.orphaned && self.rtt.backoff() >= self.retry_limit()
     }
 
     /// Starts the keep-alive clock anew: the peer was heard.
     #[inline]
-    pub(crate) fn touch_keepalive(&mut self) {
+    pub(super) fn touch_keepalive(&mut self) {
         let Some(keepalive) = self.config.keepalive else { return };
         if matches!(
             self.state,
@@ -45,7 +45,7 @@ impl Context {
     }
 
     /// A connection closed both ways does not wait for the peer's FIN for ever.
-    pub(crate) fn arm_fin_wait_2(&mut self) {
+    pub(super) fn arm_fin_wait_2(&mut self) {
         if self.orphaned && self.state == State::FinWait2 && self.timers.close_at().is_none() {
             let wait = Duration::from_millis(u64::from(self.config.fin_wait_2_ms));
             self.timers.arm_close(self.now + wait);

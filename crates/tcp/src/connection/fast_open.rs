@@ -45,7 +45,7 @@ impl Connection {
 
     /// Something happened that lets the SYN go.
     #[inline]
-    pub(crate) fn end_deferral(&mut self) {
+    pub(super) fn end_deferral(&mut self) {
         if self.cx.state == State::SynSent
             && let Some(open) = self.cx.counters.fast_open_mut()
             && std::mem::take(&mut open.deferred)
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// The peer's SYN has come before ours, which would have opened with the option.
-    pub(crate) fn give_up_deferral(&mut self) {
+    pub(super) fn give_up_deferral(&mut self) {
         if self.is_deferred() {
             self.end_deferral();
             self.cx.counters.take_fast_open();
@@ -65,7 +65,7 @@ impl Connection {
 
     /// Puts the option into the first SYN or SYN-ACK. What is repeated is plain (RFC 7413 4.2.1 and
     /// 4.2.2), in case that the option or the data was what stopped it.
-    pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions) {
+    pub(super) fn put_fast_open(&mut self, options: &mut TcpOptions) {
         if self.sending.snd.nxt() == 0
             && let Some(open) = self.cx.counters.fast_open()
         {
@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Puts the data that goes with the first SYN, if a cookie does, into `batch`: how many bytes.
-    pub(crate) fn put_fast_open_data(
+    pub(super) fn put_fast_open_data(
         &mut self,
         options: &TcpOptions,
         pool: &Pool,
@@ -104,7 +104,7 @@ impl Connection {
     /// Our SYN is acknowledged up to `ack`, an offset: what of its data was taken, and what the
     /// server gave. Data that was not taken has not been sent, as far as the connection is
     /// concerned (RFC 7413 4.2.1).
-    pub(crate) fn end_fast_open(&mut self, answer: &TcpHeader, ack: u64) {
+    pub(super) fn end_fast_open(&mut self, answer: &TcpHeader, ack: u64) {
         let (taken, sent) = self.sending.snd.on_syn_acked(ack, answer.window);
         self.cx.counters.bytes_acked += taken;
         self.cx.counters.delivered_bytes += taken;
@@ -125,7 +125,7 @@ impl Connection {
 
     /// The SYN was given up, or a router or host refused it by ICMP: a bad experience (RFC 7413
     /// 4.1.3.1).
-    pub(crate) fn fast_open_failed(&mut self) {
+    pub(super) fn fast_open_failed(&mut self) {
         if self.cx.state == State::SynSent && self.cx.counters.fast_open().is_some() {
             self.cx.counters.rare().fast_open_status = FastOpenStatus::Lost;
         }

@@ -66,7 +66,7 @@ impl Connection {
         0
     }
 
-    pub(crate) fn on_segment_synchronized<const PLAIN: bool>(
+    fn on_segment_synchronized<const PLAIN: bool>(
         &mut self,
         header: &TcpHeader,
         payload: Payload<'_>,
@@ -177,7 +177,7 @@ impl Connection {
     /// Returns whether a segment is judged by our SYN alone, although a SYN without an ACK came
     /// before it: that one may have been a stranger's (RFC 9293 3.5 figure 7 lets anybody send it),
     /// and the peer's own SYN-ACK, or its reset of what we answered the stranger, is still to come.
-    pub(crate) fn is_to_our_syn(&self, header: &TcpHeader) -> bool {
+    fn is_to_our_syn(&self, header: &TcpHeader) -> bool {
         let flags = header.flags;
         !self.passive
             && (flags.rst()
@@ -185,12 +185,7 @@ impl Connection {
     }
 
     /// RFC 9293 3.10.7.3, and SYN-RECEIVED as far as [`is_to_our_syn`](Self::is_to_our_syn) says.
-    pub(crate) fn on_segment_syn_sent(
-        &mut self,
-        header: &TcpHeader,
-        payload: Option<Packet>,
-        pool: &Pool,
-    ) {
+    fn on_segment_syn_sent(&mut self, header: &TcpHeader, payload: Option<Packet>, pool: &Pool) {
         self.cx.counters.segments_in += 1;
         let flags = header.flags;
         if flags.ack() {
@@ -246,7 +241,7 @@ impl Connection {
     }
 
     /// RFC 9293 3.10.7.4, fifth, SYN-RECEIVED. False: not acceptable, the segment is dropped.
-    pub(crate) fn complete_handshake(&mut self, header: &TcpHeader, start: i64) -> bool {
+    fn complete_handshake(&mut self, header: &TcpHeader, start: i64) -> bool {
         let offset = self.sending.snd.offset_of(header.ack);
         if offset <= 0 || offset > self.sending.snd.nxt() as i64 {
             // <SEQ=SEG.ACK><CTL=RST>
@@ -282,7 +277,7 @@ impl Connection {
     /// RFC 9293 3.10.7.4, first to fourth: whether there is more to do with a segment; what it is
     /// answered otherwise.
     #[inline(always)]
-    pub(crate) fn is_to_be_taken<const PLAIN: bool>(
+    fn is_to_be_taken<const PLAIN: bool>(
         &mut self,
         header: &TcpHeader,
         len: usize,
@@ -385,7 +380,7 @@ impl Connection {
     /// False: what it acknowledges is not acceptable, the segment is to be dropped, and nothing has
     /// changed (RFC 5961 section 5).
     #[inline(always)]
-    pub(crate) fn process_ack<const PLAIN: bool>(
+    fn process_ack<const PLAIN: bool>(
         &mut self,
         header: &TcpHeader,
         seg_start: u64,

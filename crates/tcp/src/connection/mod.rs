@@ -229,7 +229,7 @@ impl Connection {
     }
 
     /// Ends the connection and tells the peer by RST.
-    pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
+    fn finish_with_reset(&mut self, error: ConnError) {
         let snd = &self.sending.snd;
         let reset = (snd.seq(snd.nxt()), Some(self.receiving.rcv.next_seq()));
         let tell = self.cx.state.is_synchronized() && self.cx.state != State::TimeWait
@@ -250,7 +250,7 @@ impl Connection {
     }
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
-    pub(crate) fn enter_time_wait(&mut self) {
+    fn enter_time_wait(&mut self) {
         self.cx.set_state(State::TimeWait);
         self.cx.timers.stop_retransmit();
         self.cx.timers.stop_keepalive();

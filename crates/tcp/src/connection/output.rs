@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// With a timestamp where they were agreed on (RFC 7323 3.2).
-    pub(crate) fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
+    fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
         self.cx.counters.segments_out += 1;
         let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
         let mut header = self.begun(seq, flags, self.cx.negotiated.timestamps);
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     /// A SYN or SYN-ACK; with `data` a first SYN may bring data, which goes to the batch.
-    pub(crate) fn transmit_syn(
+    fn transmit_syn(
         &mut self,
         flags: TcpFlags,
         data: Option<(&Pool, &TransmitLimits, &mut PacketBatch)>,
@@ -229,7 +229,7 @@ impl Connection {
     }
 
     /// A segment without data.
-    pub(crate) fn empty_segment(&mut self, seq: SeqNumber) -> Segment {
+    fn empty_segment(&mut self, seq: SeqNumber) -> Segment {
         let header = self.header::<false>(seq, TcpFlags::ACK);
         self.cx.counters.segments_out += 1;
         Segment { header, payload_len: 0, segment_size: self.sending.snd.mss() as u16, ecn: 0 }

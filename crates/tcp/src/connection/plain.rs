@@ -10,14 +10,14 @@ use crate::state::State;
 impl Connection {
     /// Looks whether what was rare is over.
     #[inline]
-    pub(crate) fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if !self.cx.is_plain {
             self.cx.is_plain = self.has_nothing_rare();
         }
     }
 
     /// Returns whether nothing is under way but new data and ACKs.
-    pub(crate) fn has_nothing_rare(&self) -> bool {
+    pub(super) fn has_nothing_rare(&self) -> bool {
         self.cx.state == State::Established
             && !self.cx.orphaned
             && self.cx.negotiated.sack

@@ -55,7 +55,7 @@ impl Receiving {
 
     /// The application took `bytes` out of the receive queue.
     #[inline(always)]
-    pub(crate) fn after_read(&mut self, cx: &mut Context, bytes: u64) {
+    pub(super) fn after_read(&mut self, cx: &mut Context, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -80,7 +80,7 @@ impl Receiving {
     }
 
     /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
-    pub(crate) fn challenge(&mut self, cx: &mut Context) {
+    pub(super) fn challenge(&mut self, cx: &mut Context) {
         let second = (cx.now.as_nanos() / 1_000_000_000) as u32;
         let rare = cx.counters.rare();
         if rare.challenges.0 != second {
@@ -97,7 +97,7 @@ impl Receiving {
     /// as in Linux, one tick behind is not old: while losses are repaired, TS.Recent is that of
     /// segments sent again, and new data sent just before one of them and overtaken by it would be
     /// dropped, which costs the peer a recovery of its own.
-    pub(crate) fn timestamp_is_acceptable(
+    pub(super) fn timestamp_is_acceptable(
         &self,
         cx: &Context,
         header: &TcpHeader,
@@ -126,7 +126,7 @@ impl Receiving {
     /// Where a segment with `len` bytes lies; `None`: it is the SYN that began the connection,
     /// again.
     #[inline(always)]
-    pub(crate) fn locate<const PLAIN: bool>(
+    pub(super) fn locate<const PLAIN: bool>(
         &self,
         cx: &Context,
         header: &TcpHeader,
@@ -153,7 +153,7 @@ impl Receiving {
 
     /// An acceptable segment that begins at offset `start` announces urgent data (RFC 9293
     /// 3.10.7.4, sixth).
-    pub(crate) fn take_urgent(&self, cx: &mut Context, header: &TcpHeader, start: i64) {
+    pub(super) fn take_urgent(&self, cx: &mut Context, header: &TcpHeader, start: i64) {
         if !cx.state.may_receive_data() {
             return;
         }
@@ -341,7 +341,7 @@ impl Receiving {
     }
 
     /// Bytes of SACK option that the next header will carry.
-    pub(crate) fn sack_option_len(&self, cx: &Context) -> u32 {
+    pub(super) fn sack_option_len(&self, cx: &Context) -> u32 {
         if !self.has_sack(cx) {
             return 0;
         }

@@ -40,7 +40,7 @@ impl Connection {
     }
 
     /// RFC 9293 3.10.7.4.
-    pub(crate) fn on_segment_time_wait(&mut self, header: &TcpHeader, payload_len: usize) {
+    pub(super) fn on_segment_time_wait(&mut self, header: &TcpHeader, payload_len: usize) {
         self.cx.counters.segments_in += 1;
         self.cx.discard(TcpDrop::TimeWait);
         let recent = self.cx.negotiated.timestamps.then_some(self.receiving.rcv.ts_recent.value());

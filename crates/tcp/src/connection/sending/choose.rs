@@ -185,7 +185,7 @@ impl Sending {
 
     /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again,
     /// but for what the peer has of it.
-    pub(crate) fn choose_probe(&self, mss: u64) -> Option<Chosen> {
+    pub(super) fn choose_probe(&self, mss: u64) -> Option<Chosen> {
         let snd = &self.snd;
         if snd.is_all_acked() {
             return None;
@@ -316,12 +316,7 @@ impl Sending {
 
     /// The same where there may be more than one.
     #[inline(never)]
-    pub(crate) fn most_of_many(
-        &mut self,
-        cx: &mut Context,
-        mss: u64,
-        limits: &TransmitLimits,
-    ) -> u64 {
+    fn most_of_many(&mut self, cx: &mut Context, mss: u64, limits: &TransmitLimits) -> u64 {
         if matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed) {
             self.snd.set_whole(limits.piece(mss as u32) as usize);
         }
@@ -399,7 +394,7 @@ impl Sending {
     /// Returns whether data must wait for its time; if so, that time is a deadline of the
     /// connection.
     #[inline]
-    pub(crate) fn held_by_pace(&mut self, cx: &mut Context) -> bool {
+    fn held_by_pace(&mut self, cx: &mut Context) -> bool {
         let held = self.pacer.hold(cx.now);
         // where the rate follows from the window, to wait for it is to be limited by the window
         if held && !self.congestion.governs() {
@@ -410,7 +405,7 @@ impl Sending {
 
     /// `bytes` were sent: the next may follow when they have had their time.
     #[inline]
-    pub(crate) fn pace(&mut self, cx: &mut Context, bytes: u64) {
+    pub(super) fn pace(&mut self, cx: &mut Context, bytes: u64) {
         if !self.is_paced(cx) {
             return;
         }

@@ -190,7 +190,7 @@ impl Sending {
     }
 
     /// The peer has answered our SYN or SYN-ACK.
-    pub(crate) fn on_established(&mut self, cx: &mut Context, header: &TcpHeader) {
+    pub(super) fn on_established(&mut self, cx: &mut Context, header: &TcpHeader) {
         self.snd.is_syn_due = false;
         cx.timers.stop_retransmit();
         let waiting_since = self.snd.waiting_since();
@@ -228,7 +228,7 @@ impl Sending {
 
     /// Does what follows from an ACK while something was in flight.
     #[inline(always)]
-    pub(crate) fn take_event<const PLAIN: bool>(&mut self, cx: &mut Context, event: Acked) {
+    fn take_event<const PLAIN: bool>(&mut self, cx: &mut Context, event: Acked) {
         if event.duplicate {
             cx.counters.count().duplicate_acks_in += 1;
         }
@@ -269,7 +269,7 @@ impl Sending {
     /// A window that had shrunk to nothing opens. What was sent again meanwhile, to probe it, has
     /// found no room: it is sent once more, and its time-out begins anew, as that of a probe of
     /// what was not sent yet would.
-    pub(crate) fn resume_after_shut(&mut self, cx: &mut Context) {
+    fn resume_after_shut(&mut self, cx: &mut Context) {
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
         if una == nxt || self.recovery.phase() != Phase::Loss {
             return;
@@ -281,7 +281,7 @@ impl Sending {
 
     /// Everything below `ack` has arrived.
     #[inline(always)]
-    pub(crate) fn take_cumulative<const PLAIN: bool>(
+    fn take_cumulative<const PLAIN: bool>(
         &mut self,
         cx: &mut Context,
         echo: Option<u32>,
@@ -322,7 +322,7 @@ impl Sending {
 
     /// Data was acknowledged: what waits for that, but for the end of the connection.
     #[inline(always)]
-    pub(crate) fn after_data_advance<const PLAIN: bool>(&mut self, cx: &mut Context) {
+    fn after_data_advance<const PLAIN: bool>(&mut self, cx: &mut Context) {
         self.tune_send_buffer(cx);
         if !PLAIN {
             self.raise_mss(cx);
@@ -386,7 +386,7 @@ impl Sending {
 
     /// Takes note of what was just made.
     #[inline(always)]
-    pub(crate) fn after_transmit<const PLAIN: bool>(
+    pub(super) fn after_transmit<const PLAIN: bool>(
         &mut self,
         cx: &mut Context,
         chosen: &Chosen,
@@ -454,13 +454,13 @@ impl Sending {
 
     /// Takes note of what holds the sender back from now on.
     #[inline]
-    pub(crate) fn account_limits(&mut self, cx: &mut Context) {
+    pub(super) fn account_limits(&mut self, cx: &mut Context) {
         let by = self.snd.limited_by();
         cx.counters.limited.set(by, cx.now.as_nanos());
     }
 
     /// RFC 8985 7.3: ask for an ACK of the tail.
-    pub(crate) fn on_loss_probe(&mut self, cx: &mut Context) {
+    pub(super) fn on_loss_probe(&mut self, cx: &mut Context) {
         self.restart_retransmit(cx.now, cx);
         if self.believe_path_claim(cx) {
             // what is outstanding is sent again, in smaller segments
@@ -476,7 +476,7 @@ impl Sending {
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged
     /// (RFC 8985 7.2).
     #[inline]
-    pub(crate) fn arm_loss_timers<const PLAIN: bool>(&mut self, cx: &mut Context) {
+    fn arm_loss_timers<const PLAIN: bool>(&mut self, cx: &mut Context) {
         if self.snd.is_all_acked() {
             return self.restart_retransmit(cx.now, cx);
         }
@@ -536,7 +536,7 @@ impl Sending {
     /// Arms the retransmission timer from `since` on, if something is outstanding (RFC 6298 5.1 to
     /// 5.3).
     #[inline]
-    pub(crate) fn restart_retransmit(&mut self, since: Instant, cx: &mut Context) {
+    pub(super) fn restart_retransmit(&mut self, since: Instant, cx: &mut Context) {
         if self.snd.is_all_acked() {
             // RFC 6298 5.2
             cx.timers.stop_retransmit();
@@ -549,7 +549,7 @@ impl Sending {
 
     /// Nothing is in flight, something waits, and the peer's window holds it back: ask (RFC 9293
     /// 3.8.6.1).
-    pub(crate) fn arm_persist(&mut self, cx: &mut Context) {
+    fn arm_persist(&mut self, cx: &mut Context) {
         if cx.timers.retransmit_armed() {
             return;
         }
@@ -562,13 +562,13 @@ impl Sending {
     /// Urgent data of ours is not acknowledged yet: segments are sent one by one, each with its own
     /// pointer.
     #[inline]
-    pub(crate) fn is_urgent(&self, cx: &Context) -> bool {
+    pub(super) fn is_urgent(&self, cx: &Context) -> bool {
         cx.counters.urgent_out() > self.snd.una()
     }
 
     /// Returns what a segment from `seq` on says of it.
     #[inline]
-    pub(crate) fn put_urgent(&self, cx: &Context, seq: SeqNumber) -> (TcpFlags, u16) {
+    pub(super) fn put_urgent(&self, cx: &Context, seq: SeqNumber) -> (TcpFlags, u16) {
         if !self.is_urgent(cx) {
             return (TcpFlags::NONE, 0);
         }
@@ -581,7 +581,7 @@ impl Sending {
 
     /// Returns whether an ICMP error about the segment at `seq` can be about one of ours that is on
     /// its way (RFC 5927 4.1); one that cannot is counted.
-    pub(crate) fn is_about_outstanding(&mut self, cx: &mut Context, seq: SeqNumber) -> bool {
+    pub(super) fn is_about_outstanding(&mut self, cx: &mut Context, seq: SeqNumber) -> bool {
         let outstanding = self.snd.is_outstanding(seq);
         if !outstanding {
             cx.counters.count().icmp_not_outstanding += 1;
@@ -640,7 +640,7 @@ impl Sending {
 
     /// Asks for the window that holds back all that is to be sent. Returns whether there is no hope
     /// any more.
-    pub(crate) fn on_persist(&mut self, cx: &mut Context) -> bool {
+    pub(super) fn on_persist(&mut self, cx: &mut Context) -> bool {
         if !self.snd.is_all_acked() {
             self.restart_retransmit(cx.now, cx);
             return false;
@@ -665,7 +665,7 @@ impl Sending {
     }
 
     /// Asks a peer that is silent for a word. Returns whether it has not answered for too long.
-    pub(crate) fn on_keepalive(&mut self, cx: &mut Context) -> bool {
+    pub(super) fn on_keepalive(&mut self, cx: &mut Context) -> bool {
         cx.timers.stop_keepalive();
         let Some(keepalive) = cx.config.keepalive else { return false };
         let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));

@@ -174,7 +174,7 @@ impl Sending {
 
     /// Outstanding data got no answer in time: a router's claim about it is believed now. Returns
     /// whether there was one.
-    pub(crate) fn believe_path_claim(&mut self, cx: &mut Context) -> bool {
+    pub(super) fn believe_path_claim(&mut self, cx: &mut Context) -> bool {
         let claim =
             self.path.take_claim().filter(|claim| claim.is_missing(&self.board, self.snd.una()));
         if let Some(claim) = claim {
@@ -185,7 +185,7 @@ impl Sending {
 
     /// The lowest segments outstanding were judged lost: a router's claim about one of these is
     /// believed now, for what is sent from now on.
-    pub(crate) fn believe_claim_of_lost(&mut self, cx: &mut Context) {
+    pub(super) fn believe_claim_of_lost(&mut self, cx: &mut Context) {
         let Some((start, end)) = self.board.next_lost() else { return };
         let claim = self.path.take_claim();
         match claim.filter(|claim| (start..end).contains(&claim.at)) {
@@ -245,7 +245,7 @@ impl Sending {
     /// The retransmission timer expired again and again for a large segment: perhaps large ones
     /// vanish without a word (RFC 4821 7.7). The next try is smaller; should the peer be gone,
     /// nothing is lost by that.
-    pub(crate) fn suspect_black_hole(&mut self, cx: &mut Context) {
+    pub(super) fn suspect_black_hole(&mut self, cx: &mut Context) {
         if cx.rtt.backoff() < BLACK_HOLE_TIMEOUTS - 1 {
             return;
         }
@@ -269,7 +269,7 @@ impl Sending {
     /// After ten minutes the larger size is tried again (RFC 1191 6.3, RFC 8899 5.1.1:
     /// PMTU_RAISE_TIMER). If the path still does not carry it, that is found as the first time.
     #[inline]
-    pub(crate) fn raise_mss(&mut self, cx: &mut Context) {
+    pub(super) fn raise_mss(&mut self, cx: &mut Context) {
         let Some(limit) = self.path.limit() else { return };
         if cx.now >= limit.raise_at && self.recovery.is_open() {
             let una = self.snd.una();
@@ -297,7 +297,7 @@ impl Sending {
 
     /// Segments of `mss` bytes from now on, and a search for what the path carries above that;
     /// nothing where link and peer take no larger ones.
-    pub(crate) fn begin_search(&mut self, cx: &mut Context, mss: u16) {
+    pub(super) fn begin_search(&mut self, cx: &mut Context, mss: u16) {
         let before = cx.config.mss.min(self.snd.peer_mss());
         let most = self.path.search().map_or(before, |search| search.most);
         if mss >= most {
@@ -310,7 +310,7 @@ impl Sending {
     /// Returns whether a probe should be sent now, given segments of `mss` bytes of payload (RFC
     /// 4821 7.2: enough data, enough window for what follows it, and nothing lost or out of order).
     #[inline]
-    pub(crate) fn choose_mtu_probe(&mut self, cx: &mut Context, mss: u64) -> ProbeChoice {
+    pub(super) fn choose_mtu_probe(&mut self, cx: &mut Context, mss: u64) -> ProbeChoice {
         match self.path.search() {
             Some(search) if search.end == 0 && search.not_before <= cx.now => {
                 self.consider_mtu_probe(cx, mss)
@@ -356,7 +356,7 @@ impl Sending {
 
     /// An ACK was taken, by which the probe may have arrived.
     #[inline]
-    pub(crate) fn judge_mtu_probe(&mut self, cx: &mut Context) {
+    pub(super) fn judge_mtu_probe(&mut self, cx: &mut Context) {
         let Self { path, snd, board, .. } = self;
         if let Some(size) = path.on_probe(snd.una(), |start, end| board.is_sacked(start, end)) {
             self.resize_segments(cx, size);
@@ -365,7 +365,7 @@ impl Sending {
 
     /// `bytes` were judged lost: whether that is the probe alone, which is then sent again in
     /// smaller segments and means nothing to congestion control (RFC 4821 7.6.1).
-    pub(crate) fn was_mtu_probe(&mut self, cx: &mut Context, bytes: u64) -> bool {
+    pub(super) fn was_mtu_probe(&mut self, cx: &mut Context, bytes: u64) -> bool {
         let Some(search) = self.path.probe_out() else {
             return false;
         };
@@ -382,7 +382,7 @@ impl Sending {
     }
 
     /// The probe that is out, if one is, did not arrive.
-    pub(crate) fn end_mtu_probe(&mut self, cx: &mut Context, loss: ProbeLoss) {
+    pub(super) fn end_mtu_probe(&mut self, cx: &mut Context, loss: ProbeLoss) {
         let window = self.window.cwnd_bytes.div_ceil(self.snd.mss().max(1));
         let epoch = cx.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
         if let Some(search) = self.path.probe_out() {

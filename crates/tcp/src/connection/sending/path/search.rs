@@ -160,7 +160,7 @@ impl PathMtu {
     /// An ACK up to `una` was taken; `is_sacked` tells of a stretch beyond that. Returns the size
     /// of segments from now on, if the probe that is out has arrived.
     #[inline]
-    pub(crate) fn on_probe(
+    pub(super) fn on_probe(
         &mut self,
         una: u64,
         is_sacked: impl Fn(u64, u64) -> bool,

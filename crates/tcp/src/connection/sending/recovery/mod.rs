@@ -121,7 +121,7 @@ impl Recovery {
 
     /// The same, and no loss probe is out.
     #[inline(always)]
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         self.is_open() && !self.probe.is_out()
     }
 
@@ -303,7 +303,7 @@ impl Sending {
 
     /// All that is outstanding is to be sent again, and the congestion control is not told: the
     /// network lost nothing.
-    pub(crate) fn send_all_again(&mut self, cx: &mut Context) {
+    pub(super) fn send_all_again(&mut self, cx: &mut Context) {
         cx.begin_rare();
         let bytes = self.board.mark_lost(self.snd.una(), self.snd.nxt());
         trace!(cx, TRACE, "segments marked lost", bytes = bytes);
@@ -390,7 +390,7 @@ impl Sending {
     }
 
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
-    pub(crate) fn enter_loss(&mut self, cx: &mut Context) {
+    pub(super) fn enter_loss(&mut self, cx: &mut Context) {
         self.end_mtu_probe(cx, ProbeLoss::TimedOut);
         let (una, nxt) = (self.snd.una(), self.snd.nxt());
         let before = self.window.cwnd_bytes;
@@ -526,7 +526,7 @@ impl Sending {
     }
 
     /// RFC 2883 and RFC 3708: what was sent again arrived twice.
-    pub(crate) fn note_dsack(&mut self, cx: &mut Context, bytes: u64) {
+    pub(super) fn note_dsack(&mut self, cx: &mut Context, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -540,7 +540,7 @@ impl Sending {
     }
 
     /// Takes one congestion response where a loss probe repaired a loss (RFC 8985 7.4).
-    pub(crate) fn judge_probe(&mut self, cx: &mut Context, ack: &Acked) {
+    pub(super) fn judge_probe(&mut self, cx: &mut Context, ack: &Acked) {
         if self.recovery.has_probe_repaired(ack, self.snd.una()) && self.recovery.is_open() {
             let before = self.window.cwnd_bytes;
             self.congestion.on_congestion(&mut self.window, cx.now, ack.in_flight);
@@ -552,7 +552,7 @@ impl Sending {
 
     /// An acceptable ACK up to `ack` carries ECE (RFC 3168 6.1.2): reduces as for loss, at most
     /// once a window. `in_flight` is what was in flight before it.
-    pub(crate) fn ecn_take_echo(&mut self, cx: &mut Context, ack: u64, in_flight: u64) {
+    pub(super) fn ecn_take_echo(&mut self, cx: &mut Context, ack: u64, in_flight: u64) {
         if !self.ecn.is_answered(ack) {
             return;
         }

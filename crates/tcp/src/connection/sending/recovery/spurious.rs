@@ -70,7 +70,7 @@ impl Recovery {
     }
 
     /// The window was reduced for another reason; what went before is not returned to.
-    pub(crate) fn forget_undo(&mut self) {
+    pub(super) fn forget_undo(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.undo = None;
         }
