@@ -106,26 +106,23 @@ impl Connection {
         }
         let mut placed = 0;
         if len > 0 {
-            self.receiving.rcv.note_segment_size(len, size);
-            self.receiving.rcv.note_data();
-            if !PLAIN && let Some(is_first) = self.sending.ecn.take_data(header.flags.cwr(), ecn) {
-                self.cx.counters.count().ce_segments_in += 1;
+            let Self { cx, sending, receiving, .. } = self;
+            if !PLAIN && let Some(is_first) = sending.ecn.take_data(header.flags.cwr(), ecn) {
+                cx.counters.count().ce_segments_in += 1;
                 if is_first {
                     // told at once: it is what the sender waits for
-                    self.receiving.ack.send_at_once();
+                    receiving.ack.send_at_once();
                 }
             }
-            if let Some(echo) = self.cx.negotiated.echo_of(header)
-                && len >= self.receiving.rcv.mss_estimate() as usize
-            {
+            receiving.rcv.note_segment_size(len, size);
+            receiving.rcv.note_data();
+            let is_whole = len >= receiving.rcv.mss_estimate() as usize;
+            if is_whole && let Some(echo) = cx.negotiated.echo_of(header) {
                 // the round trip as a full segment tells it
-                self.receiving
-                    .rcv
-                    .sample_rtt(self.sending.snd.timestamp(self.cx.now).wrapping_sub(echo));
+                receiving.rcv.sample_rtt(sending.snd.timestamp(cx.now).wrapping_sub(echo));
             }
             placed = self.take_data::<PLAIN>(span.start, payload, pool);
-            let Receiving { rcv, ack } = &mut self.receiving;
-            ack.on_push(header.flags.psh(), len >= rcv.mss_estimate() as usize);
+            self.receiving.ack.on_push(header.flags.psh(), is_whole);
             self.receiving.after_read(&mut self.cx, placed as u64);
         }
         if PLAIN {

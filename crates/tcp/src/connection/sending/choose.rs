@@ -66,9 +66,9 @@ impl Sending {
                 && !congestion.governs()
     }
 
-    /// Chooses the next segments, all of one decision, and puts their payload into `batch`. Returns
-    /// the stretch that they carry, and the payload of a full one. The SACK option of their header
-    /// takes `sack_len` bytes, and where it has something to tell once there `is_single` segment.
+    /// Chooses the next segments, all of one decision, and puts their payload into `batch`. Their
+    /// header has a SACK option of `sack_len` bytes; with `is_single` there is one segment alone.
+    /// Returns the stretch that they carry, and the payload of a full one.
     #[inline(always)]
     pub(crate) fn take<const PLAIN: bool>(
         &mut self,
