@@ -88,13 +88,6 @@ impl Stack {
         engine.flush();
     }
 
-    /// Waits until all written data is acknowledged, and the ends of sides that were shut down or
-    /// closed: for `linger` at most; without that for as long as a peer acknowledges something
-    /// every five seconds. Returns the data that was not acknowledged. Open connections stay open.
-    pub fn deliver(&self, linger: Option<Duration>) -> io::Result<Undelivered> {
-        self.engine().deliver(linger)
-    }
-
     /// Takes one turn; sleeps, at most `max_sleep`, when there was nothing to do.
     pub fn run_once(&self, max_sleep: Option<Duration>) -> io::Result<Turn> {
         self.engine().run_once(max_sleep)

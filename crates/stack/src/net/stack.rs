@@ -106,7 +106,7 @@ impl Stack {
         Ok(Self { handle: Arc::new(Handle { mailbox, thread, undelivered }) })
     }
 
-    /// Ends the engine: open connections are closed, and those that nobody accepted are reset.
+    /// Ends the engine: open connections are shut down, and those that nobody accepted are reset.
     /// Written data is still delivered to its peers, for [`Placement::linger`] at most; where that
     /// is not set, for as long as one of them acknowledges something every five seconds. Then peers
     /// get half a second to end their sides, and datagrams to leave; connections that are not at

@@ -283,7 +283,8 @@ impl Streams {
         all
     }
 
-    /// As the engine ends: closes all streams in order, and resets those that nobody accepted.
+    /// As the engine ends: ends the writing side of all streams, of which the rings can still be
+    /// read, and resets those that nobody accepted.
     pub fn close(&mut self, engine: &mut Engine) {
         for slot in 0..self.list.len() as u32 {
             let Some(stream) = self.list.get(slot) else { continue };
@@ -292,8 +293,9 @@ impl Streams {
                 self.abort(engine, id);
                 continue;
             }
-            // Whose rings can still be read.
-            (stream.ending, stream.closing) = (true, true);
+            // A close would reset it where not all data was read, and lose what was written.
+            stream.ending = true;
+            stream.closing |= !stream.shared.has(CONNECTED);
             stream.end_with_engine();
             let readiness = Readiness { readable: false, writable: true, closed: false };
             self.serve(engine, slot, readiness);

@@ -447,18 +447,18 @@ fn what_a_dead_peer_does_not_take_is_told(mode: Mode) {
     let stack = Stack::new(near);
     let id = stack.engine().sockets().tcp_connect(both_families(7)[0]).expect("connect");
     common::settle(&mut stack.engine(), &mut far);
-    assert_eq!(stack.deliver(None).expect("turns"), Undelivered::default());
+    assert_eq!(stack.engine().deliver(None).expect("turns"), Undelivered::default());
     assert_eq!(stack.engine().tcp(id).write(b"is anybody there?").expect("written"), 17);
     let wait = Some(Duration::from_millis(50));
     let left = Undelivered { connections: 1, bytes: 17 };
-    assert_eq!(stack.deliver(wait).expect("turns"), left);
-    assert_eq!(stack.deliver(wait).expect("turns"), left, "it is still there");
+    assert_eq!(stack.engine().deliver(wait).expect("turns"), left);
+    assert_eq!(stack.engine().deliver(wait).expect("turns"), left, "it is still there");
     // It counts once, while it is held and when it is gone.
     stack.engine().tcp(id).abort();
     assert_eq!(stack.engine().inspect().undelivered(), Undelivered::default());
     stack.engine().flush();
     assert_eq!(stack.engine().inspect().undelivered(), left);
-    assert_eq!(stack.deliver(wait).expect("turns"), Undelivered::default());
+    assert_eq!(stack.engine().deliver(wait).expect("turns"), Undelivered::default());
 }
 
 /// Three questions, a second apart, and nobody answers.

@@ -285,6 +285,23 @@ fn who_reads_late_and_slowly_gets_all_before_the_engine_ends() {
     assert_eq!(ended.recv_timeout(PATIENCE).expect("it ends"), Undelivered::default());
 }
 
+/// A close would answer the unread data by a reset, which takes what was written with it.
+#[test]
+fn what_was_written_arrives_where_not_all_was_read() {
+    let (client, mut server, [near, _far]) = small_ends();
+    fill_all(&server);
+    let written = fill_all(&client);
+    let ended = told(move || near.shutdown());
+    server.set_nonblocking(false).expect("a mode");
+    let (mut chunk, mut read) = (vec![0; 20_000], 0);
+    while let Ok(len @ 1..) = server.read(&mut chunk) {
+        read += len as u64;
+    }
+    assert_eq!(read, written);
+    assert_eq!(ended.recv_timeout(PATIENCE).expect("it ends"), Undelivered::default());
+    drop(client);
+}
+
 #[test]
 fn what_a_peer_never_reads_is_told_when_its_time_is_over() {
     let (client, server, [near, _far]) = small_ends();
