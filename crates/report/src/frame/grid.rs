@@ -2,9 +2,8 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent};
-use millstream_foreign::{markup as escape, shown};
-
-use super::class_of;
+use millstream_foreign::shown;
+use serde::Serialize;
 
 /// Returns the class of a stack of a comparison, by its place.
 pub fn of_place(place: usize) -> &'static str {
@@ -12,7 +11,7 @@ pub fn of_place(place: usize) -> &'static str {
 }
 
 /// A table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Grid {
     /// Its subject, on a page.
     caption: String,
@@ -21,7 +20,7 @@ pub struct Grid {
 }
 
 /// A column of a table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Column {
     name: String,
     help: String,
@@ -30,7 +29,7 @@ pub struct Column {
 }
 
 /// A row, with its class on a page.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// `head`, `invalid`, `dim`, or nothing.
     pub class: &'static str,
@@ -39,7 +38,7 @@ pub struct Row {
 }
 
 /// A place in a table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
     text: String,
     class: &'static str,
@@ -106,15 +105,6 @@ impl Cell {
     pub fn with_more(self, more: impl Into<String>) -> Self {
         Self { more: more.into(), ..self }
     }
-
-    fn markup(&self) -> String {
-        let Self { text, more, markup, .. } = self;
-        let more = match more.as_str() {
-            "" => String::new(),
-            more => format!("<br><span class=\"dim\">{}</span>", escape(more)),
-        };
-        format!("{markup}{}{more}", escape(text))
-    }
 }
 
 impl Grid {
@@ -139,33 +129,6 @@ impl Grid {
     /// Returns true without a row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
-    }
-
-    pub(super) fn markup(&self, out: &mut String) {
-        let number = |at: usize| self.columns.get(at).is_some_and(|column| column.is_number);
-        out.push_str(&format!(
-            "<div class=\"scroll\"><table>\n<caption>{}</caption>\n<thead><tr>",
-            escape(&self.caption)
-        ));
-        for (at, Column { name, help, class, .. }) in self.columns.iter().enumerate() {
-            let class = class_of(if number(at) { "r" } else { class });
-            let help =
-                if help.is_empty() { "".into() } else { format!(" title=\"{}\"", escape(help)) };
-            out.push_str(&format!("<th scope=\"col\"{class}{help}>{}</th>", escape(name)));
-        }
-        out.push_str("</tr></thead>\n<tbody>\n");
-        for Row { class, cells } in &self.rows {
-            out.push_str(&format!("<tr{}>", class_of(class)));
-            for (at, cell) in cells.iter().enumerate() {
-                let class =
-                    if number(at) { format!("r {}", cell.class) } else { cell.class.to_owned() };
-                let (open, close) = if at == 0 { ("th scope=\"row\"", "th") } else { ("td", "td") };
-                let class = class_of(class.trim_end());
-                out.push_str(&format!("<{open}{class}>{}</{close}>", cell.markup()));
-            }
-            out.push_str("</tr>\n");
-        }
-        out.push_str("</tbody>\n</table></div>\n");
     }
 
     /// Returns the lines of a text.

@@ -3,11 +3,14 @@
 
 mod grid;
 
-use millstream_foreign::{markup as escape, shown};
+use millstream_foreign::shown;
+use minijinja::{Environment, context};
+use serde::Serialize;
 
 pub use grid::{Cell, Column, Grid, Row, of_place};
 
-/// The style of all pages.
+/// The page, and the style of all pages.
+const PAGE: &str = include_str!("frame.html");
 const STYLE: &str = include_str!("style.css");
 
 /// A page, or a text for a terminal.
@@ -20,7 +23,7 @@ pub struct Frame<'a> {
 
 /// A part of a page that its head leads to. Neighbouring sections of one chapter are under one
 /// heading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Chapter {
     /// Its anchor; empty where each section stands by itself.
     pub id: &'static str,
@@ -36,6 +39,7 @@ impl Chapter {
 }
 
 /// Parts under a heading. One without parts is left out.
+#[derive(Serialize)]
 pub struct Section<'a> {
     chapter: Chapter,
     heading: String,
@@ -46,6 +50,8 @@ pub struct Section<'a> {
 }
 
 /// A part of a section.
+#[derive(Serialize)]
+#[serde(tag = "kind", content = "of")]
 pub enum Part<'a> {
     /// Sentences, so many in a text and so many on a page at most.
     Lines(Vec<String>, [usize; 2]),
@@ -70,8 +76,10 @@ pub enum Part<'a> {
     /// Drawings, on a page alone.
     Markup(String),
     /// Parts of a page alone, made only when one is drawn.
+    #[serde(skip)]
     OnPage(Box<dyn FnOnce() -> Vec<Part<'a>> + 'a>),
     /// Lines of a text alone.
+    #[serde(skip)]
     InText(String),
 }
 
@@ -91,49 +99,14 @@ impl<'a> Part<'a> {
         Self::OnPage(Box::new(parts))
     }
 
-    fn markup(self, out: &mut String) {
-        let mut paragraph = |class: &str, text: &str| {
-            out.push_str(&format!("<p{}>{}</p>\n", class_of(class), escape(text)));
-        };
+    /// Adds what a page draws of it.
+    fn for_page(self, out: &mut Vec<Self>) {
         match self {
-            Self::Lines(lines, [_, most]) => {
-                first_of(lines, most).iter().for_each(|line| paragraph("", line));
-            }
-            Self::Marked(class, line) => out.push_str(&format!(
-                "<p><svg class=\"key\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><circle class=\"{class}\" cx=\"6\" cy=\"6\" r=\"5\"/></svg> {}</p>\n",
-                escape(&line)
-            )),
-            Self::Question(text) => paragraph("question", &text),
-            Self::Answer(text) => paragraph("verdict", &text),
-            Self::Caution(remarks, _) if remarks.is_empty() => {}
-            Self::Caution(remarks, most) => {
-                let remarks = first_of(remarks, most);
-                let all = remarks.iter().map(|one| format!("<li>{}</li>\n", escape(one)));
-                out.push_str(&format!(
-                    "<div class=\"caution\" role=\"note\"><b>To keep in mind</b>\n<ul class=\"notes\">{}</ul></div>\n",
-                    all.collect::<String>()
-                ));
-            }
-            Self::Grid(grid) => grid.markup(out),
-            Self::Heading(class, text) => {
-                out.push_str(&format!("<h4{}>{}</h4>\n", class_of(class), escape(&text)));
-            }
-            Self::Styled(class, text) => paragraph(class, &text),
-            Self::Boxes(class, name, values) => {
-                let all = values.iter().map(|one| format!("<span>{}</span>", escape(one)));
-                let (class, name) = (class_of(class), escape(&name));
-                let all: String = all.collect();
-                out.push_str(&format!("<p class=\"held\"><b{class}>{name}</b> {all}</p>\n"));
-            }
-            Self::Folded(heading, is_open, parts) => {
-                let open = if is_open { " open" } else { "" };
-                out.push_str(&format!("<details{open}><summary>{}</summary>\n", escape(&heading)));
-                parts.into_iter().for_each(|part| part.markup(out));
-                out.push_str("</details>\n");
-            }
-            Self::Markup(markup) => out.push_str(&markup),
-            Self::OnPage(parts) => parts().into_iter().for_each(|part| part.markup(out)),
+            Self::OnPage(parts) => parts().into_iter().for_each(|part| part.for_page(out)),
             Self::InText(_) => {}
+            Self::Lines(lines, most) => out.push(Self::Lines(first_of(lines, most[1]), most)),
+            Self::Caution(remarks, most) => out.push(Self::Caution(first_of(remarks, most), most)),
+            part => out.push(part),
         }
     }
 
@@ -158,10 +131,6 @@ impl<'a> Part<'a> {
             Self::Markup(_) | Self::OnPage(_) => {}
         }
     }
-}
-
-fn class_of(class: &str) -> String {
-    if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") }
 }
 
 /// Returns the first lines, and a last one that says how many more there are.
@@ -190,23 +159,16 @@ impl<'a> Section<'a> {
         Self { is_folded: true, ..self }
     }
 
-    /// Returns what is between the headings of the chapter and of the next section.
-    fn markup(self) -> String {
-        let Self { chapter, heading, badge, is_folded, parts } = self;
-        let mut body = String::new();
-        parts.into_iter().for_each(|part| part.markup(&mut body));
-        let said = escape(&heading);
-        match (body.is_empty(), chapter.id, badge) {
-            (true, ..) => body,
-            _ if is_folded => format!("<details><summary>{said}</summary>\n{body}</details>\n"),
-            _ if heading.is_empty() || heading == chapter.heading => body,
-            (_, "", "") => format!("<h2>{said}</h2>\n{body}"),
-            (_, "", badge) => {
-                let class = badge.replace(' ', "-");
-                format!("<h2>{said} <span class=\"badge {class}\">{badge}</span></h2>\n{body}")
-            }
-            _ => format!("<h3>{said}</h3>\n{body}"),
-        }
+    /// Returns the section with the parts of a page.
+    fn for_page(self) -> Self {
+        let mut parts = Vec::new();
+        self.parts.into_iter().for_each(|part| part.for_page(&mut parts));
+        let says_nothing = |part: &Part<'_>| match part {
+            Part::Lines(lines, _) | Part::Caution(lines, _) => lines.is_empty(),
+            _ => false,
+        };
+        parts.retain(|part| !says_nothing(part));
+        Self { parts, ..self }
     }
 
     /// Returns heading and lines, which are set in where there is a heading; `None` without a line.
@@ -240,56 +202,22 @@ impl Frame<'_> {
     }
 
     /// Returns the sections as a page that needs no network and no script.
+    ///
+    /// # Panics
+    ///
+    /// When the template cannot be rendered, which tests exclude.
     pub fn page(self) -> String {
-        let Self { title, sections } = self;
-        let drawn = sections.into_iter().map(|one| (one.chapter, one.badge, one.markup()));
-        let drawn: Vec<_> = drawn.filter(|(_, _, markup)| !markup.is_empty()).collect();
-        let (mut head, mut main) = (String::new(), String::new());
-        for of_chapter in drawn.chunk_by(|a, b| a.0 == b.0 && a.0 != Chapter::NONE) {
-            let (Chapter { id, name, heading }, badge, _) = of_chapter[0];
-            match (id, badge) {
-                ("", "") => main.push_str("<section>\n"),
-                ("", _) => main.push_str("<section class=\"card\">\n"),
-                _ => {
-                    head.push_str(&format!("<a href=\"#{id}\">{name}</a>"));
-                    main.push_str(&format!("<section id=\"{id}\">\n"));
-                }
-            }
-            if !heading.is_empty() {
-                main.push_str(&format!("<h2>{heading}</h2>\n"));
-            }
-            of_chapter.iter().for_each(|(_, _, markup)| main.push_str(markup));
-            main.push_str("</section>\n");
-        }
-        if !head.is_empty() {
-            head = format!("<nav aria-label=\"Sections\">{head}</nav>");
-        }
-        let title = escape(&title);
-        format!(
-            r##"<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="generator" content="millstream">
-<title>{title} · Millstream</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the answer</a>
-<header>
-<div class="brand"><svg viewBox="0 0 28 20" width="28" height="20" aria-hidden="true"><path d="M1 5c4-5 8 5 13 0s9 5 13 0M1 11c4-5 8 5 13 0s9 5 13 0M1 17c4-5 8 5 13 0s9 5 13 0"/></svg>
-Millstream</div>
-{head}
-</header>
-<main id="main">
-<h1>{title}</h1>
-{main}</main>
-</body>
-</html>
-"##
-        )
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.add_template("frame.html", PAGE).expect("a template");
+        let sections = self.sections.into_iter().map(Section::for_page);
+        let sections: Vec<_> = sections.filter(|one| !one.parts.is_empty()).collect();
+        let in_one =
+            |a: &Section<'_>, b: &Section<'_>| a.chapter == b.chapter && a.chapter != Chapter::NONE;
+        let chapters: Vec<&[Section<'_>]> = sections.chunk_by(in_one).collect();
+        let page = environment.get_template("frame.html").expect("the page");
+        page.render(context! { title => self.title, style => STYLE, chapters }).expect("a page")
     }
 }
 
@@ -324,13 +252,13 @@ mod tests {
         let text = "It is so.\n\nLists:\n  line 1\n  … and 2 more lines, which are left out.\n\n\
                     not decided: Why?\n  <name>  count\n  ──────────────\n  a&b     1,000\n  c           2\n";
         assert_eq!(frame().text(), text);
-        let page = frame().page();
+        let page: String = frame().page().lines().collect();
         for said in [
             "<title>&lt;T&gt; · Millstream</title>",
             "<a href=\"#all\">All</a>",
-            "<section id=\"all\">\n<h2>All of it</h2>\n<p class=\"verdict\">It is so.</p>\n<h3>Lists</h3>\n",
-            "<p>line 2</p>\n<p>… and 1 more lines, which are left out.</p>\n<p class=\"dim\">for the page</p>",
-            "<section class=\"card\">\n<h2>Why? <span class=\"badge not-decided\">not decided</span></h2>",
+            "<section id=\"all\"><h2>All of it</h2><p class=\"verdict\">It is so.</p><h3>Lists</h3>",
+            "<p>line 2</p><p>… and 1 more lines, which are left out.</p><p class=\"dim\">for the page</p>",
+            "<section class=\"card\"><h2>Why? <span class=\"badge not-decided\">not decided</span></h2>",
             "<th scope=\"col\">&lt;name&gt;</th><th scope=\"col\" class=\"r\">count</th>",
             "<th scope=\"row\" class=\"t1\">a&amp;b</th><td class=\"r\">1,000</td>",
             "<td class=\"r\">2<br><span class=\"dim\">in small print</span></td>",
