@@ -163,7 +163,8 @@ impl Table {
     }
 
     /// Returns the share of a part in its whole, of rows that add up in all together, else the most
-    /// that one has; trouble is no part of what went well. `None` where there is no whole.
+    /// that one has; trouble is no part of what went well. Without a whole there is no trouble, and
+    /// of another part `None`.
     pub fn share_of(&self, column: &Column) -> Option<f64> {
         if column.kind == Kind::Share {
             return None;
@@ -175,10 +176,11 @@ impl Table {
             let whole = whole + beside * part;
             (whole > 0.0).then(|| (part / whole).min(1.0))
         };
-        match self.adds_up() {
+        let found = match self.adds_up() {
             true => share(both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))),
             false => both.filter_map(share).reduce(f64::max),
-        }
+        };
+        found.or((column.kind == Kind::Trouble).then_some(0.0))
     }
 }
 
@@ -335,5 +337,7 @@ mod tests {
         assert_eq!(table.all_of(&table.columns[2]), 0.5, "nothing was dropped where more waited");
         table.key = Key::Interface;
         assert_eq!(of(&table, 1), Some(0.01));
+        table.rows.clear();
+        assert_eq!(of(&table, 1), Some(0.0), "nothing went by");
     }
 }
