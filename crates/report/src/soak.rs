@@ -36,7 +36,7 @@ fn section<'a>((case, row): (&'a Case<'a>, &'a Row<'a>)) -> Option<Section<'a>> 
     let engine = run.probes.engine_series.iter().find_map(|one| one.quarters.as_ref());
     let mut parts = vec![Part::lines(sentences(all(), run))];
     let grids = [Some(lines(run)), engine.map(stages), engine.map(histograms)];
-    parts.extend(grids.into_iter().flatten().filter(|grid| !grid.is_empty()).map(Part::Grid));
+    parts.extend(grids.into_iter().flatten().map(Part::Grid));
     parts.extend(engine.map(|quarters| Part::on_page(move || bars(quarters))));
     Some(Section::new(Chapter::NONE, format!("Soak of {}, {}", case.label, row.label), parts))
 }

@@ -63,7 +63,7 @@ pub enum Part<'a> {
     Answer(String),
     /// Remarks to keep in mind, so many on a page at most.
     Caution(Vec<String>, usize),
-    /// A table.
+    /// A table; nothing without rows.
     Grid(Grid),
     /// A heading inside the section, with the class of what it names.
     Heading(&'static str, String),
@@ -99,15 +99,24 @@ impl<'a> Part<'a> {
         Self::OnPage(Box::new(parts))
     }
 
-    /// Adds what a page draws of it.
+    /// Adds the parts that a page draws of it.
     fn for_page(self, out: &mut Vec<Self>) {
-        match self {
-            Self::OnPage(parts) => parts().into_iter().for_each(|part| part.for_page(out)),
-            Self::InText(_) => {}
-            Self::Lines(lines, most) => out.push(Self::Lines(first_of(lines, most[1]), most)),
-            Self::Caution(remarks, most) => out.push(Self::Caution(first_of(remarks, most), most)),
-            part => out.push(part),
-        }
+        out.push(match self {
+            Self::OnPage(parts) => return parts().into_iter().for_each(|part| part.for_page(out)),
+            Self::InText(_) => return,
+            Self::Grid(grid) if grid.is_empty() => return,
+            Self::Lines(all, _) | Self::Caution(all, _) | Self::Boxes(_, _, all)
+                if all.is_empty() =>
+            {
+                return;
+            }
+            Self::Lines(lines, most) => Self::Lines(first_of(lines, most[1]), most),
+            Self::Caution(remarks, most) => Self::Caution(first_of(remarks, most), most),
+            Self::Folded(heading, is_open, parts) => {
+                Self::Folded(heading, is_open, for_page(parts))
+            }
+            part => part,
+        });
     }
 
     fn text(self, out: &mut Vec<String>) {
@@ -119,6 +128,7 @@ impl<'a> Part<'a> {
                 out.extend(["".to_owned(), "To keep in mind:".to_owned()]);
                 out.extend(remarks.into_iter().map(|one| format!("  ! {one}")));
             }
+            Self::Grid(grid) if grid.is_empty() => {}
             Self::Grid(grid) => {
                 // A blank line is between two tables.
                 let is_second = out.iter().any(|line| line.starts_with('─'));
@@ -131,6 +141,12 @@ impl<'a> Part<'a> {
             Self::Markup(_) | Self::OnPage(_) => {}
         }
     }
+}
+
+fn for_page(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+    let mut drawn = Vec::new();
+    parts.into_iter().for_each(|part| part.for_page(&mut drawn));
+    drawn
 }
 
 /// Returns the first lines, and a last one that says how many more there are.
@@ -157,18 +173,6 @@ impl<'a> Section<'a> {
     /// Returns the section for the reader of a page to open.
     pub fn folded(self) -> Self {
         Self { is_folded: true, ..self }
-    }
-
-    /// Returns the section with the parts of a page.
-    fn for_page(self) -> Self {
-        let mut parts = Vec::new();
-        self.parts.into_iter().for_each(|part| part.for_page(&mut parts));
-        let says_nothing = |part: &Part<'_>| match part {
-            Part::Lines(lines, _) | Part::Caution(lines, _) => lines.is_empty(),
-            _ => false,
-        };
-        parts.retain(|part| !says_nothing(part));
-        Self { parts, ..self }
     }
 
     /// Returns heading and lines, which are set in where there is a heading; `None` without a line.
@@ -211,7 +215,8 @@ impl Frame<'_> {
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.add_template("frame.html", PAGE).expect("a template");
-        let sections = self.sections.into_iter().map(Section::for_page);
+        let sections = self.sections.into_iter();
+        let sections = sections.map(|one| Section { parts: for_page(one.parts), ..one });
         let sections: Vec<_> = sections.filter(|one| !one.parts.is_empty()).collect();
         let in_one =
             |a: &Section<'_>, b: &Section<'_>| a.chapter == b.chapter && a.chapter != Chapter::NONE;

@@ -59,25 +59,24 @@ fn sides<'r>(case: &'r Case<'_>, detailed: &Detailed<'_>) -> Vec<Side<'r>> {
 pub(in super::super) fn tables<'a>(case: &Case<'_>, detailed: &Detailed<'_>) -> Vec<Part<'a>> {
     let sides = sides(case, detailed);
     let boxes = |(row, _): &Side<'_>, said: &str, values: Vec<String>| {
-        let parts = Part::Boxes(of_place(row.place), format!("{}{said}", row.label), values);
-        Some(parts).filter(|part| !matches!(part, Part::Boxes(_, _, values) if values.is_empty()))
+        Part::Boxes(of_place(row.place), format!("{}{said}", row.label), values)
     };
     let mut parts = vec![grid("CPUs", case, CPU_COLUMNS, &sides, cpus)];
-    parts.extend(sides.iter().filter_map(|side| boxes(side, "", remarks(&side.1))));
-    parts.extend(sides.iter().filter_map(|side| {
+    parts.extend(sides.iter().map(|side| boxes(side, "", remarks(&side.1))));
+    parts.extend(sides.iter().map(|side| {
         let states = idle::states(&side.1).into_iter().take(CPUS);
         let states = states.map(|(name, states)| format!("{name} {states}"));
         boxes(side, ", idle states of CPUs in the window:", states.collect())
     }));
-    let mut folded = vec![grid("Worker processes", case, WORKER_COLUMNS, &sides, workers)];
-    if sides.iter().any(|(_, runs)| !interfaces(runs).is_empty()) {
-        folded.push(grid("Interfaces", case, INTERFACE_COLUMNS, &sides, interfaces));
-    }
+    let mut folded = vec![
+        grid("Worker processes", case, WORKER_COLUMNS, &sides, workers),
+        grid("Interfaces", case, INTERFACE_COLUMNS, &sides, interfaces),
+    ];
     let of_probes: Vec<_> = sides.iter().map(|(_, runs)| tables::medians(runs)).collect();
     let named = sides.iter().map(|(row, _)| Cell::of_stack(row.place, &row.label));
     let of_probes: Vec<_> = named.zip(&of_probes).collect();
     folded.extend(tables::grids(&case.label, "stack", &of_probes).into_iter().map(Part::Grid));
-    folded.extend(sides.iter().filter_map(|side| boxes(side, "", protocols(&side.1))));
+    folded.extend(sides.iter().map(|side| boxes(side, "", protocols(&side.1))));
     let what = "Workers, interfaces and protocol counters".to_owned();
     parts.push(Part::Folded(what, false, folded));
     parts

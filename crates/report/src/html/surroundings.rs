@@ -13,14 +13,6 @@ use super::svg::escape;
 /// Values of a setting that are listed.
 const VALUES: usize = 8;
 
-/// Returns names and values as a list of the page.
-fn pairs<'a>(class: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let pair =
-        |(name, value)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(value));
-    let pairs: String = pairs.into_iter().map(pair).collect();
-    format!("<dl class=\"{class}\">\n{pairs}</dl>\n")
-}
-
 /// Returns the line of facts below the answer.
 pub(super) fn facts<'a>(model: &Model<'_>) -> Part<'a> {
     let experiment = model.experiment;
@@ -41,8 +33,11 @@ pub(super) fn facts<'a>(model: &Model<'_>) -> Part<'a> {
         facts.push(("millstream", format!("{version}{commit}")));
     }
     facts.push(("seed", experiment.seed.to_string()));
-    let facts = facts.iter().map(|(name, value)| (*name, value.as_str()));
-    Part::Markup(pairs("facts", facts))
+    let fact = |(name, value): &(&str, String)| {
+        format!("<div><dt>{name}</dt><dd>{}</dd></div>\n", escape(value))
+    };
+    let facts: String = facts.iter().map(fact).collect();
+    Part::Markup(format!("<dl class=\"facts\">\n{facts}</dl>\n"))
 }
 
 /// Every stack once with its colour, in the order of the cases.
@@ -103,45 +98,36 @@ pub(in super::super) fn environment<'a>(scope: Scope<'_>) -> Vec<Part<'a>> {
     let Scope { model, detailed, .. } = scope;
     let mut parts = Vec::new();
     let changed = changed(model, detailed);
-    if !changed.is_empty() {
-        let row = |(name, (before, now, runs)): (&str, (&str, &str, usize))| {
-            [name.to_owned(), before.to_owned(), now.to_owned(), runs.to_string()]
-        };
-        let columns = ["fact", "at the start", "later", ">runs"];
-        let grid = Grid::new("What changed while the experiment went on", columns);
-        parts.push(Part::Grid(grid.rows(changed.into_iter().map(row))));
-    }
+    let row = |(name, (before, now, runs)): (&str, (&str, &str, usize))| {
+        [name.to_owned(), before.to_owned(), now.to_owned(), runs.to_string()]
+    };
+    let columns = ["fact", "at the start", "later", ">runs"];
+    let grid = Grid::new("What changed while the experiment went on", columns);
+    parts.push(Part::Grid(grid.rows(changed.into_iter().map(row))));
     let environment = &model.experiment.environment;
-    let mut groups: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<[String; 2]>> = BTreeMap::new();
     for (name, value) in &environment.facts {
         let (group, rest) = name.split_once('.').unwrap_or(("other", name));
-        groups.entry(group).or_default().push((rest, value));
+        groups.entry(group).or_default().push([rest.to_owned(), value.clone()]);
     }
-    let absent: Vec<(&str, &str)> =
-        environment.absent.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
-    let unknown = (!absent.is_empty()).then_some(("not known", absent));
-    let cards = groups.into_iter().chain(unknown).map(|(group, facts)| {
-        let (group, count) = (escape(group), facts.len());
-        let facts = pairs("pairs long", facts);
-        format!("<details class=\"card\"><summary>{group} <span class=\"dim\">{count}</span></summary>\n{facts}</details>\n")
-    });
-    let cards: String = cards.collect();
-    parts.push(Part::Markup(format!("<div class=\"columns\">\n{cards}</div>\n")));
+    let absent = environment.absent.iter().map(|(name, why)| [name.clone(), why.clone()]);
+    let unknown = ("not known", absent.collect::<Vec<_>>());
+    let groups = groups.into_iter().chain([unknown]).filter(|(_, facts)| !facts.is_empty());
+    parts.extend(groups.map(|(group, facts)| {
+        let heading = format!("{group} ({})", facts.len());
+        let grid = Grid::new(group, ["fact", "value"]).rows(facts);
+        Part::Folded(heading, false, vec![Part::Grid(grid)])
+    }));
     if !detailed.said.is_empty() {
         parts.push(Part::line(detailed.said.clone()));
     }
     let (cost, absent) = probes(model, detailed);
     parts.push(Part::line(format!("Sampling itself took {cost}.")));
-    let absent: String = absent
-        .iter()
-        .map(|((probe, reason), runs)| {
-            let [probe, reason] = [probe, reason].map(|text| escape(text));
-            format!("<li>Probe <b>{probe}</b> was absent in {runs} runs: {reason}</li>\n")
-        })
-        .collect();
-    if !absent.is_empty() {
-        parts.push(Part::Markup(format!("<ul class=\"notes\">\n{absent}</ul>\n")));
-    }
+    let row = |((probe, reason), runs): ((&str, &str), usize)| {
+        [probe.to_owned(), reason.to_owned(), runs.to_string()]
+    };
+    let grid = Grid::new("Probes that were absent", ["probe", "reason", ">runs"]);
+    parts.push(Part::Grid(grid.rows(absent.into_iter().map(row))));
     parts
 }
 
