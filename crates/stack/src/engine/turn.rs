@@ -8,6 +8,8 @@ use millstream_packet::Instant;
 use super::{Engine, Reader, ReceivedDatagram};
 use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::ip::IpLayer;
+use crate::engine::ip::arrival::Delivery;
+use crate::engine::links::LinkSlot;
 use crate::engine::tcp::ending::Lingering;
 use crate::socket::SocketId;
 use crate::stages::Stage;
@@ -150,7 +152,9 @@ impl Engine {
         if self.ip.reach.neighbors.next_deadline().is_some_and(|due| due <= now) {
             for unheard in self.ip.neighbor_timers(&mut self.cx) {
                 // One that is nobody's is counted as what did not get out.
-                self.icmp_error_of_socket(unheard);
+                if let Delivery::Error(told) = self.ip.error_input(&mut self.cx, unheard) {
+                    self.icmp_error_input(&told);
+                }
             }
         }
         if self.tcp.table.busy.due().is_some_and(|due| due <= now) {
@@ -198,29 +202,45 @@ impl Engine {
         self.next_deadline()
     }
 
-    /// The earliest of all deadlines.
+    /// The earliest of all deadlines. What makes a known neighbour doubtful waits for other work,
+    /// and so does publishing for an engine that does nothing.
     #[inline]
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         // Straight on: this is asked in every turn. A deadline at the end of time is none.
         let ns = |due: Option<Instant>| due.map_or(u64::MAX, Instant::as_nanos);
-        let tcp = &self.tcp;
-        let mut first = tcp.table.wheel.next_ns().min(tcp.table.half_open.wheel.next_ns());
-        first = first.min(tcp.table.time_wait.wheel.next_ns()).min(ns(tcp.table.busy.due()));
+        let table = &self.tcp.table;
+        let mut first = table.wheel.next_ns().min(table.half_open.wheel.next_ns());
+        first = first.min(table.time_wait.wheel.next_ns());
         first = first.min(ns(self.ip.reach.neighbors.next_wakeup()));
-        first = first.min(ns(self.ip.reach.addresses.claims.next_due()));
-        first = first.min(ns(self.tcp.reclaim.next_deadline()));
-        first = first.min(ns(self.ip.reassembly.next_deadline()));
         first = first.min(ns(self.live.next_deadline(self.cx.stats.turns_of_work(), self.cx.now)));
-        first = first.min(ns(self.ip.reach.addresses.groups.next_due()));
-        first = first.min(ns(self.udp.rules.next_check()));
-        for slot in self.ip.reach.links.used_slots() {
-            first = first.min(ns(slot.link.next_deadline()));
-            // Its neighbours are told as soon as it is up.
-            if slot.was_down {
-                first = first.min(ns(Some(self.ip.follow.due())));
-            }
+        for (_, due) in self.deadlines() {
+            first = first.min(ns(due));
         }
         (first != u64::MAX).then_some(Instant::from_nanos(first))
+    }
+
+    /// Returns the first deadline of each kind that is not of one connection, handshake or
+    /// neighbour. Whoever has such deadlines has them in an order of its own, and knows no wheel:
+    /// that would have to be handed into each call that moves one.
+    #[inline]
+    pub(super) fn deadlines(&self) -> [(&'static str, Option<Instant>); 7] {
+        let Self { ip, tcp, udp, .. } = self;
+        let of_link = |slot: &LinkSlot| {
+            // Its neighbours are told as soon as it is up.
+            let looked_at = slot.was_down.then_some(ip.follow.due());
+            slot.link.next_deadline().into_iter().chain(looked_at).min()
+        };
+        [
+            // Which connections have fallen quiet.
+            ("quiet_sweep", tcp.table.busy.due()),
+            // What a link holds back for a while.
+            ("links", ip.reach.links.used_slots().filter_map(of_link).min()),
+            ("fragments", ip.reassembly.next_deadline()),
+            ("address_claims", ip.reach.addresses.claims.next_due()),
+            ("group_reports", ip.reach.addresses.groups.next_due()),
+            ("memory", tcp.reclaim.next_deadline()),
+            ("udp_flows", udp.rules.next_check()),
+        ]
     }
 
     /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a

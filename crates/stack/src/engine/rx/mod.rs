@@ -249,14 +249,6 @@ impl Engine {
         }
     }
 
-    /// Tells a socket of an ICMP error that did not come as a packet.
-    #[cold]
-    pub(super) fn icmp_error_of_socket(&mut self, told: IcmpError) {
-        if let Delivery::Error(told) = self.ip.error_input(&mut self.cx, told) {
-            self.icmp_error_input(&told);
-        }
-    }
-
     /// Tells a socket of an ICMP error about a packet of its own; false where there is none.
     #[cold]
     pub(super) fn icmp_error_input(&mut self, told: &IcmpError) -> bool {

@@ -134,19 +134,7 @@ fn sum_up(engine: &Engine, kind: &str, armed: &Armed, page: &mut Page) {
 
 /// Writes the timers of the engine itself; only the first of each kind is known.
 fn of_the_engine(engine: &Engine, page: &mut Page) {
-    let addresses = &engine.ip.reach.addresses;
-    let of_links = engine.ip.reach.links.used_slots().filter_map(|slot| slot.link.next_deadline());
-    let firsts = [
-        // Which connections have fallen quiet.
-        ("quiet_sweep", engine.tcp.table.busy.due()),
-        // What a link holds back for a while.
-        ("links", of_links.min()),
-        ("fragments", engine.ip.reassembly.next_deadline()),
-        ("address_claims", addresses.claims.next_due()),
-        ("group_reports", addresses.groups.next_due()),
-        ("memory", engine.tcp.reclaim.next_deadline()),
-    ];
-    for (kind, first) in firsts {
+    for (kind, first) in engine.deadlines() {
         let mut line = page.line("timers");
         line.put("kind", kind);
         if let Some(first) = first {

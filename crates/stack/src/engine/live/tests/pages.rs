@@ -391,3 +391,23 @@ fn prefixes_and_sockets_that_intercept_are_told() {
     let intercept = sockets.iter().filter(|one| one.get("intercepts") == Some("0.0.0.0/0"));
     assert_eq!(intercept.count(), 3);
 }
+
+#[test]
+fn the_first_deadline_of_intercepted_flows_is_told() {
+    let (mut near, mut far) = joined();
+    let prefix: Prefix = "10.9.0.128/25".parse().expect("a prefix");
+    let local = crate::LocalPrefix::new(prefix).answers_neighbors(true);
+    far.intercept().add_prefix(LinkId(0), local).expect("a prefix");
+    far.intercept().udp(prefix, 0, std::time::Duration::from_secs(1)).expect("a socket");
+    let first = |far: &mut Engine| {
+        let all = pages_within_bounds(far, "timers");
+        let kinds = all_lines(&all, "timers");
+        kinds.iter().find(|line| line.get("kind") == Some("udp_flows"))?.number("first_us")
+    };
+    assert_eq!(first(&mut far), None);
+    let socket = near.sockets().udp_bind("0.0.0.0:0".parse().expect("any")).expect("a socket");
+    let to = "10.9.0.200:9".parse().expect("an address");
+    near.udp(socket).send(b"?", Some(to)).expect("sent");
+    settle(&mut near, &mut far);
+    assert!(first(&mut far).is_some_and(|us| (1..=1_000_000).contains(&us)));
+}
