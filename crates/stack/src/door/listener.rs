@@ -20,12 +20,14 @@ pub struct TcpListener<D: ListenerDriver> {
 
 impl<D: ListenerDriver> TcpListener<D> {
     /// Listens on `addr`; see [`crate::SocketsHandle::tcp_listen_with`]. Up to `backlog`
-    /// connections wait to be accepted, in [`net`](crate::net) two where it is one.
+    /// connections wait to be accepted, in [`net`](crate::net) two where it is one. Fails with
+    /// `AddrInUse`, with `AddrNotAvailable` where the address is not the engine's, and with
+    /// `QuotaExceeded` at a bound of [`Limits`](crate::Limits).
     pub fn bind(stack: &D::Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
         Self::open(stack, addr, backlog, None)
     }
 
-    /// Listens on `addr`; its connections get `config`.
+    /// Listens on `addr` as [`bind`](Self::bind) does; its connections get `config`.
     pub fn bind_with(
         stack: &D::Stack,
         addr: SocketAddr,

@@ -12,7 +12,7 @@
 pub(crate) mod driver;
 mod listener;
 mod tcp;
-mod timeouts;
+pub(crate) mod timeouts;
 mod udp;
 
 pub use listener::{Incoming, TcpListener};

@@ -36,12 +36,16 @@ impl<D: TcpDriver> TcpStream<D> {
         Self { socket: Arc::new(socket) }
     }
 
-    /// Opens a connection and waits until it stands.
+    /// Opens a connection and waits until it stands. Fails with `ConnectionRefused` where nobody
+    /// listens, with `HostUnreachable` or `NetworkUnreachable` where no way leads there, with
+    /// `TimedOut` when the peer does not answer in the time that the engine's [`Config`] says, and
+    /// with `QuotaExceeded` at a bound of [`Limits`](crate::Limits).
     pub fn connect(stack: &D::Stack, addr: SocketAddr) -> io::Result<Self> {
         Self::open(stack, addr, None)?.wait_connected(None)
     }
 
-    /// Opens a connection with a configuration and waits until it stands.
+    /// Opens a connection with a configuration and waits until it stands, as
+    /// [`connect`](Self::connect) does.
     pub fn connect_with(stack: &D::Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
         Self::open(stack, addr, Some(config.clone()))?.wait_connected(None)
     }

@@ -2,8 +2,7 @@
 //! wait.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::nonzero;
@@ -16,9 +15,18 @@ pub struct Timeouts {
     pub write: Timeout,
 }
 
-/// The longest time that a call waits; `None` is no limit.
-#[derive(Debug, Default)]
-pub struct Timeout(Mutex<Option<Duration>>);
+/// The longest time that a call waits, in nanoseconds; [`NO_LIMIT`] stands for none.
+#[derive(Debug)]
+pub struct Timeout(AtomicU64);
+
+/// See [`Timeout`].
+const NO_LIMIT: u64 = u64::MAX;
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Self(AtomicU64::new(NO_LIMIT))
+    }
+}
 
 impl Timeouts {
     /// Makes calls return at once instead of waiting.
@@ -47,11 +55,18 @@ impl Timeouts {
 impl Timeout {
     /// No time at all is refused.
     pub fn set(&self, timeout: Option<Duration>) -> io::Result<()> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = nonzero(timeout)?;
+        self.put(nonzero(timeout)?);
         Ok(())
     }
 
+    /// Sets any time; one of more than 584 years is cut to that.
+    pub fn put(&self, timeout: Option<Duration>) {
+        let ns = |timeout: Duration| u64::try_from(timeout.as_nanos()).unwrap_or(NO_LIMIT - 1);
+        self.0.store(timeout.map_or(NO_LIMIT, ns), Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> Option<Duration> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let ns = self.0.load(Ordering::Relaxed);
+        (ns != NO_LIMIT).then_some(Duration::from_nanos(ns))
     }
 }

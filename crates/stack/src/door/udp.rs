@@ -31,7 +31,9 @@ pub struct UdpSocket<D: UdpDriver> {
 }
 
 impl<D: UdpDriver> UdpSocket<D> {
-    /// Opens a socket on `addr`; see [`crate::SocketsHandle::udp_bind`].
+    /// Opens a socket on `addr`; see [`crate::SocketsHandle::udp_bind`]. Fails with `AddrInUse`,
+    /// with `AddrNotAvailable` where the address is not the engine's, and with `QuotaExceeded` at a
+    /// bound of [`Limits`](crate::Limits).
     pub fn bind(stack: &D::Stack, addr: SocketAddr) -> io::Result<Self> {
         let socket = D::open(stack, move |engine| engine.sockets().udp_bind(addr))?;
         Ok(Self { socket: Arc::new(socket) })

@@ -20,7 +20,8 @@ pub struct Event {
     pub readiness: Readiness,
 }
 
-/// An engine in its application's thread. Clones share the engine.
+/// An engine in its application's thread. Clones share the engine. Calls that take turns fail where
+/// the system refuses to let the thread sleep, with what it says.
 #[derive(Clone)]
 pub struct Stack {
     shared: Rc<Shared>,

@@ -6,7 +6,7 @@
 //! timing.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
@@ -15,6 +15,7 @@ use millstream_packet::Pool;
 use super::ready::ReadySet;
 use super::sockets::Sockets;
 use super::waiter::Waiter;
+use crate::door::timeouts::Timeout;
 use crate::{Engine, Error, SocketId, SocketKind, Waker};
 
 /// See the module text.
@@ -31,13 +32,10 @@ pub struct Mailbox {
     pub pool: Pool,
     stop: AtomicBool,
     ended: AtomicBool,
-    /// The time for which connections are still served at the end, in nanoseconds; [`NO_LINGER`]:
-    /// as long as peers take something.
-    linger_ns: AtomicU64,
+    /// The time for which connections are still served at the end; without one, as long as peers
+    /// take something.
+    pub linger: Timeout,
 }
-
-/// No time is set.
-const NO_LINGER: u64 = u64::MAX;
 
 type Call = Box<dyn FnOnce(&mut Sockets) + Send>;
 
@@ -54,21 +52,8 @@ impl Mailbox {
             pool: engine.pool().clone(),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            linger_ns: AtomicU64::new(NO_LINGER),
+            linger: Timeout::default(),
         }
-    }
-
-    /// Returns the time for which connections are still served at the end, if one is set.
-    pub fn linger(&self) -> Option<Duration> {
-        match self.linger_ns.load(Ordering::SeqCst) {
-            NO_LINGER => None,
-            ns => Some(Duration::from_nanos(ns)),
-        }
-    }
-
-    pub fn set_linger(&self, linger: Duration) {
-        let ns = u64::try_from(linger.as_nanos()).unwrap_or(NO_LINGER).min(NO_LINGER - 1);
-        self.linger_ns.store(ns, Ordering::SeqCst);
     }
 
     /// Tells the engine to end.

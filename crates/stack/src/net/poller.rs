@@ -19,8 +19,9 @@ use super::waiter::{Waiter, deadline};
 use crate::door::{TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
 
-/// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it
-/// is dropped.
+/// Waits for news from many sockets, 262,144 at most. A socket belongs to one poller at most, and
+/// leaves it when it is dropped. To add one more socket fails with `QuotaExceeded`, and to add one
+/// that has a poller with `InvalidInput`.
 pub struct Poller {
     target: Arc<Target>,
     entries: Side<Entries>,
@@ -80,7 +81,7 @@ impl Entries {
 }
 
 impl Poller {
-    /// A poller without sockets, for those of `stack`.
+    /// Returns a poller without sockets, for those of any stack.
     pub fn new(_stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
         let target = Arc::new(Target { set, waiter: Waiter::default() });

@@ -64,6 +64,9 @@ impl Drop for Handle {
 
 /// An engine that runs in its own thread. Clones name the same one; it ends with
 /// [`Stack::shutdown`], or when the last clone and the last socket are gone.
+///
+/// A call that asks the engine waits for the end of its turn. It fails with `BrokenPipe` when the
+/// engine has ended, and with `Deadlock` inside of [`with_engine`](Self::with_engine).
 #[derive(Clone)]
 pub struct Stack {
     pub(super) handle: Arc<Handle>,
@@ -128,11 +131,11 @@ impl Stack {
     /// at most. The time counts from the beginning of the end, also if another thread waits for
     /// that already.
     pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
-        self.handle.mailbox.set_linger(linger);
+        self.handle.mailbox.linger.put(Some(linger));
         self.handle.stop()
     }
 
-    /// The engine's counters.
+    /// Returns the engine's counters.
     pub fn stats(&self) -> io::Result<EngineStats> {
         Ok(self.handle.mailbox.ask(|sockets| sockets.engine.stats().clone())?)
     }
@@ -155,7 +158,7 @@ impl Stack {
         Ok(self.handle.mailbox.ask(|sockets| sockets.engine.inspect().links().collect())?)
     }
 
-    /// All sockets.
+    /// Returns all sockets of the engine.
     pub fn sockets(&self) -> io::Result<Vec<SocketInfo>> {
         Ok(self.handle.mailbox.ask(|sockets| sockets.engine.inspect().sockets().collect())?)
     }
@@ -202,8 +205,6 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
         engine.set_live(placement.live.as_ref());
     }
     let worker = Worker::new(engine);
-    if let Some(linger) = placement.linger {
-        worker.mailbox.set_linger(linger);
-    }
+    worker.mailbox.linger.put(placement.linger);
     Ok(worker)
 }

@@ -113,7 +113,7 @@ impl Worker {
             let now = self.sockets.engine.now();
             let left = self.to_deliver();
             let wait = if !left.is_none() && self.sockets.engine.inspect().has_links() {
-                lingering.wait(now, left, self.mailbox.linger())
+                lingering.wait(now, left, self.mailbox.linger.get())
             } else {
                 let until = *goodbye.get_or_insert(now + GOODBYE);
                 (now < until).then(|| until.saturating_duration_since(now).min(LINGER_LOOK))
