@@ -42,3 +42,6 @@ pub const CPUS_APART_RUNS_PART: u32 = 4;
 pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
 /// Time between two looks meanwhile.
 pub const CPUS_LOOK_MS: u64 = 50;
+
+/// The reason why a run with a budget does not count.
+pub(crate) const BUDGETED: &str = "where its time goes was looked at, which makes it slower";

@@ -9,6 +9,7 @@
 //! warmup_s = 1                       # before it
 //! seed = 7                           # optional: else drawn and recorded
 //! steady_cpus = true                 # optional: runs wait for the hosts' CPUs to be near each other
+//! budget = true                      # optional: the last block tells where the time goes, and does not count
 //!
 //! [factors]
 //! stack = ["kernel", "millstream"]
@@ -59,6 +60,9 @@ pub struct Definition {
     /// True when a run waits until the CPUs of its hosts are near each other, and is made again
     /// when they were not.
     pub steady_cpus: bool,
+    /// True when the budget of threads is taken beside the runs of the last block, whose results do
+    /// not count therefore.
+    pub budget: bool,
 }
 
 /// Changes that the command line makes to a definition; `None` leaves what the definition says.
@@ -89,7 +93,7 @@ const COMPANIONS: &[(&str, &str, &str)] = &[
     ("queue_packets", "rate_mbit", "100"),
 ];
 
-const KEYS: &str = "name, question, description, workload, repeats, seed, duration_s, warmup_s, steady_cpus, factors";
+const KEYS: &str = "name, question, description, workload, repeats, seed, duration_s, warmup_s, steady_cpus, budget, factors";
 
 impl Definition {
     /// Reads a definition; `source` names it in errors. The error is one line with the key, the
@@ -117,6 +121,7 @@ impl Definition {
             duration_s: limits::DEFAULT_DURATION_S,
             warmup_s: limits::DEFAULT_WARMUP_S,
             steady_cpus: true,
+            budget: false,
         };
         for (key, value) in table {
             match key.as_str() {
@@ -133,6 +138,7 @@ impl Definition {
                 }
                 "warmup_s" => definition.warmup_s = warmup("key 'warmup_s'", seconds(key, value)?)?,
                 "steady_cpus" => definition.steady_cpus = yes_or_no(key, value)?,
+                "budget" => definition.budget = yes_or_no(key, value)?,
                 "factors" => {}
                 _ => return Err(format!("unknown key '{key}'; allowed: {KEYS}")),
             }
@@ -372,6 +378,9 @@ impl Definition {
         let _ = writeln!(text, "warmup_s = {:?}", self.warmup_s);
         let _ = writeln!(text, "duration_s = {:?}", self.duration_s);
         let _ = writeln!(text, "steady_cpus = {}", self.steady_cpus);
+        if self.budget {
+            let _ = writeln!(text, "budget = true");
+        }
         let _ = writeln!(text, "\n[factors]\nstack = {}", list(stacks));
         for (name, levels) in factors {
             let _ = writeln!(text, "{name} = {}", list(levels));

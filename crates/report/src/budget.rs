@@ -27,15 +27,20 @@ const STATES: [(ThreadState, &str); 6] = [
 /// Returns the budget of `roots`, of what they started, and of those they wait for; without roots
 /// of the process that works most and its peers.
 pub fn text(budget: &Budget, roots: &[u32]) -> String {
+    let [headline, tables] = parts(budget, roots);
+    format!("\nWhere the time goes, of {:.2} s:\n{headline}\n{tables}", budget.width_s)
+}
+
+/// Returns the same as a sentence on whom the first of them waits for, and their tables.
+pub fn parts(budget: &Budget, roots: &[u32]) -> [String; 2] {
     let busiest = budget.threads.first().map(|one| one.process);
     let roots = if roots.is_empty() { busiest.as_slice() } else { roots };
     let ends = ends(budget, roots);
     let Some(first) = ends.first() else {
-        return "\nWhere the time goes: none of the processes was at work.\n".to_owned();
+        return ["None of the processes was at work.".to_owned(), String::new()];
     };
-    let width_s = budget.width_s;
-    let mut text =
-        format!("\nWhere the time goes, of {width_s:.2} s:\n{}\n", sentence(budget, *first));
+    let headline = sentence(budget, *first);
+    let mut text = String::new();
     for process in ends {
         let threads: Vec<&ThreadBudget> =
             budget.threads.iter().filter(|one| one.process == process).collect();
@@ -49,11 +54,11 @@ pub fn text(budget: &Budget, roots: &[u32]) -> String {
     if budget.left_out > 0 {
         let _ = writeln!(text, "\n{} threads of the machine found no room.", budget.left_out);
     }
-    text
+    [headline, text]
 }
 
 /// Returns the chain of waits from `process` on as a sentence.
-pub fn sentence(budget: &Budget, process: u32) -> String {
+fn sentence(budget: &Budget, process: u32) -> String {
     let chain = chain(budget, process);
     let mut text = named(budget, process);
     for (at, shares) in chain.iter().enumerate() {
@@ -231,6 +236,6 @@ mod tests {
         ] {
             assert!(told.contains(line), "{line:?} in\n{told}");
         }
-        assert!(text(&budget, &[9]).contains("none of the processes was at work"));
+        assert!(text(&budget, &[9]).contains("None of the processes was at work"));
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use millstream_diagnose::causes::Force;
 use millstream_diagnose::stats::Rng;
 use millstream_foreign::shown;
-use millstream_observe::probe::{Config, Host, NetSource, Sampler};
+use millstream_observe::probe::{Config, Host, NetSource, Sampler, kernel};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord, Timestamp, Window};
 use millstream_testbed::guard::{WorkerProgram, family};
@@ -147,6 +147,9 @@ impl CommandSubject<'_> {
         };
         let name = factor.map_or(PLACEMENT, |force| force.factor.as_str());
         experiment.factors.insert(name.to_owned(), levels.clone());
+        // One more is observed, with a budget.
+        let last = (factor.is_none() && kernel().is_ok()).then_some(runs);
+        let runs = runs.saturating_add(u32::from(last.is_some()));
         experiment.planned_runs = runs.saturating_mul(levels.len() as u32);
         self.keep.begin(&experiment, experiment.planned_runs as usize)?;
         self.experiments.push(experiment.id.clone());
@@ -167,7 +170,7 @@ impl CommandSubject<'_> {
                 let binding = Binding::of(name, &level)?;
                 // In force until the run has ended, and put back whatever its end is.
                 let _changed = self.set(name, &level)?;
-                self.one(binding, &mut record)?;
+                self.one(binding, last == Some(block), &mut record)?;
                 self.keep.run_ended(&record)?;
                 records.push(record);
             }
@@ -206,7 +209,7 @@ impl CommandSubject<'_> {
     }
 
     /// One run, in new processes.
-    fn one(&mut self, binding: Binding, record: &mut RunRecord) -> Result<(), Error> {
+    fn one(&mut self, binding: Binding, budget: bool, record: &mut RunRecord) -> Result<(), Error> {
         let Binding { placement, raised } = binding;
         let guard = self.guard.as_ref();
         let (client_cpu, server_cpu) = match placement {
@@ -235,6 +238,7 @@ impl CommandSubject<'_> {
         config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
         config.hosts.extend(server.as_ref().and_then(Running::elsewhere));
         config.flows = true;
+        config.budget = budget;
         let sampler = Sampler::start(config);
         let mut client = Running::start(&self.command, (client_cpu, raised), guard)?;
         let start_s = begun.elapsed().as_secs_f64();
@@ -279,6 +283,9 @@ impl CommandSubject<'_> {
         if record.probes.throttling.is_none() {
             let why = "the ends are in no control group that counts CPU quotas".to_owned();
             record.probes.absent.insert("throttling".to_owned(), why);
+        }
+        if record.probes.budget.is_some() {
+            record.validity.reject(crate::limits::BUDGETED);
         }
         drop(client);
         drop(server);

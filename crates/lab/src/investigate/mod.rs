@@ -47,7 +47,7 @@ pub use tried::tried;
 
 use millstream_diagnose::features::features;
 use millstream_record::error::Error;
-use millstream_record::{FORMAT_VERSION, RunRecord, Tables};
+use millstream_record::{Budget, FORMAT_VERSION, RunRecord, Tables};
 use millstream_report::medians;
 
 /// Fewest runs that are observed: fewer form no groups.
@@ -125,6 +125,9 @@ pub struct Investigation {
     /// first; of all runs where they form one group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<Tables>,
+    /// Where the time of the ends went in a run of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Spent>,
     /// Causes of which nothing can be said, with the features that were not measured.
     pub not_judged: Vec<(String, Vec<String>)>,
     /// Features by which causes are judged, each by name, with its value in each observed run that
@@ -133,6 +136,26 @@ pub struct Investigation {
     pub features: BTreeMap<String, Vec<Option<f64>>>,
     /// Remarks that a reader has to know.
     pub notes: Vec<String>,
+}
+
+/// The budget of a run, and the processes that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    /// The budget.
+    pub budget: Budget,
+    /// The processes of the client.
+    pub clients: Vec<u32>,
+}
+
+impl Spent {
+    /// Returns the budget of the first of `runs` that has one.
+    fn of(runs: &[RunRecord]) -> Option<Self> {
+        let probes = runs.iter().map(|run| &run.probes).find(|probes| probes.budget.is_some())?;
+        let is_client = |role: &str| matches!(role.split('#').next(), Some("client" | "near"));
+        let workers = probes.workers.iter().flatten().filter(|(role, _)| is_client(role));
+        let clients = workers.map(|(_, worker)| worker.pid).collect();
+        Some(Self { budget: probes.budget.clone()?, clients })
+    }
 }
 
 /// One run.
@@ -241,7 +264,7 @@ fn look(
     let valid: Vec<&RunRecord> = runs.iter().filter(counts).collect();
     let left_out: Vec<String> = runs
         .iter()
-        .filter(|run| !counts(run))
+        .filter(|run| !counts(run) && run.probes.budget.is_none())
         .map(|run| match run.validity.reasons.first() {
             Some(reason) => format!("{}: {reason}", run.id),
             None => format!("{}: it has no {key}", run.id),
@@ -301,6 +324,7 @@ fn look(
         met,
         seen,
         tables,
+        budget: Spent::of(runs),
         not_judged: shown.not_judged,
         features: features.into_iter().map(|one| (one.name, one.values)).collect(),
     })
@@ -343,7 +367,10 @@ mod tests {
 
     use super::*;
     use millstream_diagnose::stats::Rng;
-    use millstream_record::{Column, Key, Kind as TableKind, Probes, Table, WorkerActivity, keys};
+    use millstream_record::{
+        BudgetRow, Column, Key, Kind as TableKind, Probes, Table, ThreadBudget, ThreadState,
+        WorkerActivity, keys,
+    };
 
     /// A machine on which sharing a CPU makes transactions five times as fast, or does not,
     /// whatever goes with it.
@@ -483,6 +510,29 @@ mod tests {
             json["tables"][1]["backlog"]["rows"][2],
             serde_json::json!(["all", [7.0, 50.0]])
         );
+    }
+
+    #[test]
+    fn a_run_with_a_budget_tells_of_it_and_does_not_count() {
+        let mut machine = Machine { rng: Rng::new(5), is_the_cause: true, runs: 0 };
+        let mut runs = machine.observe(13).unwrap();
+        let last = &mut runs[12];
+        last.validity.reject(crate::limits::BUDGETED);
+        let state = ThreadState::OwnCode;
+        let row = BudgetRow { state, what: "work".into(), s: 1.0, ..BudgetRow::default() };
+        let (thread, process, rows) = (7, 7, vec![row]);
+        let thread = ThreadBudget { thread, process, alive_s: 1.0, rows, ..Default::default() };
+        let names = [(7, "near".to_owned())].into();
+        let (width_s, threads) = (1.0, vec![thread]);
+        last.probes.budget = Some(Budget { width_s, threads, names, ..Budget::default() });
+        last.probes.workers.as_mut().unwrap().get_mut("near").unwrap().pid = 7;
+        let found = look(&machine, &runs, None, &[], &Options::default()).unwrap();
+        assert_eq!((found.observed.len(), found.left_out.len()), (12, 0));
+        assert_eq!(found.budget.as_ref().unwrap().clients, [7]);
+        let said = "near/7 is in its own code 100 % (work 100 %).";
+        let text = found.text();
+        assert!(text.contains(&format!("Where the time goes:\n  {said}\n")), "{text}");
+        assert!(found.html().contains(said));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use millstream_diagnose::separate::Finding;
 use millstream_diagnose::units::{Scale, significant};
 use millstream_report::frame::{Cell, Chapter, Frame, Grid, Part, Row, Section};
-use millstream_report::{grids, trouble};
+use millstream_report::{budget, grids, trouble};
 
 use super::drawings::{self, DOTS};
 use super::met::Rate;
@@ -44,8 +44,12 @@ impl Investigation {
         let mut sections = vec![
             section("", vec![Part::InText(self.subject.clone())]),
             section("", vec![Part::Answer(self.verdict())]),
-            section("The runs", self.runs(&scale)),
         ];
+        sections.extend(self.budget.iter().map(|spent| {
+            let [headline, tables] = budget::parts(&spent.budget, &spent.clients);
+            section("Where the time goes", vec![Part::line(headline), Part::InText(tables)])
+        }));
+        sections.push(section("The runs", self.runs(&scale)));
         sections.extend(self.suspects.iter().map(|one| self.suspect(one, &scale)));
         let goes_with = if self.modes.len() > 1 { "the groups" } else { "the results" };
         sections.extend([

@@ -1,6 +1,7 @@
 //! The subjects of investigations: commands and the laboratory's workloads.
 
 use millstream_diagnose::causes::Force;
+use millstream_observe::probe::kernel;
 use millstream_plan::{Definition, FACTORS, Factor, Overrides};
 use millstream_record::error::Error;
 use millstream_record::{ExperimentRecord, RunRecord};
@@ -15,7 +16,8 @@ pub trait Subject {
     fn name(&self) -> String;
     /// The key of its result, and whether more of it is better.
     fn result(&self) -> (String, bool);
-    /// Equal runs with everything left as it comes.
+    /// Equal runs with everything left as it comes, and one more that does not count, beside which
+    /// the budget of its ends is taken.
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error>;
     /// Refuses a factor that cannot be set here, with the reason.
     fn may_force(&self, force: &Force) -> Result<(), String>;
@@ -66,10 +68,12 @@ impl<'a> WorkloadSubject<'a> {
         runs: u32,
         factor: &str,
         levels: &[String],
+        is_observed: bool,
     ) -> Result<Vec<RunRecord>, Error> {
         let mut definition = self.definition.clone();
+        definition.budget = is_observed && kernel().is_ok();
         definition.apply(&Overrides {
-            repeats: Some(runs),
+            repeats: Some(runs.saturating_add(u32::from(definition.budget))),
             // The host's moving of CPUs is one of the things to find.
             steady_cpus: Some(false),
             set: vec![(factor.to_owned(), levels.to_vec())],
@@ -93,7 +97,7 @@ impl Subject for WorkloadSubject<'_> {
     }
 
     fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
-        self.carry_out(runs, "placement", &["free".to_owned()])
+        self.carry_out(runs, "placement", &["free".to_owned()], true)
     }
 
     fn may_force(&self, force: &Force) -> Result<(), String> {
@@ -121,7 +125,7 @@ impl Subject for WorkloadSubject<'_> {
             let why = format!("{} was {kept} in the observed runs, too", force.factor);
             return Err(Error::Refused(why));
         }
-        let mut found = self.carry_out(runs, &force.factor, &levels)?;
+        let mut found = self.carry_out(runs, &force.factor, &levels, false)?;
         // Set by the definition, and so the same for all: known to the caller as the level of each
         // run.
         for run in &mut found {

@@ -97,6 +97,9 @@ fn attempt(
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => record.validity.reject(error.to_string()),
     }
+    if record.probes.budget.is_some() {
+        record.validity.reject(crate::limits::BUDGETED);
+    }
     let apart = around.and_then(|around| around.end(&mut record));
     given_back::after(&mut record, cpus);
     Ok((record, late.or(apart)))
@@ -192,6 +195,7 @@ impl<'a> Run<'a> {
         config.interval = config.interval.max(Duration::from_secs_f64(interval_s));
         config.distance = self.cpus_watched();
         config.queues = self.planned.configuration.workload.is_watched();
+        config.budget = self.definition.budget && self.planned.block + 1 == self.definition.repeats;
         config
     }
 
