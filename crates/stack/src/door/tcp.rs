@@ -17,9 +17,9 @@ use crate::{Error, SocketId, TcpHandle, TcpSocketOptions};
 /// that reports the error; after that reads return the end and writes fail with `BrokenPipe`.
 ///
 /// Where links have failed, or were removed, and none leads to the peer any more, a read that has
-/// to wait and a write fail with [`NetworkDown`](io::ErrorKind::NetworkDown): in [`net`](crate::net)
-/// once each, also those that wait already. The connection does not end by that: it goes on when a
-/// link leads there again, or times out.
+/// to wait and a write fail with [`NetworkDown`](io::ErrorKind::NetworkDown): in
+/// [`net`](crate::net) once each, also those that wait already. The connection does not end by
+/// that: it goes on when a link leads there again, or times out.
 ///
 /// In [`net`](crate::net) one thread may read while another writes, and several may do either:
 /// each waits by itself and no longer than it may, whatever the others wait for. The bytes of one
