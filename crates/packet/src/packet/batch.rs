@@ -117,11 +117,11 @@ impl PacketBatch {
         Filling { first: self.first, len: self.len, batch: self }
     }
 
-    /// Has the first bytes of the first packets brought into the cache: for a caller that will look
-    /// into each by [`pop_ahead`](Self::pop_ahead), which does so with those behind them.
+    /// Has the first bytes of the first packets but one brought into the cache: for a caller that
+    /// will look into each by [`pop_ahead`](Self::pop_ahead), which does so with those behind them.
     #[inline]
     pub fn look_ahead(&self) {
-        (0..AHEAD.min(self.len)).for_each(|i| self.prefetch(i));
+        (1..AHEAD.min(self.len)).for_each(|i| self.prefetch(i));
     }
 
     /// Takes the packet at the front, and has the first bytes of one some places behind it brought

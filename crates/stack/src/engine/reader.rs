@@ -40,11 +40,6 @@ pub(in crate::engine) struct PlacedAt {
     pub part: u16,
 }
 
-impl PlacedAt {
-    /// Nothing is placed.
-    pub const NOWHERE: Self = Self { start: 0, len: 0, part: 0 };
-}
-
 /// A datagram that [`UdpHandle::recv_many`](crate::UdpHandle::recv_many) has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
@@ -182,18 +177,6 @@ impl<'a> Reader<'a> {
             received.push(Received { id, range: start..start + len });
         }
     }
-
-    /// Copies what is placed of a segment that reaches no connection into frames, with its `rest`
-    /// behind it; `None` where there is none for it.
-    #[cold]
-    pub(in crate::engine) fn take_back(
-        &self,
-        PlacedAt { start, len, .. }: PlacedAt,
-        rest: Option<Packet>,
-        pool: &Pool,
-    ) -> Option<Packet> {
-        copied(self.buffer.get(start..start + len).unwrap_or_default(), rest, pool)
-    }
 }
 
 #[cold]
@@ -263,9 +246,7 @@ mod tests {
         assert_eq!(data(reader.payload(behind, None, &pool)), Some(1000));
         let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
         assert_eq!(data(reader.payload(behind, None, &pool)), None);
-        assert!(reader.take_back(behind, None, &pool).is_none());
         drop(frames);
-        assert_eq!(reader.take_back(behind, None, &pool).map(|packet| packet.len()), Some(1000));
         // What is next stays where it is.
         let next = PlacedAt { start: 0, len: 1000, part: 0 };
         assert!(matches!(reader.payload(next, None, &pool), Some(Payload::Placed(_))));

@@ -18,9 +18,8 @@ use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
 use millstream_wire::ip::Protocol;
-use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
-use crate::engine::reader::PlacedAt;
 use crate::engine::tcp::segment::Segment;
 use crate::headers::segment::{ACK_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
 use crate::headers::{
@@ -45,22 +44,47 @@ pub(in crate::engine) struct FlowCache {
 
 /// The answer of the flow cache for a packet.
 pub(in crate::engine) enum Look {
-    /// It is a segment of a known flow, if its checksum holds.
+    /// It is a segment of a known flow.
     Hit(Hit),
-    /// It is to be parsed: a segment of a flow that is not known, or not so.
+    /// It is to be parsed: a segment of a flow that is not known, or not so, or of which something
+    /// is wrong.
     Miss,
     /// It is to be parsed: no segment, or one whose flow does not show.
     Other,
 }
 
-/// A segment of a known flow, before its checksum is looked at.
-#[derive(Clone, Copy)]
+/// A packet that has arrived.
+pub(in crate::engine) struct Head<'a> {
+    /// It, or what a link has not put elsewhere of it.
+    packet: &'a Packet,
+    /// Its first bytes.
+    bytes: &'a [u8],
+    /// Bytes of all of it.
+    len: usize,
+}
+
+impl<'a> Head<'a> {
+    /// Returns a packet of `len` bytes that begins with those of `packet`.
+    #[inline]
+    pub fn of(packet: &'a Packet, len: usize) -> Self {
+        Self { packet, bytes: packet.head(), len }
+    }
+
+    /// Returns the sum over `len` bytes from `from` on.
+    #[inline]
+    fn sum(&self, from: usize, len: usize) -> u32 {
+        match self.bytes.get(from..from + len) {
+            Some(bytes) => checksum::sum(bytes),
+            None => self.packet.sum(from, len),
+        }
+    }
+}
+
+/// A segment of a known flow.
 pub(in crate::engine) struct Hit {
     /// The place of its flow.
     pub place: usize,
     pub header: PlainHeader,
-    /// Where its TCP header begins.
-    l4: usize,
     /// Where the payload begins and ends.
     pub start: usize,
     pub end: usize,
@@ -71,6 +95,12 @@ impl Hit {
     #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Returns its header, as it came between the ends of its connection.
+    #[inline]
+    pub fn header_between(&self, ends: &FourTuple) -> TcpHeader {
+        self.header.header(ends.remote.port(), ends.local.port())
     }
 
     /// Returns the packet's payload alone, if there is any.
@@ -115,34 +145,28 @@ impl FlowCache {
         &self.flows[place % FLOWS]
     }
 
-    /// Looks at a packet of `len` bytes that has come by `link` and begins with `head`. What is to
-    /// be parsed may be [learned](Self::learn).
+    /// Looks at a packet that has come by `link`. What is to be parsed may be
+    /// [learned](Self::learn).
     #[inline]
-    pub fn look(&mut self, head: &[u8], len: usize, link: LinkId, medium: Medium) -> Look {
-        self.candidate = None;
-        let Some(found) = Place::of(head, medium) else {
+    pub fn look(&mut self, head: &Head<'_>, link: LinkId, medium: Medium) -> Look {
+        let Some(found) = Place::of(head.bytes, medium) else {
+            self.candidate = None;
             return Look::Other;
         };
         let set = found.set;
         for (way, flow) in self.flows[set..set + WAYS].iter().enumerate() {
-            if let Some(hit) = flow.read(head, set + way, len, link) {
+            if let Some(hit) = flow.read(head, set + way, link) {
                 return Look::Hit(hit);
             }
         }
-        self.candidate = Some((first(head), found));
+        self.propose(head.bytes, found);
         Look::Miss
     }
 
-    /// Returns true if the segment's checksum holds, or somebody trusted has said so.
-    #[inline]
-    pub fn verifies(&self, packet: &Packet, hit: &Hit) -> bool {
-        is_trusted(packet) || {
-            let sum = match packet.head().get(hit.l4..hit.end) {
-                Some(bytes) => checksum::sum(bytes),
-                None => packet.sum(hit.l4, hit.end - hit.l4),
-            };
-            self.flow(hit.place).is_sound(hit, sum)
-        }
+    /// The packet that begins with `head` may be learned, when it was parsed.
+    #[cold]
+    fn propose(&mut self, head: &[u8], place: Place) {
+        self.candidate = Some((first(head), place));
     }
 
     /// Remembers the flow of the segment that was parsed, if its headers, of `ip_len` and `tcp_len`
@@ -164,6 +188,7 @@ impl FlowCache {
     /// Forgets a flow: its connection is gone.
     #[cold]
     pub fn forget_flow(&mut self, place: usize) {
+        self.candidate = None;
         self.flows[place % FLOWS] = Flow::UNKNOWN;
     }
 }
@@ -200,10 +225,12 @@ impl Flow {
         })
     }
 
-    /// Reads a packet of `packet_len` bytes that begins with `head`. Returns the segment if it is
-    /// of this flow, at `place`, and has the same headers but for fields that must differ.
+    /// Reads a packet. Returns the segment if it is of this flow, at `place`, and has the same
+    /// headers but for fields that must differ, and if its checksums hold, or somebody trusted has
+    /// said so.
     #[inline(always)]
-    fn read(&self, head: &[u8], place: usize, packet_len: usize, link: LinkId) -> Option<Hit> {
+    fn read(&self, arrived: &Head<'_>, place: usize, link: LinkId) -> Option<Hit> {
+        let head = arrived.bytes;
         let layout = self.layout?;
         let Layout { l3, l4, len: start, is_v6, has_timestamps, .. } = *layout;
         if self.link != link || !layout.is_same(&self.bytes, head) {
@@ -217,7 +244,12 @@ impl Flow {
         };
         // RFC 1122, 3.2.1.2: a header that does not verify is dropped.
         let is_sound = is_v6 || is_sound_v4(ip, self.ip_sum)?;
-        if end < start || end > packet_len || !is_sound {
+        if end < start || end > arrived.len || !is_sound {
+            return None;
+        }
+        let len = end - l4;
+        let holds = |sum| checksum::is_valid(sum + self.pseudo + length_sum(len));
+        if !is_trusted(arrived.packet) && !holds(arrived.sum(l4, len)) {
             return None;
         }
         let timestamps = match has_timestamps {
@@ -234,32 +266,7 @@ impl Flow {
             push: tcp_head[FLAGS_AT] & TcpFlags::PSH.0 != 0,
             timestamps,
         };
-        Some(Hit { place, header, l4, start, end })
-    }
-
-    /// Returns the segment that `hit` has found, without payload in frames.
-    #[inline]
-    pub fn segment(&self, ends: &FourTuple, hit: &Hit, placed: PlacedAt) -> Segment {
-        let PlainHeader { seq, ack, window, timestamps, .. } = hit.header;
-        let header = TcpHeader {
-            src_port: ends.remote.port(),
-            dst_port: ends.local.port(),
-            seq,
-            ack,
-            flags: hit.header.flags(),
-            window,
-            urgent: 0,
-            options: TcpOptions { timestamps, ..TcpOptions::NONE },
-        };
-        let (tuple, socket) = (*ends, Some(self.socket));
-        Segment { tuple, header, placed, payload: None, ecn: self.ecn, link: self.link, socket }
-    }
-
-    /// Returns true if the checksum holds of a segment with that `sum` from its TCP header to its
-    /// end.
-    #[inline(always)]
-    fn is_sound(&self, hit: &Hit, sum: u32) -> bool {
-        checksum::is_valid(sum + self.pseudo + length_sum(hit.end - hit.l4))
+        Some(Hit { place, header, start, end })
     }
 }
 

@@ -5,7 +5,7 @@
 //! 2. each packet is classified: by the flow cache, else by `wire` (`ip/input`). Where the engine
 //!    hands on what is for others, those at the front are asked for that first, many at a time
 //!    (`ip/forward/run`);
-//! 3. a segment goes to its connection, or to what stands for one (`segment_input`), with what
+//! 3. a segment goes to its connection, or to what stands for one (`tcp/input`), with what
 //!    follows from it.
 //!
 //! Datagrams and what is neither leave this way at 2. Nothing waits for the next packet: within a
@@ -20,8 +20,10 @@ use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::icmp::QuotedTransport;
+use millstream_wire::tcp::TcpHeader;
 
 use super::Engine;
+use crate::engine::context::Context;
 use crate::engine::datagram::intercept::UdpFlows;
 use crate::engine::datagram::udp_flows::Place;
 use crate::engine::ip::arrival::Delivery;
@@ -29,12 +31,13 @@ use crate::engine::ip::arrival::IcmpError;
 use crate::engine::ip::icmp::meaning;
 use crate::engine::ip::reach::{Changes, IpReach};
 use crate::engine::reader::{PlacedAt, Reader};
-use crate::engine::rx::flow_cache::{FlowCache, Hit, Look};
+use crate::engine::rx::flow_cache::{Flow, FlowCache, Head, Hit, Look};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::api::conn_error;
 use crate::engine::tcp::requests::Requests;
 use crate::engine::tcp::segment::Segment;
 use crate::headers::is_trusted;
+use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::stats::DropReason;
 use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
@@ -79,11 +82,23 @@ impl Ingress {
         self.flows.learn(segment, ip_len, header_len);
     }
 
-    /// A segment for a connection may be the first of bulk.
+    /// Tells who watches of a segment with `len` bytes of payload that is to be taken in. Its ends
+    /// are those of its connection, `id`, unless they are given.
     #[inline]
-    fn note_bulk(&mut self, segment: &Segment) {
-        if segment.len() >= DIRECT_BULK_BYTES {
-            self.bulk = segment.socket.map(|id| Bulk::of(id.slot()));
+    fn begin_segment(
+        &mut self,
+        cx: &mut Context,
+        tcp: &mut TcpLayer,
+        (id, len): (Option<SocketId>, usize),
+        (ends, header): (Option<&FourTuple>, &TcpHeader),
+    ) {
+        cx.stats.stages.mark(Stage::Ingress, 1);
+        if cx.sink.is_on() {
+            cx.sink.segment_in((ends, header, len), tcp.table.observed(id));
+        }
+        if len >= DIRECT_BULK_BYTES {
+            // It may be the first of bulk.
+            self.bulk = id.map(|id| Bulk::of(id.slot()));
         }
     }
 
@@ -189,10 +204,11 @@ impl Engine {
         if !self.cx.limits.tuning.fast_path.flow_cache {
             return self.packet_input(link, packet);
         }
-        match self.rx.flows.look(packet.head(), packet.len(), link, medium) {
+        let arrived = Head::of(&packet, packet.len());
+        match self.rx.flows.look(&arrived, link, medium) {
             // `wire` finds and counts what is wrong with one that is given back.
             Look::Hit(hit) => {
-                if let Err(packet) = self.known_flow(packet, &hit) {
+                if let Err(packet) = self.known_flow(packet, hit) {
                     self.packet_input(link, packet);
                 }
             }
@@ -206,11 +222,14 @@ impl Engine {
     pub(super) fn packet_input(&mut self, link: LinkId, packet: Packet) {
         match self.ip.input(&mut self.cx, link, packet) {
             Delivery::Tcp(arrival) => {
-                if let Some((mut segment, ip_len, header_len)) =
-                    self.tcp.arrival(&mut self.cx, arrival)
-                {
-                    self.rx.learn(&segment, ip_len, header_len);
-                    self.segment_input(&mut segment, None);
+                let Self { cx, ip, tcp, rx, .. } = self;
+                if let Some((segment, ip_len, header_len)) = tcp.arrival(cx, arrival) {
+                    rx.learn(&segment, ip_len, header_len);
+                    let Segment { tuple, header, socket, .. } = &segment;
+                    let (id, len) = (*socket, segment.len());
+                    rx.begin_segment(cx, tcp, (id, len), (Some(tuple), header));
+                    tcp.input(cx, &mut ip.reach, segment);
+                    end_segment(cx, tcp, id);
                 }
             }
             Delivery::Udp(arrival) => self.udp.input(&mut self.cx, &mut self.ip, arrival),
@@ -296,45 +315,22 @@ impl Engine {
         self.udp.flows.forget();
     }
 
-    /// Verifies a segment of a known flow and hands it to its connection. Gives back one whose
-    /// checksum does not hold, or whose connection is gone.
+    /// Hands a segment of a known flow to its connection. Gives back one whose connection is gone.
     #[inline]
-    fn known_flow(&mut self, packet: Packet, hit: &Hit) -> Result<(), Packet> {
-        let flow = self.rx.flows.flow(hit.place);
-        let socket = self.tcp.table.sockets.get(flow.socket.slot());
-        let Some(socket) = socket.filter(|socket| socket.id == flow.socket) else {
+    fn known_flow(&mut self, packet: Packet, hit: Hit) -> Result<(), Packet> {
+        let Flow { socket: id, ecn, .. } = *self.rx.flows.flow(hit.place);
+        let socket = self.tcp.table.sockets.get(id.slot());
+        let Some(socket) = socket.filter(|socket| socket.id == id && socket.in_flows) else {
             self.rx.flows.forget_flow(hit.place);
             return Err(packet);
         };
-        if !self.rx.flows.verifies(&packet, hit) {
-            return Err(packet);
-        }
-        let mut segment = flow.segment(socket.conn.ends(), hit, PlacedAt::NOWHERE);
-        segment.payload = hit.payload_of(packet);
-        self.segment_input(&mut segment, None);
+        let header = hit.header_between(socket.conn.ends());
+        let Self { cx, ip, tcp, rx, .. } = self;
+        rx.begin_segment(cx, tcp, (Some(id), hit.len()), (None, &header));
+        let payload = hit.payload_of(packet).into();
+        tcp.connection_input(cx, &mut ip.reach, id.slot(), &header, payload, ecn);
+        end_segment(cx, tcp, Some(id));
         Ok(())
-    }
-
-    /// Hands a segment to its connection, with the marks of who watches. Returns how many bytes of
-    /// what is placed the connection has accepted.
-    pub(in crate::engine) fn segment_input(
-        &mut self,
-        segment: &mut Segment,
-        reader: Option<&mut Reader<'_>>,
-    ) -> usize {
-        self.cx.stats.stages.mark(Stage::Ingress, 1);
-        let is_watched = self.cx.sink.is_on();
-        if is_watched {
-            let found = (&segment.tuple, &segment.header, segment.len());
-            self.cx.sink.segment_in(found, self.tcp.table.observed(segment.socket));
-        }
-        self.rx.note_bulk(segment);
-        let taken = self.tcp.input(&mut self.cx, &mut self.ip.reach, segment, reader);
-        if is_watched {
-            self.cx.sink.segment_taken(self.tcp.table.observed(segment.socket), self.cx.now);
-        }
-        self.cx.stats.stages.mark(Stage::Tcp, 1);
-        taken
     }
 
     /// Has a link put what it has into the buffer of a read that waits, where that is worth a
@@ -395,16 +391,18 @@ impl Engine {
         let total = placed.total_len();
         let medium = self.ip.reach.links[link.index()].capabilities.medium;
         let is_whole = placed.bytes != 0 && placed.head.len() == head_len;
-        let look = self.rx.flows.look(placed.head.head(), total, link, medium);
-        let Look::Hit(hit) = look else { return Err(placed) };
-        let is_whole = is_whole && hit.start == head_len && hit.end == total;
         if !is_whole || !is_trusted(&placed.head) {
             return Err(placed);
         }
-        let flow = self.rx.flows.flow(hit.place);
-        let socket = self.tcp.table.sockets.get(flow.socket.slot());
+        let look = self.rx.flows.look(&Head::of(&placed.head, total), link, medium);
+        let Look::Hit(hit) = look else { return Err(placed) };
+        if hit.start != head_len || hit.end != total {
+            return Err(placed);
+        }
+        let Flow { socket: id, ecn, .. } = *self.rx.flows.flow(hit.place);
+        let socket = self.tcp.table.sockets.get(id.slot());
         let Some(socket) = socket else { return Err(placed) };
-        let is_next = socket.id == flow.socket
+        let is_next = socket.id == id
             && socket.in_flows
             && reader.may_take(socket.id, socket.may_wait_read())
             && socket.conn.awaits_data()
@@ -413,15 +411,25 @@ impl Engine {
         if !is_next {
             return Err(placed);
         }
+        let header = hit.header_between(socket.conn.ends());
         let Placed { head, bytes, rest } = placed;
         let part = head.meta().segmentation.map_or(0, |parts| parts.size);
         let at = PlacedAt { start, len: bytes, part };
-        let mut segment = flow.segment(socket.conn.ends(), &hit, at);
-        segment.payload = rest;
         let stats = &mut self.cx.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
-        let taken = self.segment_input(&mut segment, Some(reader));
+        let Some(payload) = reader.payload(at, rest, &self.cx.pool) else {
+            // As if it had been lost: the peer sends it again.
+            stats.drop(DropReason::PoolExhausted);
+            return Ok(());
+        };
+        let Self { cx, ip, tcp, rx, .. } = self;
+        rx.begin_segment(cx, tcp, (Some(id), hit.len()), (None, &header));
+        let taken = tcp.connection_input(cx, &mut ip.reach, id.slot(), &header, payload, ecn);
+        end_segment(cx, tcp, Some(id));
+        if taken != 0 {
+            reader.accept(id, start, taken);
+        }
         self.cx.stats.tcp_rx_direct_bytes += taken as u64;
         self.rx.note_small(bytes);
         Ok(())
@@ -438,6 +446,15 @@ impl Engine {
             None => self.cx.stats.drop(DropReason::PoolExhausted),
         }
     }
+}
+
+/// Tells who watches that a segment was taken in, by the connection `id` if it is for one.
+#[inline]
+fn end_segment(cx: &mut Context, tcp: &mut TcpLayer, id: Option<SocketId>) {
+    if cx.sink.is_on() {
+        cx.sink.segment_taken(tcp.table.observed(id), cx.now);
+    }
+    cx.stats.stages.mark(Stage::Tcp, 1);
 }
 
 /// Bytes of headers of the next packet of a link, if its data may well be those that the reader

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use millstream_tcp::{FourTuple, State};
+use millstream_tcp::{FourTuple, Payload, State};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::Icmp;
 use millstream_wire::ip::{self, Protocol, Version};
@@ -14,10 +14,9 @@ use crate::engine::ip::arrival::{Arrival, checksum_holds, gather};
 use crate::engine::ip::icmp::meaning::{self, Meaning};
 use crate::engine::ip::reach::IpReach;
 use crate::engine::ip::reach::addresses::Destination;
-use crate::engine::reader::{PlacedAt, Reader};
 use crate::engine::tcp::TcpLayer;
 use crate::engine::tcp::segment::{Segment, send_bare};
-use crate::socket::Readiness;
+use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
 
 const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
@@ -93,70 +92,56 @@ impl TcpLayer {
         let found = self.table.find(&tuple).and_then(|slot| self.table.sockets.get(slot));
         let socket = found.map(|socket| socket.id);
         let payload = (!packet.is_empty()).then_some(packet);
-        let placed = PlacedAt::NOWHERE;
-        let segment = Segment { tuple, header, placed, payload, ecn: ip.ecn(), link, socket };
+        let segment = Segment { tuple, header, payload, ecn: ip.ecn(), link, socket };
         Some((segment, ip_len, header_len))
     }
 
-    /// Hands a segment to its connection or listener, or answers it. Returns how many bytes in the
-    /// reader's buffer were accepted in order.
+    /// Hands a segment that was parsed to its connection or listener, or answers it.
     pub(in crate::engine) fn input(
         &mut self,
         cx: &mut Context,
         reach: &mut IpReach,
-        segment: &mut Segment,
-        reader: Option<&mut Reader<'_>>,
-    ) -> usize {
-        // What was found may be gone since.
-        let found = segment.socket.and_then(|id| self.table.by_id(id));
-        let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
-            if let Some(reader) = reader.filter(|_| segment.placed.len != 0) {
-                let placed = std::mem::replace(&mut segment.placed, PlacedAt::NOWHERE);
-                segment.payload = reader.take_back(placed, segment.payload.take(), &cx.pool);
-                if segment.payload.is_none() {
-                    cx.stats.drop(DropReason::PoolExhausted);
-                    return 0;
-                }
-            }
-            self.no_connection(cx, reach, segment.take());
-            return 0;
+        segment: Segment,
+    ) {
+        let Some(slot) = segment.socket.map(SocketId::slot) else {
+            return self.no_connection(cx, reach, segment);
         };
-        if socket.half_open && self.must_wait_to_open(cx, slot, segment) {
-            cx.stats.drop(DropReason::AcceptQueueFull);
-            return 0;
-        }
-        if segment.header.flags.syn() && self.reuse(cx, reach, slot, segment) {
-            return 0;
-        }
-        cx.stats.tcp_rx_segments += 1;
-        let sharers = self.table.busy.count() as u32;
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return 0 };
-        socket.brief(sharers, &mut cx.account, cx.now);
-        let Segment { header, placed, payload, ecn, .. } = segment;
-        let (pool, payload) = (&cx.pool, payload.take());
-        let taken = match reader {
-            Some(reader) if placed.len != 0 => {
-                let Some(payload) = reader.payload(*placed, payload, pool) else {
-                    // As if it had been lost: the peer sends it again.
-                    cx.stats.drop(DropReason::PoolExhausted);
-                    return 0;
-                };
-                let taken = socket.conn.on_segment(cx.now, header, payload, *ecn, pool);
-                if taken != 0 {
-                    reader.accept(socket.id, placed.start, taken);
-                }
-                taken
-            }
-            _ => socket.conn.on_segment(cx.now, header, payload.into(), *ecn, pool),
+        let reused = match segment.header.flags.syn() {
+            true => self.take_reused(cx, slot, &segment),
+            false => None,
         };
-        self.after_segment(cx, reach, slot);
-        taken
+        if let Some((listener, isn)) = reused {
+            let hash = self.table.hash(&segment.tuple);
+            return self.admit(cx, reach, listener, hash, isn, Segment { socket: None, ..segment });
+        }
+        let Segment { header, payload, ecn, .. } = segment;
+        self.connection_input(cx, reach, slot, &header, payload.into(), ecn);
     }
 
-    /// The connection in `slot` has taken a segment: what follows from that.
-    #[inline]
-    fn after_segment(&mut self, cx: &mut Context, reach: &mut IpReach, slot: u32) {
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return };
+    /// Hands a segment to the connection in `slot`, whose it is. Returns how many bytes in the
+    /// reader's memory were accepted in order.
+    pub(in crate::engine) fn connection_input(
+        &mut self,
+        cx: &mut Context,
+        reach: &mut IpReach,
+        slot: u32,
+        header: &TcpHeader,
+        payload: Payload<'_>,
+        ecn: u8,
+    ) -> usize {
+        let sharers = self.table.busy.count() as u32;
+        let Some(mut socket) = self.table.sockets.get_mut(slot) else { return 0 };
+        if socket.half_open {
+            if self.must_wait_to_open(cx, slot, header) {
+                cx.stats.drop(DropReason::AcceptQueueFull);
+                return 0;
+            }
+            let Some(found) = self.table.sockets.get_mut(slot) else { return 0 };
+            socket = found;
+        }
+        cx.stats.tcp_rx_segments += 1;
+        socket.brief(sharers, &mut cx.account, cx.now);
+        let taken = socket.conn.on_segment(cx.now, header, payload, ecn, &cx.pool);
         socket.conn.add_counted(&mut cx.stats.tcp);
         let has_less = socket.settle_memory(&mut cx.account);
         if !socket.dirty {
@@ -179,45 +164,39 @@ impl TcpLayer {
         if has_less || cx.account.is_pressed() {
             self.on_memory_pressure(cx, slot);
         }
+        taken
     }
 
     /// The last step of a handshake waits for a place in the accept queue; the peer repeats it.
     #[cold]
-    fn must_wait_to_open(&self, cx: &mut Context, slot: u32, segment: &Segment) -> bool {
-        let Segment { header, .. } = segment;
-        let listener = self.table.sockets.get(slot).and_then(|socket| socket.listener);
-        let peer = segment.tuple.remote.ip();
-        listener.is_some_and(|listener| self.accept_queue_is_full(cx, listener.get(), peer))
+    fn must_wait_to_open(&self, cx: &mut Context, slot: u32, header: &TcpHeader) -> bool {
+        let Some(socket) = self.table.sockets.get(slot) else { return false };
+        let peer = socket.conn.ends().remote.ip();
+        socket.listener.is_some_and(|listener| self.accept_queue_is_full(cx, listener.get(), peer))
             && !header.flags.syn()
             && !header.flags.rst()
     }
 
-    /// RFC 6191: a new incarnation takes the place of one that only waits. False when it does not.
+    /// RFC 6191: a new incarnation takes the place of one that only waits. Returns its listener and
+    /// its first sequence number; none when it does not.
     #[cold]
-    fn reuse(
+    fn take_reused(
         &mut self,
         cx: &mut Context,
-        reach: &mut IpReach,
         slot: u32,
-        segment: &mut Segment,
-    ) -> bool {
-        let tuple = segment.tuple;
-        let Some(socket) = self.table.sockets.get_mut(slot) else { return false };
-        if socket.conn.state() != State::TimeWait {
-            return false;
-        }
-        let Some(listener) = self.table.listeners.find(tuple.local) else { return false };
+        segment: &Segment,
+    ) -> Option<(u32, SeqNumber)> {
+        let tuple = &segment.tuple;
+        let socket = self.table.sockets.get(slot)?;
+        let listener = self.table.listeners.find(tuple.local)?;
         let timestamps = self.table.listeners.grants_timestamps(listener);
         if !socket.conn.may_reuse(&segment.header, timestamps) {
-            return false;
+            return None;
         }
-        let isn = socket.conn.next_isn(self.table.isn.isn(&tuple, cx.now));
+        let isn = socket.conn.next_isn(self.table.isn.isn(tuple, cx.now));
         self.table.reuse_time_wait(slot);
         cx.stats.tcp_time_wait_reused += 1;
-        let fresh = Segment { socket: None, ..segment.take() };
-        let hash = self.table.hash(&tuple);
-        self.admit(cx, reach, listener, hash, isn, fresh);
-        true
+        Some((listener, isn))
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.

@@ -8,16 +8,12 @@ use millstream_wire::tcp::{self, MIN_HEADER_LEN, TcpHeader};
 
 use crate::engine::context::Context;
 use crate::engine::ip::reach::{IpReach, NextHop};
-use crate::engine::reader::PlacedAt;
 use crate::socket::SocketId;
 
-/// A segment whose headers are read. What is placed of its payload comes before the rest.
+/// A segment whose headers were parsed.
 pub(in crate::engine) struct Segment {
     pub tuple: FourTuple,
     pub header: TcpHeader,
-    /// Payload that lies in the memory of the reader.
-    pub placed: PlacedAt,
-    /// Payload in frames.
     pub payload: Option<Packet>,
     pub ecn: u8,
     pub link: LinkId,
@@ -26,14 +22,9 @@ pub(in crate::engine) struct Segment {
 }
 
 impl Segment {
-    /// The whole; what stays has no payload.
-    pub(super) fn take(&mut self) -> Segment {
-        Segment { payload: self.payload.take(), ..*self }
-    }
-
     /// Bytes of payload.
     pub fn len(&self) -> usize {
-        self.placed.len + self.payload.as_ref().map_or(0, Packet::len)
+        self.payload.as_ref().map_or(0, Packet::len)
     }
 }
 

@@ -34,8 +34,8 @@ impl Host {
         let any = !batch.is_empty();
         while let Some(packet) = batch.pop() {
             let Delivery::Tcp(arrival) = ip.input(cx, *link, packet) else { panic!("no segment") };
-            let (mut segment, ..) = tcp.arrival(cx, arrival).unwrap();
-            tcp.input(cx, &mut ip.reach, &mut segment, None);
+            let (segment, ..) = tcp.arrival(cx, arrival).unwrap();
+            tcp.input(cx, &mut ip.reach, segment);
         }
         tcp.transmit(cx, &mut ip.reach);
         ip.reach.flush(cx);

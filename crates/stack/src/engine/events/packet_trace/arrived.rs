@@ -119,12 +119,13 @@ impl EventSink {
     #[cold]
     pub fn segment_in(
         &mut self,
-        (tuple, header, len): (&FourTuple, &TcpHeader, usize),
+        (ends, header, len): (Option<&FourTuple>, &TcpHeader, usize),
         socket: Option<Observed<'_>>,
     ) {
         let Some(tracer) = &mut self.packets.tracer else { return };
         let now = tracer.clock.now();
-        let arrived = tracer.arrived.as_mut().filter(|one| one.is_in(tuple, header, len));
+        let Some(ends) = ends.or(socket.map(|socket| socket.conn.ends())) else { return };
+        let arrived = tracer.arrived.as_mut().filter(|one| one.is_in(ends, header, len));
         let Some(arrived) = arrived else { return };
         arrived.is_found = true;
         let trace = &mut arrived.trace;

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Pool, PoolConfig};
 use millstream_route::LinkId;
-use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -16,7 +15,6 @@ use millstream_wire::tcp::{
 };
 
 use super::*;
-use crate::engine::reader::PlacedAt;
 use crate::headers::ETHERNET_BYTES;
 use crate::socket::{SocketId, SocketKind};
 
@@ -143,29 +141,28 @@ impl Up {
     }
 
     fn look(&mut self, packet: &Packet) -> Look {
-        self.flows.look(packet.head(), packet.len(), LinkId(0), Medium::Ethernet)
+        self.flows.look(&Head::of(packet, packet.len()), LinkId(0), Medium::Ethernet)
     }
 
     /// Brings a segment up as the engine does; whether it was parsed.
     fn carry(&mut self, pool: &Pool, shape: &Shape) -> bool {
         let mut packet = shape.build(pool);
-        match self.look(&packet) {
-            Look::Hit(hit) if self.flows.verifies(&packet, &hit) => {
-                let end = |host, port| SocketAddr::new([10, 0, 0, host].into(), port);
-                let ends = match shape.is_v6 {
-                    false => FourTuple { local: end(2, 80), remote: end(1, shape.port) },
-                    true => FourTuple {
-                        local: "[fd00::2]:80".parse().expect("an address"),
-                        remote: SocketAddr::new("fd00::1".parse().expect("an address"), shape.port),
-                    },
-                };
-                let flow = self.flows.flow(hit.place);
-                let mut segment = flow.segment(&ends, &hit, PlacedAt::NOWHERE);
-                segment.payload = hit.payload_of(packet);
-                self.batch.push(segment);
-                return false;
-            }
-            _ => {}
+        if let Look::Hit(hit) = self.look(&packet) {
+            let end = |host, port| SocketAddr::new([10, 0, 0, host].into(), port);
+            let ends = match shape.is_v6 {
+                false => FourTuple { local: end(2, 80), remote: end(1, shape.port) },
+                true => FourTuple {
+                    local: "[fd00::2]:80".parse().expect("an address"),
+                    remote: SocketAddr::new("fd00::1".parse().expect("an address"), shape.port),
+                },
+            };
+            let flow = self.flows.flow(hit.place);
+            let (header, payload) = (hit.header_between(&ends), hit.payload_of(packet));
+            let Flow { ecn, link, socket, .. } = *flow;
+            let socket = Some(socket);
+            let segment = Segment { tuple: ends, header, payload, ecn, link, socket };
+            self.batch.push(segment);
+            return false;
         }
         if shape.is_broken {
             // It is found broken so, too.
@@ -181,10 +178,10 @@ impl Up {
             local: SocketAddr::new(ip.dst, header.dst_port),
             remote: SocketAddr::new(ip.src, header.src_port),
         };
-        let (ecn, link, placed) = (0, LinkId(0), PlacedAt::NOWHERE);
+        let (ecn, link) = (0, LinkId(0));
         let payload = (!packet.is_empty()).then_some(packet);
         let socket = Some(SocketId::new(SocketKind::Tcp, u32::from(header.src_port), 0));
-        let segment = Segment { tuple, header, placed, payload, ecn, link, socket };
+        let segment = Segment { tuple, header, payload, ecn, link, socket };
         self.flows.learn(&segment, ip.header_len, tcp_len);
         self.batch.push(segment);
         true
