@@ -188,7 +188,8 @@ impl TcpHandle<'_> {
     /// As [`TcpHandle::write`](crate::TcpHandle::write); what was taken is announced as urgent (RFC
     /// 6093). Not for new applications.
     pub fn write_urgent(&mut self, data: &[u8]) -> Result<usize, Error> {
-        self.engine.tcp.write_by(&mut self.engine.cx, self.id, data, Connection::write_urgent)
+        let Engine { cx, tcp, .. } = &mut *self.engine;
+        tcp.write_by(cx, self.id, (data, false), Connection::write_urgent)
     }
 
     /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it

@@ -184,16 +184,17 @@ impl TcpLayer {
         id: SocketId,
         data: &[u8],
     ) -> Result<usize, Error> {
-        self.write_by(cx, id, data, Connection::write)
+        self.write_by(cx, id, (data, false), Connection::write)
     }
 
-    /// Writes what may be written now by a call of the connection.
+    /// Writes what may be written now of `data` by a call of the connection. Unless the caller
+    /// pushes what was written ([`push_written`](Self::push_written)), it goes in a turn.
     #[inline(always)]
     pub(in crate::engine) fn write_by(
         &mut self,
         cx: &mut Context,
         id: SocketId,
-        data: &[u8],
+        (data, is_pushed): (&[u8], bool),
         write: impl FnOnce(&mut Connection, &Pool, &[u8]) -> Result<usize, ConnError>,
     ) -> Result<usize, Error> {
         cx.stats.stages.mark(Stage::Application, 0);
@@ -212,7 +213,8 @@ impl TcpLayer {
             self.writes.wait_for_frames(socket, &mut cx.stats);
         }
         // What was written is to be sent, and then it shows whether it can be.
-        if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
+        let waits = if written == 0 { socket.conn.has_output() } else { !is_pushed };
+        if waits && !socket.dirty {
             socket.dirty = true;
             self.table.dirty.push_back(slot);
         }

@@ -280,23 +280,22 @@ impl TcpLayer {
         let whole = (socket.transmit.whole as usize).min(cx.limits.tuning.unsent_bytes);
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.write.has_grant();
         let budget = match goes_on {
-            true if unflushed < whole => return,
+            true if unflushed < whole => 0,
             true => unflushed - whole + 1,
             false => usize::MAX,
         };
-        if !self.tx.may_push() {
-            return;
+        if budget == 0 || !self.tx.may_push() {
+            return self.table.mark_dirty(slot);
         }
         self.tx.resume();
         let served = self.tx.push(cx, reach, socket, budget, None);
         let is_done = matches!(served, Served::Done);
-        if is_done && self.table.dirty.back() == Some(&slot) {
-            // The write has put it there, and the next turn need not look at it.
-            self.table.dirty.pop_back();
+        if is_done && !socket.dirty {
             self.finish_service(cx, reach, slot, &served, false);
         } else {
-            if is_done {
-                self.table.collect_events(slot, &mut cx.events);
+            match is_done {
+                true => drop(self.table.collect_events(slot, &mut cx.events)),
+                false => self.table.mark_dirty(slot),
             }
             self.table.arm(slot);
             self.table.note_room(cx, slot);

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use millstream_route::LinkId;
-use millstream_tcp::{PayloadSource, Widened};
+use millstream_tcp::{Connection, PayloadSource, Widened};
 
 use super::ack_wait::AckWait;
 use super::writes::Room;
@@ -103,7 +103,7 @@ impl TcpLayer {
         if sent != 0 && (is_large || rest.is_empty() || has_ended(self)) {
             return Ok(sent);
         }
-        match self.write(cx, id, rest) {
+        match self.write_by(cx, id, (rest, true), Connection::write) {
             Ok(written) => {
                 self.push_written(cx, reach, id, written);
                 Ok(sent + written)
@@ -129,7 +129,9 @@ impl<'a> BorrowedWrite<'a> {
         let mut begun = 0;
         if terms.unsent != 0 {
             let missing = terms.whole.saturating_sub(terms.unsent).min(data.len());
-            let Ok(written) = tcp.write(cx, id, &data[..missing]) else { return (0, None) };
+            let missing = (&data[..missing], true);
+            let written = tcp.write_by(cx, id, missing, Connection::write);
+            let Ok(written) = written else { return (0, None) };
             if let Some((_, socket)) = tcp.table.by_id(id) {
                 // As much is whole here, where nothing is waited for.
                 socket.transmit.fill_whole();
