@@ -46,6 +46,8 @@ pub(in crate::engine) struct SegmentHeaders<'a> {
     seq: u32,
     stamp: Stamp,
     size: u16,
+    /// Bytes of the packets that got headers.
+    bytes: u64,
 }
 
 impl<'a> SegmentHeaders<'a> {
@@ -77,12 +79,18 @@ impl<'a> SegmentHeaders<'a> {
         };
         let stamp = Stamp { identification, ecn: segment.ecn, checksum, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
-        Self { template, tcp, tcp_len, sum, flags, seq, stamp, size: segment.segment_size }
+        let size = segment.segment_size;
+        Self { template, tcp, tcp_len, sum, flags, seq, stamp, size, bytes: 0 }
     }
 
     /// Bytes of all headers of a segment.
     pub fn len(&self) -> usize {
         self.template.header_len() + self.tcp_len
+    }
+
+    /// Bytes of the packets that got headers so far, these among them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Puts headers before each packet of `batch`, the payload of a segment, or of all where a link
@@ -137,6 +145,7 @@ impl<'a> SegmentHeaders<'a> {
         let room = room_before(pool, packet, self.len()).ok_or(DropReason::PoolExhausted)?;
         let pseudo = self.template.put(room, self.tcp_len + len, stamp);
         let pseudo = pseudo.map_err(|_| DropReason::TooLong)?;
+        self.bytes += (room.len() + len) as u64;
         let (own, _) = room[self.template.header_len()..].as_chunks_mut();
         let flags_word = u32::from_ne_bytes([0, flags.0, 0, 0]);
         let field = match is_offloaded {

@@ -436,12 +436,15 @@ fn serve(
         let cost = SEGMENT_COST_BYTES * batch.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.transmit.unflushed = socket.transmit.unflushed.saturating_sub(segment.payload_len);
-        socket.tell(&mut cx.sink, cx.now);
+        let is_followed = cx.sink.follows(socket.id.slot());
+        if is_followed {
+            cx.sink.connection_changed(socket.observed(), cx.now);
+        }
         match &mut borrowed {
             None => socket.route.send_segments(cx, reach, link, segment, batch),
             Some(borrowed) => socket.route.send_borrowed(cx, reach, segment, borrowed),
         }
-        if cx.sink.follows(socket.id.slot()) {
+        if is_followed {
             tell_queued(cx, reach, socket, link);
         }
         if !socket.conn.has_output() {
@@ -515,9 +518,8 @@ impl CachedRoute {
         if !is_resolved {
             return self.send_unresolved(cx, reach, batch);
         }
-        let bytes: usize = batch.iter().map(Packet::len).sum();
         cx.stats.tx_packets += batch.len() as u64;
-        cx.stats.tx_bytes += bytes as u64;
+        cx.stats.tx_bytes += headers.bytes();
         reach.put_all(cx, link, batch);
     }
 
