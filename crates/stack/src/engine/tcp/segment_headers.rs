@@ -11,7 +11,7 @@ use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
 use millstream_tcp::Segment;
 use millstream_wire::checksum;
 use millstream_wire::ip::V4_HEADER_LEN;
-use millstream_wire::tcp::{MAX_HEADER_LEN, TcpFlags};
+use millstream_wire::tcp::{MAX_HEADER_LEN, TcpFlags, TcpHeader};
 
 use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
 use crate::stats::DropReason;
@@ -53,6 +53,7 @@ pub(in crate::engine) struct SegmentHeaders<'a> {
 impl<'a> SegmentHeaders<'a> {
     /// Prepares the headers of `segment`; the first has this IPv4 `identification`. `checksum` says
     /// who computes TCP's.
+    #[inline]
     pub fn new(
         template: &'a HeaderTemplate,
         segment: &Segment,
@@ -67,15 +68,7 @@ impl<'a> SegmentHeaders<'a> {
                 tcp[..USUAL_WORDS].copy_from_slice(&words);
                 (4 * USUAL_WORDS, sum_of(&words))
             }
-            None => {
-                let mut bytes = [0; MAX_HEADER_LEN];
-                let len = segment.header.emit(&mut bytes);
-                let (words, _) = bytes.as_chunks();
-                tcp = std::array::from_fn(|at| u32::from_ne_bytes(words[at]));
-                tcp[SEQ_WORD] = 0;
-                tcp[FLAGS_WORD] &= !FLAGS_MASK;
-                (len, sum_of(&tcp))
-            }
+            None => emit(&segment.header, &mut tcp),
         };
         let stamp = Stamp { identification, ecn: segment.ecn, checksum, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
@@ -204,6 +197,19 @@ fn write(room: &mut [[u8; 4]], words: &[u32; MOST_WORDS], [seq, flags, field]: [
     }
 }
 
+/// Writes a header with other options to `words`, without sequence number, flags and checksum.
+/// Returns its length in bytes, and its sum.
+#[inline(never)]
+fn emit(header: &TcpHeader, words: &mut [u32; MOST_WORDS]) -> (usize, u64) {
+    let mut bytes = [0; MAX_HEADER_LEN];
+    let len = header.emit(&mut bytes);
+    let (chunks, _) = bytes.as_chunks();
+    *words = std::array::from_fn(|at| u32::from_ne_bytes(chunks[at]));
+    words[SEQ_WORD] = 0;
+    words[FLAGS_WORD] &= !FLAGS_MASK;
+    (len, sum_of(words))
+}
+
 /// The sum of words as they lie in memory.
 #[inline(always)]
 fn sum_of(words: &[u32]) -> u64 {
@@ -247,7 +253,7 @@ mod tests {
     use millstream_route::Generations;
     use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
     use millstream_wire::ip::{self, IpHeader, Protocol};
-    use millstream_wire::tcp::{SeqNumber, TcpHeader, TcpOptions, Timestamps};
+    use millstream_wire::tcp::{SeqNumber, TcpOptions, Timestamps};
     use proptest::prelude::*;
 
     fn template(is_v6: bool, is_bare: bool) -> HeaderTemplate {
