@@ -53,6 +53,14 @@ fn attach(engine: &mut Engine, link: Box<dyn Link>, address: &str) -> Result<()>
     Ok(())
 }
 
+/// Takes a turn and reads, as a read that waits does.
+fn turn_and_read(engine: &mut Engine, now: Instant, id: SocketId, byte: &mut [u8]) -> Result<()> {
+    if engine.turn_reading(now, id, byte).1 == 0 {
+        engine.tcp(id).read(byte)?;
+    }
+    Ok(())
+}
+
 fn pair_config() -> PairConfig {
     PairConfig { offload: false, mtu: 1_500, ..PairConfig::default() }
 }
@@ -104,9 +112,9 @@ impl World {
         for _ in 0..rounds {
             self.near.tcp(client).send(&byte)?;
             self.now += TURN;
-            self.far.turn_reading(self.now, server, &mut byte);
+            turn_and_read(&mut self.far, self.now, server, &mut byte)?;
             self.far.tcp(server).send(&byte)?;
-            self.near.turn_reading(self.now, client, &mut byte);
+            turn_and_read(&mut self.near, self.now, client, &mut byte)?;
         }
         Ok(rounds)
     }
