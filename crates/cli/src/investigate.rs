@@ -63,8 +63,8 @@ pub struct Arguments {
     /// Look by /proc alone: no BPF programs count in the kernel
     #[arg(long)]
     no_bpf: bool,
-    /// Keep with each run latencies by powers of two: of soft interrupts, system calls, scheduling
-    /// delays, lock waits
+    /// Keep with each run latencies by powers of two: of soft interrupts, system calls, lock
+    /// waits
     #[arg(long, conflicts_with = "no_bpf")]
     histograms: bool,
     /// Folder with further causes, files ending in .toml

@@ -56,7 +56,7 @@ pub struct Arguments {
     /// of its own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Histograms of soft interrupts, system calls, scheduling delays and lock waits, too
+    /// Histograms of soft interrupts, system calls and lock waits, too
     #[arg(long)]
     histograms: bool,
     /// Sample the stacks of every CPU so many times in a second

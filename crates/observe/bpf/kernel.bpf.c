@@ -52,7 +52,6 @@ struct {
 
 /* Set by the loader before the programs are loaded: the verifier takes out what is not wanted. */
 const volatile u32 want_histograms = 0;
-const volatile u32 want_delays = 0;
 const volatile u32 cpu_words = 1;  /* words of a CPU mask that hold CPUs of this machine */
 const volatile u32 stack_every = 16; /* of how many cross-calls one has its stack taken; a power of two */
 
@@ -78,23 +77,15 @@ struct {
 	TYPE(value, struct histogram);
 } irq_times SEC(".maps");
 
-/* Place 0: from waking to running; place 1: waits for locks that are held; place 2: the function given by the user;
- * place 3: the function of the kernel. */
+/* Place 0: waits for locks that are held; place 1: the function given by the user; place 2: the function of the kernel. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 4);
+	UINT(max_entries, 3);
 	TYPE(key, u32);
 	TYPE(value, struct histogram);
 } other_times SEC(".maps");
 
 /* ---- the scheduler ---- */
-
-struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, 16384);
-	TYPE(key, u32); /* thread */
-	TYPE(value, u64);
-} woken SEC(".maps");
 
 /* By destination; the CPU that decides is often neither of the two. */
 struct {
@@ -108,7 +99,6 @@ SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
 	struct task_struct *before = (void *)ctx[1];
-	struct task_struct *next = (void *)ctx[2];
 	int preempted = (u8)ctx[0];
 	u32 state = (u32)ctx[3];
 	struct counters *c = mine();
@@ -117,43 +107,7 @@ int sched_switch(u64 *ctx)
 	c->value[SWITCHES] += 1;
 	if ((preempted || !state) && before->pid)
 		c->value[INVOLUNTARY_SWITCHES] += 1;
-	if (want_delays) {
-		u32 thread = next->pid;
-		u64 *since = map_lookup(&woken, &thread);
-		if (since) {
-			note(&other_times, 0, now_ns() - *since);
-			map_delete(&woken, &thread);
-		}
-		/* Taken off while it could run: it waits from now on. */
-		if ((preempted || !state) && before->pid) {
-			u64 now = now_ns();
-			thread = before->pid;
-			map_update(&woken, &thread, &now, BPF_ANY);
-		}
-	}
 	return 0;
-}
-
-INLINE int woke(struct task_struct *task)
-{
-	u32 thread = task->pid;
-	u64 now = now_ns();
-	map_update(&woken, &thread, &now, BPF_ANY);
-	return 0;
-}
-
-/* Only for scheduling delays. */
-SEC("tp_btf/sched_wakeup")
-int sched_wakeup(u64 *ctx)
-{
-	return woke((void *)ctx[0]);
-}
-
-/* Only for scheduling delays. */
-SEC("tp_btf/sched_wakeup_new")
-int sched_wakeup_new(u64 *ctx)
-{
-	return woke((void *)ctx[0]);
 }
 
 SEC("tp_btf/sched_migrate_task")
@@ -441,7 +395,7 @@ int contention_end(u64 *ctx)
 		c->value[LOCK_WAIT_NS] += ns;
 	}
 	if (want_histograms)
-		note(&other_times, 1, ns);
+		note(&other_times, 0, ns);
 	struct lock_times *times = map_lookup(&lock_waits, &place);
 	if (times) {
 		times->count += 1;
@@ -556,7 +510,7 @@ int function_entry(void *ctx)
 SEC("uretprobe")
 int function_return(void *ctx)
 {
-	return leave(&entered, 2);
+	return leave(&entered, 1);
 }
 
 /* The loader names the function. */
@@ -569,5 +523,5 @@ int kernel_entry(void *ctx)
 SEC("fexit/any")
 int kernel_return(void *ctx)
 {
-	return leave(&kernel_entered, 3);
+	return leave(&kernel_entered, 2);
 }

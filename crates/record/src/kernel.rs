@@ -97,8 +97,8 @@ pub struct LockWaitRecord {
 /// Times of one kind on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistogramRecord {
-    /// `softirq_net_rx`, `interrupt_38`, `system_call_0`, `scheduling_delay`, `lock_wait`,
-    /// `function`.
+    /// `softirq_net_rx`, `interrupt_38`, `system_call_0`, `lock_wait`, `function`; of earlier
+    /// versions `scheduling_delay`, too.
     pub what: String,
     /// The CPU.
     pub cpu: u32,

@@ -15,8 +15,6 @@ pub enum Place {
     /// A system call, by its number; 511 is for all from 511 on. Only a part of them is timed, each
     /// with the same chance.
     SystemCall(u32),
-    /// Time from waking, or being taken off the CPU, to running.
-    SchedulingDelay,
     /// Waits for locks that are held.
     LockWait,
     /// The function that was asked for.
@@ -35,7 +33,6 @@ impl Place {
                 format!("softirq_{}", name.to_ascii_lowercase())
             }
             Self::SystemCall(number) => format!("system_call_{number}"),
-            Self::SchedulingDelay => "scheduling_delay".into(),
             Self::LockWait => "lock_wait".into(),
             Self::Function => "function".into(),
             Self::KernelFunction => "kernel_function".into(),

@@ -48,7 +48,7 @@ pub use top::{CrossCall, LockKind, LockWait, Sample};
 pub struct Want {
     /// System calls are not counted.
     pub no_system_calls: bool,
-    /// Histograms of soft interrupts, system calls, scheduling delays and lock waits; those of
+    /// Histograms of soft interrupts, system calls and lock waits; those of
     /// interrupts are always there.
     pub histograms: bool,
     /// Samples of both stacks on every CPU, this often in a second.

@@ -5,8 +5,6 @@
 #[allow(missing_docs, reason = "each has the name of its tracepoint")]
 pub enum Program {
     SchedSwitch,
-    SchedWakeup,
-    SchedWakeupNew,
     SchedMigrateTask,
     IrqHandlerEntry,
     IrqHandlerExit,
@@ -35,10 +33,8 @@ use Program::*;
 impl Program {
     /// Programs of tracepoints. One that ends a measurement is attached before the one that begins
     /// it, so that no beginning is left over.
-    pub const TRACEPOINTS: [Self; 14] = [
+    pub const TRACEPOINTS: [Self; 12] = [
         SchedSwitch,
-        SchedWakeup,
-        SchedWakeupNew,
         SchedMigrateTask,
         IrqHandlerExit,
         IrqHandlerEntry,
@@ -56,8 +52,6 @@ impl Program {
     pub fn name(self) -> &'static str {
         match self {
             SchedSwitch => "sched_switch",
-            SchedWakeup => "sched_wakeup",
-            SchedWakeupNew => "sched_wakeup_new",
             SchedMigrateTask => "sched_migrate_task",
             IrqHandlerEntry => "irq_handler_entry",
             IrqHandlerExit => "irq_handler_exit",

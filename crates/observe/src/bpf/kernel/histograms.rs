@@ -21,9 +21,8 @@ impl Kernel {
             all.extend(windows.times()?);
         }
         self.collect("other_times", &mut all, |place| match place {
-            0 => Place::SchedulingDelay,
-            1 => Place::LockWait,
-            2 => Place::Function,
+            0 => Place::LockWait,
+            1 => Place::Function,
             _ => Place::KernelFunction,
         })?;
         Ok(all)

@@ -49,7 +49,6 @@ impl Kernel {
         loader
             .btf(Some(&btf))
             .override_global("want_histograms", &histograms, true)
-            .override_global("want_delays", &histograms, true)
             .override_global("cpu_words", &words, true)
             .map_max_entries("arrivals", possible as u32);
         // A measurement that is not wanted takes no memory.
@@ -57,7 +56,7 @@ impl Kernel {
             if wanted { Vec::new() } else { maps.to_vec() }
         };
         let unused = [
-            unused(want.histograms, &["softirq_times", "woken"]),
+            unused(want.histograms, &["softirq_times"]),
             unused(want.profile_hz.is_some(), &["samples", "sample_stacks"]),
             unused(want.function.is_some(), &["entered"]),
             unused(want.kernel_function.is_some(), &["kernel_entered"]),
@@ -74,15 +73,8 @@ impl Kernel {
         let (absent, attached) = (BTreeMap::new(), BTreeSet::new());
         let mut kernel = Self { bpf, absent, attached, windows, sampled };
         for program in Program::TRACEPOINTS {
-            use Program::*;
-            let wanted = match program {
-                SchedWakeup | SchedWakeupNew => want.histograms,
-                _ => true,
-            };
-            if wanted {
-                let done = kernel.attach_tracepoint(program, &btf);
-                kernel.note(program, done);
-            }
+            let done = kernel.attach_tracepoint(program, &btf);
+            kernel.note(program, done);
         }
         if let Some(hz) = want.profile_hz {
             let done = kernel.attach_clock(hz);
