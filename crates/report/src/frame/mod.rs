@@ -247,7 +247,16 @@ mod tests {
                 Section::new(CHAPTER, "Lists", vec![Part::Lines(lines, [1, 2]), page_alone]),
                 Section::new(Chapter::NONE, "Why?", vec![Part::Grid(grid)])
                     .with_badge("not decided"),
-                Section::new(Chapter::NONE, "Empty", vec![Part::Lines(vec![], [9; 2])]),
+                Section::new(
+                    Chapter::NONE,
+                    "Empty",
+                    vec![
+                        Part::Lines(vec![], [9; 2]),
+                        Part::Grid(Grid::new("nothing", ["a"])),
+                        Part::Boxes("", "none".to_owned(), vec![]),
+                        Part::Caution(vec![], 9),
+                    ],
+                ),
             ],
         }
     }
@@ -271,5 +280,12 @@ mod tests {
             assert!(page.contains(said), "{said}: {page}");
         }
         assert!(!page.contains("Empty"), "a section without a line is none");
+    }
+
+    #[test]
+    fn tables_of_a_text_are_apart() {
+        let grid = || Part::Grid(Grid::new("", ["a"]).rows([["1".to_owned()]]));
+        let text = Section::new(Chapter::NONE, "", vec![grid(), grid()]).text().unwrap();
+        assert_eq!(text.lines().filter(|line| line.is_empty()).count(), 1, "{text}");
     }
 }
