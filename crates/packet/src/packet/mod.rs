@@ -314,6 +314,13 @@ impl Packet {
         if first == self.0 && first.is_frame() {
             return first.prepend_own(n);
         }
+        self.prepend_first(n)
+    }
+
+    /// The same where there is more than a frame of its own.
+    #[inline(never)]
+    fn prepend_first(&mut self, n: usize) -> Option<&mut [u8]> {
+        let first = self.first();
         if n > first.headroom() || n > PACKET_LIMIT_BYTES - self.len() {
             return None;
         }
@@ -336,11 +343,9 @@ impl Packet {
         if n > last.tailroom() || n > PACKET_LIMIT_BYTES - self.len() {
             return None;
         }
-        let end = last.offset() + last.len();
-        last.set_range(last.offset(), last.len() + n);
         last.set_totals(last.total_len() + n, last.held_units());
-        // SAFETY: tailroom is room that this entry may write.
-        Some(unsafe { last.frame_mut(end, n) })
+        // SAFETY: there is room.
+        Some(unsafe { last.extend(n) })
     }
 
     /// Copies `bytes` to the end, into the last frame's room and further frames. All or nothing.

@@ -53,15 +53,25 @@ impl Sender {
     }
 
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
+        let Sender { queue, mss, .. } = self;
+        let size = (*mss).max(1) as usize;
+        let is_wasteful = size < FRAMED_SEGMENT_BYTES;
+        let shares = bytes.len() < size / 2 && !queue.is_empty();
+        let is_copied = queue.framing() == 0 || is_wasteful || shares;
+        if is_copied && !queue.is_bulk(bytes.len()) {
+            return queue.write(pool, bytes);
+        }
+        self.queue_segments(pool, bytes)
+    }
+
+    /// The same into memory of whole segments, or super-segments.
+    #[inline(never)]
+    fn queue_segments(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let unsent = self.unsent_bytes();
         let Sender { queue, mss, .. } = self;
         let (headroom, size) = (queue.framing(), (*mss).max(1) as usize);
         if queue.is_bulk(bytes.len()) {
             return queue.write_bulk(pool, bytes, &Cuts { segment: size, unsent });
-        }
-        let is_wasteful = size < FRAMED_SEGMENT_BYTES;
-        if headroom == 0 || is_wasteful || bytes.len() < size / 2 && !queue.is_empty() {
-            return queue.write(pool, bytes);
         }
         // the segments before it are cut without regard to frames: up to where the last of them
         // ends

@@ -459,6 +459,22 @@ impl Entry {
         unsafe { slice::from_raw_parts_mut(self.base().add(from), len) }
     }
 
+    /// Puts `n` bytes, still to be written, behind the data, and returns them.
+    ///
+    /// # Safety
+    /// There is [tailroom](Self::tailroom) for them. The caller bounds `'a` by its hold on the
+    /// entry.
+    #[inline(always)]
+    pub(crate) unsafe fn extend<'a>(self, n: usize) -> &'a mut [u8] {
+        let len = self.len();
+        // SAFETY: by the caller's promise; what is inside the frame makes a range inside it.
+        unsafe {
+            let room = self.frame_mut(self.offset() + len, n);
+            (*self.as_ptr()).len = (len + n) as u16;
+            room
+        }
+    }
+
     /// Moves this entry's bytes within their frame. The entry must be unique.
     pub(crate) fn slide(self, to: usize) {
         debug_assert!(self.is_unique());

@@ -53,11 +53,15 @@ impl Entry {
         if !is_free {
             return None;
         }
-        self.set_range(offset - n, len + n);
         self.set_totals(len + n, FRAME_UNITS);
-        // SAFETY: headroom is room that this entry may write; the caller bounds `'a` by its hold on
-        // it.
-        Some(unsafe { self.own_frame_mut(offset - n, n) })
+        let at = self.as_ptr();
+        // SAFETY: owned, and the range ends where it did; headroom is room that this entry may
+        // write, and the caller bounds `'a` by its hold on it.
+        unsafe {
+            (*at).offset = (offset - n) as u16;
+            (*at).len = (len + n) as u16;
+            Some(self.own_frame_mut(offset - n, n))
+        }
     }
 
     /// Makes a view descriptor a [part](Kind::Part) of all bytes of `frame`, a frame of its own

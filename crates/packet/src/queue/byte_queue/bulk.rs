@@ -72,7 +72,7 @@ impl ByteQueue {
         let mut rest = bytes;
         self.extend_bulk(pool, bytes.len(), cuts, false, |entries, last, n| {
             let (now, later) = rest.split_at(n);
-            entries.copy_behind(last, now);
+            entries.fill_up(last, now);
             rest = later;
         })
     }
@@ -86,7 +86,10 @@ impl ByteQueue {
             return 0;
         }
         let afresh = cuts.unsent == 0;
-        self.extend_bulk(pool, len, cuts, afresh, Entries::grow_behind).bytes
+        self.extend_bulk(pool, len, cuts, afresh, |entries, last, n| {
+            entries.grow_behind(last, n);
+        })
+        .bytes
     }
 
     /// Writes the last bytes of the queue, which were [reserved](Self::reserve_bulk).
@@ -198,17 +201,32 @@ impl Entries {
         left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
     }
 
-    /// Copies `bytes` behind the data of `last`, which has the room.
-    pub(super) fn copy_behind(&mut self, last: Entry, bytes: &[u8]) {
-        let end = last.offset() + last.len();
-        // SAFETY: tailroom may be written.
-        unsafe { last.frame_mut(end, bytes.len()) }.copy_from_slice(bytes);
-        self.grow_behind(last, bytes.len());
+    /// Copies bytes into fresh frames at the end, as far as limit and pool allow. How many.
+    #[inline(never)]
+    pub(super) fn write_frames(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() && self.gauge.admit(FRAME_HELD_BYTES) {
+            let Some(packet) = pool.alloc(0) else { break };
+            let last = packet.last();
+            self.link_counted(packet);
+            done += self.fill_up(last, &bytes[done..]);
+        }
+        done
     }
 
-    /// Adds `len` bytes to `last`, in its room.
-    pub(super) fn grow_behind(&mut self, last: Entry, len: usize) {
-        last.set_range(last.offset(), last.len() + len);
+    /// Copies as many of the bytes behind those of `last` as there is room for. How many.
+    #[inline]
+    pub(super) fn fill_up(&mut self, last: Entry, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(last.tailroom());
+        self.grow_behind(last, len).copy_from_slice(&bytes[..len]);
+        len
+    }
+
+    /// Adds `len` bytes to `last`, in its room, and returns them, which are still to be written.
+    #[inline]
+    pub(super) fn grow_behind(&mut self, last: Entry, len: usize) -> &mut [u8] {
         self.len += len;
+        // SAFETY: there is room.
+        unsafe { last.extend(len) }
     }
 }

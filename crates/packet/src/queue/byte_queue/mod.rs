@@ -13,7 +13,7 @@ mod survey;
 pub use bulk::Cuts;
 pub use survey::Piece;
 
-use crate::limits::{COALESCE_LIMIT_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
+use crate::limits::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES};
 use crate::memory::Entry;
 use crate::memory::Pool;
 use crate::memory::QueueStats;
@@ -176,10 +176,7 @@ impl ByteQueue {
         if len > last.tailroom() {
             return false;
         }
-        let end = last.offset() + last.len();
-        // SAFETY: tailroom may be written.
-        packet.copy_to(0, unsafe { last.frame_mut(end, len) });
-        self.entries.grow_behind(last, len);
+        packet.copy_to(0, self.entries.grow_behind(last, len));
         self.coalesced += len as u64;
         true
     }
@@ -233,23 +230,11 @@ impl ByteQueue {
     pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Written {
         let was_empty = self.is_empty();
         self.entries.framed.end();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = self.entries.last.map_or(0, Entry::tailroom);
-            if let (Some(last), 1..) = (self.entries.last, room) {
-                let (now, later) = rest.split_at(rest.len().min(room));
-                self.entries.copy_behind(last, now);
-                rest = later;
-                continue;
-            }
-            if !self.entries.gauge.admit(FRAME_HELD_BYTES) {
-                break;
-            }
-            let Some(packet) = pool.alloc(0) else { break };
-            self.entries.link_counted(packet);
+        let mut done = self.entries.last.map_or(0, |last| self.entries.fill_up(last, bytes));
+        if done < bytes.len() {
+            done += self.entries.write_frames(pool, &bytes[done..]);
         }
-        let bytes = bytes.len() - rest.len();
-        Written { bytes, was_empty: was_empty && bytes != 0 }
+        Written { bytes: done, was_empty: was_empty && done != 0 }
     }
 
     /// Puts a packet's bytes before the first: what was taken and not used. Never refused, since

@@ -314,12 +314,10 @@ impl Entries {
     /// to its own. How many.
     fn grow_summed(&mut self, last: Entry, bytes: &[u8]) -> usize {
         let now = &bytes[..bytes.len().min(last.tailroom())];
-        let at = last.offset() + last.len();
-        // SAFETY: tailroom may be written.
-        let part = sum::copy_and_sum(now, unsafe { last.frame_mut(at, now.len()) });
-        let before = get_sum(last).map_or(0, u32::from);
-        set_sum(last, Some(sum::combine(before, part, last.len() % 2 == 1) as u16));
-        last.set_range(last.offset(), last.len() + now.len());
+        let (before, is_odd) = (get_sum(last).map_or(0, u32::from), last.len() % 2 == 1);
+        // SAFETY: there is room.
+        let part = sum::copy_and_sum(now, unsafe { last.extend(now.len()) });
+        set_sum(last, Some(sum::combine(before, part, is_odd) as u16));
         self.len += now.len();
         now.len()
     }
