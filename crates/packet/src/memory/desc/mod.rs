@@ -186,34 +186,33 @@ impl Entry {
     /// Makes a frame an empty packet of its own.
     #[inline]
     pub(crate) fn reset_frame(self, headroom: usize) {
-        self.reset(headroom.min(FRAME_SIZE_BYTES), FRAME_UNITS);
+        self.reset(headroom.min(FRAME_SIZE_BYTES), 0, FRAME_UNITS);
     }
 
     /// Makes a frame a packet of its own, with `len` bytes behind `headroom` ones, still to be
     /// written.
     #[inline]
     pub(crate) fn reset_filled(self, headroom: usize, len: usize) {
-        self.reset(headroom, FRAME_UNITS);
-        self.set_range(headroom, len);
-        self.set_totals(len, FRAME_UNITS);
+        self.require_inside(headroom, len);
+        self.reset(headroom, len, FRAME_UNITS);
     }
 
     /// Does the same with a block.
     #[inline]
     pub(crate) fn reset_block(self, headroom: usize) {
-        self.reset(headroom.min(BLOCK_ROOM_BYTES), BLOCK_UNITS);
+        self.reset(headroom.min(BLOCK_ROOM_BYTES), 0, BLOCK_UNITS);
     }
 
     #[inline]
-    fn reset(self, headroom: usize, units: u32) {
+    fn reset(self, headroom: usize, len: usize, units: u32) {
         debug_assert!(self.is_owner() && units == self.units());
         let at = self.as_ptr();
         // SAFETY: owned; field by field, since a reference to the whole would claim `refs` too.
         unsafe {
             (*at).next = at;
             (*at).offset = headroom as u16;
-            (*at).len = 0;
-            (*at).total_len = 0;
+            (*at).len = len as u16;
+            (*at).total_len = len as u32;
             (*at).held_units = units;
             (*at).meta = Meta::default();
         }

@@ -35,7 +35,7 @@ impl Entry {
     ///
     /// # Safety
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn own_frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
         if from > FRAME_SIZE_BYTES || len > FRAME_SIZE_BYTES - from {
             outside_frame();
