@@ -84,7 +84,7 @@ fn assert_near(found: Duration, expected: Duration, share: f64, what: &str) {
 
 #[test]
 fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
-    let (mut said, mut peers) = (Said::default(), [0_u32; 3]);
+    let (mut said, mut helper) = (Said::default(), 0);
     let Some(budget) = budget_of(|| {
         let (mut from, mut to) = std::io::pipe().unwrap();
         let lock = Arc::new((Mutex::new(0_u32), Condvar::new()));
@@ -95,7 +95,7 @@ fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
         let its_lock = lock.clone();
         // Each answers some time after it was asked, and whoever asks sleeps meanwhile.
         let (ask, asked) = std::sync::mpsc::channel::<u8>();
-        let helper = std::thread::spawn(move || {
+        let its_helper = std::thread::spawn(move || {
             for what in asked {
                 sleep(pause);
                 match what {
@@ -137,7 +137,7 @@ fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
             said
         });
         said = worker.unwrap().join().unwrap();
-        peers[0] = helper.join().unwrap();
+        helper = its_helper.join().unwrap();
         std::fs::remove_file(path).unwrap();
     }) else {
         return;
@@ -175,12 +175,79 @@ fn known_times_are_in_their_rows_and_rows_sum_to_the_time() {
         assert!(found + slack >= least, "{what} {on}: {found:?}, {least:?} at least");
     }
     // Who ended the sleeps.
-    for what in ["read", "futex", "recvfrom"] {
-        let by = |with| sum(worker, |row| row.what == what && row.with == with);
-        let (helper, all) = (by(Some(peers[0])), asleep(what, ""));
-        assert!(helper.as_secs_f64() >= 0.9 * all.as_secs_f64(), "{what}: {helper:?} of {all:?}");
+    let helper = Some(helper);
+    for (what, who) in
+        [("read", helper), ("futex", helper), ("recvfrom", helper), ("clock_nanosleep", None)]
+    {
+        let by = sum(worker, |row| row.what == what && row.with == who);
+        let all = asleep(what, "");
+        assert!(by.as_secs_f64() >= 0.9 * all.as_secs_f64(), "{what}: {by:?} of {all:?}");
     }
-    let own = sum(worker, |row| row.state == ThreadState::OwnCode);
-    println!("own code {own:?} of {:?}", said.ran);
-    println!("{:#?}", worker.rows);
+    // It calls the kernel seldom while it computes.
+    let own = sum(worker, |row| row.state == ThreadState::OwnCode).as_secs_f64();
+    let computed = (WORK * ROUNDS).as_secs_f64();
+    assert!(own >= 0.6 * computed, "{own} s in its own code, where it computed for {computed} s");
+}
+
+#[test]
+fn sleeps_by_one_call_for_two_peers_are_two_rows() {
+    let (mut thread, mut ports) = (0, [0; 2]);
+    let Some(budget) = budget_of(|| {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        ports = listeners.each_ref().map(|one| one.local_addr().unwrap().port());
+        let mut readers = ports.map(|port| TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let mut writers = listeners.map(|one| one.accept().unwrap().0);
+        let worker = std::thread::spawn(move || {
+            for round in 0..40 {
+                readers[round % 2].read_exact(&mut [0]).unwrap();
+            }
+            gettid().as_raw() as u32
+        });
+        for round in 0..40 {
+            sleep(Duration::from_millis(2));
+            writers[round % 2].write_all(&[1]).unwrap();
+        }
+        thread = worker.join().unwrap();
+    }) else {
+        return;
+    };
+    let worker = of(&budget, thread);
+    for port in ports {
+        let on = format!("TCP 127.0.0.1:{port}");
+        let all = worker.rows.iter().filter(|row| row.on == on).map(|row| row.count).sum::<u64>();
+        // A reader that is late does not sleep.
+        assert!((1..=20).contains(&all), "{on}: {all} of 20 in {:#?}", worker.rows);
+    }
+}
+
+#[test]
+fn a_timer_ends_a_sleep_whoever_is_in_the_kernel_on_its_cpu() {
+    let mut thread = 0;
+    let Some(budget) = budget_of(|| {
+        let end = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let in_the_kernel = |end: Arc<std::sync::atomic::AtomicBool>| {
+            let (mut zero, mut buffer) = (File::open("/dev/zero").unwrap(), vec![0; 1 << 20]);
+            while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                zero.read_exact(&mut buffer).unwrap();
+            }
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let all: Vec<_> = (0..cpus).map(|_| end.clone()).collect();
+        let all: Vec<_> =
+            all.into_iter().map(|end| std::thread::spawn(move || in_the_kernel(end))).collect();
+        let sleeper = std::thread::spawn(|| {
+            (0..100).for_each(|_| sleep(Duration::from_millis(3)));
+            gettid().as_raw() as u32
+        });
+        thread = sleeper.join().unwrap();
+        end.store(true, std::sync::atomic::Ordering::Relaxed);
+        all.into_iter().for_each(|one| one.join().unwrap());
+    }) else {
+        return;
+    };
+    let rows = &of(&budget, thread).rows;
+    let sleeps = || rows.iter().filter(|row| row.what == "clock_nanosleep");
+    let by_nobody: u64 = sleeps().filter(|row| row.with.is_none()).map(|row| row.count).sum();
+    let all: u64 = sleeps().map(|row| row.count).sum();
+    assert!(all >= 100 && by_nobody >= 95, "{by_nobody} of {all} in {rows:#?}");
 }
