@@ -7,8 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use millstream_fuzz::Input;
 use millstream_packet::{
-    ByteQueue, Cuts, FRAME_SIZE_BYTES, Packet, PacketBatch, PacketQueue, Pool, PoolConfig,
-    QueueLimits, sum,
+    ByteQueue, Cuts, FRAME_SIZE_BYTES, Packet, PacketBatch, PacketQueue, Pool, PoolConfig, sum,
 };
 use std::collections::VecDeque;
 
@@ -24,17 +23,16 @@ thread_local! {
 fuzz_target!(|bytes: &[u8]| {
     POOLS.with(|[pool, other]| {
         let mut input = Input(bytes);
-        let high_bytes = 4096 << (input.byte() & 7);
-        let limits = QueueLimits { low_bytes: high_bytes / 2, high_bytes };
+        let limit = 4096 << (input.byte() & 7);
         let mut bench = Bench {
             pool,
             other,
             packets: Vec::new(),
-            datagrams: PacketQueue::new(QueueLimits::new(1 << 18)),
+            datagrams: PacketQueue::new(1 << 18),
             waiting: VecDeque::new(),
-            queue: ByteQueue::new(limits),
+            queue: ByteQueue::new(limit),
             queued: Vec::new(),
-            limit: high_bytes,
+            limit,
             count: 0,
         };
         for _ in 0..400 {
@@ -223,7 +221,7 @@ impl Bench<'_> {
             }
             16 | 17 => {
                 let bytes = self.fresh(n);
-                let written = self.queue.write(self.pool, &bytes).bytes;
+                let written = self.queue.write(self.pool, &bytes);
                 self.queued.extend(&bytes[..written]);
             }
             18 => {
@@ -285,13 +283,13 @@ impl Bench<'_> {
             6 => {
                 let bytes = self.fresh(3000);
                 self.queue.set_framing(a);
-                let written = self.queue.write_framed(self.other, &bytes, a, b).bytes;
+                let written = self.queue.write_framed(self.other, &bytes, a, b);
                 self.queued.extend(&bytes[..written]);
             }
             7 | 8 => {
                 let bytes = self.fresh(3000);
                 let (headroom, size) = (usize::from(input.byte()), usize::from(input.byte()) * 24);
-                let written = self.queue.write_framed(self.pool, &bytes, headroom, size).bytes;
+                let written = self.queue.write_framed(self.pool, &bytes, headroom, size);
                 self.queued.extend(&bytes[..written]);
             }
             9 => {
@@ -325,7 +323,7 @@ impl Bench<'_> {
                 self.queue.set_whole(usize::from(u16::MAX) - 1);
                 let bytes = self.fresh(20_000);
                 let cuts = Cuts { segment: a, unsent: b };
-                let written = self.queue.write_bulk(self.pool, &bytes, &cuts).bytes;
+                let written = self.queue.write_bulk(self.pool, &bytes, &cuts);
                 self.queued.extend(&bytes[..written]);
             }
             13 => {

@@ -104,5 +104,5 @@ pub use memory::{
 };
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};
 pub use packet::{DrainFront, Filling, Packet, PacketBatch, PullUp, Reader, Slices};
-pub use queue::{Appended, ByteQueue, Cuts, Full, PacketQueue, Piece, QueueLimits, Room, Written};
+pub use queue::{ByteQueue, Cuts, Full, PacketQueue, Piece};
 pub use time::Instant;

@@ -291,16 +291,11 @@ const QUEUE_CALLS: &[(&str, QueueCall)] = &[
     }),
     ("left_in_frame", |q, _, a, _| { q.left_in_frame(a); }),
     ("up_to_block", |q, _, a, b| { q.up_to_block(a, b); }),
-    ("set_limits", |q, pool, a, b| {
-        q.set_limits(QueueLimits { low_bytes: a, high_bytes: b });
+    ("set_limit", |q, pool, a, b| {
+        q.set_limit(a);
         q.write(pool, few(5000));
-        q.take_drained();
-    }),
-    ("room", |q, pool, a, b| {
-        let room = q.room(a);
-        if let (Some(room), Ok(packet)) = (room, Packet::from_slice(pool, 0, few(b.min(3000)))) {
-            let _ = q.append_with(room, packet);
-        }
+        q.set_limit(b);
+        q.write(pool, few(5000));
     }),
     ("append and put_back", |q, pool, a, b| {
         for (headroom, back) in [(a, true), (b, false)] {
@@ -309,7 +304,7 @@ const QUEUE_CALLS: &[(&str, QueueCall)] = &[
         }
     }),
     ("concat", |q, pool, a, b| {
-        let mut more = ByteQueue::new(QueueLimits::new(b));
+        let mut more = ByteQueue::new(b);
         more.write_framed(pool, few(3000), a, 1000);
         q.concat(&mut more);
         assert!(more.is_empty());
@@ -327,8 +322,7 @@ fn whole(queue: &ByteQueue, what: &str) {
 /// them; in blocks; by packets of both pools.
 fn queues(world: &World) -> Vec<(ByteQueue, Option<Packet>)> {
     let World { pool, other, .. } = world;
-    let limits = QueueLimits::new(1 << 20);
-    let new = || ByteQueue::new(limits);
+    let new = || ByteQueue::new(1 << 20);
     let mut framed = new();
     framed.write_framed(pool, few(4500), 100, 1000);
     let out = framed.hand_out(other, 100, 0, 1000);
@@ -377,14 +371,13 @@ fn byte_queues() {
 fn packet_queues_and_batches() {
     let world = World::new();
     for (a, b) in pairs() {
-        let mut queue = PacketQueue::new(QueueLimits { low_bytes: a, high_bytes: b });
+        let mut queue = PacketQueue::new(b);
         for packet in world.packets() {
-            match queue.room(a) {
-                Some(room) => drop(queue.push_back_with(room, packet)),
-                None => queue.push_front(packet),
+            if let Err(Full(packet)) = queue.push_back(packet) {
+                queue.push_front(packet);
             }
         }
-        queue.set_limits(QueueLimits { low_bytes: b, high_bytes: a });
+        queue.set_limit(a);
         let mut batch = PacketBatch::new();
         while let Some(packet) = queue.pop() {
             sound(&packet, "pop");
@@ -450,11 +443,11 @@ fn parts_of_two_pools_beyond_what_a_packet_counts() {
         all
     };
     let (mut whole, mut refused) = (blocks.alloc(0).unwrap(), 0);
-    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    let mut queue = ByteQueue::new(usize::MAX);
     for part in (0..BLOCKS).flat_map(|_| cut()) {
         if refused == 0 && quietly(|| whole.concat(part)).is_none() {
             refused += 1;
-            let mut packets = PacketQueue::new(QueueLimits::new(usize::MAX));
+            let mut packets = PacketQueue::new(usize::MAX);
             let (len, held) = (whole.len(), whole.held_bytes());
             packets.push_front(blocks.alloc(0).unwrap());
             packets.push_back(std::mem::replace(&mut whole, blocks.alloc(0).unwrap())).unwrap();

@@ -1,8 +1,8 @@
 //! A byte queue that exists only while it is needed.
 
 use millstream_packet::{
-    Appended, ByteQueue, Cuts, Exhausted, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, Full, Packet,
-    PacketBatch, Piece, Pool, QueueLimits, QueueStats,
+    ByteQueue, Cuts, Exhausted, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, Full, Packet, PacketBatch,
+    Piece, Pool, QueueStats,
 };
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and
@@ -21,7 +21,7 @@ impl StreamQueue {
     #[inline]
     fn made(&mut self) -> &mut ByteQueue {
         let high_bytes = self.high_bytes;
-        self.queue.get_or_insert_with(|| Box::new(ByteQueue::new(queue_limits(high_bytes))))
+        self.queue.get_or_insert_with(|| Box::new(ByteQueue::new(high_bytes)))
     }
 
     /// The queue while it exists.
@@ -38,7 +38,7 @@ impl StreamQueue {
     pub(crate) fn set_limit(&mut self, high_bytes: usize) {
         self.high_bytes = high_bytes;
         if let Some(queue) = self.bytes_mut() {
-            queue.set_limits(queue_limits(high_bytes));
+            queue.set_limit(high_bytes);
         }
     }
 
@@ -98,7 +98,7 @@ impl StreamQueue {
     }
 
     #[inline]
-    pub(crate) fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
+    pub(crate) fn append(&mut self, packet: Packet) -> Result<(), Full> {
         self.made().append(packet)
     }
 
@@ -115,7 +115,7 @@ impl StreamQueue {
     /// Copies as much of `bytes` as limit and pool allow, and answers how much.
     #[inline]
     pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
-        self.made().write(pool, bytes).bytes
+        self.made().write(pool, bytes)
     }
 
     /// Blocks are to carry segments of so many bytes; 0: the link takes none so large. Forgotten
@@ -140,7 +140,7 @@ impl StreamQueue {
 
     /// As [`write`](Self::write), into blocks of a segment each.
     pub(crate) fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> usize {
-        self.made().write_bulk(pool, bytes, cuts).bytes
+        self.made().write_bulk(pool, bytes, cuts)
     }
 
     /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later.
@@ -201,7 +201,7 @@ impl StreamQueue {
         headroom: usize,
         size: usize,
     ) -> usize {
-        self.made().write_framed(pool, bytes, headroom, size).bytes
+        self.made().write_framed(pool, bytes, headroom, size)
     }
 
     /// Returns whether what is written now goes into such frames without a seam.
@@ -315,11 +315,6 @@ impl StreamQueue {
     }
 }
 
-/// Limits of a queue that becomes writable again at half.
-pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
-    QueueLimits { low_bytes: high_bytes / 2, high_bytes }
-}
-
 /// Memory that `len` bytes take in frames that are full.
 pub(crate) fn needed_bytes(len: usize) -> usize {
     len.div_ceil(FRAME_SIZE_BYTES) * FRAME_HELD_BYTES
@@ -337,9 +332,9 @@ pub(crate) fn put_tight(queue: &mut ByteQueue, packet: Packet, room: usize, pool
     if packet.held_bytes() < 2 * needed {
         return packet.held_bytes() <= room && queue.append(packet).is_ok();
     }
-    let mut copy = ByteQueue::new(queue_limits(usize::MAX / 4));
+    let mut copy = ByteQueue::new(usize::MAX / 4);
     let is_copied =
-        needed <= room && packet.slices().all(|slice| copy.write(pool, slice).bytes == slice.len());
+        needed <= room && packet.slices().all(|slice| copy.write(pool, slice) == slice.len());
     if is_copied {
         queue.concat(&mut copy);
     }

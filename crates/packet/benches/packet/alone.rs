@@ -4,9 +4,7 @@
 use crate::Options;
 use crate::cases;
 use crate::table::{Held, Row, Table, median};
-use millstream_packet::{
-    ByteQueue, FRAME_HELD_BYTES, Packet, Pool, PoolConfig, QueueLimits, ring, sum,
-};
+use millstream_packet::{ByteQueue, FRAME_HELD_BYTES, Packet, Pool, PoolConfig, ring, sum};
 use std::hint::{black_box, spin_loop};
 use std::thread;
 use std::time::Instant;
@@ -35,7 +33,7 @@ fn flood(table: &mut Table) {
         ("flood of 1 … 2048, memory held", &[1, 513, 7, 2048, 512, 1025, 1460, 2]),
     ];
     for (what, sizes) in patterns {
-        let mut queue = ByteQueue::new(QueueLimits::new(LIMIT));
+        let mut queue = ByteQueue::new(LIMIT);
         let (mut segments, mut most) = (0u64, 0);
         for size in sizes.iter().cycle() {
             let segment = Packet::from_slice(&pool, 64, &[7; 2048][..*size]).expect("frames");

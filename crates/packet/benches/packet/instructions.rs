@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::table::{Held, Row, Table};
-use millstream_packet::{ByteQueue, HugePages, Packet, Pool, PoolConfig, QueueLimits};
+use millstream_packet::{ByteQueue, HugePages, Packet, Pool, PoolConfig};
 use std::hint::black_box;
 use std::process::Command;
 
@@ -92,7 +92,7 @@ fn setup(length: usize, size: impl Fn(usize) -> usize) -> Setup {
         ..PoolConfig::default()
     })
     .unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    let mut queue = ByteQueue::new(usize::MAX);
     let packet = |size| Packet::from_slice(&pool, 64, &vec![1; size]).unwrap();
     for i in 0..length {
         queue.append(packet(SIZES[i % SIZES.len()])).unwrap();
@@ -136,7 +136,7 @@ fn concat(length: usize) {
     let Setup { pool, mut queue, .. } = setup(length, |_| 1);
     let mut others: Vec<_> = (0..OPERATIONS)
         .map(|_| {
-            let mut other = ByteQueue::new(QueueLimits::new(usize::MAX));
+            let mut other = ByteQueue::new(usize::MAX);
             other.write(&pool, &[1; 5000]);
             other
         })

@@ -4,6 +4,6 @@ mod byte_queue;
 mod limit;
 mod packet_queue;
 
-pub use byte_queue::{ByteQueue, Cuts, Piece, Written};
-pub use limit::{Appended, Full, QueueLimits, Room};
+pub use byte_queue::{ByteQueue, Cuts, Piece};
+pub use limit::Full;
 pub use packet_queue::PacketQueue;

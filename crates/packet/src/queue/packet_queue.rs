@@ -3,7 +3,7 @@
 use crate::memory::Entry;
 use crate::memory::QueueStats;
 use crate::packet::Packet;
-use crate::queue::limit::{Appended, Full, Gauge, QueueLimits, Room};
+use crate::queue::limit::{Full, Gauge};
 use std::fmt;
 
 /// Packets in order, bounded in memory held; no heap.
@@ -27,19 +27,20 @@ pub struct PacketQueue {
 unsafe impl Send for PacketQueue {}
 
 impl PacketQueue {
-    /// Returns an empty queue.
-    pub const fn new(limits: QueueLimits) -> Self {
-        Self { ends: None, packets: 0, bytes: 0, gauge: Gauge::new(limits) }
+    /// Returns an empty queue. It takes nothing that would have it hold more memory than
+    /// `limit_bytes` ([`Packet::held_bytes`]), but one packet of any size while it is empty.
+    pub const fn new(limit_bytes: usize) -> Self {
+        Self { ends: None, packets: 0, bytes: 0, gauge: Gauge::new(limit_bytes) }
     }
 
-    /// Sets other limits. Packets inside stay, also if they are over the limits.
-    pub fn set_limits(&mut self, limits: QueueLimits) {
-        self.gauge.set_limits(limits);
+    /// Sets another limit. Packets inside stay, also if they are over it.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.gauge.limit_bytes = bytes;
     }
 
-    /// Returns the limits.
-    pub fn limits(&self) -> QueueLimits {
-        self.gauge.limits
+    /// Returns the limit.
+    pub fn limit(&self) -> usize {
+        self.gauge.limit_bytes
     }
 
     /// Returns the number of packets inside.
@@ -81,44 +82,16 @@ impl PacketQueue {
         self.gauge.stats(self.bytes, 0)
     }
 
-    /// Returns true once after the queue was full and has come down to its low mark.
-    pub fn take_drained(&mut self) -> bool {
-        self.gauge.take_drained()
-    }
-
-    /// Returns a witness of room for a packet that holds `bytes` of memory; none at the limit.
-    pub fn room(&self, bytes: usize) -> Option<Room> {
-        self.gauge.room(bytes)
-    }
-
     /// Puts a packet at the end. Constant time.
     ///
     /// # Errors
     /// Gives it back when it would exceed the limit.
     #[inline]
-    pub fn push_back(&mut self, packet: Packet) -> Result<Appended, Full> {
-        let fits = self.gauge.has_room(packet.held_bytes());
-        self.push_checked(packet, fits)
-    }
-
-    /// Puts a packet in as [`push_back`](Self::push_back) does, with a witness: it is accepted for
-    /// certain if nothing was put in since [`room`](Self::room) and it holds no more than asked
-    /// for.
-    ///
-    /// # Errors
-    /// As [`push_back`](Self::push_back), otherwise.
-    #[inline]
-    pub fn push_back_with(&mut self, room: Room, packet: Packet) -> Result<Appended, Full> {
-        let fits = self.gauge.admits(&room, packet.held_bytes());
-        self.push_checked(packet, fits)
-    }
-
-    fn push_checked(&mut self, packet: Packet, fits: bool) -> Result<Appended, Full> {
-        if !fits || !self.can_count(&packet) {
+    pub fn push_back(&mut self, packet: Packet) -> Result<(), Full> {
+        if !self.gauge.has_room(packet.held_bytes()) || !self.can_count(&packet) {
             self.gauge.refuse();
             return Err(Full(packet));
         }
-        let was_empty = self.is_empty();
         let (first, last, held) = self.admit(packet);
         self.ends = match self.ends {
             None => Some((first, last)),
@@ -127,7 +100,8 @@ impl PacketQueue {
                 Some((front, last))
             }
         };
-        Ok(Appended { was_empty, crossed_high: self.gauge.add(held) })
+        self.gauge.add(held);
+        Ok(())
     }
 
     /// Puts a packet before the first: what was taken and not used. Never refused, since it was

@@ -211,13 +211,13 @@ fn reserved_bytes_are_filled_later() {
     let data = bytes(3 * WHOLE);
     let cuts = Cuts { segment: 1000, unsent: 0 };
     for gone in [0, 1, 999, WHOLE, 2 * WHOLE - 2500, 3 * WHOLE] {
-        let mut queue = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+        let mut queue = ByteQueue::new(1 << 20);
         queue.set_whole(WHOLE);
         queue.write_bulk(&pool, &data[..WHOLE + 500], &cuts);
         // In flight: its view stays in the hands of the link.
         let sent = queue.view(&pool, WHOLE, 500).unwrap();
         let unsent = Cuts { unsent: 500, ..cuts };
-        let mut written = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+        let mut written = ByteQueue::new(1 << 20);
         written.set_whole(WHOLE);
         written.write_bulk(&pool, &data[..WHOLE + 500], &cuts);
         written.write_bulk(&pool, &data, &unsent);
@@ -238,9 +238,9 @@ fn reserved_bytes_are_filled_later() {
 #[test]
 fn reserved_bytes_begin_with_a_block_where_all_before_was_sent() {
     let pool = pool(40, 12);
-    let limits = QueueLimits { low_bytes: 0, high_bytes: 1 << 20 };
+    let limit = 1 << 20;
     for before in [0, 500, WHOLE - 1, WHOLE, WHOLE + 500] {
-        let mut queue = ByteQueue::new(limits);
+        let mut queue = ByteQueue::new(limit);
         queue.set_whole(WHOLE);
         queue.write_bulk(&pool, &bytes(before), &Cuts { segment: 1000, unsent: 0 });
         let held = queue.held_bytes();
@@ -257,7 +257,7 @@ fn reserved_bytes_begin_with_a_block_where_all_before_was_sent() {
 #[should_panic(expected = "a view of what was not filled")]
 fn bytes_that_somebody_sees_are_not_filled() {
     let pool = pool(40, 4);
-    let mut queue = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+    let mut queue = ByteQueue::new(1 << 20);
     queue.set_whole(WHOLE);
     queue.reserve_bulk(&pool, WHOLE, &Cuts { segment: 1000, unsent: 0 });
     let _view = queue.view(&pool, WHOLE - 1000, 10).unwrap();

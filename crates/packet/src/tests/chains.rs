@@ -200,7 +200,7 @@ impl World {
                 self.add(spare, Vec::new());
             }
             Op::Queue { b, .. } => {
-                let mut queue = PacketQueue::new(QueueLimits::new(usize::MAX));
+                let mut queue = PacketQueue::new(usize::MAX);
                 queue.push_back(packet).unwrap();
                 if !self.packets.is_empty() {
                     let (other, more) = self.packets.swap_remove(b % self.packets.len());

@@ -17,7 +17,7 @@ fn pool(clogs: Clogs) -> Pool {
 /// A queue of `packets` packets of `len` bytes each, within `limit_bytes`, and what it holds.
 fn queue(pool: &Pool, (packets, len): (usize, usize), limit_bytes: usize) -> (ByteQueue, Vec<u8>) {
     let all = bytes(packets * len);
-    let mut queue = ByteQueue::new(QueueLimits::new(limit_bytes));
+    let mut queue = ByteQueue::new(limit_bytes);
     for part in all.chunks(len) {
         queue.append(Packet::from_slice(pool, 40, part).unwrap()).unwrap();
     }

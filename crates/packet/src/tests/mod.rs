@@ -423,7 +423,7 @@ fn views_of_another_pools_frames_go_home() {
     };
     drop(part(&views));
     are_home();
-    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    let mut queue = ByteQueue::new(usize::MAX);
     for of in [&frames, &views, &views, &frames, &views] {
         assert!(queue.append(part(of)).is_ok());
     }

@@ -1,27 +1,23 @@
-//! Queues by example: what is told at their edges, and the places and frames that they remember.
+//! Queues by example: what is told of them, and the places and frames that they remember.
 
 use super::same;
 use crate::*;
 
 #[test]
-fn edges_are_told_once() {
+fn what_is_refused_and_held_at_most_is_told() {
     let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
-    let limits = QueueLimits { low_bytes: FRAME_HELD_BYTES, high_bytes: 3 * FRAME_HELD_BYTES };
-    let mut queue = ByteQueue::new(limits);
+    let mut queue = ByteQueue::new(3 * FRAME_HELD_BYTES);
     let packet = || Packet::from_slice(&pool, 0, &[1; 2048]).unwrap();
-    let edge = |was_empty, crossed_high| Appended { was_empty, crossed_high };
-    assert_eq!(queue.append(packet()).unwrap(), edge(true, false));
-    assert_eq!(queue.append(packet()).unwrap(), edge(false, false));
-    assert_eq!(queue.append(packet()).unwrap(), edge(false, true));
+    for _ in 0..3 {
+        queue.append(packet()).unwrap();
+    }
     assert_eq!(queue.append(packet()).unwrap_err().0.len(), 2048);
     assert_eq!(queue.refused(), 1);
     queue.discard(2048);
-    assert!(!queue.take_drained());
-    queue.discard(2048);
-    assert!(queue.take_drained() && !queue.take_drained());
-    queue.discard(2048);
-    assert!(!queue.take_drained());
-    assert_eq!(queue.high_water(), 3 * FRAME_HELD_BYTES);
+    assert_eq!(
+        (queue.held_bytes(), queue.high_water()),
+        (2 * FRAME_HELD_BYTES, 3 * FRAME_HELD_BYTES)
+    );
 }
 
 /// Most systems have set none aside, and few as many as that.
@@ -37,24 +33,12 @@ fn a_pool_that_finds_no_huge_pages_takes_others() {
 }
 
 #[test]
-fn a_witness_holds_until_something_else_is_put_in() {
-    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
-    let mut queue = PacketQueue::new(QueueLimits::new(2 * FRAME_HELD_BYTES));
-    let packet = || Packet::from_slice(&pool, 0, &[1]).unwrap();
-    queue.push_back(packet()).unwrap();
-    let (first, second) = (queue.room(FRAME_HELD_BYTES), queue.room(FRAME_HELD_BYTES));
-    assert!(queue.push_back_with(first.unwrap(), packet()).is_ok());
-    assert!(queue.push_back_with(second.unwrap(), packet()).is_err());
-    assert!(queue.room(FRAME_HELD_BYTES).is_none());
-}
-
-#[test]
 fn writes_fill_the_tail_while_its_front_is_in_flight() {
     let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let mut views = Vec::new();
     for n in 0..if cfg!(miri) { 40 } else { 1000 } {
-        assert_eq!(queue.write(&pool, &[n as u8]).bytes, 1);
+        assert_eq!(queue.write(&pool, &[n as u8]), 1);
         if views.len() == 16 {
             views.clear();
         }
@@ -68,7 +52,7 @@ fn writes_fill_the_tail_while_its_front_is_in_flight() {
 fn places_are_forgotten_with_the_frames_they_are_in() {
     let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
     for by_take in [false, true] {
-        let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+        let mut queue = ByteQueue::new(1 << 20);
         queue.write(&pool, &[1; 5000]);
         drop(queue.view(&pool, 0, 100).unwrap());
         drop(queue.view(&pool, 2500, 100).unwrap());
@@ -93,7 +77,7 @@ fn places_are_forgotten_with_the_frames_they_are_in() {
 fn several_places_are_found_at_once() {
     let total: usize = if cfg!(miri) { 1 << 16 } else { 1 << 20 };
     let pool = Pool::new(PoolConfig::fixed(total / FRAME_SIZE_BYTES + 88)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    let mut queue = ByteQueue::new(usize::MAX);
     queue.write(&pool, &vec![0; total]);
     let mut places = [1000, total / 5, total / 3 * 2];
     for _ in 0..if cfg!(miri) { 2 } else { 100 } {
@@ -108,7 +92,7 @@ fn several_places_are_found_at_once() {
 #[test]
 fn frames_without_data_go_with_the_last_byte() {
     let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     for how in 0..3 {
         let mut packet = Packet::from_slice(&pool, 0, &[1; 600]).unwrap();
         packet.concat(pool.alloc(0).unwrap());
@@ -126,7 +110,7 @@ fn frames_without_data_go_with_the_last_byte() {
 #[test]
 fn framed_bytes_leave_in_their_own_frames() {
     let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let bytes: Vec<u8> = (0..5500u32).map(|i| (i * 7 + i / 256) as u8).collect();
     queue.write_framed(&pool, &bytes[..2501], 100, 1000);
     queue.write_framed(&pool, &bytes[2501..], 100, 1000);
@@ -166,7 +150,7 @@ fn a_run_of_frames_is_handed_out_as_each_of_them() {
     let bytes: Vec<u8> = (0..5500u32).map(|i| (i * 7 + i / 256) as u8).collect();
     for (skip, len) in [(0, 5500), (0, 4000), (0, 999), (1000, 3000), (2000, 9000), (500, 2000)] {
         let [mut queue, mut other] = [1 << 20; 2].map(|limit| {
-            let mut queue = ByteQueue::new(QueueLimits::new(limit));
+            let mut queue = ByteQueue::new(limit);
             queue.write_framed(&pool, &bytes, 100, 1000);
             queue
         });
@@ -206,12 +190,12 @@ fn a_run_of_frames_is_handed_out_as_each_of_them() {
         assert_eq!(queue.held_bytes(), 0);
     }
     assert_eq!(pool.stats().used_frames, 0);
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let mut parts = PacketBatch::new();
     assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 1000), &mut parts), 0, "empty");
     queue.write(&pool, &bytes);
     assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 1000), &mut parts), 0, "not framed");
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     queue.write_framed(&pool, &bytes, 50, 1000);
     assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 5000), &mut parts), 0, "no headroom");
 }
@@ -221,7 +205,7 @@ fn a_run_of_frames_is_handed_out_as_each_of_them() {
 fn new_data_is_found_behind_a_resend() {
     let count = if cfg!(miri) { 60 } else { 1500 };
     let pool = Pool::new(PoolConfig::fixed(2 * count + 100)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(64 << 20));
+    let mut queue = ByteQueue::new(64 << 20);
     for size in [FRAMED_COPY_BYTES - 28, 1000] {
         queue.write_framed(&pool, &vec![1; count * size], 100, size);
         for at in 0..count {
@@ -249,7 +233,7 @@ fn bulk_lies_in_blocks_that_segments_end_with() {
     let config =
         PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..PoolConfig::fixed(64) };
     let pool = Pool::new(config).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let bytes: Vec<u8> = (0..4 * whole as u32).map(|i| (i * 7 + i / 256) as u8).collect();
     assert!(!queue.is_bulk(bytes.len()), "nobody said how large segments are");
     queue.set_whole(whole);
@@ -258,7 +242,7 @@ fn bulk_lies_in_blocks_that_segments_end_with() {
     queue.write(&pool, &bytes[..700]);
     let cuts = |unsent| Cuts { segment, unsent };
     let two = 700 + segment - 700 + 2 * whole + 300;
-    assert_eq!(queue.write_bulk(&pool, &bytes[700..two], &cuts(700)).bytes, two - 700);
+    assert_eq!(queue.write_bulk(&pool, &bytes[700..two], &cuts(700)), two - 700);
     let stats = pool.stats();
     assert_eq!((stats.used_frames, stats.used_blocks), (1, 3));
     assert_eq!(queue.up_to_block(0, whole), segment, "the first block begins there");
@@ -290,15 +274,15 @@ fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
     let bytes = vec![1; 2 * BLOCK_ROOM_BYTES];
     let cuts = Cuts { segment: 1001, unsent: 0 };
     for (high, used) in [(4 * BLOCK_HELD_BYTES - 1, 0), (4 * BLOCK_HELD_BYTES, 1)] {
-        let mut queue = ByteQueue::new(QueueLimits::new(high));
+        let mut queue = ByteQueue::new(high);
         queue.set_whole(BLOCK_ROOM_BYTES);
-        assert_eq!(queue.write_bulk(&pool, &bytes, &cuts).bytes, bytes.len());
+        assert_eq!(queue.write_bulk(&pool, &bytes, &cuts), bytes.len());
         assert_eq!(pool.stats().used_blocks, used);
         assert!(same(queue.slices(), &bytes));
     }
     // Nor does one that was not told how much goes into each.
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
-    assert_eq!(queue.write_bulk(&pool, &bytes, &cuts).bytes, bytes.len());
+    let mut queue = ByteQueue::new(1 << 20);
+    assert_eq!(queue.write_bulk(&pool, &bytes, &cuts), bytes.len());
     assert_eq!(pool.stats().used_blocks, 0);
 }
 
@@ -307,12 +291,12 @@ fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
 #[test]
 fn segments_of_several_frames_leave_in_their_own_frames() {
     let pool = Pool::new(PoolConfig::fixed(128)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let size = 4501;
     let bytes: Vec<u8> = (0..19_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
     // Wherever a write ends: in a frame, at the end of one, at the end of a segment.
     for piece in [&bytes[..1], &bytes[1..1948], &bytes[1948..4501], &bytes[4501..]] {
-        assert_eq!(queue.write_framed(&pool, piece, 100, size).bytes, piece.len());
+        assert_eq!(queue.write_framed(&pool, piece, 100, size), piece.len());
     }
     let frames = 4 * 3 + 1;
     assert_eq!((queue.held_bytes() / FRAME_HELD_BYTES, pool.stats().used_frames), (frames, frames));
@@ -352,7 +336,7 @@ fn segments_of_several_frames_leave_in_their_own_frames() {
 #[test]
 fn a_segment_of_several_frames_is_handed_out_whole_or_not_at_all() {
     let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut queue = ByteQueue::new(1 << 20);
     let bytes: Vec<u8> = (0..9000u32).map(|i| (i * 7 + i / 256) as u8).collect();
     queue.write_framed(&pool, &bytes, 100, 4500);
     let of = Packet::from_slice(&pool, 0, &[1; 500]).unwrap();
@@ -384,8 +368,7 @@ fn parts_of_a_frame_are_charged_once() {
         let whole = Packet::from_slice(&pool, 0, &bytes).unwrap();
         let mut rest = whole.view(&pool, 0, bytes.len()).unwrap();
         drop(whole);
-        let limits = QueueLimits { high_bytes: 1 << 20, low_bytes: 0 };
-        let [mut queue, mut front] = [(); 2].map(|()| ByteQueue::new(limits));
+        let [mut queue, mut front] = [(); 2].map(|()| ByteQueue::new(1 << 20));
         while rest.len() > size {
             let behind = rest.split_off(size, &pool).unwrap();
             let half = rest.split_off(size / 2, &pool).unwrap();

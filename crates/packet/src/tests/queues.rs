@@ -15,9 +15,6 @@ enum Op {
         headroom: usize,
         len: usize,
     },
-    AppendWith {
-        len: usize,
-    },
     Write {
         len: usize,
     },
@@ -116,7 +113,6 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..200usize, len()).prop_map(|(headroom, len)| Op::Append { headroom, len }),
         1 => (0..200usize, 0..BLOCK_ROOM_BYTES)
             .prop_map(|(headroom, len)| Op::AppendBlock { headroom, len }),
-        1 => len().prop_map(|len| Op::AppendWith { len }),
         3 => long().prop_map(|len| Op::Write { len }),
         2 => (0..3 * BLOCK_ROOM_BYTES, BULK_BYTES..=BLOCK_ROOM_BYTES, 0..3000usize)
             .prop_map(|(len, whole, unsent)| Op::WriteBulk { len, whole, unsent }),
@@ -180,22 +176,13 @@ impl World {
         [front, back].concat().get(offset..end).unwrap_or(&[]).to_vec()
     }
 
-    fn append(&mut self, room: Option<Room>, packet: Packet, bytes: Vec<u8>) {
-        let was_empty = self.model.is_empty();
-        let certain = room.is_some();
+    fn append(&mut self, packet: Packet, bytes: Vec<u8>) {
         let (held, before) = (packet.held_bytes(), self.queue.held_bytes());
-        let result = match room {
-            Some(room) => self.queue.append_with(room, packet),
-            None => self.queue.append(packet),
-        };
-        match result {
-            Ok(done) => {
-                assert_eq!(done.was_empty, was_empty && !bytes.is_empty());
-                self.model.extend(bytes);
-            }
+        match self.queue.append(packet) {
+            Ok(()) => self.model.extend(bytes),
             Err(Full(back)) => {
-                assert!(!certain && before != 0);
-                assert!(before + held > self.queue.limits().high_bytes);
+                assert!(before != 0);
+                assert!(before + held > self.queue.limit());
                 assert!(same(back.slices(), &bytes));
             }
         }
@@ -212,32 +199,23 @@ impl World {
                     {
                         packet.concat(spare);
                     }
-                    self.append(None, packet, bytes);
+                    self.append(packet, bytes);
                 }
             }
             Op::AppendBlock { headroom, len } => {
                 let bytes = self.stamps(len.min(BLOCK_ROOM_BYTES - headroom));
                 if let Some(mut packet) = pool.alloc_block(headroom) {
                     packet.append(bytes.len()).expect("room").copy_from_slice(&bytes);
-                    self.append(None, packet, bytes);
-                }
-            }
-            Op::AppendWith { len } => {
-                let bytes = self.stamps(len);
-                if let Ok(packet) = Packet::from_slice(&pool, 0, &bytes)
-                    && let Some(room) = self.queue.room(packet.held_bytes())
-                {
-                    self.append(Some(room), packet, bytes);
+                    self.append(packet, bytes);
                 }
             }
             Op::Write { len } => {
                 let bytes = self.stamps(len);
                 let written = self.queue.write(&pool, &bytes);
-                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
-                self.model.extend(&bytes[..written.bytes]);
-                let limit = self.queue.limits().high_bytes;
+                self.model.extend(&bytes[..written]);
+                let limit = self.queue.limit();
                 assert!(
-                    written.bytes == len
+                    written == len
                         || pool.is_dry()
                         || self.queue.held_bytes() + FRAME_HELD_BYTES > limit
                 );
@@ -247,11 +225,10 @@ impl World {
                 self.queue.set_whole(whole);
                 let cuts = Cuts { segment: 1001, unsent };
                 let written = self.queue.write_bulk(&pool, &bytes, &cuts);
-                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
-                self.model.extend(&bytes[..written.bytes]);
-                let limit = self.queue.limits().high_bytes;
+                self.model.extend(&bytes[..written]);
+                let limit = self.queue.limit();
                 let full = self.queue.held_bytes() + BLOCK_HELD_BYTES > limit;
-                assert!(written.bytes == len || pool.is_dry() || full);
+                assert!(written == len || pool.is_dry() || full);
                 let sent = self.queue.up_to_block(unsent, len);
                 assert!(sent <= len && (sent != 0 || len == 0));
             }
@@ -321,8 +298,7 @@ impl World {
             Op::WriteFramed { headroom, size, len } => {
                 let bytes = self.stamps(len);
                 let written = self.queue.write_framed(&pool, &bytes, headroom, size);
-                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
-                self.model.extend(&bytes[..written.bytes]);
+                self.model.extend(&bytes[..written]);
             }
             Op::HandOut { from, size, count, keep } => {
                 // Bytes that were put back lie before the start of all.
@@ -356,16 +332,16 @@ impl World {
                 self.handed = self.left.wrapping_add(offset as u64);
             }
             Op::Concat => {
-                let mut other = ByteQueue::new(QueueLimits::new(usize::MAX));
+                let mut other = ByteQueue::new(usize::MAX);
                 let bytes = self.stamps(3000);
-                let n = other.write(&pool, &bytes).bytes;
+                let n = other.write(&pool, &bytes);
                 self.model.extend(&bytes[..n]);
                 self.queue.concat(&mut other);
                 assert_eq!((other.len(), other.held_bytes()), (0, 0));
                 self.bound = self.bound.max(self.queue.held_bytes());
             }
             Op::Limits { high } => {
-                self.queue.set_limits(QueueLimits::new(high));
+                self.queue.set_limit(high);
                 self.bound = self.queue.held_bytes();
             }
         }
@@ -377,7 +353,7 @@ impl World {
         assert!(same(queue.slices(), &<[_; 2]>::from(model.as_slices()).concat()), "bytes differ");
         assert_eq!(queue.held_bytes() == 0, queue.is_empty());
         assert_eq!(queue.held_bytes(), queue.held_by_walking());
-        let high = queue.limits().high_bytes;
+        let high = queue.limit();
         // An empty queue takes one packet of any size: a block, or 6,000 bytes here in up to 4
         // frames.
         let bound = self.bound.max(high).max(4 * FRAME_HELD_BYTES).max(BLOCK_HELD_BYTES);
@@ -409,7 +385,7 @@ proptest! {
         let config = PoolConfig { views, ..PoolConfig::fixed(frames) };
         let config = PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..config };
         let pool = Pool::new(config).unwrap();
-        let queue = ByteQueue::new(QueueLimits::new(high));
+        let queue = ByteQueue::new(high);
         let mut world = World {
             pool, queue, model: VecDeque::new(), kept: Vec::new(), stamp: 1, bound: high,
             handed: 0, left: 0,
@@ -441,7 +417,7 @@ proptest! {
         let (high, frames, rounds) =
             if cfg!(miri) { (6 << 10, 40, 100) } else { (256 << 10, 400, 200_000) };
         let pool = Pool::new(PoolConfig::fixed(frames)).unwrap();
-        let mut queue = ByteQueue::new(QueueLimits::new(high));
+        let mut queue = ByteQueue::new(high);
         let (mut refused, mut bytes, mut reads) = (0, 0usize, reads.iter().cycle());
         for (round, size) in sizes.iter().cycle().enumerate() {
             if refused == 8 || round == rounds {

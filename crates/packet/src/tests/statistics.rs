@@ -41,8 +41,8 @@ fn every_frame_is_somewhere_at_any_time() {
 fn holders_say_what_their_queues_hold() {
     let pool = pool(100);
     let holder = pool.holder("receive");
-    let mut bytes = ByteQueue::new(QueueLimits::new(100_000));
-    let mut packets = PacketQueue::new(QueueLimits::new(50_000));
+    let mut bytes = ByteQueue::new(100_000);
+    let mut packets = PacketQueue::new(50_000);
     bytes.append(Packet::from_slice(&pool, 0, &[1; 2000]).unwrap()).unwrap();
     bytes.append(Packet::from_slice(&pool, 0, &[1; 40]).unwrap()).unwrap();
     packets.push_back(Packet::from_slice(&pool, 0, &[1; 5000]).unwrap()).unwrap();

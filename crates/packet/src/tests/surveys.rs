@@ -8,7 +8,7 @@ fn pool() -> Pool {
 
 /// A queue of `count` pieces of so many bytes each.
 fn queue(pool: &Pool, count: usize, bytes: usize) -> ByteQueue {
-    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX / 2));
+    let mut queue = ByteQueue::new(usize::MAX / 2);
     for _ in 0..count {
         queue.append(Packet::from_slice(pool, 0, &vec![7; bytes]).expect("frames")).expect("room");
     }
@@ -42,7 +42,7 @@ fn every_piece_is_told_once_with_what_it_holds() {
         assert_eq!(pieces.iter().map(|piece| piece.held_bytes).sum::<usize>(), queue.held_bytes());
         assert!(pieces.windows(2).all(|two| two[1].position - two[0].position == 1500));
     }
-    assert_eq!(survey(&mut ByteQueue::new(QueueLimits::new(0)), 1, |_| {}), []);
+    assert_eq!(survey(&mut ByteQueue::new(0), 1, |_| {}), []);
 }
 
 #[test]

@@ -38,7 +38,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use millstream_packet::{Instant, Packet, PacketQueue, QueueLimits};
+use millstream_packet::{Instant, Packet, PacketQueue};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
@@ -107,7 +107,7 @@ impl Entry {
 
 /// Returns a queue for packets on their way out of the table, whose own limits they have passed.
 fn no_packets() -> PacketQueue {
-    PacketQueue::new(QueueLimits::new(usize::MAX))
+    PacketQueue::new(usize::MAX)
 }
 
 /// Neighbours of all links of an engine, both families.

@@ -86,7 +86,7 @@ impl Sender {
 
     /// Queues a packet; it is given back where there is no room, and the writer waits.
     pub(crate) fn append(&mut self, packet: Packet) -> Result<(), Packet> {
-        self.queue.append(packet).map(|_| ()).map_err(|full| {
+        self.queue.append(packet).map_err(|full| {
             self.is_starved = true;
             full.0
         })

@@ -8,7 +8,7 @@
 //! so the sender that cuts where blocks begin ([`ByteQueue::up_to_block`]) has one contiguous,
 //! aligned piece of memory in each.
 
-use super::{ByteQueue, Entries, Written};
+use super::{ByteQueue, Entries};
 use crate::limits::{BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BULK_BYTES, FRAME_HELD_BYTES};
 use crate::memory::Entry;
 use crate::memory::Pool;
@@ -65,7 +65,7 @@ impl ByteQueue {
     /// the pool has no block, or the queue's limit is below four of them. A block counts whole from
     /// its first byte on; the last one of a write may hold little, until the next write goes on in
     /// it.
-    pub fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> Written {
+    pub fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> usize {
         if self.whole == 0 {
             return self.write(pool, bytes);
         }
@@ -89,7 +89,6 @@ impl ByteQueue {
         self.extend_bulk(pool, len, cuts, afresh, |entries, last, n| {
             entries.grow_behind(last, n);
         })
-        .bytes
     }
 
     /// Writes the last bytes of the queue, which were [reserved](Self::reserve_bulk).
@@ -120,11 +119,10 @@ impl ByteQueue {
         cuts: &Cuts,
         mut afresh: bool,
         mut put: impl FnMut(&mut Entries, Entry, usize),
-    ) -> Written {
-        let was_empty = self.is_empty();
+    ) -> usize {
         self.entries.framed.end();
         let mut left = len;
-        let mut blocks = self.entries.gauge.limits.high_bytes >= 4 * BLOCK_HELD_BYTES;
+        let mut blocks = self.entries.gauge.limit_bytes >= 4 * BLOCK_HELD_BYTES;
         while left != 0 {
             let seam = cuts.seam(len - left);
             let follows = blocks && self.entries.block_follows(left);
@@ -155,8 +153,7 @@ impl ByteQueue {
             self.entries.link_counted(frame);
             afresh = false;
         }
-        let bytes = len - left;
-        Written { bytes, was_empty: was_empty && bytes != 0 }
+        len - left
     }
 
     /// Returns the number of bytes that go into the room of `last`: up to where a segment ends,

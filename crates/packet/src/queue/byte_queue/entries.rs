@@ -6,7 +6,7 @@ use super::framed::Framed;
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES};
 use crate::memory::{Entry, Kind};
 use crate::packet::Packet;
-use crate::queue::limit::{Gauge, QueueLimits};
+use crate::queue::limit::Gauge;
 
 /// ```text
 ///   last ─next─► first ─next─► … ─next─► last        (a ring, as in a packet)
@@ -27,11 +27,11 @@ pub(crate) struct Entries {
 unsafe impl Send for Entries {}
 
 impl Entries {
-    pub(crate) const fn new(limits: QueueLimits) -> Self {
+    pub(crate) const fn new(limit_bytes: usize) -> Self {
         Self {
             last: None,
             len: 0,
-            gauge: Gauge::new(limits),
+            gauge: Gauge::new(limit_bytes),
             front: 0,
             cursors: Cursors::new(),
             framed: Framed::new(),
@@ -102,7 +102,7 @@ impl Entries {
     pub(crate) fn has_room_of(&self, packet: &Packet) -> bool {
         #[cfg(feature = "clogs")]
         if self.counts_payload() {
-            return packet.len() <= self.gauge.limits.high_bytes.saturating_sub(self.len);
+            return packet.len() <= self.gauge.limit_bytes.saturating_sub(self.len);
         }
         self.gauge.has_room(packet.held_bytes())
     }
@@ -136,13 +136,13 @@ impl Entries {
         }
     }
 
-    /// Puts a packet for which there is room at the end. Returns true as [`Gauge::add`] does.
+    /// Puts a packet for which there is room at the end.
     #[inline]
-    pub(crate) fn link_counted(&mut self, packet: Packet) -> bool {
+    pub(crate) fn link_counted(&mut self, packet: Packet) {
         let held = packet.held_bytes();
         self.len += packet.len();
         self.link_ring(packet.into_ring());
-        self.gauge.add(held)
+        self.gauge.add(held);
     }
 
     /// Takes the entries up to `end` out of the ring.

@@ -19,7 +19,7 @@ use crate::memory::Pool;
 use crate::memory::QueueStats;
 use crate::packet::Packet;
 use crate::packet::Slices;
-use crate::queue::limit::{Appended, Full, QueueLimits, Room};
+use crate::queue::limit::Full;
 use entries::Entries;
 use std::fmt;
 
@@ -38,29 +38,21 @@ pub struct ByteQueue {
     whole: u16,
 }
 
-/// The outcome of a write: bytes written, and if the queue was empty before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes taken over; fewer than given when the limit or the pool was reached.
-    pub bytes: usize,
-    /// The queue was empty before, and is not now.
-    pub was_empty: bool,
-}
-
 impl ByteQueue {
-    /// Returns an empty queue.
-    pub const fn new(limits: QueueLimits) -> Self {
-        Self { entries: Entries::new(limits), coalesced: 0, whole: 0 }
+    /// Returns an empty queue. It takes nothing that would have it hold more memory than
+    /// `limit_bytes` ([`Packet::held_bytes`]), but one packet of any size while it is empty.
+    pub const fn new(limit_bytes: usize) -> Self {
+        Self { entries: Entries::new(limit_bytes), coalesced: 0, whole: 0 }
     }
 
-    /// Sets other limits. Bytes inside stay, also if they are over the limits.
-    pub fn set_limits(&mut self, limits: QueueLimits) {
-        self.entries.gauge.set_limits(limits);
+    /// Sets another limit. Bytes inside stay, also if they are over it.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.entries.gauge.limit_bytes = bytes;
     }
 
-    /// Returns the limits.
-    pub fn limits(&self) -> QueueLimits {
-        self.entries.gauge.limits
+    /// Returns the limit.
+    pub fn limit(&self) -> usize {
+        self.entries.gauge.limit_bytes
     }
 
     /// Returns the number of bytes of data inside.
@@ -106,23 +98,13 @@ impl ByteQueue {
         self.entries.gauge.stats(self.entries.len, self.coalesced)
     }
 
-    /// Returns true once after the queue was full and has come down to its low mark.
-    pub fn take_drained(&mut self) -> bool {
-        self.entries.gauge.take_drained()
-    }
-
-    /// Returns a witness of room for a packet that holds `bytes` of memory; none at the limit.
-    pub fn room(&self, bytes: usize) -> Option<Room> {
-        self.entries.gauge.room(bytes)
-    }
-
     /// Puts a packet's bytes at the end; its metadata goes. Constant time: at most
     /// [`COALESCE_LIMIT_BYTES`] are copied (a frame's room at the limit of the queue).
     ///
     /// # Errors
     /// Gives the packet back when it would exceed the limit.
     #[inline]
-    pub fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
+    pub fn append(&mut self, packet: Packet) -> Result<(), Full> {
         let held = packet.held_bytes();
         let fits = self.entries.has_room_of(&packet) && self.entries.can_count(&packet);
         if self.entries.last.is_none() && fits && !packet.is_empty() {
@@ -130,39 +112,28 @@ impl ByteQueue {
             self.entries.framed.end();
             self.entries.len = packet.len();
             self.entries.last = Some(packet.into_ring());
-            return Ok(Appended { was_empty: true, crossed_high: self.entries.gauge.add(held) });
+            self.entries.gauge.add(held);
+            return Ok(());
         }
         self.append_checked(packet, fits)
     }
 
-    /// Appends as [`append`](Self::append) does, with a witness: the packet is accepted for certain
-    /// if nothing was put in since [`room`](Self::room) and it holds no more than asked for.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append), otherwise.
-    #[inline]
-    pub fn append_with(&mut self, room: Room, packet: Packet) -> Result<Appended, Full> {
-        let fits = self.entries.gauge.admits(&room, packet.held_bytes())
-            && self.entries.can_count(&packet);
-        self.append_checked(packet, fits)
-    }
-
-    fn append_checked(&mut self, packet: Packet, fits: bool) -> Result<Appended, Full> {
-        let was_empty = self.is_empty();
+    fn append_checked(&mut self, packet: Packet, fits: bool) -> Result<(), Full> {
         let len = packet.len();
         if len == 0 {
-            return Ok(Appended { was_empty: false, crossed_high: false });
+            return Ok(());
         }
         self.entries.framed.end();
         let small = len <= COALESCE_LIMIT_BYTES || !fits && len <= FRAME_SIZE_BYTES;
         if small && self.coalesce(&packet) {
-            return Ok(Appended { was_empty, crossed_high: self.entries.gauge.add(0) });
+            return Ok(());
         }
         if !fits {
             self.entries.gauge.refuse();
             return Err(Full(packet));
         }
-        Ok(Appended { was_empty, crossed_high: self.entries.link_counted(packet) })
+        self.entries.link_counted(packet);
+        Ok(())
     }
 
     /// Copies the whole packet into the last entry's room, if it fits.
@@ -194,7 +165,6 @@ impl ByteQueue {
         let fits = packet.len() <= FRAME_SIZE_BYTES && self.coalesce(packet);
         if fits {
             self.entries.framed.end();
-            self.entries.gauge.add(0);
         }
         fits
     }
@@ -227,14 +197,13 @@ impl ByteQueue {
 
     /// Copies bytes to the end: into the last frame's room, then into fresh frames, as far as
     /// limit and pool allow.
-    pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Written {
-        let was_empty = self.is_empty();
+    pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         self.entries.framed.end();
         let mut done = self.entries.last.map_or(0, |last| self.entries.fill_up(last, bytes));
         if done < bytes.len() {
             done += self.entries.write_frames(pool, &bytes[done..]);
         }
-        Written { bytes: done, was_empty: was_empty && done != 0 }
+        done
     }
 
     /// Puts a packet's bytes before the first: what was taken and not used. Never refused, since

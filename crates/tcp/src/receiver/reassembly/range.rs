@@ -3,7 +3,7 @@
 use millstream_packet::{ByteQueue, Packet, Pool};
 
 use super::Ready;
-use crate::stream::{put_tight, queue_limits};
+use crate::stream::put_tight;
 
 /// Bytes that a range has room for in the place of a queue.
 const INLINE_BYTES: usize = 176;
@@ -23,7 +23,7 @@ const _: () = assert!(size_of::<Range>() <= size_of::<ByteQueue>() + 8);
 
 /// An empty queue, whose owner says how much it may hold.
 fn queue() -> ByteQueue {
-    ByteQueue::new(queue_limits(usize::MAX / 4))
+    ByteQueue::new(usize::MAX / 4)
 }
 
 impl Range {
@@ -92,7 +92,7 @@ impl Range {
                 }
                 let mut copy = self::queue();
                 // All or nothing: they fit one frame.
-                if copy.write(pool, bytes).bytes < bytes.len() {
+                if copy.write(pool, bytes) < bytes.len() {
                     return false;
                 }
                 queue.concat(&mut copy);
@@ -115,7 +115,7 @@ impl Range {
                 }
                 let mut joined = queue();
                 // As above.
-                if joined.write(pool, &bytes[..have]).bytes < have {
+                if joined.write(pool, &bytes[..have]) < have {
                     return false;
                 }
                 joined.write(pool, &those[..more]);

@@ -21,7 +21,7 @@ use crate::memory::Pool;
 use crate::memory::{Entry, FRAME_UNITS, Kind};
 use crate::packet::Packet;
 use crate::packet::PacketBatch;
-use crate::queue::byte_queue::{ByteQueue, Entries, Written};
+use crate::queue::byte_queue::{ByteQueue, Entries};
 use crate::sum;
 
 /// The state of a queue's framed bytes.
@@ -138,15 +138,13 @@ impl ByteQueue {
         bytes: &[u8],
         headroom: usize,
         size: usize,
-    ) -> Written {
+    ) -> usize {
         if size == 0 || size > usize::from(u16::MAX) || headroom >= FRAME_SIZE_BYTES {
             return self.write(pool, bytes);
         }
-        let was_empty = self.is_empty();
         self.entries.framed.begin(self.entries.front.wrapping_add(self.len() as u64));
         if headroom + size > FRAME_SIZE_BYTES {
-            let bytes = self.entries.write_chained(pool, bytes, headroom, size);
-            return Written { bytes, was_empty: was_empty && bytes != 0 };
+            return self.entries.write_chained(pool, bytes, headroom, size);
         }
         self.entries.framed.open = 0;
         let mut rest = bytes;
@@ -169,8 +167,7 @@ impl ByteQueue {
             self.entries.link_frame(frame, now.len());
             rest = later;
         }
-        let bytes = bytes.len() - rest.len();
-        Written { bytes, was_empty: was_empty && bytes != 0 }
+        bytes.len() - rest.len()
     }
 
     /// Returns the frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where
