@@ -91,6 +91,8 @@ struct thread {
 	u32 number; /* 0: the place is free */
 	char name[NAME];
 	u64 inode; /* of the descriptor in `now`, which is looked up again where it is another one */
+	u64 ran_before; /* by the scheduler's account, when it got its CPU; 0: not known */
+	u64 ran_ns;     /* the part of on_ns that the scheduler counts: without what a hypervisor took */
 };
 
 /* A thread has one of the PROBES places from its number on: that is found sooner than by a hash. */
@@ -337,7 +339,7 @@ static __attribute__((noinline)) struct thread *place(struct task_struct *task, 
 	}
 	u64 start = task->start_time;
 	__builtin_memset(t, 0, __builtin_offsetof(struct thread, state));
-	t->inode = 0;
+	t->inode = t->ran_before = t->ran_ns = 0;
 	t->born = t->since = start > began ? start : began;
 	t->process = task->tgid;
 	t->parent = task->real_parent->tgid;
@@ -371,7 +373,9 @@ int sched_switch(u64 *ctx)
 	u64 now = now_ns();
 	struct thread *t = before->pid ? thread_of(before, RUNS) : 0;
 	if (t) {
-		t->on_ns += now - t->since;
+		u64 ns = now - t->since, ran = before->se.sum_exec_runtime - t->ran_before;
+		t->on_ns += ns;
+		t->ran_ns += t->ran_before && ran < ns ? ran : ns;
 		t->since = now;
 		if (could_go_on) {
 			t->state = READY;
@@ -395,6 +399,7 @@ int sched_switch(u64 *ctx)
 			add(t, &t->asleep, &t->now, ns);
 		}
 		t->since = now;
+		t->ran_before = next->se.sum_exec_runtime;
 		t->state = RUNS;
 	}
 	return 0;

@@ -51,6 +51,10 @@ static struct pt_regs *(*const registers_of)(struct task_struct *task) = (void *
 
 struct files_struct;
 
+struct sched_entity {
+	u64 sum_exec_runtime;
+} KERNEL_TYPE;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -59,6 +63,7 @@ struct task_struct {
 	char comm[16];
 	struct task_struct *real_parent;
 	struct files_struct *files;
+	struct sched_entity se;
 } KERNEL_TYPE;
 
 struct irqaction {

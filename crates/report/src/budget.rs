@@ -140,6 +140,7 @@ fn described(budget: &Budget, row: &BudgetRow) -> String {
             let name = budget.names.get(with).map_or("another thread", String::as_str);
             format!("{name} has it")
         }
+        (ThreadState::Ready, None) if !what.is_empty() => text,
         (ThreadState::Ready, None) => "it was idle, and wakes up".to_owned(),
         (_, Some(with)) => format!("{text}, woken by {}", budget.name(*with)),
         _ => text,

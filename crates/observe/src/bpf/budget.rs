@@ -19,6 +19,9 @@ pub struct Times {
     pub ended: bool,
     /// On a CPU.
     pub on_ns: u64,
+    /// The part of it that the scheduler counts: without what a hypervisor took, and interrupts
+    /// where the kernel counts these apart.
+    pub ran_ns: u64,
     /// Ready or asleep for reasons that found no room.
     pub lost_ns: u64,
     /// Not on a CPU, by reason, with how often.

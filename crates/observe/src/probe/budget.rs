@@ -189,7 +189,7 @@ fn rows(
     };
     let all: u64 = times.samples.iter().map(|(.., count)| count).sum();
     for (call, address, count) in &times.samples {
-        let s = times.on_ns as f64 / 1e9 * *count as f64 / all as f64;
+        let s = times.ran_ns as f64 / 1e9 * *count as f64 / all as f64;
         let (state, what) = match *call {
             OWN => (ThreadState::OwnCode, function(*address).unwrap_or_else(|| "[unknown]".into())),
             call => (ThreadState::Kernel, call_name(call)),
@@ -197,8 +197,10 @@ fn rows(
         add(BudgetRow { state, what, s, ..BudgetRow::default() });
     }
     if all == 0 {
-        add(untold("on a CPU, where no sample met it", times.on_ns));
+        add(untold("on a CPU, where no sample met it", times.ran_ns));
     }
+    let stolen = untold("the hypervisor has it", times.on_ns.saturating_sub(times.ran_ns));
+    add(BudgetRow { state: ThreadState::Ready, ..stolen });
     for (why, ns, count) in &times.off {
         let (state, what, on) = match why.state {
             Off::Ready => (ThreadState::Ready, String::new(), String::new()),

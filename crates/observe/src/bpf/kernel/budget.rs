@@ -22,7 +22,7 @@ const TRACEPOINTS: [&str; 4] =
 const SAMPLES_HZ: u64 = 499;
 
 /// Words of `struct thread`, of `struct reason` and of `.bss`.
-type Thread = [u64; 26];
+type Thread = [u64; 28];
 type Key = [u64; 4];
 type Globals = [u64; 2];
 
@@ -189,6 +189,7 @@ fn times(thread: u32, words: &Thread, now_ns: u64) -> Times {
         alive_ns: end_ns.saturating_sub(born),
         ended: is_over,
         on_ns,
+        ran_ns: words[27],
         lost_ns,
         ..Times::default()
     };
@@ -201,7 +202,7 @@ fn times(thread: u32, words: &Thread, now_ns: u64) -> Times {
     }
     let rest = end_ns.saturating_sub(since);
     match words[22] as u32 {
-        0 => all.on_ns += rest,
+        0 => (all.on_ns, all.ran_ns) = (all.on_ns + rest, all.ran_ns + rest),
         1 => all.add(Reason { state: Off::Ready, ..Reason::default() }, rest, 1),
         2 => all.add(reason(&key(17)).1, rest, 1),
         _ => {}
